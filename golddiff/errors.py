@@ -1,0 +1,21 @@
+"""The errors that golddiff raises for bad input.
+
+Every message names the argument or file, says what came and what is allowed.
+The command line prints them as one line and exits with status 2.
+"""
+
+
+class GoldDiffError(Exception):
+    """Base of every error that golddiff raises on purpose."""
+
+
+class ArgumentError(GoldDiffError, ValueError):
+    """An argument has a value that is not allowed."""
+
+
+class SourceError(GoldDiffError, ValueError):
+    """A source of images cannot be read, or holds images that do not fit together."""
+
+
+class StoreError(GoldDiffError, ValueError):
+    """A store on disk is missing, incomplete, damaged or of another format version."""
