@@ -1,0 +1,129 @@
+"""What every denoiser shares: one call, ``D(x, sigma, labels) -> E[x0 | x]``, and its checks."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from golddiff.errors import ArgumentError
+from golddiff.posterior import Float, Posterior
+from golddiff.store import ImageStore
+from golddiff.support import Support
+
+Sigma = float | torch.Tensor
+Labels = int | Sequence[int] | torch.Tensor | None
+
+
+class Denoiser(ABC):
+    """A denoiser over a store: x = x0 + sigma * eps in, the posterior mean E[x0 | x] out.
+
+    Convention of EDM and k-diffusion; x0 in [-1, 1]. Queries of one call may differ in sigma and
+    in label; work that depends on sigma alone is done once per sigma and kept.
+    """
+
+    def __init__(self, store: ImageStore) -> None:
+        self.store = store
+
+    def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
+        """Denoise a batch.
+
+        Args:
+            x: (B, *store.shape) noisy images, any float type, any device.
+            sigma: noise level > 0 in units of x0 (x0 in [-1, 1]); one number or (B,).
+            labels: class index for all, or (B,) of them: only that class's images are used.
+
+        Returns:
+            (B, *store.shape) float32 on x's device.
+
+        Raises:
+            ArgumentError: x of another shape or not finite; sigma not positive and finite;
+                a label that no image has.
+        """
+        queries = self._checked_x(x)
+        sigmas = self._checked_sigma(sigma, len(queries))
+        classes = self._checked_labels(labels, len(queries))
+        out = np.empty_like(queries)
+        for key in dict.fromkeys(zip(sigmas, classes, strict=True)):
+            group = [i for i, k in enumerate(zip(sigmas, classes, strict=True)) if k == key]
+            out[group] = self.denoise(queries[group], *key)
+        return torch.from_numpy(out).reshape(x.shape).to(x.device)
+
+    @abstractmethod
+    def denoise(
+        self, x: NDArray[np.float32], sigma: float, label: int | None
+    ) -> NDArray[np.float32]:
+        """Posterior means (b, D) of queries (b, D) that share sigma and label."""
+
+    def _checked_x(self, x: torch.Tensor) -> NDArray[np.float32]:
+        if not isinstance(x, torch.Tensor):
+            raise ArgumentError(f"x: got {type(x).__name__}, expected a torch.Tensor")
+        if x.ndim != 1 + len(self.store.shape) or tuple(x.shape[1:]) != self.store.shape:
+            raise ArgumentError(
+                f"x: got shape {tuple(x.shape)}, expected (B, "
+                f"{', '.join(map(str, self.store.shape))}) to match the store"
+            )
+        if not x.is_floating_point():
+            raise ArgumentError(f"x: got {x.dtype}, expected a floating-point tensor")
+        flat = x.detach().to("cpu", torch.float32).reshape(len(x), self.store.d).numpy()
+        if not np.isfinite(flat).all():
+            bad = int(np.flatnonzero(~np.isfinite(flat).all(axis=1))[0])
+            raise ArgumentError(f"x: image {bad} of the batch holds NaN or infinity")
+        return np.ascontiguousarray(flat)
+
+    @staticmethod
+    def _checked_sigma(sigma: Sigma, b: int) -> list[float]:
+        values = torch.as_tensor(sigma, dtype=torch.float64).cpu()
+        if values.ndim > 1 or (values.ndim == 1 and len(values) not in (1, b)):
+            raise ArgumentError(
+                f"sigma: got shape {tuple(values.shape)}, expected one number or ({b},)"
+            )
+        levels = [float(v) for v in values.expand(b)]
+        for level in levels:
+            if not (math.isfinite(level) and level > 0):
+                raise ArgumentError(f"sigma: got {level}, expected a finite number above 0")
+        return levels
+
+    def _checked_labels(self, labels: Labels, b: int) -> list[int | None]:
+        if labels is None:
+            return [None] * b
+        values = torch.as_tensor(labels).cpu()
+        if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+            raise ArgumentError(f"labels: got {values.dtype}, expected integers")
+        if values.ndim > 1 or (values.ndim == 1 and len(values) not in (1, b)):
+            raise ArgumentError(
+                f"labels: got shape {tuple(values.shape)}, expected one class or ({b},)"
+            )
+        classes = [int(v) for v in values.expand(b)]
+        for label in set(classes):
+            self.store.rows_of(label)  # raises where the class has no images
+        return list(classes)
+
+
+class Estimator(Denoiser):
+    """A denoiser that weighs training images: it can run over any support.
+
+    Subclasses say how an image is weighed and what it contributes (the paper's P_i, Eq. 3) by
+    giving the partial posterior over a support; the rest follows.
+    """
+
+    def denoise(
+        self, x: NDArray[np.float32], sigma: float, label: int | None
+    ) -> NDArray[np.float32]:
+        """Full scan: every image of the store, or of the class."""
+        return self.denoise_over(x, sigma, Support(self.store.rows_of(label)))
+
+    def denoise_over(
+        self, x: NDArray[np.float32], sigma: float, support: Support
+    ) -> NDArray[np.float32]:
+        """Posterior means (b, D) of queries (b, D) that share one support."""
+        mean: Float = self.posterior(x, sigma, support).mean()
+        return mean.astype(np.float32)
+
+    @abstractmethod
+    def posterior(self, x: NDArray[np.float32], sigma: float, support: Support) -> Posterior:
+        """The partial posterior of queries (b, D) over the images of ``support``."""

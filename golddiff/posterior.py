@@ -1,0 +1,95 @@
+"""The posterior accumulator: running (max, sum of exp, weighted sum), merged exactly.
+
+A posterior mean over a training set is sum_i exp(l_i) v_i / sum_i exp(l_i), with a logit l_i an
+image. Any part of the set gives a partial posterior of three arrays; partials merge exactly
+(online softmax), in any order, so they may come from chunks, threads or machines.
+Source: the "unbiased streaming softmax" of the paper, Sec. 3.2; design notes, part 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float = NDArray[np.float64]
+
+
+@dataclass
+class Posterior:
+    """Partial posterior mean over some part of the training set.
+
+    Attributes:
+        log_max: (b, L) largest logit seen; -inf where nothing was seen.
+        total: (b, L) sum of exp(logit - log_max).
+        weighted: (b, D) sum of exp(logit - log_max) * value.
+
+    L is D where each output value has its own logits (PCA), 1 where one logit serves the whole
+    image (Optimal), and H*W where it serves all channels of a pixel (Kamb; D = C*H*W).
+    """
+
+    log_max: Float
+    total: Float
+    weighted: Float
+
+    @classmethod
+    def empty(cls, b: int, locations: int, d: int) -> Posterior:
+        """The posterior of no images: the neutral element of ``merge``."""
+        return cls(
+            np.full((b, locations), -np.inf), np.zeros((b, locations)), np.zeros((b, d))
+        )
+
+    def merge(self, other: Posterior) -> Posterior:
+        """The posterior over both parts together (exact, associative, commutative)."""
+        log_max = np.maximum(self.log_max, other.log_max)
+        # -inf - -inf would be NaN: where neither part saw an image any scale will do.
+        safe = np.where(np.isneginf(log_max), 0.0, log_max)
+        mine, theirs = np.exp(self.log_max - safe), np.exp(other.log_max - safe)
+        return Posterior(
+            log_max,
+            self.total * mine + other.total * theirs,
+            self.weighted * self._spread(mine) + other.weighted * self._spread(theirs),
+        )
+
+    def mean(self) -> Float:
+        """The posterior mean, (b, D).
+
+        Raises:
+            ZeroDivisionError: nothing was accumulated.
+        """
+        if not np.all(self.total > 0):
+            raise ZeroDivisionError("the posterior mean of no images is not defined")
+        return self.weighted / self._spread(self.total)
+
+    def _spread(self, per_location: Float) -> Float:
+        """Repeat a (b, L) array over the channels that share a location, giving (b, D)."""
+        return np.tile(per_location, self.weighted.shape[1] // per_location.shape[1])
+
+
+@dataclass
+class BatchAverage:
+    """``wss``: the plain average of the softmax averages of consecutive batches.
+
+    Biased on purpose: it flattens the weights. Source: Lukoianov et al. 2025, App. C3; kept for
+    their baseline and for the paper's ablation.
+    """
+
+    sum_of_means: Float
+    batches: int = 0
+
+    @classmethod
+    def empty(cls, b: int, d: int) -> BatchAverage:
+        """The average of no batches."""
+        return cls(np.zeros((b, d)))
+
+    def add(self, batch: Posterior) -> None:
+        """Count one more batch, with the same weight as every other."""
+        self.sum_of_means += batch.mean()
+        self.batches += 1
+
+    def mean(self) -> Float:
+        """The average over batches, (b, D)."""
+        if self.batches == 0:
+            raise ZeroDivisionError("the average of no batches is not defined")
+        return self.sum_of_means / self.batches
