@@ -1,0 +1,56 @@
+"""GoldDiff: training-free, analytical diffusion. Names load when first used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from golddiff.denoisers.golddiff import GoldDiff as GoldDiff
+    from golddiff.denoisers.kamb import Kamb as Kamb
+    from golddiff.denoisers.optimal import Optimal as Optimal
+    from golddiff.denoisers.pca import PCA as PCA
+    from golddiff.denoisers.wiener import Wiener as Wiener
+    from golddiff.errors import ArgumentError as ArgumentError
+    from golddiff.errors import GoldDiffError as GoldDiffError
+    from golddiff.errors import SourceError as SourceError
+    from golddiff.errors import StoreError as StoreError
+    from golddiff.sampling import Samples as Samples
+    from golddiff.sampling import sample as sample
+    from golddiff.schedules import PaperSchedule as PaperSchedule
+    from golddiff.store import ImageStore as ImageStore
+
+_HOMES = {
+    "ArgumentError": "errors",
+    "GoldDiff": "denoisers.golddiff",
+    "GoldDiffError": "errors",
+    "ImageStore": "store",
+    "Kamb": "denoisers.kamb",
+    "Optimal": "denoisers.optimal",
+    "PCA": "denoisers.pca",
+    "PaperSchedule": "schedules",
+    "Samples": "sampling",
+    "SourceError": "errors",
+    "StoreError": "errors",
+    "Wiener": "denoisers.wiener",
+    "metrics": "metrics",
+    "sample": "sampling",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    # torch, numba and diffusers take seconds to import: whoever asks for one name pays for it.
+    if name not in _HOMES:
+        raise AttributeError(f"module 'golddiff' has no attribute {name!r}")
+    module = importlib.import_module(f"golddiff.{_HOMES[name]}")
+    value = module if name == _HOMES[name] else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

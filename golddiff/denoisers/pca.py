@@ -1,0 +1,102 @@
+"""PCA: one logit an output value, over the inputs that the data's covariance ties it to."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.denoisers.base import Estimator
+from golddiff.errors import ArgumentError
+from golddiff.kernels.mask_tree import MaskTree, mask_tree
+from golddiff.kernels.pca_cpu import masked_posterior
+from golddiff.masks import locality_mask
+from golddiff.parallel import in_order
+from golddiff.posterior import BatchAverage, Posterior
+from golddiff.store import ImageStore
+from golddiff.support import Support
+
+IMAGES_PER_TASK = 512
+SIGMAS_KEPT = 128
+
+
+class PCA(Estimator):
+    """D(x)_q = sum_i softmax_i(-sum_n M_nq (x_n - x_in)^2 / (2 sigma^2)) x_iq.
+
+    The binary mask M comes from the covariance of all training images (with ``labels`` too, as in
+    the released code: the class narrows the images, not the mask); see
+    :func:`golddiff.masks.locality_mask`. Source: Lukoianov et al. 2025; paper Eq. 3.
+
+    Args:
+        store: the training set.
+        mask_threshold: fraction of max|M| that an entry must reach, in [0, 1]. Released GoldDiff:
+            0.02 (MNIST, Fashion-MNIST, ImageNet), 0.03 (CIFAR-10, CelebA-HQ), 0.04 (AFHQ).
+        weighting: "ss", the exact softmax over all images, or "wss", Lukoianov's average of the
+            softmax averages of consecutive batches in store order.
+        batch_size: images a batch of "wss".
+    """
+
+    def __init__(
+        self,
+        store: ImageStore,
+        mask_threshold: float = 0.02,
+        weighting: str = "ss",
+        batch_size: int = 256,
+    ) -> None:
+        super().__init__(store)
+        if not 0 <= mask_threshold <= 1:
+            raise ArgumentError(f"mask_threshold: got {mask_threshold}, expected 0 to 1")
+        if weighting not in ("ss", "wss"):
+            raise ArgumentError(f"weighting: got {weighting!r}, expected 'ss' or 'wss'")
+        if not (isinstance(batch_size, int) and batch_size >= 1):
+            raise ArgumentError(f"batch_size: got {batch_size!r}, expected an integer of 1 or more")
+        self.mask_threshold = mask_threshold
+        self.weighting = weighting
+        self.batch_size = batch_size
+        self._trees: dict[float, MaskTree] = {}
+
+    def denoise_over(
+        self, x: NDArray[np.float32], sigma: float, support: Support
+    ) -> NDArray[np.float32]:
+        """Posterior means (b, D) over a support, weighted as ``weighting`` says."""
+        if self.weighting == "ss":
+            return super().denoise_over(x, sigma, support)
+        average = BatchAverage.empty(len(x), self.store.d)
+        tree = self.tree(sigma)
+        for part in in_order(
+            lambda part: self._part(x, sigma, part, tree), support.split(self.batch_size)
+        ):
+            average.add(part)
+        return average.mean().astype(np.float32)
+
+    def posterior(self, x: NDArray[np.float32], sigma: float, support: Support) -> Posterior:
+        """The partial posterior of queries (b, D) over a support; every output is a location."""
+        tree = self.tree(sigma)
+        total = Posterior.empty(len(x), self.store.d, self.store.d)
+        for part in in_order(
+            lambda part: self._part(x, sigma, part, tree), support.split(IMAGES_PER_TASK)
+        ):
+            total = total.merge(part)
+        return total
+
+    def tree(self, sigma: float) -> MaskTree:
+        """The masks of one sigma as a tree of shared sums; made once and kept."""
+        if sigma not in self._trees:
+            if len(self._trees) >= SIGMAS_KEPT:
+                self._trees.pop(next(iter(self._trees)))
+            mask = locality_mask(self.store.factor(), sigma, self.mask_threshold)
+            self._trees[sigma] = mask_tree(mask, self.store.shape)
+        return self._trees[sigma]
+
+    def _part(
+        self, x: NDArray[np.float32], sigma: float, support: Support, tree: MaskTree
+    ) -> Posterior:
+        weights = np.zeros(len(support)) if support.log_weights is None else support.log_weights
+        return masked_posterior(
+            self.store.flat, support.rows, weights.astype(np.float32), x, sigma, tree,
+            self.store.scale, self.store.offset,
+        )  # fmt: skip
+
+
+def mask_width(store: ImageStore, sigma: float, mask_threshold: float = 0.02) -> float:
+    """Mean number of input values that an output value's mask holds."""
+    return float(locality_mask(store.factor(), sigma, mask_threshold).sum(axis=0).mean())

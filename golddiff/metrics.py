@@ -1,0 +1,59 @@
+"""Likeness to a reference, as Kamb, Lukoianov and the paper measure it."""
+
+from __future__ import annotations
+
+import torch
+
+from golddiff.errors import ArgumentError
+
+
+def mse(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    """Mean squared error of each image, both mapped from [-1, 1] to [0, 1] and clipped.
+
+    Args:
+        images: (B, *shape).
+        reference: (B, *shape), the neural oracle's images from the same noise.
+
+    Returns:
+        (B,) float64; average it for the paper's figure.
+
+    Raises:
+        ArgumentError: different shapes.
+    """
+    a, b = _unit_range(images, reference)
+    return ((a - b) ** 2).mean(dim=1)
+
+
+def r2(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    """Coefficient of determination of each image: 1 - SS_res / (D * var(reference image)).
+
+    The variance is unbiased, over the D values of the reference image; both are mapped from
+    [-1, 1] to [0, 1] and clipped. Source: Kamb & Ganguli 2024; paper, Sec. 4.1.
+
+    Args:
+        images: (B, *shape).
+        reference: (B, *shape).
+
+    Returns:
+        (B,) float64; NaN where the reference image is constant, for which r2 is not defined.
+
+    Raises:
+        ArgumentError: different shapes.
+    """
+    a, b = _unit_range(images, reference)
+    variance = b.var(dim=1, unbiased=True)
+    residual = ((a - b) ** 2).sum(dim=1)
+    score = 1 - residual / (b.shape[1] * variance)
+    return torch.where(variance > 0, score, torch.full_like(score, torch.nan))
+
+
+def _unit_range(
+    images: torch.Tensor, reference: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if images.shape != reference.shape or images.ndim < 2:
+        raise ArgumentError(
+            f"images: got shape {tuple(images.shape)}, expected the reference's "
+            f"{tuple(reference.shape)}, (B, *shape)"
+        )
+    a, b = (((t.detach().double().cpu() + 1) / 2).clamp(0, 1).flatten(1) for t in (images, reference))
+    return a, b

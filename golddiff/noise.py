@@ -1,0 +1,59 @@
+"""Noise levels: sigma in EDM's convention, x = x0 + sigma * eps, and how VP steps map to it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from diffusers import DDIMScheduler
+
+
+def normalised_noise(sigma: float) -> float:
+    """g(sigma) = sigma / sqrt(1 + sigma^2) = sqrt(1 - alpha), in (0, 1) (the authors' choice)."""
+    return sigma / math.hypot(1.0, sigma)
+
+
+def sigma_of_alpha(alpha: float) -> float:
+    """sigma = sqrt((1 - alpha) / alpha), with alpha the cumulative product of a VP process."""
+    return math.sqrt((1 - alpha) / alpha)
+
+
+def alpha_of_sigma(sigma: float) -> float:
+    """alpha = 1 / (1 + sigma^2), the inverse of :func:`sigma_of_alpha`."""
+    return 1 / (1 + sigma**2)
+
+
+def ddim_scheduler(steps: int, *, clip: bool) -> DDIMScheduler:
+    """diffusers' DDIM scheduler as the paper and its peers set it, at timesteps 900, 800 ... 0.
+
+    Args:
+        steps: number of denoising steps.
+        clip: clip predictions to [-1, 1]: right for pixels, not for latents or points.
+    """
+    from diffusers import DDIMScheduler
+
+    scheduler = DDIMScheduler(
+        num_train_timesteps=1000,
+        beta_start=1e-4,
+        beta_end=0.02,
+        beta_schedule="linear",
+        prediction_type="sample",
+        clip_sample=clip,
+    )
+    scheduler.set_timesteps(steps)
+    return scheduler
+
+
+def ddim_sigmas(steps: int) -> list[float]:
+    """The noise levels of :func:`ddim_scheduler`, descending: 60.8 to 0.010 for 10 steps."""
+    scheduler = ddim_scheduler(steps, clip=True)
+    return [sigma_of_alpha(float(scheduler.alphas_cumprod[t])) for t in scheduler.timesteps]
+
+
+def edm_sigmas(
+    steps: int, sigma_min: float = 0.002, sigma_max: float = 80.0, rho: float = 7.0
+) -> list[float]:
+    """Karras et al. 2022, Eq. 5: levels evenly spaced in sigma^(1/rho), descending."""
+    high, low = sigma_max ** (1 / rho), sigma_min ** (1 / rho)
+    return [(high + i / max(steps - 1, 1) * (low - high)) ** rho for i in range(steps)]

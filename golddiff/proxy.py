@@ -1,0 +1,34 @@
+"""Screening proxies: average-pooled images, compared instead of all pixels (paper, Sec. 3.4)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+
+def quarter_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The paper's proxy, Down_{1/4}: each side over four (28 -> 7, 32 -> 8, 64 -> 16).
+
+    Points and vectors (D,) are their own proxy.
+    """
+    if len(shape) != 3:
+        return shape
+    c, h, w = shape
+    return c, max(1, h // 4), max(1, w // 4)
+
+
+def side_16_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The released code's proxy: side 16, or the largest divisor below it (28 -> 14, 8 -> 8)."""
+    if len(shape) != 3:
+        return shape
+    c, h, w = shape
+    return c, *(max(s for s in range(1, 17) if side % s == 0) for side in (h, w))
+
+
+def pool(images: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Average-pool (b, *image shape) float32 images to proxies (b, d) of the given shape."""
+    if len(shape) != 3 or images.shape[1:] == shape:
+        return images.reshape(len(images), -1)
+    pooled = torch.nn.functional.adaptive_avg_pool2d(torch.from_numpy(images), shape[1:])
+    return pooled.reshape(len(images), -1).numpy()

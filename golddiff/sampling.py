@@ -1,0 +1,153 @@
+"""Samplers: DDIM as the paper runs it, and EDM's deterministic Heun."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from golddiff.denoisers.base import Denoiser, Labels
+from golddiff.errors import ArgumentError
+from golddiff.noise import ddim_scheduler, edm_sigmas, sigma_of_alpha
+
+OnStep = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What :func:`sample` returns.
+
+    Attributes:
+        images: (n, *shape) float32; pixels in [-1, 1].
+        x_init: (n, *shape) float32, the unit normal noise that the run started from.
+        sigmas: noise level of each step, descending.
+        trajectory: (steps, n, *shape) predicted x0 at each step, or None.
+    """
+
+    images: torch.Tensor
+    x_init: torch.Tensor
+    sigmas: list[float]
+    trajectory: torch.Tensor | None
+
+
+def initial_noise(n: int, shape: Sequence[int], seed: int) -> torch.Tensor:
+    """Unit normal noise (n, *shape): the same for a seed whatever else differs."""
+    generator = torch.Generator("cpu").manual_seed(seed)
+    return torch.randn((n, *shape), generator=generator)
+
+
+def sample(
+    denoiser: Denoiser,
+    n: int,
+    steps: int = 10,
+    sampler: str = "ddim",
+    seed: int = 0,
+    labels: Labels = None,
+    *,
+    batch_size: int = 64,
+    trajectory: bool = True,
+    on_step: OnStep = lambda images: None,
+) -> Samples:
+    """Generate images from noise.
+
+    Args:
+        denoiser: any ``D(x, sigma, labels)``.
+        n: number of images.
+        steps: denoising steps, 1 to 1000.
+        sampler: "ddim", the paper's, or "heun", EDM's (2 * steps - 1 denoiser calls).
+        seed: of the starting noise; the images do not depend on the batch size.
+        labels: class index for all images, or one for each.
+        batch_size: images denoised together.
+        trajectory: keep the predicted x0 of every step.
+        on_step: called after each step of each batch with the number of images in it.
+
+    Raises:
+        ArgumentError: an argument outside its range, an unknown sampler.
+    """
+    for name, value in (("n", n), ("steps", steps), ("batch_size", batch_size)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ArgumentError(f"{name}: got {value!r}, expected an integer of 1 or more")
+    if steps > 1000:
+        raise ArgumentError(f"steps: got {steps}, expected at most 1000")
+    if sampler not in SAMPLERS:
+        raise ArgumentError(f"sampler: got {sampler!r}, expected one of {', '.join(SAMPLERS)}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ArgumentError(f"seed: got {seed!r}, expected an integer of 0 or more")
+    classes = None if labels is None else torch.as_tensor(labels)
+    if classes is not None and classes.ndim == 1 and len(classes) not in (1, n):
+        raise ArgumentError(f"labels: got {len(classes)} of them for {n} images")
+    x_init = initial_noise(n, denoiser.store.shape, seed)
+    runs = [
+        SAMPLERS[sampler](
+            denoiser,
+            x_init[i : i + batch_size],
+            steps,
+            classes
+            if classes is None or classes.ndim == 0 or len(classes) == 1
+            else classes[i : i + batch_size],
+            trajectory,
+            on_step,
+        )
+        for i in range(0, n, batch_size)
+    ]
+    return Samples(
+        torch.cat([run.images for run in runs]),
+        x_init,
+        runs[0].sigmas,
+        torch.cat([run.trajectory for run in runs if run.trajectory is not None], dim=1)
+        if trajectory
+        else None,
+    )
+
+
+def _ddim(
+    denoiser: Denoiser,
+    x_init: torch.Tensor,
+    steps: int,
+    labels: torch.Tensor | None,
+    trajectory: bool,
+    on_step: OnStep,
+) -> Samples:
+    """Song et al. 2021, eta 0; the result is the last predicted x0."""
+    scheduler = ddim_scheduler(steps, clip=denoiser.store.is_pixels)
+    latents, predictions, sigmas = x_init, [], []
+    x0 = x_init
+    for t in scheduler.timesteps:
+        alpha = float(scheduler.alphas_cumprod[t])
+        sigmas.append(sigma_of_alpha(alpha))
+        x0 = denoiser(latents / alpha**0.5, sigmas[-1], labels)
+        step = scheduler.step(x0, t, latents)
+        latents, x0 = step.prev_sample, step.pred_original_sample
+        if trajectory:
+            predictions.append(x0)
+        on_step(len(x0))
+    return Samples(x0, x_init, sigmas, torch.stack(predictions) if trajectory else None)
+
+
+def _heun(
+    denoiser: Denoiser,
+    x_init: torch.Tensor,
+    steps: int,
+    labels: torch.Tensor | None,
+    trajectory: bool,
+    on_step: OnStep,
+) -> Samples:
+    """Karras et al. 2022, Algorithm 1: sigma 80 to 0.002, then one Euler step to 0."""
+    sigmas = edm_sigmas(steps)
+    x, predictions = x_init * sigmas[0], []
+    for sigma, following in zip(sigmas, [*sigmas[1:], 0.0], strict=True):
+        x0 = denoiser(x, sigma, labels)
+        slope = (x - x0) / sigma
+        proposal = x + (following - sigma) * slope
+        if following > 0:
+            correction = (proposal - denoiser(proposal, following, labels)) / following
+            proposal = x + (following - sigma) * (slope + correction) / 2
+        x = proposal
+        if trajectory:
+            predictions.append(x0)
+        on_step(len(x0))
+    return Samples(x, x_init, sigmas, torch.stack(predictions) if trajectory else None)
+
+
+SAMPLERS = {"ddim": _ddim, "heun": _heun}

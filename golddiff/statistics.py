@@ -1,0 +1,119 @@
+"""Mean and covariance factor of a training set: C = U diag(L) U^T, unbiased (N - 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+# 1024 products of two integers in -128..127 sum to at most 2^24, which float32 holds exactly:
+# uint8 moments are exact integers and do not depend on the order of the images.
+CHUNK = 1024
+
+
+@dataclass(frozen=True)
+class Factor:
+    """Mean and covariance of a set of images in [-1, 1] units.
+
+    Attributes:
+        mean: (D,) float64.
+        eigenvalues: (r,) float64, descending, all > 0; r = rank, at most min(D, N - 1).
+        eigenvectors: (D, r) float64, orthonormal columns.
+    """
+
+    mean: NDArray[np.float64]
+    eigenvalues: NDArray[np.float64]
+    eigenvectors: NDArray[np.float64]
+
+    def shrinkage(self, sigma: float) -> NDArray[np.float64]:
+        """The Wiener gains L / (L + sigma^2), (r,)."""
+        gains: NDArray[np.float64] = self.eigenvalues / (self.eigenvalues + sigma**2)
+        return gains
+
+    def wiener_matrix(self, sigma: float) -> NDArray[np.float64]:
+        """W = U diag(L / (L + sigma^2)) U^T, (D, D)."""
+        left = torch.from_numpy(self.eigenvectors * self.shrinkage(sigma))
+        return (left @ torch.from_numpy(self.eigenvectors).T).numpy()
+
+
+def covariance_factor(
+    flat: NDArray[np.generic],
+    scale: float,
+    offset: float,
+    rows: NDArray[np.int64] | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Factor:
+    """Factor the covariance of the images value = flat * scale + offset.
+
+    Args:
+        flat: (N, D) uint8 or float32.
+        scale: factor from stored to [-1, 1] units.
+        offset: offset from stored to [-1, 1] units.
+        rows: use these images only (a class); None for all.
+        progress: called with the number of images done.
+
+    Raises:
+        ZeroDivisionError: no images.
+    """
+    n = len(flat) if rows is None else len(rows)
+    if n == 0:
+        raise ZeroDivisionError("the covariance of no images is not defined")
+    shift = 128.0 if flat.dtype == np.uint8 else 0.0
+    dtype = torch.float32 if flat.dtype == np.uint8 else torch.float64
+
+    def chunks() -> list[slice]:
+        return [slice(i, min(i + CHUNK, n)) for i in range(0, n, CHUNK)]
+
+    def shifted(part: slice) -> torch.Tensor:
+        values = flat[part] if rows is None else flat[rows[part]]
+        return torch.from_numpy(np.array(values)).to(dtype) - shift
+
+    if n <= flat.shape[1]:
+        return _factor_of_few(torch.cat([shifted(c) for c in chunks()]).double(), scale, offset + scale * shift)
+
+    d = flat.shape[1]
+    first = torch.zeros(d, dtype=torch.float64)
+    second = torch.zeros(d, d, dtype=torch.float64)
+    for part in chunks():
+        values = shifted(part)
+        first += values.sum(0, dtype=torch.float64)
+        second += values.T @ values
+        progress(part.stop)
+    mean = first / n
+    second -= n * torch.outer(mean, mean)
+    second *= scale**2 / max(n - 1, 1)
+    eigenvalues, eigenvectors = torch.linalg.eigh(second)
+    return _cleaned(
+        (mean * scale + offset + scale * shift).numpy(),
+        eigenvalues.flip(0).numpy(),
+        eigenvectors.flip(1).numpy(),
+    )
+
+
+def _factor_of_few(values: torch.Tensor, scale: float, offset: float) -> Factor:
+    """Fewer images than dimensions: the (N, N) Gram matrix has the same eigenvalues."""
+    n = len(values)
+    mean = values.mean(0)
+    centred = (values - mean) * scale
+    gram = centred @ centred.T / max(n - 1, 1)
+    eigenvalues, coefficients = torch.linalg.eigh(gram)
+    keep = eigenvalues > 1e-12 * eigenvalues.max().clamp(min=1e-300)
+    eigenvalues, coefficients = eigenvalues[keep].flip(0), coefficients[:, keep].flip(1)
+    eigenvectors = centred.T @ coefficients / (eigenvalues * max(n - 1, 1)).sqrt()
+    return _cleaned((mean * scale + offset).numpy(), eigenvalues.numpy(), eigenvectors.numpy())
+
+
+def _cleaned(
+    mean: NDArray[np.float64], eigenvalues: NDArray[np.float64], eigenvectors: NDArray[np.float64]
+) -> Factor:
+    """Drop directions that do not vary: what rounding leaves there is not a variance."""
+    top = float(eigenvalues[0]) if len(eigenvalues) else 0.0
+    keep = eigenvalues > 1e-13 * top
+    return Factor(
+        np.ascontiguousarray(mean),
+        np.ascontiguousarray(eigenvalues[keep]),
+        np.ascontiguousarray(eigenvectors[:, keep]),
+    )
