@@ -8,6 +8,19 @@ from golddiff.errors import ArgumentError
 
 
 def mse(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    """Mean over the batch of :func:`mse_per_image`, a scalar tensor: the paper's figure."""
+    return mse_per_image(images, reference).mean()
+
+
+def r2(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    """Mean over the batch of :func:`r2_per_image`, a scalar tensor: the paper's figure.
+
+    NaN if any reference image is constant: r2 is not defined there, and is not made up.
+    """
+    return r2_per_image(images, reference).mean()
+
+
+def mse_per_image(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
     """Mean squared error of each image, both mapped from [-1, 1] to [0, 1] and clipped.
 
     Args:
@@ -15,7 +28,7 @@ def mse(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
         reference: (B, *shape), the neural oracle's images from the same noise.
 
     Returns:
-        (B,) float64; average it for the paper's figure.
+        (B,) float64.
 
     Raises:
         ArgumentError: different shapes.
@@ -24,7 +37,7 @@ def mse(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
     return ((a - b) ** 2).mean(dim=1)
 
 
-def r2(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+def r2_per_image(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
     """Coefficient of determination of each image: 1 - SS_res / (D * var(reference image)).
 
     The variance is unbiased, over the D values of the reference image; both are mapped from
