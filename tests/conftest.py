@@ -1,0 +1,70 @@
+"""Shared small training sets, and the real packs where they are present."""
+
+import itertools
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+
+from golddiff.store import ImageStore
+
+# Stores are written to disk, so examples take milliseconds; no deadline, no flaky timing.
+settings.register_profile("golddiff", deadline=None, max_examples=20, derandomize=True)
+settings.load_profile("golddiff")
+
+
+@pytest.fixture(scope="session")
+def make_store(tmp_path_factory):
+    """Build a store from an array: make_store(pixels, labels=None)."""
+    root = tmp_path_factory.mktemp("stores")
+    count = itertools.count()
+
+    def make(pixels, labels=None, **options):
+        return ImageStore.build(pixels, root / f"store{next(count)}", labels, **options)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def smooth_images():
+    """smooth_images(n, shape, seed): uint8 images with natural-looking correlations."""
+
+    def make(n, shape=(3, 8, 8), seed=0):
+        generator = torch.Generator().manual_seed(seed)
+        coarse = torch.randn(n, shape[0], 3, 3, generator=generator)
+        images = torch.nn.functional.interpolate(coarse, shape[1:], mode="bicubic")
+        images = images + 0.2 * torch.randn(n, *shape, generator=generator)
+        return ((images * 0.4).clamp(-1, 1) * 127.5 + 127.5).round().to(torch.uint8)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def data_packs():
+    """The folder of real data packs, beside the checkout or at $GOLDDIFF_DATA."""
+    default = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("GOLDDIFF_DATA", default))
+    if not folder.is_dir():
+        pytest.skip("needs the real data packs (set GOLDDIFF_DATA to their folder)")
+    return folder
+
+
+@pytest.fixture
+def queries():
+    """queries(store, sigma, b, seed): noisy training images, float32 (b, *shape)."""
+
+    def make(store, sigma, b=4, seed=1):
+        generator = torch.Generator().manual_seed(seed)
+        rows = torch.randint(store.n, (b,), generator=generator)
+        return store.images(rows) + sigma * torch.randn((b, *store.shape), generator=generator)
+
+    return make
+
+
+def float64_images(store):
+    """All images of a store as float64 in [-1, 1], (n, d), computed from the raw file."""
+    raw = np.asarray(store.flat, dtype=np.float64)
+    return raw / 127.5 - 1 if store.is_pixels else raw

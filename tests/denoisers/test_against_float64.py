@@ -1,0 +1,127 @@
+"""Every denoiser equals its equation, computed directly in float64."""
+
+import numpy as np
+import pytest
+import torch
+
+from golddiff import PCA, Optimal, Wiener, reference
+from golddiff.masks import locality_mask
+from tests.conftest import float64_images
+
+SIGMAS = [0.01, 0.05, 0.3, 1.0, 3.0, 12.0, 80.0]
+
+
+@pytest.fixture(scope="module", params=["uint8 colour", "float32 latents", "odd grey", "points"])
+def store(request, make_store, smooth_images):
+    if request.param == "uint8 colour":
+        return make_store(smooth_images(200, (3, 8, 8)))
+    if request.param == "float32 latents":
+        return make_store(torch.randn(150, 4, 4, 4, generator=torch.Generator().manual_seed(2)))
+    if request.param == "odd grey":
+        return make_store(smooth_images(70, (1, 7, 9)))
+    return make_store(torch.randn(500, 2, generator=torch.Generator().manual_seed(3)))
+
+
+def worst(store, denoiser, x, sigma, direct):
+    got = denoiser(x, sigma).double().numpy().reshape(len(x), -1)
+    want = np.stack([direct(q) for q in x.double().numpy().reshape(len(x), -1)])
+    return np.abs(got - want).max()
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_optimal_is_equation_2(store, queries, sigma):
+    images = float64_images(store)
+    x = queries(store, sigma)
+    error = worst(store, Optimal(store), x, sigma, lambda q: reference.optimal(q, sigma, images))
+    assert error < 1e-5
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_wiener_is_the_gaussian_posterior_mean(store, queries, sigma):
+    images = float64_images(store)
+    x = queries(store, sigma)
+    error = worst(store, Wiener(store), x, sigma, lambda q: reference.wiener(q, sigma, images))
+    assert error < 1e-4
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+@pytest.mark.parametrize("threshold", [0.0, 0.02, 0.3])
+def test_pca_is_the_masked_posterior_mean(store, queries, sigma, threshold):
+    images = float64_images(store)
+    mask = reference.pca_mask(sigma, images, threshold)
+    x = queries(store, sigma)
+    error = worst(
+        store, PCA(store, threshold), x, sigma, lambda q: reference.pca(q, sigma, images, mask)
+    )
+    assert error < 1e-4
+
+
+@pytest.mark.parametrize("sigma", [0.05, 1.0, 12.0])
+@pytest.mark.parametrize("batch_size", [1, 33, 256])
+def test_wss_is_the_average_of_batch_averages(store, queries, sigma, batch_size):
+    images = float64_images(store)
+    mask = reference.pca_mask(sigma, images, 0.05)
+    x = queries(store, sigma)
+    denoiser = PCA(store, 0.05, weighting="wss", batch_size=batch_size)
+    error = worst(
+        store, denoiser, x, sigma, lambda q: reference.pca_wss(q, sigma, images, mask, batch_size)
+    )
+    assert error < 1e-4
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_the_mask_is_its_definition(store, sigma):
+    images = float64_images(store)
+    direct = reference.pca_mask(sigma, images, 0.02)
+    assert np.array_equal(locality_mask(store.factor(), sigma, 0.02), direct)
+
+
+def test_the_mask_is_normalised_by_the_input_value(make_store):
+    """With one value ten times as variable as its correlate, only one direction passes."""
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn(4000, 1, generator=generator)
+    store = make_store(torch.cat([a, 0.1 * a + 0.05 * torch.randn(4000, 1, generator=generator)], 1))
+    w = store.factor().wiener_matrix(1.0)
+    ratio = np.abs(w / w.diagonal()[:, None])
+    assert ratio[1, 0] > 1 > ratio[0, 1]
+    mask = locality_mask(store.factor(), 1.0, 0.5)
+    assert mask[1, 0]
+    assert not mask[0, 1]
+
+
+def test_sigma_80_does_not_drown_the_posterior(make_store, smooth_images, queries):
+    store = make_store(smooth_images(3000, (3, 16, 16)))
+    images = float64_images(store)
+    x = queries(store, 80.0, b=2)
+    assert worst(store, Optimal(store), x, 80.0, lambda q: reference.optimal(q, 80.0, images)) < 1e-5
+    mask = reference.pca_mask(80.0, images, 0.02)
+    error = worst(store, PCA(store), x, 80.0, lambda q: reference.pca(q, 80.0, images, mask))
+    assert error < 1e-5
+
+
+def test_sigma_0_002_picks_the_true_nearest_of_near_duplicates(make_store, smooth_images):
+    base = smooth_images(1, (3, 16, 16))
+    twins = base.repeat(50, 1, 1, 1)
+    for i in range(50):  # the twins differ from each other by one grey level of one pixel
+        twins[i].view(-1)[i] ^= 1
+    store = make_store(torch.cat([smooth_images(100, (3, 16, 16), seed=5), twins]))
+    noise = 0.002 * torch.randn(50, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    x = store.images(list(range(100, 150))) + noise
+    images = float64_images(store)
+    error = worst(store, Optimal(store), x, 0.002, lambda q: reference.optimal(q, 0.002, images))
+    assert error < 1e-5
+
+
+def test_values_that_never_vary_make_no_nan(make_store, smooth_images, queries):
+    """MNIST's border: zero-variance values, and a mask normalised by them."""
+    pixels = smooth_images(120, (1, 8, 8))
+    pixels[:, :, 0] = 0
+    pixels[:, :, :, -1] = 255
+    store = make_store(pixels)
+    images = float64_images(store)
+    for sigma in (0.002, 0.1, 2.0, 80.0):
+        x = queries(store, sigma)
+        mask = reference.pca_mask(sigma, images, 0.02)
+        error = worst(store, PCA(store), x, sigma, lambda q, s=sigma, m=mask: reference.pca(q, s, images, m))
+        assert error < 1e-4
+        assert torch.isfinite(Wiener(store)(x, sigma)).all()
