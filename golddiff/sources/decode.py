@@ -1,0 +1,196 @@
+"""From an encoded image, or a Pillow image, to pixels: (C, H, W) uint8."""
+
+from __future__ import annotations
+
+import functools
+import io
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+# Pillow's own limit for an outright refusal, kept even where a program has lifted Pillow's.
+MAX_PIXELS = 178_956_970
+
+# An encoded image larger than this is refused before it is read into memory.
+MAX_ENCODED_BYTES = 1 << 29
+
+# Only formats that Pillow decodes itself: its EPS reader, for one, starts another program.
+_FORMATS = [
+    *("PNG", "JPEG", "MPO", "JPEG2000", "WEBP", "AVIF", "GIF"),
+    *("BMP", "DIB", "TIFF", "PPM", "TGA", "ICO", "PCX", "SGI"),
+]
+
+EXTENSIONS = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".gif", ".bmp", ".dib"})
+EXTENSIONS |= {".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".avif", ".jp2", ".j2k"}
+EXTENSIONS |= {".ico", ".pcx", ".sgi"}
+
+_ORIENTATION = 0x0112
+
+
+class UnreadableImageError(Exception):
+    """One image cannot be decoded; the message says why, not which."""
+
+
+class Header(NamedTuple):
+    """What an image's header tells.
+
+    Attributes:
+        width: in pixels, after the EXIF rotation.
+        height: in pixels, after the EXIF rotation.
+        grey: whether the image is stored without colours.
+    """
+
+    width: int
+    height: int
+    grey: bool
+
+
+def read_header(data: bytes) -> Header:
+    """Read an image's size and kind without decoding its pixels.
+
+    Raises:
+        UnreadableImageError: ``data`` is no image, or one too large.
+    """
+    try:
+        with _opened(data) as image:
+            width, height = image.size
+            if _orientation(image) >= 5:
+                width, height = height, width
+            return Header(width, height, _is_grey(image))
+    except UnreadableImageError:
+        raise
+    except Exception as error:
+        raise UnreadableImageError(_reason(error)) from error
+
+
+def decode(
+    data: bytes, *, channels: int | None = None, size: int | None = None
+) -> NDArray[np.uint8]:
+    """Decode an image to (C, H, W) uint8.
+
+    The EXIF rotation is applied, transparency is laid on white, of an animation the first frame
+    is taken.
+
+    Args:
+        data: the encoded image, as in a file.
+        channels: 1 or 3; None keeps grey images grey (1) and makes all others RGB (3).
+        size: scale and centre-crop to (C, size, size); None keeps the image's own size.
+
+    Raises:
+        UnreadableImageError: ``data`` is no image, is truncated, or is too large.
+    """
+    try:
+        with _opened(data) as image:
+            if size is not None:
+                # A JPEG can be decoded at 1/2, 1/4 or 1/8; twice the target leaves the filter
+                # enough detail. Other formats ignore this.
+                image.draft(None, (2 * size, 2 * size))
+            image.load()
+            upright = _upright(image)
+            if channels is None:
+                channels = 1 if _is_grey(upright) else 3
+            return to_pixels(fit(with_channels(upright, channels), size))
+    except UnreadableImageError:
+        raise
+    except Exception as error:
+        # Pillow's decoders raise nearly anything on damaged data: OSError, SyntaxError,
+        # ValueError, struct.error, IndexError, zlib.error...
+        raise UnreadableImageError(_reason(error)) from error
+
+
+def with_channels(image: Image.Image, channels: int) -> Image.Image:
+    """Convert any Pillow image to grey (``channels=1``, mode L) or RGB (``channels=3``)."""
+    if image.mode.startswith("I"):
+        image = _from_wide(image)
+    elif image.mode == "F":
+        raise UnreadableImageError("its pixels are floating-point numbers, whose range is unknown")
+    if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
+        rgba = image.convert("RGBA")
+        white = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
+        image = Image.alpha_composite(white, rgba).convert("RGB")
+    mode = "L" if channels == 1 else "RGB"
+    if image.mode == mode:
+        return image
+    if mode == "L" and image.mode not in ("1", "RGB"):
+        image = image.convert("RGB")
+    return image.convert(mode)
+
+
+def fit(image: Image.Image, size: int | None) -> Image.Image:
+    """Scale the shorter side to ``size``, antialiased, then crop the middle square."""
+    if size is None or image.size == (size, size):
+        return image
+    width, height = image.size
+    side = min(width, height)
+    left, top = (width - side) // 2, (height - side) // 2
+    return image.resize(
+        (size, size),
+        Image.Resampling.LANCZOS if side > size else Image.Resampling.BICUBIC,
+        box=(left, top, left + side, top + side),
+        reducing_gap=3.0,
+    )
+
+
+def to_pixels(image: Image.Image) -> NDArray[np.uint8]:
+    """(C, H, W) uint8 of an image of mode L or RGB."""
+    array = np.asarray(image, dtype=np.uint8)
+    if array.ndim == 2:
+        return array[None]
+    return np.ascontiguousarray(array.transpose(2, 0, 1))
+
+
+def _opened(data: bytes) -> Image.Image:
+    if len(data) == 0:
+        raise UnreadableImageError("it is empty")
+    try:
+        image = Image.open(io.BytesIO(data), formats=_formats())
+    except UnidentifiedImageError as error:
+        raise UnreadableImageError("it is not an image of a known format") from error
+    width, height = image.size
+    if width * height > MAX_PIXELS:
+        raise UnreadableImageError(
+            f"it has {width} x {height} pixels, more than the {MAX_PIXELS:,} allowed"
+        )
+    return image
+
+
+@functools.cache
+def _formats() -> tuple[str, ...]:
+    Image.init()
+    return tuple(name for name in _FORMATS if name in Image.OPEN)
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        value = image.getexif().get(_ORIENTATION, 1)
+    except Exception:
+        return 1  # a damaged EXIF block is no reason to lose the image
+    return value if isinstance(value, int) and 1 <= value <= 8 else 1
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    if _orientation(image) == 1:
+        return image
+    return ImageOps.exif_transpose(image)
+
+
+def _is_grey(image: Image.Image) -> bool:
+    if image.mode != "P":
+        return image.mode in ("1", "L", "LA", "La", "F") or image.mode.startswith("I")
+    palette = image.getpalette("RGB") or []
+    red, green, blue = palette[0::3], palette[1::3], palette[2::3]
+    return red == green == blue
+
+
+def _from_wide(image: Image.Image) -> Image.Image:
+    """8 bits of an image of 16 (modes I;16*, and I where a format has no mode for 16 bits)."""
+    wide = np.asarray(image).astype(np.int64)
+    return Image.fromarray(((wide.clip(0, 65535) + 128) // 257).astype(np.uint8))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, Image.DecompressionBombError):
+        return f"it has more than the {MAX_PIXELS:,} pixels allowed"
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,90 @@
+"""Datasets by their name on the Hugging Face hub."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import Any
+
+from golddiff.errors import SourceError
+
+# A hub that has not answered by now counts as out of reach.
+_PATIENCE = 15.0
+
+_NAME = re.compile(r"^[A-Za-z0-9][\w.-]*(/[\w.-]+)?$")
+
+
+def is_hub_name(name: str) -> bool:
+    """Whether ``name`` could name a dataset on the hub: ``mnist`` or ``user/name``."""
+    return _NAME.match(name) is not None
+
+
+def load_from_hub(name: str, split: str) -> Any:
+    """Load one split of a dataset from the hub, or from the local cache of earlier downloads.
+
+    Returns:
+        A ``datasets.Dataset``.
+
+    Raises:
+        SourceError: the hub cannot be reached and the cache does not have the dataset, or the hub
+            has no such dataset or split.
+    """
+    import datasets
+
+    # datasets would itself try again and again for most of a minute before it gives up.
+    reached = _reached(name)
+    offline = datasets.config.HF_HUB_OFFLINE
+    datasets.config.HF_HUB_OFFLINE = offline or not reached
+    try:
+        return datasets.load_dataset(name, split=split)
+    except Exception as error:
+        if not reached:
+            raise SourceError(
+                f"{name!r} is no file or folder here, and the Hugging Face hub cannot be reached "
+                "for a dataset of that name; give the path of a local folder or parquet file, or "
+                "a dataset that is in the local hub cache (HF_HUB_OFFLINE=1)"
+            ) from error
+        raise SourceError(
+            f"dataset {name!r}, split {split!r}, cannot be loaded from the Hugging Face hub: "
+            + " ".join(str(error).split())
+        ) from error
+    finally:
+        datasets.config.HF_HUB_OFFLINE = offline
+
+
+def _reached(name: str) -> bool:
+    """Whether the hub answers, and has the dataset.
+
+    Raises:
+        SourceError: the hub answers that it has no such dataset, or refuses it.
+    """
+    answer: list[Exception | None] = []
+
+    def ask() -> None:
+        from huggingface_hub import HfApi
+
+        try:
+            HfApi().dataset_info(name, timeout=_PATIENCE)
+            answer.append(None)
+        except Exception as error:
+            answer.append(error)
+
+    # A thread, because no timeout covers the look-up of the host's address.
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(_PATIENCE)
+    if not answer:
+        return False
+    error = answer[0]
+    if error is None:
+        return True
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+
+    if isinstance(error, (RepositoryNotFoundError, HFValidationError)):
+        raise SourceError(
+            f"{name!r} is no file or folder here, and the Hugging Face hub has no public dataset "
+            "of that name"
+        ) from error
+    # An answer with a status (a gated dataset, a busy hub) is best explained by what loading
+    # says; anything else means that there was no answer.
+    return isinstance(error, HfHubHTTPError)
