@@ -28,16 +28,18 @@ def kamb(x: Array, sigma: float, images: Array, patch: int, boundary: str) -> Ar
         patch = min(patch, (min(height, width) - 1) // 2 * 2 + 1)  # no pixel twice in a patch
     elif patch >= min(height, width):
         boundary = "none"
+    query = framed_by(patch // 2, x, boundary)
+    framed = [framed_by(patch // 2, image, boundary) for image in images]
     out = np.empty_like(x)
     for row in range(height):
         for column in range(width):
-            query = cut(x, row, column, patch, boundary)
+            mine = query[:, row : row + patch, column : column + patch]
             logits, values = [], []
-            for image in images:
+            for image, frame in zip(images, framed, strict=True):
                 for r in compared(row, height, patch, boundary):
                     for c in compared(column, width, patch, boundary):
-                        difference = query - cut(image, r, c, patch, boundary)
-                        logits.append(-np.sum(difference**2) / (2 * sigma**2))
+                        theirs = frame[:, r : r + patch, c : c + patch]
+                        logits.append(-np.sum((mine - theirs) ** 2) / (2 * sigma**2))
                         values.append(image[:, r, c])
             weights = np.exp(np.array(logits) - max(logits))
             out[:, row, column] = weights @ np.array(values) / weights.sum()
@@ -54,9 +56,10 @@ def compared(position: int, length: int, patch: int, boundary: str) -> range:
     return range(reach, length - reach)
 
 
-def cut(image: Array, row: int, column: int, patch: int, boundary: str) -> Array:
-    """The patch around a position: wrapped around for "circular", else padded with zeros."""
-    reach = patch // 2
+def framed_by(reach: int, image: Array, boundary: str) -> Array:
+    """The image with a frame: its far side for "circular", zeros otherwise.
+
+    In the framed image the patch around (row, column) starts at (row, column).
+    """
     margins = ((0, 0), (reach, reach), (reach, reach))
-    padded = np.pad(image, margins, mode="wrap" if boundary == "circular" else "constant")
-    return padded[:, row : row + patch, column : column + patch]
+    return np.pad(image, margins, mode="wrap" if boundary == "circular" else "constant")

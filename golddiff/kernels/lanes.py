@@ -169,7 +169,7 @@ _C2, _C3, _C4, _C5, _C6, _C7 = (np.float32(1 / math.factorial(n)) for n in range
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def exp(t: Any) -> Any:
-    """The exponential of lanes up to 88, to a relative error of 2e-7; exp(-87) = 2e-38 below -87.
+    """The exponential of lanes up to 88, to a relative error of 2e-7; below -87, that of -87.
 
     With n the integer next to t log2(e) and r = t - n log(2), it is 2^n times the Taylor polynomial
     of exp(r), |r| <= log(2) / 2.
