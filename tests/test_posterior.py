@@ -49,7 +49,9 @@ def test_nothing_is_the_neutral_element(logits, values):
 
 
 def test_one_location_serves_all_channels_of_a_pixel():
-    posterior = Posterior(np.zeros((1, 2)), np.array([[1.0, 2.0]]), np.array([[1.0, 2, 3, 4, 5, 6]]))
+    posterior = Posterior(
+        np.zeros((1, 2)), np.array([[1.0, 2.0]]), np.array([[1.0, 2, 3, 4, 5, 6]])
+    )
     assert posterior.mean().tolist() == [[1, 1, 3, 2, 5, 3]]
 
 
