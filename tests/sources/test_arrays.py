@@ -40,6 +40,14 @@ def test_a_tensor_that_requires_gradients_can_be_read():
     assert np.array_equal(read(open_source(images))[0], images.detach().numpy())
 
 
+@pytest.mark.parametrize(
+    "tensor", [torch.eye(3).to_sparse(), torch.empty(2, 3, device="meta")], ids=["sparse", "meta"]
+)
+def test_a_tensor_without_dense_values_is_refused(tensor):
+    with pytest.raises(SourceError, match="tensor"):
+        open_source(tensor)
+
+
 def test_images_without_a_channel_axis_are_grey():
     images = bytes_of(4, 5, 6)
     source = open_source(images)

@@ -114,6 +114,17 @@ def test_a_path_that_does_not_exist_says_so(source):
     assert "hub" not in str(caught.value)
 
 
+def test_a_path_too_long_for_the_system_is_refused():
+    with pytest.raises(SourceError, match="cannot be read"):
+        open_source("./" + "a" * 5000)
+
+
+@pytest.mark.parametrize("source", ["~no-such-user-here/photos", "./caf\u00e9", "./a\nb"])
+def test_odd_paths_are_missing_paths(source):
+    with pytest.raises(SourceError, match="does not exist"):
+        open_source(source)
+
+
 def test_an_empty_source_is_refused():
     with pytest.raises(ArgumentError, match="''"):
         open_source("")
