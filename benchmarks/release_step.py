@@ -50,7 +50,7 @@ def release_step(store: ImageStore, options: argparse.Namespace) -> Step:
         name = "benchmark"
         resolution = store.shape[1]
         in_channels = store.shape[0]
-        dataloader = [store.images(range(i, min(i + 256, store.n))) for i in range(0, store.n, 256)]
+        dataloader = store.images().split(256)
 
     n = store.n
     params = {
@@ -166,7 +166,8 @@ def main() -> None:
         result[side] = {"seconds": mean, "peak_resident_bytes": pipe.recv()}
         process.join()
         print(
-            f"{side}: {mean:.4f} s, peak resident {result[side]['peak_resident_bytes'] / 1e9:.2f} GB"
+            f"{side}: {mean:.4f} s, "
+            f"peak resident {result[side]['peak_resident_bytes'] / 1e9:.2f} GB"
         )
     if options.peer:
         result["ratio"] = result["release"]["seconds"] / result["golddiff"]["seconds"]

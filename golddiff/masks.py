@@ -32,7 +32,8 @@ def locality_mask(factor: Factor, sigma: float, threshold: float) -> NDArray[np.
     step = max(1, BLOCK_BYTES // (8 * d))
     if step >= d:
         m = rows_of_m(0)
-        return m >= threshold * m.max(initial=0.0)
+        mask: NDArray[np.bool_] = m >= threshold * m.max(initial=0.0)
+        return mask
     # Large images: M is computed twice, a block of rows at a time, rather than held.
     largest = max(rows_of_m(start).max() for start in range(0, d, step))
     mask = np.empty((d, d), np.bool_)

@@ -1,5 +1,7 @@
 """Posterior accumulation does not depend on order or chunking."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -28,7 +30,7 @@ def direct(logits, values):
 def test_any_order_and_any_cuts_give_the_same_mean(logits, values, order, cuts):
     total = Posterior.empty(1, 3, 3)
     bounds = [0, *sorted(cuts), 12]
-    for a, b in zip(bounds, bounds[1:], strict=False):
+    for a, b in itertools.pairwise(bounds):
         rows = list(order[a:b])
         total = total.merge(part(logits[rows], values[rows]))
     assert np.abs(total.mean()[0] - direct(logits, values)).max() < 1e-12

@@ -4,9 +4,9 @@ Numba vectorises long plain loops. Where the work is a handful of numbers at a t
 after each handful, it does not: it must assume that every store may change every array. A ``Lanes``
 value lives in registers, one on AVX-512, two on AVX2, four on ARM; the compiler splits it.
 
-Inside a compiled function: ``load(array, i)``, ``load_stored(array, i)``, ``store(array, i, lanes)``,
-``spread(number)``, ``+ - *`` between lanes, ``largest(lanes)``, ``any_above(lanes, number)``,
-``sum_of(lanes)`` and ``exp(lanes)``.
+Inside a compiled function: ``load(array, i)``, ``load_stored(array, i)``,
+``store(array, i, lanes)``, ``spread(number)``, ``+ - *`` between lanes, ``largest(lanes)``,
+``any_above(lanes, number)``, ``sum_of(lanes)`` and ``exp(lanes)``.
 """
 
 from __future__ import annotations

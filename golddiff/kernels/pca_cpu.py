@@ -33,7 +33,7 @@ NEGLIGIBLE = np.float32(40.0)
 ABSENT = np.float32(-1e37)  # log weight of a place in the last block that holds no image
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def _transpose_block(flat, rows, out):  # type: ignore[no-untyped-def]
     """out[n * BLOCK + i] = flat[rows[i], n], sixteen values at a time: both sides stay in cache."""
     d = flat.shape[1]
@@ -45,7 +45,7 @@ def _transpose_block(flat, rows, out):  # type: ignore[no-untyped-def]
                 out[n * BLOCK + i] = image[n]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def _terms(stored, first_root, second_root, scale, offset, out):  # type: ignore[no-untyped-def]
     """Out = (x_i - a)(x_i - b) for a block of images, value by value."""
     scales = spread(scale)
@@ -56,7 +56,7 @@ def _terms(stored, first_root, second_root, scale, offset, out):  # type: ignore
             store(out, at, (value + a) * (value + b))
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def _masked_posterior(  # type: ignore[no-untyped-def]
     flat, rows, log_weights, first_root, second_root, scale, offset, gain,
     level, start, stop, output, inputs, log_max, total, weighted,
@@ -138,7 +138,8 @@ def masked_posterior(
         x: (b, D) queries.
         sigma: noise level.
         tree: the masks of this sigma.
-        scale, offset: from stored values to [-1, 1].
+        scale: stored value times this ...
+        offset: ... plus this is the value compared.
     """
     b, d = x.shape
     log_max = np.full((b, d), -np.inf, np.float32)

@@ -178,8 +178,9 @@ def _images_first(values: NDArray[Any], description: str) -> tuple[NDArray[Any],
     """Images as (N, C, H, W), and whether they are RGBA that came with the channels last."""
     if values.ndim == 3:
         return values[:, None], False
-    last = values.ndim == 4 and values.dtype == np.uint8
-    if last and values.shape[1] not in _IMAGE_CHANNELS and values.shape[3] in _IMAGE_CHANNELS:
+    last = values.ndim == 4 and values.dtype == np.uint8 and values.shape[3] in _IMAGE_CHANNELS
+    # Sides of 8 and more: an (N, 2, 4, 4) array is two channels of 4x4, not a strip of RGBA.
+    if last and min(values.shape[1:3]) >= 8:
         return values.transpose(0, 3, 1, 2), values.shape[3] == 4
     return values, False
 

@@ -33,7 +33,7 @@ def test_x(denoiser, x, message):
 
 @pytest.mark.parametrize("sigma", [0, -1.0, float("nan"), float("inf"), torch.tensor([1.0, 0.0])])
 def test_sigma_is_finite_and_positive(denoiser, sigma):
-    with pytest.raises(ArgumentError, match="sigma: got .* expected a finite number above 0"):
+    with pytest.raises(ArgumentError, match=r"sigma: got .* expected a finite number above 0"):
         denoiser(X, sigma)
 
 
@@ -46,7 +46,7 @@ def test_sigma_is_one_or_one_a_query(denoiser):
 
 def test_a_class_with_no_images(denoiser):
     with pytest.raises(
-        ArgumentError, match="labels: got 7, a class with no images; .* classes 0, 1"
+        ArgumentError, match=r"labels: got 7, a class with no images; .* classes 0, 1"
     ):
         denoiser(X, 1.0, labels=7)
 
@@ -54,7 +54,7 @@ def test_a_class_with_no_images(denoiser):
 def test_labels_of_the_wrong_length_or_type(denoiser):
     with pytest.raises(ArgumentError, match=r"labels: got shape \(3,\)"):
         denoiser(X, 1.0, labels=[0, 1, 0])
-    with pytest.raises(ArgumentError, match="labels: got torch.float32"):
+    with pytest.raises(ArgumentError, match=r"labels: got torch\.float32"):
         denoiser(X, 1.0, labels=torch.tensor([0.0, 1.0]))
 
 

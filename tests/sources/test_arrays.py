@@ -57,21 +57,22 @@ def test_images_without_a_channel_axis_are_grey():
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_channels_that_come_last_are_moved_first(channels):
-    images = bytes_of(4, 5, 6, channels)
+    images = bytes_of(4, 8, 9, channels)
     source = open_source(images)
-    assert source.info.shape == (channels, 5, 6)
+    assert source.info.shape == (channels, 8, 9)
     assert np.array_equal(read(source)[0], images.transpose(0, 3, 1, 2))
 
 
 def test_a_first_axis_that_may_be_channels_is_taken_for_channels():
     assert open_source(bytes_of(2, 3, 8, 3)).info.shape == (3, 8, 3)
+    assert open_source(bytes_of(2, 2, 4, 4)).info.shape == (2, 4, 4)
 
 
 def test_transparency_that_comes_last_is_laid_on_white():
-    images = np.zeros((2, 5, 6, 4), np.uint8)
+    images = np.zeros((2, 8, 9, 4), np.uint8)
     images[1, ..., 3] = 255
     values, _ = read(open_source(images))
-    assert values.shape == (2, 3, 5, 6)
+    assert values.shape == (2, 3, 8, 9)
     assert (values[0] == 255).all()
     assert (values[1] == 0).all()
 
