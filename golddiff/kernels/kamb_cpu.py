@@ -156,9 +156,12 @@ def _patch_posterior(  # type: ignore[no-untyped-def]
                         if query_row < 0:
                             lines[r * span * LANES : (r + 1) * span * LANES] = np.float32(0.0)
                             continue
+                        if r >= height and query_row == v_query[v_at + r - height]:
+                            _copy_blocks(lines, r * span, (r - height) * span, span)
+                            continue
                         _differences(
                             line, a, b, y, channels, positions, query_row * width,
-                            image_row * width, h_query, h_image, h_at, span + 2 * h_reach,
+                            image_row * width, width, h_query, h_image, h_at, span + 2 * h_reach,
                         )  # fmt: skip
                         box_sum(lines, r * span, line, span, 2 * h_reach + 1, 1)
                     box_sum(distances, 0, lines, (bottom - top) * span, 2 * v_reach + 1, span)
@@ -186,22 +189,44 @@ def _load_images(  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _differences(  # type: ignore[no-untyped-def]
-    line, a, b, y, channels, positions, query_row, image_row, h_query, h_image, h_at, n
-):
+    line, a, b, y, channels, positions, query_row, image_row, width,
+    h_query, h_image, h_at, n,
+):  # fmt: skip
     """line[j] = sum over channels of (a - y)(b - y) at the j-th source position, lane by lane."""
     plane = positions * LANES
     for j in range(n):
-        total = spread(np.float32(0.0))
         u = h_query[h_at + j]
-        if u >= 0:
-            u += query_row
-            v = (h_image[h_at + j] + image_row) * LANES
-            for _ in range(channels):
-                value = load(y, v)
-                total = total + (spread(a[u]) - value) * (spread(b[u]) - value)
+        if u < 0:
+            store(line, j * LANES, spread(np.float32(0.0)))
+            continue
+        if j >= width and u == h_query[h_at + j - width]:  # once around: wraps only
+            _copy_blocks(line, j, j - width, 1)
+            continue
+        u += query_row
+        v = (h_image[h_at + j] + image_row) * LANES
+        value = load(y, v)
+        total = (spread(a[u]) - value) * (spread(b[u]) - value)
+        if channels == 3:  # unrolled: half the time of the loop
+            value = load(y, v + plane)
+            u += positions
+            total = total + (spread(a[u]) - value) * (spread(b[u]) - value)
+            value = load(y, v + 2 * plane)
+            u += positions
+            total = total + (spread(a[u]) - value) * (spread(b[u]) - value)
+        else:
+            for _ in range(1, channels):
                 u += positions
                 v += plane
+                value = load(y, v)
+                total = total + (spread(a[u]) - value) * (spread(b[u]) - value)
         store(line, j * LANES, total)
+
+
+@njit(nogil=True, cache=True)
+def _copy_blocks(a, to, start, n):  # type: ignore[no-untyped-def]
+    """Copy n blocks of LANES numbers from block ``start`` to block ``to``."""
+    for k in range(0, n * LANES, LANES):
+        store(a, to * LANES + k, load(a, start * LANES + k))
 
 
 @njit(nogil=True, cache=True)
