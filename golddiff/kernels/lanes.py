@@ -120,8 +120,9 @@ def largest(typingctx: Any, lanes: Any) -> Any:
     """The largest of the lanes."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        best = args[0]
-        for half in (8, 4, 2, 1):
+        best, half = args[0], LANES
+        while half > 1:
+            half //= 2
             turned = ir.Constant(_INTEGERS, [(k + half) % LANES for k in range(LANES)])
             other = builder.shuffle_vector(best, best, turned)
             best = builder.select(builder.fcmp_ordered(">", best, other), best, other)
