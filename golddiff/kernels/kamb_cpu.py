@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.boxsum import box_sum
 from golddiff.kernels.lanes import LANES, any_above, exp, largest, load, spread, store
+from golddiff.noise import precision
 from golddiff.posterior import Posterior
 
 Boundary = Literal["zeros", "circular", "none"]
@@ -109,14 +110,14 @@ def patch_posterior(
     log_max = np.full((b, positions), NOTHING, np.float32)
     total = np.zeros((b, positions))
     weighted = np.zeros((b, channels * positions))
-    # Past 1e18 the nearest patch has all the weight anyway, and float32 would overflow.
-    precision = np.float32(min(0.5 / sigma / sigma, 1e18))
+    # Past 1e18 the nearest patch has all the weight anyway, and far queries would overflow.
+    gain = np.float32(min(precision(sigma), 1e18))
     # (r - y)(s - y) with r = s = x is (x - y)^2; with r = 2x, s = 0 it lacks x^2, which is the same
     # for all patches that a position is compared with and, at high noise, only costs digits.
     roots = (x + x, np.zeros_like(x)) if sigma > 1 else (x, x)
     vertical, horizontal = axes
     _patch_posterior(
-        flat, rows, log_weights, *roots, precision, channels, height, width,
+        flat, rows, log_weights, *roots, gain, channels, height, width,
         vertical.runs, vertical.query, vertical.image, vertical.reach,
         horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,
         np.float32(scale), np.float32(offset), log_max, total, weighted,
@@ -128,7 +129,7 @@ def patch_posterior(
 
 @njit(nogil=True, cache=True)
 def _patch_posterior(  # type: ignore[no-untyped-def]
-    flat, rows, log_weights, first_root, second_root, precision, channels, height, width,
+    flat, rows, log_weights, first_root, second_root, gain, channels, height, width,
     v_runs, v_query, v_image, v_reach, h_runs, h_query, h_image, h_reach,
     scale, offset, log_max, total, weighted,
 ):  # fmt: skip
@@ -167,7 +168,7 @@ def _patch_posterior(  # type: ignore[no-untyped-def]
                     box_sum(distances, 0, lines, (bottom - top) * span, 2 * v_reach + 1, span)
                     for r in range(bottom - top):
                         _accumulate(
-                            sums, best, distances, r * span, y, prior, precision, channels,
+                            sums, best, distances, r * span, y, prior, gain, channels,
                             positions, (top + r) * width + left, span, h_image, h_at + h_reach,
                             v_image[v_at + v_reach + r] * width,
                         )  # fmt: skip
@@ -233,14 +234,14 @@ def _copy_blocks(a, to, start, n):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _accumulate(  # type: ignore[no-untyped-def]
-    sums, log_max, distances, at, y, prior, precision, channels, positions,
+    sums, log_max, distances, at, y, prior, gain, channels, positions,
     first, span, h_image, h_at, image_row,
 ):  # fmt: skip
     """Online softmax: add the patches at one offset to the sums of ``span`` positions."""
     stride = (1 + channels) * LANES
     plane = positions * LANES
     bias = load(prior, 0)
-    minus = spread(-precision)
+    minus = spread(-gain)
     for j in range(span):
         u = first + j
         logit = bias + minus * load(distances, (at + j) * LANES)

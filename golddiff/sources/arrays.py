@@ -138,14 +138,7 @@ def as_array(array: Any, description: str = "array") -> NDArray[Any]:
     Raises:
         SourceError: another data type or number of dimensions, or no examples.
     """
-    if is_tensor(array):
-        array = array.detach().cpu()
-        torch = sys.modules["torch"]
-        # NumPy has no bfloat16; float32 holds each of its values exactly.
-        if array.is_floating_point() and array.dtype not in (torch.float32, torch.float64):
-            array = array.float()
-        array = array.resolve_conj().resolve_neg().numpy()
-    values: NDArray[Any] = array
+    values: NDArray[Any] = _from_tensor(array, description) if is_tensor(array) else array
     if values.dtype != np.uint8 and values.dtype.kind != "f":
         raise SourceError(
             f"{description} has data type {values.dtype}; give uint8 (0..255) or floats "
@@ -158,6 +151,20 @@ def as_array(array: Any, description: str = "array") -> NDArray[Any]:
         )
     if 0 in values.shape:
         raise SourceError(f"{description} has shape {values.shape} and so holds no examples")
+    return values
+
+
+def _from_tensor(tensor: Any, description: str) -> NDArray[Any]:
+    torch = sys.modules["torch"]
+    try:
+        tensor = tensor.detach().cpu()
+        # NumPy has no bfloat16; float32 holds each of its values exactly.
+        if tensor.is_floating_point() and tensor.dtype not in (torch.float32, torch.float64):
+            tensor = tensor.float()
+        values: NDArray[Any] = tensor.resolve_conj().resolve_neg().numpy()
+    except (TypeError, RuntimeError, NotImplementedError) as error:
+        # Sparse, quantised and meta tensors have no dense values to read.
+        raise SourceError(f"{description} is a tensor that cannot be read: {error}") from error
     return values
 
 

@@ -214,7 +214,7 @@ def test_results_do_not_depend_on_the_batch(digits, boundary):
 
 def test_extreme_noise_levels_give_finite_images(digits):
     x = noisy(digits, 1.0)
-    for sigma in (1e-300, 1e-6, 1e6, 1e300):
+    for sigma in (1e-300, 1e-6, 1e6, 1e150):
         for scale in (1, 1e3, 1e6):
             assert torch.isfinite(Kamb(digits, 3)(scale * x, sigma)).all()
 
