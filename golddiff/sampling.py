@@ -55,8 +55,8 @@ def check_settings(n: int, steps: int, sampler: str, seed: int, batch_size: int 
         raise ArgumentError(f"steps: got {steps}, expected at most 1000")
     if sampler not in SAMPLERS:
         raise ArgumentError(f"sampler: got {sampler!r}, expected one of {', '.join(SAMPLERS)}")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ArgumentError(f"seed: got {seed!r}, expected an integer of 0 or more")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise ArgumentError(f"seed: got {seed!r}, expected an integer from 0 to 2**64 - 1")
 
 
 def sample(
