@@ -1,0 +1,175 @@
+"""Kamb & Ganguli's patch denoisers: local score (LS), equivariant (ELS), boundary-broken ELS."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from numbers import Integral
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.denoisers.base import Estimator
+from golddiff.errors import ArgumentError
+from golddiff.kernels.kamb_cpu import Axis, Boundary, patch_posterior
+from golddiff.parallel import in_order
+from golddiff.posterior import Posterior
+from golddiff.store import ImageStore
+from golddiff.support import Support
+
+PatchSizes = int | str | Sequence[tuple[float, int]] | None
+
+IMAGES_PER_TASK = 64
+
+
+class Kamb(Estimator):
+    """D(x)[c, u] = sum over images i and positions v of softmax(l_iv) x_i[c, v].
+
+    l_iv = -||patch(x, u) - patch(x_i, v)||^2 / (2 sigma^2) over patches of p x p pixels in all
+    channels, v running over the positions that ``boundary`` lets u be compared with. Source: Kamb
+    & Ganguli 2024, "An analytic theory of creativity in convolutional diffusion models".
+
+    Args:
+        store: the training images, (C, H, W).
+        patch_sizes: p, odd; or (sigma, p) pairs, interpolated in log sigma to the nearest odd
+            number (ties upwards) and held constant outside; or the name of one of the authors'
+            calibrations, see :func:`preset`; or None: the square as wide as the PCA masks, at
+            least 3. From a preset or from None, p is at most the image's shorter side (rounded up
+            to odd).
+        boundary: "none" (LS): u against the same position, patches cut at the border.
+            "circular" (ELS): u against every position, patches wrap around; p is at most the
+            image's shorter side (rounded down to odd), so that no patch holds a pixel twice.
+            "zeros" (boundary-broken ELS): along each axis a position nearer than p // 2 to a border
+            against the same one, an interior position against all interior ones. A patch as
+            large as the image's shorter side or larger has no interior, and "zeros" is LS.
+
+    Raises:
+        ArgumentError: images that are not (C, H, W); a size that is not odd; an unknown preset or
+            boundary.
+    """
+
+    def __init__(
+        self, store: ImageStore, patch_sizes: PatchSizes = None, boundary: str = "zeros"
+    ) -> None:
+        super().__init__(store)
+        if len(store.shape) != 3:
+            raise ArgumentError(
+                f"store: got data of shape {store.shape}, Kamb needs images (C, H, W)"
+            )
+        if boundary not in get_args(Boundary):
+            allowed = ", ".join(map(repr, get_args(Boundary)))
+            raise ArgumentError(f"boundary: got {boundary!r}, expected one of {allowed}")
+        self.patch_sizes = patch_sizes
+        self.boundary = boundary
+        self._pairs = None if patch_sizes is None else _pairs(patch_sizes)
+        self._side = min(store.shape[1:])
+        self._measured: dict[float, int] = {}
+
+    def patch_size(self, sigma: float) -> int:
+        """The side p of the patches compared at a noise level."""
+        if self._pairs is None:
+            size = min(self._measured_size(sigma), self._side // 2 * 2 + 1)
+        else:
+            size = nearest_odd(_interpolate(self._pairs, sigma))
+            if isinstance(self.patch_sizes, str):
+                size = min(size, self._side // 2 * 2 + 1)
+        if self.boundary == "circular":
+            size = min(size, (self._side - 1) // 2 * 2 + 1)
+        return size
+
+    def posterior(self, x: NDArray[np.float32], sigma: float, support: Support) -> Posterior:
+        """The partial posterior of queries (b, D) over a support; a location a pixel."""
+        channels, height, width = self.store.shape
+        size = self.patch_size(sigma)
+        no_interior = self.boundary == "zeros" and size >= self._side
+        rule = "none" if no_interior else self.boundary
+        axes = Axis.of(height, size, rule), Axis.of(width, size, rule)
+
+        def task(part: Support) -> Posterior:
+            weights = np.zeros(len(part)) if part.log_weights is None else part.log_weights
+            return patch_posterior(
+                self.store.flat, part.rows, weights.astype(np.float32), x, sigma, axes,
+                (channels, height, width), self.store.scale, self.store.offset,
+            )  # fmt: skip
+
+        total = Posterior.empty(len(x), height * width, self.store.d)
+        for part in in_order(task, support.split(IMAGES_PER_TASK)):
+            total = total.merge(part)
+        return total
+
+    def _measured_size(self, sigma: float) -> int:
+        if sigma not in self._measured:
+            from golddiff.denoisers.pca import mask_width  # its kernels import slowly
+
+            width = mask_width(self.store, sigma) / self.store.shape[0]
+            self._measured[sigma] = max(3, nearest_odd(math.sqrt(width)))
+        return self._measured[sigma]
+
+
+def nearest_odd(value: float) -> int:
+    """The odd number >= 1 nearest to ``value``; of two as near, the larger."""
+    return max(1, 2 * math.floor(value / 2 + 1e-9) + 1)
+
+
+def preset(name: str) -> list[tuple[float, int]]:
+    """One of the authors' calibrations: (sigma, patch size) pairs, ascending.
+
+    Entry i of 20 belongs to t = i / 20 and alpha_bar = cos^2(pi/2 * t / 1.008), so that sigma =
+    sqrt((1 - alpha_bar) / alpha_bar) = tan(pi/2 * t / 1.008). Entry 0, of sigma 0, is left out.
+
+    Raises:
+        ArgumentError: no such preset.
+    """
+    presets = _presets()
+    if name not in presets:
+        raise ArgumentError(
+            f"patch_sizes: got {name!r}, expected one of the presets {', '.join(sorted(presets))}"
+        )
+    sizes = presets[name]
+    angles = [math.pi / 2 * i / len(sizes) / 1.008 for i in range(len(sizes))]
+    return [(math.tan(a), p) for a, p in zip(angles, sizes, strict=True)][1:]
+
+
+@cache
+def _presets() -> dict[str, list[int]]:
+    file = resources.files("golddiff") / "data" / "kamb_patch_sizes.json"
+    sizes: dict[str, list[int]] = json.loads(file.read_text("utf-8"))["patch_sizes"]
+    return sizes
+
+
+def _pairs(patch_sizes: int | str | Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Checked (sigma, size) pairs of ascending sigma, from any form that the user may give."""
+    if isinstance(patch_sizes, str):
+        return preset(patch_sizes)
+    if not isinstance(patch_sizes, Sequence):
+        return [(1.0, _checked_size(patch_sizes))]
+    pairs = []
+    for pair in patch_sizes:
+        if not (isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2):
+            raise ArgumentError(f"patch_sizes: got {pair!r}, expected pairs (sigma, size)")
+        sigma, size = pair
+        if not (
+            isinstance(sigma, int | float | np.floating) and math.isfinite(sigma) and sigma > 0
+        ):
+            raise ArgumentError(f"patch_sizes: got sigma {sigma!r}, expected a number above 0")
+        pairs.append((float(sigma), _checked_size(size)))
+    if not pairs or len({sigma for sigma, _ in pairs}) < len(pairs):
+        raise ArgumentError(
+            f"patch_sizes: got {patch_sizes!r}, expected at least one pair, each of another sigma"
+        )
+    return sorted(pairs)
+
+
+def _checked_size(size: object) -> int:
+    if isinstance(size, bool) or not isinstance(size, Integral) or size < 1 or size % 2 == 0:
+        raise ArgumentError(f"patch_sizes: got size {size!r}, expected an odd integer of 1 or more")
+    return int(size)
+
+
+def _interpolate(pairs: list[tuple[float, int]], sigma: float) -> float:
+    levels, sizes = zip(*pairs, strict=True)
+    return float(np.interp(math.log(sigma), np.log(levels), sizes))

@@ -1,0 +1,73 @@
+"""Sums of p consecutive blocks of numbers, by additions only.
+
+A running sum that subtracts what leaves the window is cheaper, but loses the small sums in the
+rounding of the large ones. Here windows of 3, 9, 27 ... are built from thirds of themselves, and p
+is put together from its digits in base 3: about 3 log_3 p additions a number.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from golddiff.kernels.lanes import LANES, load, store
+
+Buffer = NDArray[np.float32]
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def box_sum(out: Buffer, at: int, a: Buffer, n: int, p: int, step: int) -> None:
+    """out[at + i] = sum over j < p of a[i + j * step], for i < n; all in blocks of LANES numbers.
+
+    Args:
+        out: where the sums go, from block ``at`` on.
+        at: first block of ``out`` written.
+        a: the numbers, at least n + (p - 1) * step blocks; destroyed. Must not overlap ``out``.
+        n: how many blocks of sums.
+        p: window, >= 1.
+        step: distance between the terms of a window.
+    """
+    window, used, rest = 1, 0, p  # a holds sums of ``window`` terms; ``used`` terms are in out
+    while True:
+        digit, rest = rest % 3, rest // 3
+        if rest == 1:  # the last three thirds need not be stored first
+            digit, rest = digit + 3, 0
+        _add_terms(out, at, a, n, digit, used * step, window * step, used == 0)
+        used += digit * window
+        if rest == 0:
+            return
+        _sum_thirds(a, n + (p - 3 * window) * step, window * step)
+        window *= 3
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _sum_thirds(a: Buffer, n: int, shift: int) -> None:
+    shift *= LANES
+    for i in range(0, n * LANES, LANES):
+        store(a, i, load(a, i) + load(a, i + shift) + load(a, i + 2 * shift))
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _add_terms(
+    out: Buffer, at: int, a: Buffer, n: int, terms: int, start: int, shift: int, empty: bool
+) -> None:
+    """Add 0 to 5 terms, ``shift`` blocks apart, to what ``out`` holds, or to nothing."""
+    if terms == 0:
+        return
+    at, start, shift = at * LANES, start * LANES, shift * LANES
+    for i in range(0, n * LANES, LANES):
+        j = start + i
+        total = load(a, j)
+        if terms == 2:
+            total = total + load(a, j + shift)
+        elif terms == 3:
+            total = total + load(a, j + shift) + load(a, j + 2 * shift)
+        elif terms == 4:
+            total = (total + load(a, j + shift)) + (load(a, j + 2 * shift) + load(a, j + 3 * shift))
+        elif terms == 5:
+            total = (total + load(a, j + shift)) + (load(a, j + 2 * shift) + load(a, j + 3 * shift))
+            total = total + load(a, j + 4 * shift)
+        if not empty:
+            total = total + load(out, at + i)
+        store(out, at + i, total)

@@ -1,0 +1,260 @@
+"""CPU kernel of Kamb's denoisers: patch distances as box sums of squared differences.
+
+For one offset d between the compared positions, the squared differences
+e(u) = sum_c (x[c, u] - y[c, u + d])^2 are elementwise, and the patch distance is the sum of e over
+the patch. Nothing is unfolded and nothing is a matrix product: the cost of an image hardly grows
+with the patch, and differences are taken before they are squared, so that nothing cancels.
+
+The vector lanes hold LANES images: every sum, wherever its window lies, is then a sum of whole
+vectors. A weight more than CUTOFF nats below the best one so far at its position is left out: a
+billion of them together weigh less than 1e-8 of that best one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from golddiff.kernels.boxsum import box_sum
+from golddiff.kernels.lanes import LANES, any_above, exp, largest, load, spread, store
+from golddiff.posterior import Posterior
+
+Boundary = Literal["zeros", "circular", "none"]
+
+CUTOFF = np.float32(40.0)
+NOTHING = np.float32(-1e34)  # best logit of a position that no patch has reached yet
+ABSENT = np.float32(-1e37)  # log weight of a lane without an image
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Which positions are compared along one axis, as runs of one offset each.
+
+    A run compares the outputs first <= u < last with u + offset, patch side 2 * reach + 1. Its
+    source positions u - reach ... u + reach are listed in ``query`` and ``image``; -1 lies outside
+    both images, where the difference is 0.
+
+    Attributes:
+        runs: (R, 3) int64 of first, last, and where the run's sources start.
+        query: source positions in the query, run after run.
+        image: the same in the training image.
+        reach: p // 2 along this axis.
+    """
+
+    runs: NDArray[np.int64]
+    query: NDArray[np.int64]
+    image: NDArray[np.int64]
+    reach: int
+
+    @classmethod
+    def of(cls, length: int, patch: int, boundary: str) -> Axis:
+        """The runs along an axis of ``length`` positions (equations: ``reference_kamb``)."""
+        reach = min(patch // 2, length - 1)  # a longer patch is cut at both borders anyway
+        if boundary == "circular":
+            spans = [(0, length, d) for d in range(length)]
+        else:
+            spans = [(0, length, 0)]
+        if boundary == "zeros":
+            near, far = reach, length - reach  # the interior
+            for d in range(near - far + 1, far - near):
+                if d != 0:
+                    spans.append((max(near, near - d), min(far, far - d), d))
+        runs: list[tuple[int, int, int]] = []
+        query: list[int] = []
+        image: list[int] = []
+        for first, last, d in spans:
+            runs.append((first, last, len(query)))
+            for u in range(first - reach, last + reach):
+                inside = boundary == "circular" or 0 <= u < length
+                query.append(u % length if inside else -1)
+                image.append((u + d) % length if inside else -1)
+        return cls(
+            np.array(runs, dtype=np.int64),
+            np.array(query, dtype=np.int64),
+            np.array(image, dtype=np.int64),
+            reach,
+        )
+
+
+def patch_posterior(
+    flat: NDArray[Any],
+    rows: NDArray[np.int64],
+    log_weights: NDArray[np.float32],
+    x: NDArray[np.float32],
+    sigma: float,
+    axes: tuple[Axis, Axis],
+    shape: tuple[int, int, int],
+    scale: float,
+    offset: float,
+) -> Posterior:
+    """Partial posterior of queries over some images; a location a pixel, shared by its channels.
+
+    Args:
+        flat: (N, C*H*W) uint8 or float32 stored values.
+        rows: (k,) rows of the support.
+        log_weights: (k,) added to the logits.
+        x: (b, C*H*W) queries.
+        sigma: noise level.
+        axes: the positions compared along height and along width.
+        shape: (C, H, W).
+        scale: stored value times this ...
+        offset: ... plus this is the value compared.
+    """
+    channels, height, width = shape
+    b, positions = len(x), height * width
+    log_max = np.full((b, positions), NOTHING, np.float32)
+    total = np.zeros((b, positions))
+    weighted = np.zeros((b, channels * positions))
+    # Past 1e25 the nearest patch has all the weight anyway, and float32 would overflow.
+    precision = np.float32(0.5 / max(sigma**2, 0.5e-25))
+    # (a - y)(b - y) with a = b = x is (x - y)^2; with a = 2x, b = 0 it lacks x^2, which is the same
+    # for all patches that a position is compared with and, at high noise, only costs digits.
+    a, b_ = (x + x, np.zeros_like(x)) if sigma > 1 else (x, x)
+    vertical, horizontal = axes
+    _patch_posterior(
+        flat, rows, log_weights, a, b_, precision, channels, height, width,
+        vertical.runs, vertical.query, vertical.image, vertical.reach,
+        horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,
+        np.float32(scale), np.float32(offset), log_max, total, weighted,
+    )  # fmt: skip
+    return Posterior(
+        np.where(log_max > NOTHING, log_max, -np.inf).astype(np.float64), total, weighted
+    )
+
+
+@njit(nogil=True, cache=True)
+def _patch_posterior(  # type: ignore[no-untyped-def]
+    flat, rows, log_weights, first_root, second_root, precision, channels, height, width,
+    v_runs, v_query, v_image, v_reach, h_runs, h_query, h_image, h_reach,
+    scale, offset, log_max, total, weighted,
+):  # fmt: skip
+    positions = height * width
+    y = np.empty(channels * positions * LANES, np.float32)
+    prior = np.empty(LANES, np.float32)
+    sums = np.empty(positions * (1 + channels) * LANES, np.float32)
+    line = np.empty((width + 2 * h_reach) * LANES, np.float32)
+    lines = np.empty((height + 2 * v_reach) * width * LANES, np.float32)
+    distances = np.empty(positions * LANES, np.float32)
+    folded_at = log_max.copy()
+
+    for block in range(0, len(rows), LANES):
+        _load_images(y, prior, flat, rows, log_weights, scale, offset, block)
+        for q in range(len(log_max)):
+            a, b, best = first_root[q], second_root[q], log_max[q]
+            sums[:] = np.float32(0.0)
+            for i in range(len(v_runs)):
+                top, bottom, v_at = v_runs[i]
+                for j in range(len(h_runs)):
+                    left, right, h_at = h_runs[j]
+                    span = right - left
+                    for r in range(bottom - top + 2 * v_reach):
+                        query_row, image_row = v_query[v_at + r], v_image[v_at + r]
+                        if query_row < 0:
+                            lines[r * span * LANES : (r + 1) * span * LANES] = np.float32(0.0)
+                            continue
+                        _differences(
+                            line, a, b, y, channels, positions, query_row * width,
+                            image_row * width, h_query, h_image, h_at, span + 2 * h_reach,
+                        )  # fmt: skip
+                        box_sum(lines, r * span, line, span, 2 * h_reach + 1, 1)
+                    box_sum(distances, 0, lines, (bottom - top) * span, 2 * v_reach + 1, span)
+                    for r in range(bottom - top):
+                        _accumulate(
+                            sums, best, distances, r * span, y, prior, precision, channels,
+                            positions, (top + r) * width + left, span, h_image, h_at + h_reach,
+                            v_image[v_at + v_reach + r] * width,
+                        )  # fmt: skip
+            _fold(total[q], weighted[q], folded_at[q], best, sums, channels, positions)
+
+
+@njit(nogil=True, cache=True)
+def _load_images(  # type: ignore[no-untyped-def]
+    y, prior, flat, rows, log_weights, scale, offset, block
+):
+    """y[d * LANES + lane] = value d of the lane's image; a lane without one weighs nothing."""
+    for lane in range(LANES):
+        present = block + lane < len(rows)
+        image = flat[rows[block + lane] if present else rows[block]]
+        prior[lane] = max(log_weights[block + lane], ABSENT) if present else ABSENT
+        for d in range(len(image)):
+            y[d * LANES + lane] = np.float32(image[d]) * scale + offset
+
+
+@njit(nogil=True, cache=True)
+def _differences(  # type: ignore[no-untyped-def]
+    line, a, b, y, channels, positions, query_row, image_row, h_query, h_image, h_at, n
+):
+    """line[j] = sum over channels of (a - y)(b - y) at the j-th source position, lane by lane."""
+    plane = positions * LANES
+    for j in range(n):
+        total = spread(np.float32(0.0))
+        u = h_query[h_at + j]
+        if u >= 0:
+            u += query_row
+            v = (h_image[h_at + j] + image_row) * LANES
+            for _ in range(channels):
+                value = load(y, v)
+                total = total + (spread(a[u]) - value) * (spread(b[u]) - value)
+                u += positions
+                v += plane
+        store(line, j * LANES, total)
+
+
+@njit(nogil=True, cache=True)
+def _accumulate(  # type: ignore[no-untyped-def]
+    sums, log_max, distances, at, y, prior, precision, channels, positions,
+    first, span, h_image, h_at, image_row,
+):  # fmt: skip
+    """Online softmax: add the patches at one offset to the sums of ``span`` positions."""
+    stride = (1 + channels) * LANES
+    plane = positions * LANES
+    bias = load(prior, 0)
+    minus = spread(-precision)
+    for j in range(span):
+        u = first + j
+        logit = bias + minus * load(distances, (at + j) * LANES)
+        best = log_max[u]
+        if not any_above(logit, best - CUTOFF):
+            continue
+        s = u * stride
+        if any_above(logit, best):
+            higher = largest(logit)
+            shrink = exp(spread(best - higher))
+            for c in range(s, s + stride, LANES):
+                store(sums, c, shrink * load(sums, c))
+            log_max[u] = higher
+            best = higher
+        weight = exp(logit - spread(best))
+        store(sums, s, load(sums, s) + weight)
+        v = (image_row + h_image[h_at + j]) * LANES
+        for c in range(s + LANES, s + stride, LANES):
+            store(sums, c, load(sums, c) + weight * load(y, v))
+            v += plane
+
+
+@njit(nogil=True, cache=True)
+def _fold(  # type: ignore[no-untyped-def]
+    total, weighted, folded_at, log_max, sums, channels, positions
+):
+    """Move the sums of all lanes to float64, so that float32 sums stay short."""
+    for u in range(positions):
+        shrink = np.exp(np.float64(folded_at[u]) - np.float64(log_max[u]))
+        folded_at[u] = log_max[u]
+        s = u * (1 + channels) * LANES
+        total[u] = total[u] * shrink + _sum_of_lanes(sums, s)
+        for c in range(channels):
+            s += LANES
+            d = c * positions + u
+            weighted[d] = weighted[d] * shrink + _sum_of_lanes(sums, s)
+
+
+@njit(nogil=True, cache=True)
+def _sum_of_lanes(sums, at):  # type: ignore[no-untyped-def]
+    total = np.float64(0.0)
+    for k in range(at, at + LANES):
+        total += np.float64(sums[k])
+    return total

@@ -1,0 +1,155 @@
+"""GoldDiff: the same estimator over the images that the schedule chooses."""
+
+import numpy as np
+import pytest
+import torch
+
+from golddiff import PCA, GoldDiff, Kamb, Optimal, PaperSchedule, Wiener, reference
+from golddiff.errors import ArgumentError
+from golddiff.noise import ddim_sigmas
+from golddiff.support import Support
+from tests.conftest import float64_images
+
+BASES = {
+    "optimal": Optimal,
+    "pca": PCA,
+    "pca wss": lambda store: PCA(store, weighting="wss", batch_size=16),
+    "kamb": lambda store: Kamb(store, patch_sizes=3),
+}
+
+
+@pytest.fixture(scope="module")
+def store(make_store, smooth_images):
+    return make_store(smooth_images(200, (3, 8, 8)), torch.arange(200) % 4)
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("variant", ["text", "released"])
+@pytest.mark.parametrize("labels", [None, 2])
+def test_golden_subset_of_everything_is_the_full_scan(store, queries, base, variant, labels):
+    full = BASES[base](store)
+    golden = GoldDiff(full, PaperSchedule(1.0, 1.0, 1.0, 1.0, variant=variant))
+    for sigma in (0.05, 1.0, 30.0):
+        x = queries(store, sigma)
+        assert (golden(x, sigma, labels) - full(x, sigma, labels)).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("sigma", [0.05, 1.0, 30.0])
+def test_the_text_takes_the_nearest_of_the_nearest_by_proxy(store, queries, sigma):
+    schedule = PaperSchedule()
+    m, k = schedule.budgets(sigma, 200)
+    images = float64_images(store).reshape(200, 3, 8, 8)
+    proxies = images.reshape(200, 3, 2, 4, 2, 4).mean((3, 5)).reshape(200, -1)
+    x = queries(store, sigma)
+    for query, support in zip(x, GoldDiff(Optimal(store)).supports(x, sigma), strict=True):
+        q = query.double().numpy()
+        proxy = q.reshape(3, 2, 4, 2, 4).mean((2, 4)).reshape(-1)
+        pool = np.argsort(((proxies - proxy) ** 2).sum(1))[:m]
+        distances = ((images[pool].reshape(m, -1) - q.reshape(-1)) ** 2).sum(1)
+        assert set(support.rows) == set(pool[np.argsort(distances)[:k]])
+        assert (np.diff(support.rows) > 0).all()
+
+
+def test_the_released_code_draws_at_random_at_high_noise_and_searches_at_low(store, queries):
+    schedule = PaperSchedule(variant="released")
+    golden = GoldDiff(Optimal(store), schedule)
+    far, near = queries(store, 60.0), queries(store, 0.01)
+    drawn = golden.supports(far, 60.0)
+    assert all(np.array_equal(s.rows, drawn[0].rows) for s in drawn)
+    images = float64_images(store)
+    distances = ((images - near[0].double().numpy().reshape(-1)) ** 2).sum(1)
+    assert distances.argmin() in golden.supports(near, 0.01)[0].rows
+
+
+def test_another_seed_draws_other_images(store, queries):
+    x = queries(store, 60.0, b=1)
+    schedule = PaperSchedule(variant="released")
+    one, same, other = (
+        GoldDiff(Optimal(store), schedule, seed=s).supports(x, 60.0)[0].rows for s in (0, 0, 1)
+    )
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_the_golden_subset_stays_inside_the_class(store, queries):
+    x = queries(store, 1.0)
+    for variant in ("text", "released"):
+        golden = GoldDiff(Optimal(store), PaperSchedule(variant=variant))
+        for support in golden.supports(x, 1.0, labels=3):
+            assert len(support) == PaperSchedule(variant=variant).budgets(1.0, 50)[1]
+            assert (store.labels[torch.from_numpy(support.rows)] == 3).all()
+
+
+@pytest.mark.parametrize("base", ["optimal", "pca", "kamb"])
+def test_log_weights_count_an_image_as_often_as_they_say(store, queries, base):
+    estimator = BASES[base](store)
+    x = queries(store, 2.0, b=2).reshape(2, -1).numpy()
+    rows = np.array([3, 10, 11, 40, 90])
+    weighted = Support(rows, np.log([1.0, 3.0, 1.0, 2.0, 1.0]))
+    repeated = Support(np.array([3, 10, 10, 10, 11, 40, 40, 90]))
+    a, b = (estimator.denoise_over(x, 2.0, s) for s in (weighted, repeated))
+    assert np.abs(a - b).max() < 1e-5
+
+
+def test_golden_pca_is_the_equation_over_its_support(store, queries):
+    golden = GoldDiff(PCA(store))
+    images = float64_images(store)
+    for sigma in (0.1, 1.0, 10.0):
+        mask = reference.pca_mask(sigma, images, 0.02)
+        x = queries(store, sigma, b=2)
+        for i, support in enumerate(golden.supports(x, sigma)):
+            q = x[i].double().numpy().reshape(-1)
+            direct = reference.pca(q, sigma, images[support.rows], mask)
+            got = golden(x[i : i + 1], sigma).numpy().reshape(-1)
+            assert np.abs(got - direct).max() < 1e-4
+
+
+class TestSchedule:
+    def test_the_paper_s_budgets(self):
+        """Eqs. 4 to 6 with g = sigma / sqrt(1 + sigma^2), N = 50,000."""
+        schedule = PaperSchedule()
+        for sigma in ddim_sigmas(10):
+            g = sigma / (1 + sigma**2) ** 0.5
+            m, k = schedule.budgets(sigma, 50_000)
+            assert k == int(2500 + 2500 * g)
+            assert m == int(5000 + 7500 * (1 - g))
+
+    def test_k_grows_and_m_shrinks_with_noise(self):
+        sigmas = [0.002, 0.1, 0.5, 1, 3, 10, 80]
+        m, k = zip(*(PaperSchedule().budgets(s, 10_000) for s in sigmas), strict=True)
+        assert list(k) == sorted(k)
+        assert list(m) == sorted(m, reverse=True)
+
+    def test_the_released_budgets(self):
+        schedule = PaperSchedule(variant="released")
+        assert schedule.budgets(1e9, 50_000) == (5000, 5000)
+        assert schedule.budgets(1e-9, 50_000) == (50_000, 2500)
+
+    @pytest.mark.parametrize("n", [1, 2, 7, 39, 1000])
+    @pytest.mark.parametrize("variant", ["text", "released"])
+    def test_small_sets_keep_at_least_one_image(self, n, variant):
+        for sigma in (0.002, 1.0, 80.0):
+            m, k = PaperSchedule(variant=variant).budgets(sigma, n)
+            assert 1 <= k <= m <= n
+
+    def test_counts_and_fractions(self):
+        assert PaperSchedule(7, 7, 30, 30).budgets(1.0, 100) == (30, 7)
+        assert PaperSchedule(0.5, 0.5, 0.1, 0.1).budgets(1.0, 100) == (50, 50)
+
+    def test_more_images_than_there_are_is_an_error(self):
+        with pytest.raises(ArgumentError, match=r"k_max: got 60, but there are only 50 images"):
+            PaperSchedule(5, 60).budgets(1.0, 50)
+
+    @pytest.mark.parametrize("bad", [0, -1, 0.0, 1.5, float("nan"), True, "10", None])
+    def test_a_size_that_is_no_count_or_fraction_is_an_error(self, bad):
+        with pytest.raises(ArgumentError, match="k_min: got"):
+            PaperSchedule(k_min=bad)
+
+    def test_an_unknown_variant_is_an_error(self):
+        with pytest.raises(ArgumentError, match="expected 'text' or 'released'"):
+            PaperSchedule(variant="paper")
+
+
+def test_wiener_has_no_images_to_choose(store):
+    with pytest.raises(ArgumentError, match="base: got Wiener"):
+        GoldDiff(Wiener(store))

@@ -1,0 +1,289 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golddiff.denoisers.kamb import Kamb, nearest_odd, preset
+from golddiff.denoisers.pca import mask_width
+from golddiff.errors import ArgumentError
+from golddiff.reference_kamb import kamb
+from golddiff.support import Support
+from tests.conftest import float64_images
+
+BOUNDARIES = ("none", "circular", "zeros")
+SIGMAS = (0.01, 0.1, 1.0, 5.0, 80.0)
+
+SHAPES = {
+    (1, 7, 9): np.uint8,
+    (3, 6, 5): np.uint8,
+    (2, 8, 6): np.float32,
+    (3, 7, 7): np.float32,
+}
+
+
+def pixels(n, shape, dtype=np.uint8, seed=0):
+    generator = np.random.default_rng(seed)
+    if dtype == np.uint8:
+        return generator.integers(0, 256, (n, *shape), np.uint8)
+    return generator.uniform(-1, 1, (n, *shape)).astype(np.float32)
+
+
+def noisy(store, sigma, b=1, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.arange(b) % store.n
+    return store.images(rows) + sigma * torch.randn((b, *store.shape), generator=generator)
+
+
+@pytest.fixture(scope="module")
+def random_stores(make_store):
+    return {shape: make_store(pixels(3, shape, dtype)) for shape, dtype in SHAPES.items()}
+
+
+@pytest.fixture(scope="module")
+def digits(make_store, smooth_images):
+    """A store of 150 images, more than one task of the kernel."""
+    return make_store(smooth_images(150, (1, 8, 8)))
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("patch", [1, 3, 5, 7, 9, 31])
+def test_kernel_equals_the_float64_equations(random_stores, shape, patch, boundary):
+    store = random_stores[shape]
+    denoiser = Kamb(store, patch_sizes=patch, boundary=boundary)
+    images = float64_images(store).reshape(-1, *shape)
+    for sigma in SIGMAS:
+        x = noisy(store, sigma)
+        expected = kamb(x[0].double().numpy(), sigma, images, patch, boundary)
+        assert np.abs(denoiser(x, sigma)[0].numpy() - expected).max() < 1e-4
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_kernel_equals_the_float64_equations_on_smooth_images(make_store, smooth_images, boundary):
+    store = make_store(smooth_images(20, (1, 8, 8)))
+    images = float64_images(store).reshape(-1, *store.shape)
+    for sigma in SIGMAS:
+        x = noisy(store, sigma)
+        expected = kamb(x[0].double().numpy(), sigma, images, 3, boundary)
+        actual = Kamb(store, 3, boundary)(x, sigma)[0].numpy()
+        assert np.abs(actual - expected).max() < 1e-4
+
+
+@given(
+    down=st.integers(0, 7), right=st.integers(0, 8), sigma=st.floats(0.05, 20), seed=st.integers(0)
+)
+def test_circular_commutes_with_shifts(random_stores, down, right, sigma, seed):
+    denoiser = Kamb(random_stores[1, 7, 9], 3, "circular")
+    x = noisy(denoiser.store, sigma, seed=seed % 2**32)
+    shifted = denoiser(torch.roll(x, (down, right), (2, 3)), sigma)
+    expected = torch.roll(denoiser(x, sigma), (down, right), (2, 3))
+    assert torch.allclose(shifted, expected, atol=1e-5)
+
+
+@given(
+    patch=st.sampled_from([1, 3, 5, 7, 11]),
+    boundary=st.sampled_from(BOUNDARIES),
+    sigma=st.floats(1e-3, 100),
+    distance=st.floats(0, 50),
+)
+def test_outputs_stay_inside_the_range_of_each_channel(
+    random_stores, patch, boundary, sigma, distance
+):
+    store = random_stores[3, 6, 5]
+    out = Kamb(store, patch, boundary)(noisy(store, distance, b=2), sigma)
+    low, high = (f(store.images(), dim=(0, 2, 3), keepdim=True) for f in (torch.amin, torch.amax))
+    assert (out >= low - 1e-5).all()
+    assert (out <= high + 1e-5).all()
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_the_order_of_the_store_does_not_matter(make_store, digits, boundary):
+    order = torch.randperm(digits.n, generator=torch.Generator().manual_seed(0))
+    raw = torch.from_numpy(np.array(digits.flat)).reshape(-1, *digits.shape)
+    permuted = make_store(raw[order])
+    for sigma in (0.1, 1.0, 10.0):
+        x = noisy(digits, sigma, b=2)
+        a, b = (Kamb(store, 3, boundary)(x, sigma) for store in (digits, permuted))
+        assert torch.allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_equal_images_are_a_fixed_point_of_any_query(make_store, boundary):
+    store = make_store(np.full((5, 3, 6, 6), 200, np.uint8))
+    x = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0))
+    for sigma in SIGMAS:
+        out = Kamb(store, 3, boundary)(sigma * x, sigma)
+        assert torch.allclose(out, torch.full_like(out, 200 / 127.5 - 1), atol=1e-6)
+
+
+def test_little_noise_on_a_training_image_is_removed(digits):
+    x0 = digits.images([7, 100])
+    noise = torch.randn(x0.shape, generator=torch.Generator().manual_seed(0))
+    for boundary in BOUNDARIES:
+        out = Kamb(digits, 7, boundary)(x0 + 0.01 * noise, 0.01)
+        assert torch.allclose(out, x0, atol=1e-4)
+
+
+def test_a_patch_as_large_as_the_image_makes_zeros_the_local_score(digits):
+    x = noisy(digits, 1.0, b=2)
+    for patch in (9, 15, 33):
+        assert torch.equal(Kamb(digits, patch)(x, 1.0), Kamb(digits, patch, "none")(x, 1.0))
+
+
+def test_a_patch_that_always_holds_the_whole_image_is_the_optimal_denoiser(digits):
+    from golddiff.denoisers.optimal import Optimal
+
+    for sigma in (0.3, 2.0, 20.0):
+        x = noisy(digits, sigma, b=2)
+        for patch in (15, 101):
+            assert torch.allclose(
+                Kamb(digits, patch)(x, sigma), Optimal(digits)(x, sigma), atol=1e-5
+            )
+
+
+def test_circular_patches_never_hold_a_pixel_twice(random_stores):
+    assert Kamb(random_stores[1, 7, 9], 31, "circular").patch_size(1.0) == 7
+    assert Kamb(random_stores[3, 6, 5], 31, "circular").patch_size(1.0) == 5
+    assert Kamb(random_stores[2, 8, 6], 31, "circular").patch_size(1.0) == 5
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("sigma", [0.1, 1.0, 30.0])
+def test_two_halves_of_a_support_merge_into_the_whole(digits, boundary, sigma):
+    denoiser = Kamb(digits, 3, boundary)
+    x = noisy(digits, sigma, b=2).reshape(2, -1).numpy()
+    rows = np.arange(digits.n)
+    a, b = (denoiser.posterior(x, sigma, Support(part)) for part in (rows[:61], rows[61:]))
+    whole = denoiser.posterior(x, sigma, Support(rows))
+    assert np.allclose(a.merge(b).mean(), whole.mean(), atol=1e-5)
+    assert np.allclose(a.merge(b).log_max, whole.log_max, atol=1e-4)
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("sigma", [0.3, 30.0])
+def test_a_log_weight_stands_for_repetition(digits, boundary, sigma):
+    denoiser = Kamb(digits, 3, boundary)
+    x = noisy(digits, sigma).reshape(1, -1).numpy()
+    times = np.arange(20) % 4 + 1
+    weighted = Support(np.arange(20), np.log(times))
+    repeated = Support(np.repeat(np.arange(20), times))
+    a, b = (denoiser.posterior(x, sigma, s).mean() for s in (weighted, repeated))
+    assert np.allclose(a, b, atol=1e-5)
+
+
+def test_an_image_of_log_weight_minus_infinity_counts_for_nothing(digits):
+    denoiser = Kamb(digits, 3)
+    x = noisy(digits, 1.0).reshape(1, -1).numpy()
+    some = Support(np.arange(20), np.where(np.arange(20) < 15, 0.0, -np.inf))
+    a = denoiser.posterior(x, 1.0, some)
+    assert np.allclose(a.mean(), denoiser.posterior(x, 1.0, Support(np.arange(15))).mean())
+    none = denoiser.posterior(x, 1.0, Support(np.arange(2), np.full(2, -np.inf)))
+    assert np.isneginf(none.log_max).all()
+    assert (none.total == 0).all()
+
+
+def test_no_images_give_the_empty_posterior(digits):
+    part = Kamb(digits, 3).posterior(
+        np.zeros((2, 64), np.float32), 1.0, Support(np.empty(0, np.int64))
+    )
+    assert part.total.shape == (2, 64)
+    assert (part.total == 0).all()
+
+
+def test_results_do_not_depend_on_the_number_of_threads(digits):
+    threads = torch.get_num_threads()
+    x = noisy(digits, 1.0, b=2)
+    results = []
+    try:
+        for n in (1, 2, 5):
+            torch.set_num_threads(n)
+            results.append(Kamb(digits, 3)(x, 1.0))
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_results_do_not_depend_on_the_batch(digits, boundary):
+    denoiser = Kamb(digits, 5, boundary)
+    x = noisy(digits, 1.0, b=4)
+    assert torch.equal(denoiser(x, 1.0), torch.cat([denoiser(q[None], 1.0) for q in x]))
+
+
+def test_extreme_noise_levels_give_finite_images(digits):
+    x = noisy(digits, 1.0)
+    for sigma in (1e-30, 1e-6, 1e6, 1e30):
+        assert torch.isfinite(Kamb(digits, 3)(x, sigma)).all()
+
+
+def test_pairs_interpolate_in_log_sigma_and_hold_outside(make_store):
+    denoiser = Kamb(make_store(pixels(2, (1, 40, 40))), [(10.0, 21), (0.1, 3)])
+    sizes = [denoiser.patch_size(s) for s in (0.001, 0.1, 1.0, 10.0, 1000.0)]
+    assert sizes == [3, 3, 13, 21, 21]  # halfway in log sigma: 12, a tie, upwards
+
+
+def test_nearest_odd_number_of_a_tie_is_the_upper():
+    assert [nearest_odd(v) for v in (0.2, 1.9, 2.0, 3.9, 4.0, 5.0)] == [1, 1, 3, 3, 5, 5]
+
+
+def test_presets_are_the_authors_lists(make_store):
+    store = make_store(pixels(2, (3, 32, 32)))
+    pairs = preset("cifar10_unet_zeros")
+    assert len(pairs) == 19
+    t = 10 / 20
+    alpha_bar = np.cos(np.pi / 2 * t / 1.008) ** 2
+    assert pairs[9] == (pytest.approx(np.sqrt((1 - alpha_bar) / alpha_bar)), 7)
+    denoiser = Kamb(store, "cifar10_unet_zeros")
+    assert [denoiser.patch_size(s) for s, _ in pairs] == [p for _, p in pairs]
+    assert (denoiser.patch_size(1e-3), denoiser.patch_size(1e3)) == (3, 25)
+
+
+def test_a_preset_of_larger_images_is_clipped_to_the_image(digits):
+    assert Kamb(digits, "mnist_unet_zeros").patch_size(80.0) == 9  # at least as large as 8: LS
+    assert Kamb(digits, "mnist_resnet_circular", "circular").patch_size(2.0) == 7
+
+
+def test_default_patch_is_the_square_as_wide_as_the_pca_masks(make_store, smooth_images):
+    store = make_store(smooth_images(60, (3, 8, 8)))
+    denoiser = Kamb(store)
+    for sigma in (0.01, 0.3, 1.0, 10.0):
+        side = np.sqrt(mask_width(store, sigma) / 3)
+        size = denoiser.patch_size(sigma)
+        assert size % 2 == 1
+        assert size == min(9, max(3, nearest_odd(side)))
+
+
+@pytest.mark.parametrize(
+    ("patch_sizes", "message"),
+    [
+        (4, "size 4, expected an odd integer"),
+        (0, "size 0"),
+        (-3, "size -3"),
+        (3.0, "size 3.0"),
+        (True, "size True"),
+        ("cifar10", "'cifar10'.*cifar10_unet_zeros.*mnist_unet_zeros"),
+        ([], "at least one pair"),
+        ([(1.0, 3), (1.0, 5)], "another sigma"),
+        ([(1.0, 4)], "size 4"),
+        ([(0.0, 3)], "sigma 0.0"),
+        ([("1", 3)], "sigma '1'"),
+        ([(float("nan"), 3)], "sigma nan"),
+        ([3, 5], "got 3, expected pairs"),
+        ({3: 5}, "size {3: 5}"),
+    ],
+)
+def test_bad_patch_sizes_are_named(digits, patch_sizes, message):
+    with pytest.raises(ArgumentError, match=r"patch_sizes: .*" + message):
+        Kamb(digits, patch_sizes)
+
+
+def test_an_unknown_boundary_lists_the_known(digits):
+    with pytest.raises(ArgumentError, match=r"boundary: got 'reflect'.*zeros.*circular.*none"):
+        Kamb(digits, 3, "reflect")
+
+
+def test_points_are_no_images(make_store):
+    with pytest.raises(ArgumentError, match=r"store: got data of shape \(2,\)"):
+        Kamb(make_store(pixels(4, (2,), np.float32)), 3)

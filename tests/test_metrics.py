@@ -1,0 +1,36 @@
+"""MSE and r2 as the papers define them."""
+
+import pytest
+import torch
+
+from golddiff import metrics
+from golddiff.errors import ArgumentError
+
+A = torch.rand(5, 3, 4, 4, generator=torch.Generator().manual_seed(0)) * 2 - 1
+B = torch.rand(5, 3, 4, 4, generator=torch.Generator().manual_seed(1)) * 2 - 1
+
+
+def test_mse_is_taken_in_the_unit_range():
+    direct = (((A - B) / 2) ** 2).flatten(1).mean(1)
+    assert torch.allclose(metrics.mse_per_image(A, B).float(), direct)
+    assert metrics.mse(A, B) == pytest.approx(float(direct.mean()))
+
+
+def test_r2_is_one_less_the_unexplained_share():
+    a, b = (((t + 1) / 2).flatten(1).double() for t in (A, B))
+    direct = 1 - ((a - b) ** 2).sum(1) / (48 * b.var(1))
+    assert torch.allclose(metrics.r2_per_image(A, B), direct)
+    assert metrics.r2(A, A) == 1
+
+
+def test_images_are_clipped_first():
+    assert metrics.mse(A * 0 + 5, A * 0 + 1) == 0
+
+
+def test_r2_of_a_constant_reference_is_nan():
+    assert torch.isnan(metrics.r2(A, torch.zeros_like(A)))
+
+
+def test_shapes_must_match():
+    with pytest.raises(ArgumentError, match="images: got shape"):
+        metrics.mse(A, B[:2])

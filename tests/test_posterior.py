@@ -1,0 +1,67 @@
+"""Posterior accumulation does not depend on order or chunking."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from golddiff.posterior import BatchAverage, Posterior
+
+LOGITS = arrays(np.float64, (12, 3), elements=st.floats(-1e4, 1e4))
+VALUES = arrays(np.float64, (12, 3), elements=st.floats(-1, 1))
+
+
+def part(logits, values):
+    """The posterior of a few images, each with its own logit for each of 3 values."""
+    top = logits.max(axis=0)
+    weights = np.exp(logits - top)
+    return Posterior(top[None], weights.sum(0)[None], (weights * values).sum(0)[None])
+
+
+def direct(logits, values):
+    weights = np.exp(logits - logits.max(axis=0))
+    return (weights * values).sum(0) / weights.sum(0)
+
+
+@given(LOGITS, VALUES, st.permutations(range(12)), st.sets(st.integers(1, 11)))
+def test_any_order_and_any_cuts_give_the_same_mean(logits, values, order, cuts):
+    total = Posterior.empty(1, 3, 3)
+    bounds = [0, *sorted(cuts), 12]
+    for a, b in zip(bounds, bounds[1:], strict=False):
+        rows = list(order[a:b])
+        total = total.merge(part(logits[rows], values[rows]))
+    assert np.abs(total.mean()[0] - direct(logits, values)).max() < 1e-12
+
+
+@given(LOGITS, VALUES)
+def test_merging_is_associative(logits, values):
+    a, b, c = (part(logits[i : i + 4], values[i : i + 4]) for i in (0, 4, 8))
+    left, right = a.merge(b).merge(c), a.merge(b.merge(c))
+    assert np.abs(left.mean() - right.mean()).max() < 1e-12
+
+
+@given(LOGITS, VALUES)
+def test_nothing_is_the_neutral_element(logits, values):
+    whole = part(logits, values)
+    for merged in (whole.merge(Posterior.empty(1, 3, 3)), Posterior.empty(1, 3, 3).merge(whole)):
+        assert np.array_equal(merged.mean(), whole.mean())
+
+
+def test_one_location_serves_all_channels_of_a_pixel():
+    posterior = Posterior(np.zeros((1, 2)), np.array([[1.0, 2.0]]), np.array([[1.0, 2, 3, 4, 5, 6]]))
+    assert posterior.mean().tolist() == [[1, 1, 3, 2, 5, 3]]
+
+
+def test_the_mean_of_no_images_is_not_defined():
+    with pytest.raises(ZeroDivisionError):
+        Posterior.empty(2, 1, 5).mean()
+    with pytest.raises(ZeroDivisionError):
+        BatchAverage.empty(2, 5).mean()
+
+
+def test_every_batch_of_wss_counts_the_same():
+    average = BatchAverage.empty(1, 1)
+    average.add(Posterior(np.zeros((1, 1)), np.array([[100.0]]), np.array([[100.0]])))
+    average.add(Posterior(np.zeros((1, 1)), np.array([[1.0]]), np.array([[0.0]])))
+    assert average.mean() == 0.5

@@ -1,0 +1,253 @@
+"""The store keeps what it was given, and refuses what it cannot trust."""
+
+import errno
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import time
+
+import numpy as np
+import pytest
+import torch
+
+import golddiff.store_build
+from golddiff.errors import ArgumentError, SourceError, StoreError
+from golddiff.sources.base import Batch, Skipped, SourceInfo
+from golddiff.store import ImageStore
+
+
+@pytest.fixture
+def pixels(smooth_images):
+    return smooth_images(40, (3, 8, 8))
+
+
+@pytest.fixture
+def store(tmp_path, pixels):
+    return ImageStore.build(pixels, tmp_path / "store", torch.arange(40) % 4)
+
+
+class TestContents:
+    def test_pixels_come_back_exactly(self, store, pixels):
+        assert torch.equal(store.images(), pixels.float() / 127.5 - 1) or torch.allclose(
+            store.images(), pixels.float() / 127.5 - 1, atol=1e-7
+        )
+        assert np.array_equal(store.flat, pixels.reshape(40, -1).numpy())
+        assert (store.n, store.shape, store.d, len(store)) == (40, (3, 8, 8), 192, 40)
+        assert torch.equal(store.labels, torch.arange(40) % 4)
+
+    def test_floats_stay_the_floats_they_were(self, make_store):
+        latents = torch.randn(9, 4, 3, 3) * 5
+        assert torch.equal(make_store(latents).images(), latents)
+
+    @pytest.mark.parametrize("rows", [[3, 1, 1], torch.tensor([0]), slice(5, 20, 3), 7, np.arange(4)])
+    def test_rows_come_in_the_order_asked_for(self, store, rows):
+        listed = [rows] if isinstance(rows, int) else rows
+        assert torch.equal(store.images(rows), store.images()[listed])
+
+    @pytest.mark.parametrize("rows", [[40], [-1], [0.5]])
+    def test_rows_that_are_not_there(self, store, rows):
+        with pytest.raises(ArgumentError, match="indices: got"):
+            store.images(rows)
+
+    def test_mean_and_covariance_are_unbiased(self, store, pixels):
+        images = pixels.reshape(40, -1).double().numpy() / 127.5 - 1
+        factor = store.factor()
+        covariance = (factor.eigenvectors * factor.eigenvalues) @ factor.eigenvectors.T
+        assert np.abs(factor.mean - images.mean(0)).max() < 1e-12
+        assert np.abs(covariance - np.cov(images.T)).max() < 1e-12
+        assert torch.allclose(store.mean, torch.from_numpy(images.mean(0)).float().reshape(3, 8, 8))
+
+    @pytest.mark.parametrize("n", [2, 30, 31, 32, 33, 3000])
+    def test_the_factor_is_right_on_either_side_of_n_equal_d(self, make_store, n):
+        generator = torch.Generator().manual_seed(n)
+        images = torch.randint(0, 256, (n, 2, 4, 4), dtype=torch.uint8, generator=generator)
+        factor = make_store(images).factor()
+        direct = np.cov((images.reshape(n, -1).double().numpy() / 127.5 - 1).T)
+        rebuilt = (factor.eigenvectors * factor.eigenvalues) @ factor.eigenvectors.T
+        assert np.abs(rebuilt - direct).max() < 1e-10
+
+    def test_a_class_has_its_own_mean_and_covariance(self, store, pixels):
+        images = (pixels.reshape(40, -1).double().numpy() / 127.5 - 1)[2::4]
+        factor = store.factor(2)
+        rebuilt = (factor.eigenvectors * factor.eigenvalues) @ factor.eigenvectors.T
+        assert np.abs(rebuilt - np.cov(images.T)).max() < 1e-12
+        assert np.abs(factor.mean - images.mean(0)).max() < 1e-12
+
+    def test_proxies_are_averages_of_blocks(self, store):
+        blocks = store.images().reshape(40, 3, 2, 4, 2, 4).mean((3, 5)).reshape(40, -1)
+        assert np.abs(store.proxies((3, 2, 2)) - blocks.numpy()).max() < 1e-6
+
+    def test_norms_and_radius(self, store):
+        norms = store.images().flatten(1).norm(dim=1)
+        assert np.abs(store.norms - norms.numpy()).max() < 1e-4
+        assert store.radius == pytest.approx(float(norms.max()), rel=1e-6)
+
+    def test_the_covariance_of_large_images_is_made_when_first_asked_for(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(golddiff.store_build, "FACTOR_AT_BUILD", 10)
+        images = torch.randint(0, 256, (50, 1, 5, 5), dtype=torch.uint8)
+        late = ImageStore.build(images, tmp_path / "late")
+        assert not (late.path / "factor.safetensors").exists()
+        eigenvalues = late.factor().eigenvalues
+        again = ImageStore.open(late.path)
+        again.verify()
+        assert np.array_equal(again.factor().eigenvalues, eigenvalues)
+
+
+class TestDamage:
+    @pytest.mark.parametrize("name", ["pixels.bin", "labels.bin", "proxies.bin", "norms.bin"])
+    def test_a_truncated_file_is_named_when_opening(self, store, name):
+        path = store.path / name
+        os.truncate(path, path.stat().st_size - 1)
+        with pytest.raises(StoreError, match=f"{name} has .* bytes, expected"):
+            ImageStore.open(store.path)
+
+    @pytest.mark.parametrize(
+        "name", ["pixels.bin", "labels.bin", "proxies.bin", "norms.bin", "factor.safetensors"]
+    )
+    def test_a_flipped_byte_is_named_by_verify(self, store, name):
+        store.verify()
+        path = store.path / name
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(StoreError, match=f"{name} does not match its checksum"):
+            ImageStore.open(store.path).verify()
+
+    def test_a_flipped_byte_anywhere_in_the_manifest_is_refused_when_opening(self, store):
+        path = store.path / "manifest.json"
+        original = path.read_bytes()
+        for position in range(0, len(original) - 1, 7):
+            data = bytearray(original)
+            data[position] ^= 1
+            path.write_bytes(data)
+            try:
+                opened = ImageStore.open(store.path)
+            except StoreError:
+                continue
+            # only white space may change unnoticed
+            assert json.loads(data) == json.loads(original), position
+            assert opened.n == 40
+
+    def test_a_missing_file_is_named(self, store):
+        (store.path / "norms.bin").unlink()
+        with pytest.raises(StoreError, match=r"norms.bin is missing"):
+            ImageStore.open(store.path)
+
+    def test_another_format_version_says_which(self, store):
+        path = store.path / "manifest.json"
+        body = json.loads(path.read_text())
+        body["version"] = 99
+        path.write_text(json.dumps(body))
+        with pytest.raises(StoreError, match="format version 99, this golddiff reads version 1"):
+            ImageStore.open(store.path)
+
+    def test_a_folder_that_is_no_store(self, tmp_path):
+        with pytest.raises(StoreError, match="does not exist"):
+            ImageStore.open(tmp_path / "nothing")
+        with pytest.raises(StoreError, match=r"holds no manifest.json"):
+            ImageStore.open(tmp_path)
+        (tmp_path / "manifest.json").write_text('{"name": "a web app"}')
+        with pytest.raises(StoreError, match="not the manifest of a golddiff store"):
+            ImageStore.open(tmp_path)
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", "null", "\x00", "[" * 100_000])
+    def test_a_manifest_that_is_no_json_object(self, store, text):
+        (store.path / "manifest.json").write_text(text)
+        with pytest.raises(StoreError):
+            ImageStore.open(store.path)
+
+
+class FailingSource:
+    """Some batches, then an error."""
+
+    def __init__(self, error):
+        self.error = error
+        self.info = SourceInfo((1, 4, 4), np.dtype(np.uint8), False)
+        self.skipped = Skipped()
+
+    def batches(self, size):
+        for _ in range(3):
+            yield Batch(np.zeros((size, 1, 4, 4), np.uint8), None)
+        raise self.error
+
+
+class TestBuilding:
+    @pytest.mark.parametrize(
+        ("error", "raised"),
+        [
+            (SourceError("bad"), SourceError),
+            (KeyboardInterrupt(), KeyboardInterrupt),
+            (OSError(errno.ENOSPC, "no space"), StoreError),
+            (OSError(errno.EACCES, "denied"), StoreError),
+        ],
+    )
+    def test_a_build_that_fails_leaves_nothing(self, tmp_path, error, raised):
+        with pytest.raises(raised):
+            golddiff.store_build.build(
+                FailingSource(error), tmp_path / "s", overwrite=False, progress=False
+            )
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_failed_rebuild_keeps_the_old_store(self, store, pixels):
+        with pytest.raises(SourceError):
+            golddiff.store_build.build(
+                FailingSource(SourceError("bad")), store.path, overwrite=True, progress=False
+            )
+        kept = ImageStore.open(store.path)
+        kept.verify()
+        assert kept.n == 40
+        assert [p.name for p in store.path.parent.iterdir()] == ["store"]
+
+    def test_a_killed_build_leaves_nothing_that_opens(self, tmp_path):
+        context = multiprocessing.get_context("spawn")
+        process = context.Process(target=build_slowly, args=(tmp_path / "s",))
+        process.start()
+        deadline = time.monotonic() + 60
+        while not any(p.name == "pixels.bin" for p in tmp_path.rglob("*")):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        with pytest.raises(StoreError, match="does not exist"):
+            ImageStore.open(tmp_path / "s")
+        for leftover in tmp_path.iterdir():
+            with pytest.raises(StoreError):
+                ImageStore.open(leftover)
+
+    def test_what_is_there_is_not_overwritten_unasked(self, store, pixels, tmp_path):
+        with pytest.raises(ArgumentError, match="exists already"):
+            ImageStore.build(pixels, store.path)
+        rebuilt = ImageStore.build(pixels[:5], store.path, overwrite=True)
+        assert rebuilt.n == 5
+        (tmp_path / "photos").mkdir()
+        with pytest.raises(ArgumentError, match="not a golddiff store"):
+            ImageStore.build(pixels, tmp_path / "photos", overwrite=True)
+
+    def test_a_disk_that_cannot_hold_it_is_refused_first(self, tmp_path, pixels, monkeypatch):
+        usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+        with pytest.raises(StoreError, match=r"needs about .* GB, the disk has 0.00 GB free"):
+            ImageStore.build(pixels, tmp_path / "s")
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+    def test_a_folder_that_cannot_be_written(self, tmp_path, pixels):
+        tmp_path.chmod(0o500)
+        with pytest.raises(StoreError, match="cannot write"):
+            ImageStore.build(pixels, tmp_path / "s")
+
+
+class EndlessSource:
+    """Never done."""
+
+    info = SourceInfo((1, 4, 4), np.dtype(np.uint8), False)
+    skipped = Skipped()
+
+    def batches(self, size):
+        while True:
+            yield Batch(np.zeros((size, 1, 4, 4), np.uint8), None)
+
+
+def build_slowly(path):
+    golddiff.store_build.build(EndlessSource(), path, overwrite=False, progress=False)
