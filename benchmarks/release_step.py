@@ -50,10 +50,15 @@ def release_step(store: ImageStore, options: argparse.Namespace) -> Step:
         name = "benchmark"
         resolution = store.shape[1]
         in_channels = store.shape[0]
-        dataloader = [store.images(range(i, min(i + 256, store.n))) for i in range(0, store.n, 256)]
+        dataloader = store.images().split(256)
 
     n = store.n
-    params = {"mask_threshold": options.threshold, "k_min": n // 20, "k_max": n // 10, "low_res_dim": 16}
+    params = {
+        "mask_threshold": options.threshold,
+        "k_min": n // 20,
+        "k_max": n // 10,
+        "low_res_dim": 16,
+    }
     model = OursDenoiser(Bundle, "cpu", 10, params=params)
     factor = store.factor()
     vectors = torch.from_numpy(factor.eigenvectors).float()
@@ -110,7 +115,9 @@ def main() -> None:
     """Run both sides and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("store", type=Path)
-    parser.add_argument("--peer", type=Path, help="a checkout of the release; without it, ours alone")
+    parser.add_argument(
+        "--peer", type=Path, help="a checkout of the release; without it, ours alone"
+    )
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--threshold", type=float, default=0.03)
     parser.add_argument("--variant", default="released", choices=["text", "released"])
@@ -141,19 +148,27 @@ def main() -> None:
             side: statistics.median(times)
             for side, times in zip(
                 sides,
-                zip(*([timed(s, sigma) for s in sides] for _ in range(options.repeats)), strict=True),
+                zip(
+                    *([timed(s, sigma) for s in sides] for _ in range(options.repeats)), strict=True
+                ),
                 strict=True,
             )
         }
         rows.append({"sigma": sigma, **times})
-        print(f"sigma {sigma:7.3f}  " + "  ".join(f"{s} {t:.4f}" for s, t in times.items()), flush=True)
+        print(
+            f"sigma {sigma:7.3f}  " + "  ".join(f"{s} {t:.4f}" for s, t in times.items()),
+            flush=True,
+        )
     result: dict[str, Any] = {"batch": options.batch, "variant": options.variant, "levels": rows}
     for side, (pipe, process) in sides.items():
         pipe.send(None)
         mean = statistics.mean(row[side] for row in rows)
         result[side] = {"seconds": mean, "peak_resident_bytes": pipe.recv()}
         process.join()
-        print(f"{side}: {mean:.4f} s, peak resident {result[side]['peak_resident_bytes'] / 1e9:.2f} GB")
+        print(
+            f"{side}: {mean:.4f} s, "
+            f"peak resident {result[side]['peak_resident_bytes'] / 1e9:.2f} GB"
+        )
     if options.peer:
         result["ratio"] = result["release"]["seconds"] / result["golddiff"]["seconds"]
         print(f"release / golddiff: {result['ratio']:.1f}")

@@ -100,7 +100,9 @@ class Manifest:
         Raises:
             StoreError: a file is missing or has another size.
         """
-        implied = {"pixels.bin": self.n * math.prod(self.shape) * (1 if self.dtype == "uint8" else 4)}
+        implied = {
+            "pixels.bin": self.n * math.prod(self.shape) * (1 if self.dtype == "uint8" else 4)
+        }
         for name, record in self.files.items():
             path = folder / name
             if not path.is_file():

@@ -60,13 +60,13 @@ def r2_per_image(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
     return torch.where(variance > 0, score, torch.full_like(score, torch.nan))
 
 
-def _unit_range(
-    images: torch.Tensor, reference: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _unit_range(images: torch.Tensor, reference: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     if images.shape != reference.shape or images.ndim < 2:
         raise ArgumentError(
             f"images: got shape {tuple(images.shape)}, expected the reference's "
             f"{tuple(reference.shape)}, (B, *shape)"
         )
-    a, b = (((t.detach().double().cpu() + 1) / 2).clamp(0, 1).flatten(1) for t in (images, reference))
+    a, b = (
+        ((t.detach().double().cpu() + 1) / 2).clamp(0, 1).flatten(1) for t in (images, reference)
+    )
     return a, b

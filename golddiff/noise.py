@@ -14,18 +14,26 @@ def normalised_noise(sigma: float) -> float:
     return sigma / math.hypot(1.0, sigma)
 
 
+def precision(sigma: float) -> float:
+    """1 / (2 sigma^2), the factor of squared distances in every logit.
+
+    Held at 1e25: past it the nearest image has all the weight, and float32 would overflow.
+    """
+    return min(0.5 / sigma / sigma, 1e25)
+
+
 def sigma_of_alpha(alpha: float) -> float:
-    """sigma = sqrt((1 - alpha) / alpha), with alpha the cumulative product of a VP process."""
+    """Sigma = sqrt((1 - alpha) / alpha), with alpha the cumulative product of a VP process."""
     return math.sqrt((1 - alpha) / alpha)
 
 
 def alpha_of_sigma(sigma: float) -> float:
-    """alpha = 1 / (1 + sigma^2), the inverse of :func:`sigma_of_alpha`."""
+    """Alpha = 1 / (1 + sigma^2), the inverse of :func:`sigma_of_alpha`."""
     return 1 / (1 + sigma**2)
 
 
 def ddim_scheduler(steps: int, *, clip: bool) -> DDIMScheduler:
-    """diffusers' DDIM scheduler as the paper and its peers set it, at timesteps 900, 800 ... 0.
+    """Diffusers' DDIM scheduler as the paper and its peers set it, at timesteps 900, 800 ... 0.
 
     Args:
         steps: number of denoising steps.

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+IN_FLIGHT = 3  # tasks running or finished and not yet taken, for each thread
+
+
+def results_held() -> int:
+    """The most results of :func:`in_order` that are in memory at once."""
+    return IN_FLIGHT * torch.get_num_threads() + 1
 
 
 def in_order(function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
@@ -24,4 +32,15 @@ def in_order(function: Callable[[Task], Result], tasks: Iterable[Task]) -> Itera
         yield from map(function, items)
         return
     with ThreadPoolExecutor(workers) as pool:
-        yield from pool.map(function, items)
+        # Only so many at a time: results wait in memory until they are taken.
+        waiting: deque[Future[Result]] = deque()
+        try:
+            for item in items:
+                if len(waiting) >= IN_FLIGHT * workers:
+                    yield waiting.popleft().result()
+                waiting.append(pool.submit(function, item))
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

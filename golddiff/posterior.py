@@ -36,9 +36,7 @@ class Posterior:
     @classmethod
     def empty(cls, b: int, locations: int, d: int) -> Posterior:
         """The posterior of no images: the neutral element of ``merge``."""
-        return cls(
-            np.full((b, locations), -np.inf), np.zeros((b, locations)), np.zeros((b, d))
-        )
+        return cls(np.full((b, locations), -np.inf), np.zeros((b, locations)), np.zeros((b, d)))
 
     def merge(self, other: Posterior) -> Posterior:
         """The posterior over both parts together (exact, associative, commutative)."""

@@ -26,7 +26,7 @@ def optimal(x: Array, sigma: float, images: Array) -> Array:
 
 
 def wiener(x: Array, sigma: float, images: Array) -> Array:
-    """mu + C (C + sigma^2 I)^-1 (x - mu), C unbiased."""
+    """Mu + C (C + sigma^2 I)^-1 (x - mu), C unbiased."""
     mean = images.mean(axis=0)
     covariance = (images - mean).T @ (images - mean) / max(len(images) - 1, 1)
     identity = np.eye(len(mean))

@@ -72,7 +72,9 @@ def covariance_factor(
         return torch.from_numpy(np.array(values)).to(dtype) - shift
 
     if n <= flat.shape[1]:
-        return _factor_of_few(torch.cat([shifted(c) for c in chunks()]).double(), scale, offset + scale * shift)
+        return _factor_of_few(
+            torch.cat([shifted(c) for c in chunks()]).double(), scale, offset + scale * shift
+        )
 
     d = flat.shape[1]
     first = torch.zeros(d, dtype=torch.float64)

@@ -177,7 +177,7 @@ class ImageStore:
                 raise ArgumentError(f"labels: got {label}, but the store has no labels")
             rows = np.flatnonzero(self.labels.numpy() == label)
             if len(rows) == 0:
-                classes = self.labels.unique().tolist()
+                classes = self.classes
                 shown = ", ".join(map(str, classes[:12])) + (", ..." if len(classes) > 12 else "")
                 raise ArgumentError(
                     f"labels: got {label}, a class with no images; the store has classes {shown}"
@@ -197,6 +197,14 @@ class ImageStore:
                     write_factor(self.path, self.manifest, self.flat, self.scale, self.offset)
                 self._factors[None] = Factor(**load_file(self.path / FACTOR))
         return self._factors[label]
+
+    @property
+    def classes(self) -> list[int]:
+        """The class indices that have images, ascending; empty without labels."""
+        if self.labels is None:
+            return []
+        present: list[int] = np.unique(self.labels.numpy()).tolist()
+        return present
 
     @property
     def is_pixels(self) -> bool:
@@ -227,9 +235,10 @@ class ImageStore:
         return self.n
 
     def __repr__(self) -> str:
+        classes = "no labels" if self.labels is None else f"{len(self.classes)} classes"
         return (
             f"ImageStore({str(self.path)!r}: {self.n:,} x {self.shape} {self.manifest.dtype}, "
-            f"{'no labels' if self.labels is None else f'{len(self.labels.unique())} classes'})"
+            f"{classes})"
         )
 
     def _checked_rows(self, indices: Indices | None) -> NDArray[np.int64]:

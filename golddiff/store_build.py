@@ -151,7 +151,7 @@ class _HashedFile:
         self._file.close()
 
     def write(self, array: NDArray[Any]) -> None:
-        data = memoryview(np.ascontiguousarray(array)).cast("B")
+        data = np.ascontiguousarray(array).data.cast("B")
         self._file.write(data)
         self._hash.update(data)
         self._bytes += len(data)
@@ -202,7 +202,8 @@ def _check_space(source: Source, path: Path) -> None:
     needed, free = info.count * (each + proxies + 12), shutil.disk_usage(parent).free
     if needed > free:
         raise StoreError(
-            f"store: {path} needs about {needed / 1e9:.2f} GB, the disk has {free / 1e9:.2f} GB free"
+            f"store: {path} needs about {needed / 1e9:.2f} GB, "
+            f"the disk has {free / 1e9:.2f} GB free"
         )
 
 

@@ -1,5 +1,7 @@
 """Posterior accumulation does not depend on order or chunking."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -28,7 +30,7 @@ def direct(logits, values):
 def test_any_order_and_any_cuts_give_the_same_mean(logits, values, order, cuts):
     total = Posterior.empty(1, 3, 3)
     bounds = [0, *sorted(cuts), 12]
-    for a, b in zip(bounds, bounds[1:], strict=False):
+    for a, b in itertools.pairwise(bounds):
         rows = list(order[a:b])
         total = total.merge(part(logits[rows], values[rows]))
     assert np.abs(total.mean()[0] - direct(logits, values)).max() < 1e-12
@@ -49,7 +51,9 @@ def test_nothing_is_the_neutral_element(logits, values):
 
 
 def test_one_location_serves_all_channels_of_a_pixel():
-    posterior = Posterior(np.zeros((1, 2)), np.array([[1.0, 2.0]]), np.array([[1.0, 2, 3, 4, 5, 6]]))
+    posterior = Posterior(
+        np.zeros((1, 2)), np.array([[1.0, 2.0]]), np.array([[1.0, 2, 3, 4, 5, 6]])
+    )
     assert posterior.mean().tolist() == [[1, 1, 3, 2, 5, 3]]
 
 

@@ -41,7 +41,9 @@ class TestContents:
         latents = torch.randn(9, 4, 3, 3) * 5
         assert torch.equal(make_store(latents).images(), latents)
 
-    @pytest.mark.parametrize("rows", [[3, 1, 1], torch.tensor([0]), slice(5, 20, 3), 7, np.arange(4)])
+    @pytest.mark.parametrize(
+        "rows", [[3, 1, 1], torch.tensor([0]), slice(5, 20, 3), 7, np.arange(4)]
+    )
     def test_rows_come_in_the_order_asked_for(self, store, rows):
         listed = [rows] if isinstance(rows, int) else rows
         assert torch.equal(store.images(rows), store.images()[listed])
@@ -84,7 +86,9 @@ class TestContents:
         assert np.abs(store.norms - norms.numpy()).max() < 1e-4
         assert store.radius == pytest.approx(float(norms.max()), rel=1e-6)
 
-    def test_the_covariance_of_large_images_is_made_when_first_asked_for(self, tmp_path, monkeypatch):
+    def test_the_covariance_of_large_images_is_made_when_first_asked_for(
+        self, tmp_path, monkeypatch
+    ):
         monkeypatch.setattr(golddiff.store_build, "FACTOR_AT_BUILD", 10)
         images = torch.randint(0, 256, (50, 1, 5, 5), dtype=torch.uint8)
         late = ImageStore.build(images, tmp_path / "late")

@@ -16,6 +16,8 @@ from golddiff.store import ImageStore
 from golddiff.support import Support
 
 Sigma = float | torch.Tensor
+DEFAULT_MEMORY_LIMIT = 1e9
+
 Labels = int | Sequence[int] | torch.Tensor | None
 
 
@@ -109,7 +111,18 @@ class Estimator(Denoiser):
 
     Subclasses say how an image is weighed and what it contributes (the paper's P_i, Eq. 3) by
     giving the partial posterior over a support; the rest follows.
+
+    Args:
+        store: the training set.
+        memory_limit: bytes of working memory that a call may take beyond the store's own mapping
+            and what is kept for each sigma; larger batches are cut to fit. Default 1e9.
     """
+
+    def __init__(self, store: ImageStore, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
+        super().__init__(store)
+        if not (isinstance(memory_limit, int | float) and memory_limit > 0):
+            raise ArgumentError(f"memory_limit: got {memory_limit!r}, expected bytes above 0")
+        self.memory_limit = memory_limit
 
     def denoise(
         self, x: NDArray[np.float32], sigma: float, label: int | None
@@ -120,10 +133,33 @@ class Estimator(Denoiser):
     def denoise_over(
         self, x: NDArray[np.float32], sigma: float, support: Support
     ) -> NDArray[np.float32]:
-        """Posterior means (b, D) of queries (b, D) that share one support."""
+        """Posterior means (b, D) of queries (b, D) that share one support.
+
+        Raises:
+            ArgumentError: one query alone needs more than ``memory_limit``.
+        """
+        step = self._queries_at_once(len(support))
+        return np.concatenate(
+            [self._mean(x[i : i + step], sigma, support) for i in range(0, len(x), step)]
+        )
+
+    def _mean(self, x: NDArray[np.float32], sigma: float, support: Support) -> NDArray[np.float32]:
         mean: Float = self.posterior(x, sigma, support).mean()
         return mean.astype(np.float32)
 
     @abstractmethod
     def posterior(self, x: NDArray[np.float32], sigma: float, support: Support) -> Posterior:
         """The partial posterior of queries (b, D) over the images of ``support``."""
+
+    @abstractmethod
+    def working_bytes(self, images: int) -> tuple[int, int]:
+        """Memory that ``posterior`` takes over so many images: (fixed, for each query)."""
+
+    def _queries_at_once(self, images: int) -> int:
+        fixed, each = self.working_bytes(images)
+        if fixed + each > self.memory_limit:
+            raise ArgumentError(
+                f"memory_limit: got {self.memory_limit / 1e6:.0f} MB, but one query over "
+                f"{images:,} images needs {(fixed + each) / 1e6:.0f} MB"
+            )
+        return max(1, int((self.memory_limit - fixed) // each))

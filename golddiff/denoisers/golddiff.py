@@ -52,9 +52,7 @@ class GoldDiff(Denoiser):
             ]
         )
 
-    def supports(
-        self, x: torch.Tensor, sigma: float, labels: Labels = None
-    ) -> Sequence[Support]:
+    def supports(self, x: torch.Tensor, sigma: float, labels: Labels = None) -> Sequence[Support]:
         """The golden subset of each query (B, *shape) at one noise level, for inspection."""
         queries = self._checked_x(x)
         (level,) = set(self._checked_sigma(sigma, 1))

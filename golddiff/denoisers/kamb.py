@@ -11,12 +11,14 @@ from numbers import Integral
 from typing import get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from golddiff.denoisers.base import Estimator
+from golddiff.denoisers.base import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.errors import ArgumentError
 from golddiff.kernels.kamb_cpu import Axis, Boundary, patch_posterior
-from golddiff.parallel import in_order
+from golddiff.kernels.lanes import LANES
+from golddiff.parallel import in_order, results_held
 from golddiff.posterior import Posterior
 from golddiff.store import ImageStore
 from golddiff.support import Support
@@ -46,6 +48,7 @@ class Kamb(Estimator):
             "zeros" (boundary-broken ELS): along each axis a position nearer than p // 2 to a border
             against the same one, an interior position against all interior ones. A patch as
             large as the image's shorter side or larger has no interior, and "zeros" is LS.
+        memory_limit: see :class:`golddiff.denoisers.base.Estimator`.
 
     Raises:
         ArgumentError: images that are not (C, H, W); a size that is not odd; an unknown preset or
@@ -53,9 +56,13 @@ class Kamb(Estimator):
     """
 
     def __init__(
-        self, store: ImageStore, patch_sizes: PatchSizes = None, boundary: str = "zeros"
+        self,
+        store: ImageStore,
+        patch_sizes: PatchSizes = None,
+        boundary: str = "zeros",
+        memory_limit: float = DEFAULT_MEMORY_LIMIT,
     ) -> None:
-        super().__init__(store)
+        super().__init__(store, memory_limit)
         if len(store.shape) != 3:
             raise ArgumentError(
                 f"store: got data of shape {store.shape}, Kamb needs images (C, H, W)"
@@ -100,6 +107,14 @@ class Kamb(Estimator):
         for part in in_order(task, support.split(IMAGES_PER_TASK)):
             total = total.merge(part)
         return total
+
+    def working_bytes(self, images: int) -> tuple[int, int]:
+        """A block of images a thread: pixels, sums, distances; posteriors in flight and merged."""
+        channels, height, width = self.store.shape
+        # Pixels, sums and distances of LANES images, and lines up to three images high.
+        block = 4 * LANES * height * width * (2 * channels + 2 + 3)
+        each = 24 * (channels + 2) * height * width
+        return block * torch.get_num_threads(), each * (results_held() + 4)
 
     def _measured_size(self, sigma: float) -> int:
         if sigma not in self._measured:
@@ -152,9 +167,8 @@ def _pairs(patch_sizes: int | str | Sequence[tuple[float, int]]) -> list[tuple[f
         if not (isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2):
             raise ArgumentError(f"patch_sizes: got {pair!r}, expected pairs (sigma, size)")
         sigma, size = pair
-        if not (
-            isinstance(sigma, int | float | np.floating) and math.isfinite(sigma) and sigma > 0
-        ):
+        number = isinstance(sigma, int | float | np.floating)
+        if not (number and math.isfinite(sigma) and sigma > 0):
             raise ArgumentError(f"patch_sizes: got sigma {sigma!r}, expected a number above 0")
         pairs.append((float(sigma), _checked_size(size)))
     if not pairs or len({sigma for sigma, _ in pairs}) < len(pairs):

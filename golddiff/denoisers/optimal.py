@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 from golddiff.denoisers.base import Estimator
 from golddiff.kernels.rows import squared_distances, weighted_sums
+from golddiff.noise import precision
+from golddiff.parallel import results_held
 from golddiff.posterior import Posterior
 from golddiff.support import Support
 
@@ -28,10 +30,15 @@ class Optimal(Estimator):
             total = total.merge(self._part(x, sigma, part))
         return total
 
+    def working_bytes(self, images: int) -> tuple[int, int]:
+        """Logits, weights and their differences; sums of the tasks in flight; two posteriors."""
+        d, at_once = self.store.d, min(images, IMAGES_AT_ONCE)
+        return 4 * d, 36 * at_once + 4 * d * results_held() + 64 * d
+
     def _part(self, x: NDArray[np.float32], sigma: float, support: Support) -> Posterior:
         store = self.store
         distances = squared_distances(store.flat, support.rows, x, store.scale, store.offset)
-        logits = distances / (-2 * sigma**2)
+        logits = distances * -precision(sigma)
         if support.log_weights is not None:
             logits += support.log_weights
         log_max = logits.max(axis=1, keepdims=True)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from golddiff.denoisers.base import Estimator
+from golddiff.denoisers.base import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.errors import ArgumentError
 from golddiff.kernels.mask_tree import MaskTree, mask_tree
-from golddiff.kernels.pca_cpu import masked_posterior
+from golddiff.kernels.pca_cpu import BLOCK, masked_posterior
 from golddiff.masks import locality_mask
-from golddiff.parallel import in_order
+from golddiff.parallel import in_order, results_held
 from golddiff.posterior import BatchAverage, Posterior
 from golddiff.store import ImageStore
 from golddiff.support import Support
@@ -33,6 +34,8 @@ class PCA(Estimator):
         weighting: "ss", the exact softmax over all images, or "wss", Lukoianov's average of the
             softmax averages of consecutive batches in store order.
         batch_size: images a batch of "wss".
+        memory_limit: see :class:`golddiff.denoisers.base.Estimator`; masks come on top, D^2 bytes
+            a few times over while a sigma's are made.
     """
 
     def __init__(
@@ -41,8 +44,9 @@ class PCA(Estimator):
         mask_threshold: float = 0.02,
         weighting: str = "ss",
         batch_size: int = 256,
+        memory_limit: float = DEFAULT_MEMORY_LIMIT,
     ) -> None:
-        super().__init__(store)
+        super().__init__(store, memory_limit)
         if not 0 <= mask_threshold <= 1:
             raise ArgumentError(f"mask_threshold: got {mask_threshold}, expected 0 to 1")
         if weighting not in ("ss", "wss"):
@@ -54,12 +58,9 @@ class PCA(Estimator):
         self.batch_size = batch_size
         self._trees: dict[float, MaskTree] = {}
 
-    def denoise_over(
-        self, x: NDArray[np.float32], sigma: float, support: Support
-    ) -> NDArray[np.float32]:
-        """Posterior means (b, D) over a support, weighted as ``weighting`` says."""
+    def _mean(self, x: NDArray[np.float32], sigma: float, support: Support) -> NDArray[np.float32]:
         if self.weighting == "ss":
-            return super().denoise_over(x, sigma, support)
+            return super()._mean(x, sigma, support)
         average = BatchAverage.empty(len(x), self.store.d)
         tree = self.tree(sigma)
         for part in in_order(
@@ -77,6 +78,11 @@ class PCA(Estimator):
         ):
             total = total.merge(part)
         return total
+
+    def working_bytes(self, images: int) -> tuple[int, int]:
+        """A block of images a thread, as stored and as terms; posteriors in flight and merged."""
+        block = BLOCK * self.store.d * (4 + self.store.flat.itemsize)
+        return block * torch.get_num_threads(), self.store.d * (36 * results_held() + 100)
 
     def tree(self, sigma: float) -> MaskTree:
         """The masks of one sigma as a tree of shared sums; made once and kept."""

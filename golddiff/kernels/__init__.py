@@ -1,0 +1,1 @@
+"""Fast paths, each equal to a plain version that tests hold it to."""

@@ -4,8 +4,9 @@ Numba vectorises long plain loops. Where the work is a handful of numbers at a t
 after each handful, it does not: it must assume that every store may change every array. A ``Lanes``
 value lives in registers, one on AVX-512, two on AVX2, four on ARM; the compiler splits it.
 
-Inside a compiled function: ``load(array, i)``, ``store(array, i, lanes)``, ``spread(number)``,
-``+ - *`` between lanes, ``largest(lanes)``, ``any_above(lanes, number)`` and ``exp(lanes)``.
+Inside a compiled function: ``load(array, i)``, ``load_stored(array, i)``,
+``store(array, i, lanes)``, ``spread(number)``, ``+ - *`` between lanes, ``largest(lanes)``,
+``any_above(lanes, number)``, ``sum_of(lanes)`` and ``exp(lanes)``.
 """
 
 from __future__ import annotations
@@ -56,6 +57,24 @@ def load(typingctx: Any, array: Any, i: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load(_address(context, builder, signature.args[0], *args), align=4)
+
+    return _LANES(array, types.intp), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def load_stored(typingctx: Any, array: Any, i: Any) -> Any:
+    """Like ``load``, for a contiguous uint8 or float32 array: the numbers as float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = signature.args[0]
+        data = context.make_array(kind)(context, builder, args[0]).data
+        if kind.dtype != types.uint8:
+            return builder.load(
+                builder.bitcast(builder.gep(data, [args[1]]), _VECTOR.as_pointer()), align=4
+            )
+        octets = ir.VectorType(ir.IntType(8), LANES).as_pointer()
+        stored = builder.load(builder.bitcast(builder.gep(data, [args[1]]), octets), align=1)
+        return builder.uitofp(stored, _VECTOR)
 
     return _LANES(array, types.intp), generate
 
@@ -126,6 +145,20 @@ def largest(typingctx: Any, lanes: Any) -> Any:
             other = builder.shuffle_vector(best, best, turned)
             best = builder.select(builder.fcmp_ordered(">", best, other), best, other)
         return builder.extract_element(best, ir.IntType(32)(0))
+
+    return types.float32(_LANES), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def sum_of(typingctx: Any, lanes: Any) -> Any:
+    """The sum of the lanes."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        total = args[0]
+        for half in (8, 4, 2, 1):
+            turned = ir.Constant(_INTEGERS, [(k + half) % LANES for k in range(LANES)])
+            total = builder.fadd(total, builder.shuffle_vector(total, total, turned))
+        return builder.extract_element(total, ir.IntType(32)(0))
 
     return types.float32(_LANES), generate
 

@@ -21,7 +21,7 @@ FAST = {"reassoc", "contract", "arcp", "nsz"}
 ROWS_PER_TASK = 512
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, fastmath=FAST)
 def _squared_distances(flat, rows, x, scale, offset, out):  # type: ignore[no-untyped-def]
     d = flat.shape[1]
     value = np.empty(d, np.float32)
@@ -31,7 +31,7 @@ def _squared_distances(flat, rows, x, scale, offset, out):  # type: ignore[no-un
             value[n] = np.float32(row[n]) * scale + offset
         for q in range(len(x)):
             query = x[q]
-            total = 0.0
+            total = np.float64(0.0)
             for start in range(0, d, 256):
                 # One-dimensional views: with two indices the compiler does not vectorise the sum.
                 a, v = query[start : start + 256], value[start : start + 256]
@@ -43,7 +43,7 @@ def _squared_distances(flat, rows, x, scale, offset, out):  # type: ignore[no-un
             out[q, j] = total
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True, fastmath=FAST)
 def _weighted_sums(flat, rows, weights, scale, offset, out):  # type: ignore[no-untyped-def]
     d = flat.shape[1]
     value = np.empty(d, np.float32)

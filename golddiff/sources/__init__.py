@@ -88,8 +88,8 @@ def open_source(
     if isinstance(source, str):
         return _open_text(source, options)
     if isinstance(source, os.PathLike):
-        path = Path(source).expanduser()
-        if not path.exists():
+        path = Path(os.path.expanduser(os.fsdecode(source)))
+        if not _exists(path):
             raise SourceError(f"{path} does not exist")
         return open_path(path, options)
     raise ArgumentError(
@@ -103,13 +103,20 @@ def _open_text(text: str, options: Options) -> Source:
         return open_builtin(text, options)
     if not text or "\0" in text:
         raise ArgumentError(f"source is {text!r}; give a path or a name")
-    path = Path(text).expanduser()
-    if path.exists():
+    path = Path(os.path.expanduser(text))
+    if _exists(path):
         return open_path(path, options)
     if looks_like_path(text) or not is_hub_name(text):
         raise SourceError(f"{text} does not exist")
     dataset = load_from_hub(text, options.split)
     return open_dataset(dataset, options, f"dataset {text} ({options.split})")
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:  # a name too long, or a folder on the way that may not be entered
+        raise SourceError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _is_dataset(source: object) -> bool:

@@ -54,7 +54,8 @@ def open_zip(path: Path, options: Options) -> EncodedSource:
 
 
 def _is_image(name: str) -> bool:
-    hidden = any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
+    parts = [part for part in name.split("/") if part not in (".", "..")]
+    hidden = any(part.startswith(".") or part == "__MACOSX" for part in parts)
     return not hidden and os.path.splitext(name)[1].lower() in EXTENSIONS
 
 

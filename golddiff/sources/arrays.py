@@ -138,14 +138,7 @@ def as_array(array: Any, description: str = "array") -> NDArray[Any]:
     Raises:
         SourceError: another data type or number of dimensions, or no examples.
     """
-    if is_tensor(array):
-        array = array.detach().cpu()
-        torch = sys.modules["torch"]
-        # NumPy has no bfloat16; float32 holds each of its values exactly.
-        if array.is_floating_point() and array.dtype not in (torch.float32, torch.float64):
-            array = array.float()
-        array = array.resolve_conj().resolve_neg().numpy()
-    values: NDArray[Any] = array
+    values: NDArray[Any] = _from_tensor(array, description) if is_tensor(array) else array
     if values.dtype != np.uint8 and values.dtype.kind != "f":
         raise SourceError(
             f"{description} has data type {values.dtype}; give uint8 (0..255) or floats "
@@ -161,6 +154,20 @@ def as_array(array: Any, description: str = "array") -> NDArray[Any]:
     return values
 
 
+def _from_tensor(tensor: Any, description: str) -> NDArray[Any]:
+    torch = sys.modules["torch"]
+    try:
+        tensor = tensor.detach().cpu()
+        # NumPy has no bfloat16; float32 holds each of its values exactly.
+        if tensor.is_floating_point() and tensor.dtype not in (torch.float32, torch.float64):
+            tensor = tensor.float()
+        values: NDArray[Any] = tensor.resolve_conj().resolve_neg().numpy()
+    except (TypeError, RuntimeError, NotImplementedError) as error:
+        # Sparse, quantised and meta tensors have no dense values to read.
+        raise SourceError(f"{description} is a tensor that cannot be read: {error}") from error
+    return values
+
+
 def is_tensor(value: object) -> bool:
     """Whether ``value`` is a torch tensor, told without importing torch."""
     torch = sys.modules.get("torch")
@@ -171,8 +178,9 @@ def _images_first(values: NDArray[Any], description: str) -> tuple[NDArray[Any],
     """Images as (N, C, H, W), and whether they are RGBA that came with the channels last."""
     if values.ndim == 3:
         return values[:, None], False
-    last = values.ndim == 4 and values.dtype == np.uint8
-    if last and values.shape[1] not in _IMAGE_CHANNELS and values.shape[3] in _IMAGE_CHANNELS:
+    last = values.ndim == 4 and values.dtype == np.uint8 and values.shape[3] in _IMAGE_CHANNELS
+    # Sides of 8 and more: an (N, 2, 4, 4) array is two channels of 4x4, not a strip of RGBA.
+    if last and min(values.shape[1:3]) >= 8:
         return values.transpose(0, 3, 1, 2), values.shape[3] == 4
     return values, False
 

@@ -81,7 +81,6 @@ def open_cifar_tar(path: Path, options: Options) -> ArraySource:
 
 
 def _open(names: set[str], read: _Reader, options: Options, description: str) -> ArraySource:
-    options_name = options.label_column
     kind = _kind(names)
     if kind is None:
         raise SourceError(
@@ -89,7 +88,7 @@ def _open(names: set[str], read: _Reader, options: Options, description: str) ->
         )
     if options.column is not None:
         options.refuse_columns("CIFAR's pickles, which hold one set of images")
-    labels_key, names_key = _label_keys(kind, options_name)
+    labels_key, names_key = _label_keys(kind, options.label_column)
     parts = _PARTS[kind].get(options.split)
     if parts is None:
         raise SourceError(f"{description} has no split {options.split!r}; it has: test, train")

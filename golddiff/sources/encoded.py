@@ -20,9 +20,10 @@ from golddiff.sources.options import Options, require_integer
 # Headers looked at to tell whether the images are grey.
 _PROBED = 64
 
-# Decoded pixels one thread works on at a time: enough to outweigh the hand-over, little memory.
+# What one thread works on at a time: enough to outweigh the hand-over. Rows of a table hold their
+# encoded bytes while they wait, so few enough that photographs of megabytes do not pile up.
 _CHUNK_BYTES = 1 << 23
-_CHUNK_EXAMPLES = 128
+_CHUNK_EXAMPLES = 32
 
 
 class Item(NamedTuple):

@@ -90,12 +90,14 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
             if len(start) < 4 or start[:2] != b"\0\0" or start[2] != _UBYTE:
                 raise SourceError(f"{path.name} is not an idx file of bytes")
             sizes = stream.read(4 * start[3])
+            if len(sizes) < 4 * start[3]:
+                raise SourceError(f"{path.name} is damaged: it ends within its header")
             shape = tuple(int(size) for size in np.frombuffer(sizes, ">u4"))
             wanted = math.prod(shape)
-            data = _at_most(stream, wanted + 1) if len(shape) == start[3] else b""
+            data = _at_most(stream, wanted + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise SourceError(f"{path.name} cannot be read: {error}") from error
-    if len(shape) != start[3] or len(data) != wanted:
+    if len(data) != wanted:
         came = "more" if len(data) > wanted else f"{len(data):,}"
         raise SourceError(
             f"{path.name} is damaged: its header {shape} calls for {wanted:,} values, {came} came"

@@ -99,6 +99,6 @@ def _labels(array: NDArray[Any], count: int, path: Path, key: str) -> NDArray[np
 
 def _unreadable(path: Path, error: BaseException) -> SourceError:
     reason = " ".join(str(error).split())
-    if "allow_pickle" in reason or "pickled" in reason:
+    if "allow_pickle" in reason or "Python objects" in reason:
         reason = "it holds Python objects, which are not loaded because they can run code"
     return SourceError(f"{path.name} cannot be read: {reason}")

@@ -80,7 +80,9 @@ def test_the_mask_is_normalised_by_the_input_value(make_store):
     """With one value ten times as variable as its correlate, only one direction passes."""
     generator = torch.Generator().manual_seed(0)
     a = torch.randn(4000, 1, generator=generator)
-    store = make_store(torch.cat([a, 0.1 * a + 0.05 * torch.randn(4000, 1, generator=generator)], 1))
+    store = make_store(
+        torch.cat([a, 0.1 * a + 0.05 * torch.randn(4000, 1, generator=generator)], 1)
+    )
     w = store.factor().wiener_matrix(1.0)
     ratio = np.abs(w / w.diagonal()[:, None])
     assert ratio[1, 0] > 1 > ratio[0, 1]
@@ -93,7 +95,9 @@ def test_sigma_80_does_not_drown_the_posterior(make_store, smooth_images, querie
     store = make_store(smooth_images(3000, (3, 16, 16)))
     images = float64_images(store)
     x = queries(store, 80.0, b=2)
-    assert worst(store, Optimal(store), x, 80.0, lambda q: reference.optimal(q, 80.0, images)) < 1e-5
+    assert (
+        worst(store, Optimal(store), x, 80.0, lambda q: reference.optimal(q, 80.0, images)) < 1e-5
+    )
     mask = reference.pca_mask(80.0, images, 0.02)
     error = worst(store, PCA(store), x, 80.0, lambda q: reference.pca(q, 80.0, images, mask))
     assert error < 1e-5
@@ -122,6 +126,8 @@ def test_values_that_never_vary_make_no_nan(make_store, smooth_images, queries):
     for sigma in (0.002, 0.1, 2.0, 80.0):
         x = queries(store, sigma)
         mask = reference.pca_mask(sigma, images, 0.02)
-        error = worst(store, PCA(store), x, sigma, lambda q, s=sigma, m=mask: reference.pca(q, s, images, m))
+        error = worst(
+            store, PCA(store), x, sigma, lambda q, s=sigma, m=mask: reference.pca(q, s, images, m)
+        )
         assert error < 1e-4
         assert torch.isfinite(Wiener(store)(x, sigma)).all()

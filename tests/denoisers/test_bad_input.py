@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from golddiff import PCA, Optimal
+from golddiff import PCA, Kamb, Optimal
 from golddiff.errors import ArgumentError
 
 
@@ -33,24 +33,28 @@ def test_x(denoiser, x, message):
 
 @pytest.mark.parametrize("sigma", [0, -1.0, float("nan"), float("inf"), torch.tensor([1.0, 0.0])])
 def test_sigma_is_finite_and_positive(denoiser, sigma):
-    with pytest.raises(ArgumentError, match="sigma: got .* expected a finite number above 0"):
+    with pytest.raises(ArgumentError, match=r"sigma: got .* expected a finite number above 0"):
         denoiser(X, sigma)
 
 
 def test_sigma_is_one_or_one_a_query(denoiser):
-    with pytest.raises(ArgumentError, match=r"sigma: got shape \(3,\), expected one number or \(2,\)"):
+    with pytest.raises(
+        ArgumentError, match=r"sigma: got shape \(3,\), expected one number or \(2,\)"
+    ):
         denoiser(X, torch.ones(3))
 
 
 def test_a_class_with_no_images(denoiser):
-    with pytest.raises(ArgumentError, match="labels: got 7, a class with no images; .* classes 0, 1"):
+    with pytest.raises(
+        ArgumentError, match=r"labels: got 7, a class with no images; .* classes 0, 1"
+    ):
         denoiser(X, 1.0, labels=7)
 
 
 def test_labels_of_the_wrong_length_or_type(denoiser):
     with pytest.raises(ArgumentError, match=r"labels: got shape \(3,\)"):
         denoiser(X, 1.0, labels=[0, 1, 0])
-    with pytest.raises(ArgumentError, match="labels: got torch.float32"):
+    with pytest.raises(ArgumentError, match=r"labels: got torch\.float32"):
         denoiser(X, 1.0, labels=torch.tensor([0.0, 1.0]))
 
 
@@ -79,3 +83,20 @@ def test_half_precision_queries_are_welcome(denoiser):
 def test_pca(denoiser, arguments, message):
     with pytest.raises(ArgumentError, match=message):
         PCA(denoiser.store, **arguments)
+
+
+class TestMemoryLimit:
+    def test_a_smaller_limit_gives_the_same_images(self, make_store, smooth_images, queries):
+        store = make_store(smooth_images(100, (1, 8, 8)))
+        x = queries(store, 1.0, b=32)
+        for estimator in (Optimal, PCA, lambda s, **k: Kamb(s, 3, **k)):
+            fixed, each = estimator(store).working_bytes(100)
+            tight = estimator(store, memory_limit=fixed + 3 * each)
+            assert tight._queries_at_once(100) == 3
+            assert torch.equal(tight(x, 1.0), estimator(store)(x, 1.0))
+
+    def test_one_that_cannot_hold_a_query_says_what_is_needed(self, denoiser):
+        with pytest.raises(ArgumentError, match=r"memory_limit: got 0 MB, but one query over 10"):
+            Optimal(denoiser.store, memory_limit=1000)(X, 1.0)
+        with pytest.raises(ArgumentError, match="memory_limit: got 0, expected bytes above 0"):
+            Optimal(denoiser.store, memory_limit=0)

@@ -1,0 +1,165 @@
+import numpy as np
+import pytest
+import torch
+
+from golddiff.errors import ArgumentError, SourceError
+from golddiff.sources import open_source
+
+from .make import read
+
+NOISE = np.random.default_rng(0)
+
+
+def bytes_of(*shape):
+    return NOISE.integers(0, 256, shape, dtype=np.uint8)
+
+
+@pytest.mark.parametrize("make", [np.asarray, torch.from_numpy])
+@pytest.mark.parametrize("batch", [1, 4, 7, 100])
+def test_uint8_images_come_back_as_they_are(make, batch):
+    images = bytes_of(7, 3, 5, 6)
+    source = open_source(make(images))
+    assert source.info.shape == (3, 5, 6)
+    assert source.info.count == 7
+    assert not source.info.labelled
+    assert np.array_equal(read(source, batch)[0], images)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str
+)
+def test_floats_become_float32_and_keep_their_values(dtype):
+    images = (7 * torch.randn(5, 4, 2, 2)).to(dtype)
+    source = open_source(images)
+    assert source.info.dtype == np.float32
+    assert np.array_equal(read(source)[0], images.float().numpy())
+
+
+def test_a_tensor_that_requires_gradients_can_be_read():
+    images = torch.randn(4, 1, 2, 2, requires_grad=True)
+    assert np.array_equal(read(open_source(images))[0], images.detach().numpy())
+
+
+@pytest.mark.parametrize(
+    "tensor", [torch.eye(3).to_sparse(), torch.empty(2, 3, device="meta")], ids=["sparse", "meta"]
+)
+def test_a_tensor_without_dense_values_is_refused(tensor):
+    with pytest.raises(SourceError, match="tensor"):
+        open_source(tensor)
+
+
+def test_images_without_a_channel_axis_are_grey():
+    images = bytes_of(4, 5, 6)
+    source = open_source(images)
+    assert source.info.shape == (1, 5, 6)
+    assert np.array_equal(read(source)[0], images[:, None])
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_channels_that_come_last_are_moved_first(channels):
+    images = bytes_of(4, 8, 9, channels)
+    source = open_source(images)
+    assert source.info.shape == (channels, 8, 9)
+    assert np.array_equal(read(source)[0], images.transpose(0, 3, 1, 2))
+
+
+def test_a_first_axis_that_may_be_channels_is_taken_for_channels():
+    assert open_source(bytes_of(2, 3, 8, 3)).info.shape == (3, 8, 3)
+    assert open_source(bytes_of(2, 2, 4, 4)).info.shape == (2, 4, 4)
+
+
+def test_transparency_that_comes_last_is_laid_on_white():
+    images = np.zeros((2, 8, 9, 4), np.uint8)
+    images[1, ..., 3] = 255
+    values, _ = read(open_source(images))
+    assert values.shape == (2, 3, 8, 9)
+    assert (values[0] == 255).all()
+    assert (values[1] == 0).all()
+
+
+def test_rows_of_numbers_are_plain_points():
+    points = NOISE.normal(size=(10, 2))
+    source = open_source(points)
+    assert source.info.shape == (2,)
+    assert np.array_equal(read(source, 4)[0], points.astype(np.float32))
+
+
+def test_float_channels_that_come_last_are_not_guessed_at():
+    assert open_source(np.zeros((2, 8, 8, 4), np.float32)).info.shape == (8, 8, 4)
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int64, np.uint16, np.complex64, object])
+def test_other_data_types_are_refused_by_name(dtype):
+    with pytest.raises(SourceError, match=np.dtype(dtype).name):
+        open_source(np.zeros((2, 3, 4, 4), dtype))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_value_that_is_not_finite_is_refused_with_its_example(bad):
+    images = np.zeros((9, 3, 4, 4), np.float32)
+    images[7, 1, 2, 3] = bad
+    with pytest.raises(SourceError, match="example 7"):
+        open_source(images)
+
+
+def test_a_float64_too_large_for_float32_is_refused():
+    with pytest.raises(SourceError, match="infinity"):
+        open_source(np.full((1, 2), 1e300))
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 4, 4), (4,), (), (2, 3, 0, 4), (2, 3, 4, 5, 6)])
+def test_shapes_that_hold_no_examples_are_refused(shape):
+    with pytest.raises(SourceError, match="shape"):
+        open_source(np.zeros(shape, np.uint8))
+
+
+@pytest.mark.parametrize("source", [None, 3, [[1, 2]], b"photos", {"a": 1}])
+def test_what_is_no_source_is_refused_by_type(source):
+    with pytest.raises(ArgumentError, match=type(source).__name__):
+        open_source(source)
+
+
+def test_size_and_channels_apply_to_uint8_images():
+    images = np.full((5, 3, 12, 20), 90, np.uint8)
+    source = open_source(images, size=6, channels=1)
+    values, _ = read(source)
+    assert values.shape == (5, 1, 6, 6)
+    assert (values == 90).all()
+
+
+def test_resized_arrays_keep_their_order():
+    images = np.arange(50, dtype=np.uint8)[:, None, None, None] * np.ones((1, 3, 8, 8), np.uint8)
+    values, labels = read(open_source(images, size=4, labels=np.arange(50)), 7)
+    assert np.array_equal(values[:, 0, 0, 0], labels)
+
+
+def test_channels_of_no_known_meaning_are_scaled_one_by_one():
+    images = np.arange(5, dtype=np.uint8)[None, :, None, None] * np.ones((2, 1, 8, 8), np.uint8)
+    source = open_source(images, size=4)
+    assert source.info.shape == (5, 4, 4)
+    assert np.array_equal(read(source)[0][0, :, 2, 2], np.arange(5))
+
+
+def test_channels_cannot_be_asked_of_images_of_five():
+    with pytest.raises(ArgumentError, match="5 channels"):
+        open_source(bytes_of(2, 5, 8, 8), channels=3)
+
+
+@pytest.mark.parametrize("option", [{"size": 4}, {"channels": 1}])
+@pytest.mark.parametrize("shape", [(2, 3, 8, 8), (2, 8)])
+def test_size_and_channels_do_not_apply_to_floats(option, shape):
+    with pytest.raises(ArgumentError, match="do not apply"):
+        open_source(np.zeros(shape, np.float32), **option)
+
+
+def test_batches_do_not_share_memory_with_the_array():
+    images = bytes_of(4, 3, 4, 4)
+    kept = images.copy()
+    for batch in open_source(images).batches(2):
+        batch.pixels[:] = 0
+    assert np.array_equal(images, kept)
+
+
+def test_the_array_is_not_reordered_by_strides():
+    images = bytes_of(6, 3, 4, 5)[::-2, :, ::-1]
+    assert np.array_equal(read(open_source(images))[0], images)

@@ -1,0 +1,101 @@
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from golddiff.errors import ArgumentError
+from golddiff.sources import open_source
+
+from .make import png, read
+
+
+def test_digits_are_grey_bytes_of_ten_classes():
+    source = open_source("digits")
+    values, labels = read(source, 500)
+    assert values.shape == (1797, 1, 8, 8)
+    assert source.info.class_names == tuple("0123456789")
+    assert set(np.unique(values)) == {round(v * 255 / 16) for v in range(17)}
+    assert np.unique(labels).tolist() == list(range(10))
+
+
+def test_digits_can_be_scaled():
+    assert read(open_source("digits", size=16, channels=3, limit=5))[0].shape == (5, 3, 16, 16)
+
+
+def test_a_built_in_name_is_not_a_folder_but_a_path_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits").mkdir()
+    (tmp_path / "digits" / "a.png").write_bytes(png())
+    assert open_source("digits").info.count == 1797
+    assert open_source("./digits").info.count == 1
+
+
+def test_moons_are_points_in_about_the_unit_square():
+    source = open_source("moons")
+    points, labels = read(source, 300)
+    assert source.info.dtype == np.float32
+    assert points.shape == (2000, 2)
+    assert 0.9 < np.abs(points).max() < 1.2
+    assert np.abs(points.mean(0)).max() < 0.05
+    assert np.bincount(labels).tolist() == [1000, 1000]
+
+
+def test_moons_follow_limit_and_seed():
+    points = read(open_source("moons", limit=11))[0]
+    assert len(points) == 11
+    assert np.array_equal(points, read(open_source("moons", limit=11))[0])
+    assert not np.array_equal(points, read(open_source("moons", limit=11, seed=1))[0])
+
+
+def test_moons_have_no_size():
+    with pytest.raises(ArgumentError, match="do not apply"):
+        open_source("moons", size=8)
+
+
+def test_patches_are_rgb_bytes():
+    source = open_source("patches")
+    assert source.info.shape == (3, 32, 32)
+    assert source.info.count == 10_000
+    values, labels = read(open_source("patches", limit=2000), 700)
+    assert labels is None
+    assert 60 < values.mean() < 190
+    assert values.std() > 40
+    assert len(np.unique(values.reshape(2000, -1), axis=0)) > 1990
+
+
+@pytest.mark.parametrize("batch", [1, 100, 1023, 1024, 1025, 5000])
+def test_a_patch_depends_on_neither_limit_nor_batch_size(batch):
+    wanted = read(open_source("patches", limit=3000, size=8), 3000)[0]
+    if batch == 1:
+        firsts = [b.pixels[0] for b in islice(open_source("patches", size=8).batches(1), 1100)]
+        assert np.array_equal(firsts, wanted[:1100])
+    else:
+        assert np.array_equal(
+            read(open_source("patches", limit=2500, size=8), batch)[0], wanted[:2500]
+        )
+
+
+def test_a_patch_can_be_made_alone():
+    source = open_source("patches", limit=1100, size=8)
+    values, _ = read(source, 1100)
+    for index in (0, 1023, 1024, 1099):
+        assert np.array_equal(source.example(index), values[index])
+
+
+def test_patches_differ_by_seed():
+    one, other = (read(open_source("patches", limit=50, seed=seed), 50)[0] for seed in (0, 1))
+    assert not np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 427, 500])
+def test_patches_come_in_any_size(size):
+    assert read(open_source("patches", limit=3, size=size))[0].shape == (3, 3, size, size)
+
+
+def test_patches_can_be_grey():
+    assert read(open_source("patches", limit=3, channels=1))[0].shape == (3, 1, 32, 32)
+
+
+def test_patches_too_large_for_memory_are_refused():
+    with pytest.raises(ArgumentError, match="too large"):
+        open_source("patches", size=100_000)

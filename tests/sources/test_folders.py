@@ -1,0 +1,245 @@
+import json
+import os
+
+import numpy as np
+import pytest
+
+from golddiff.errors import ArgumentError, SourceError
+from golddiff.sources import open_source
+
+from .make import encoded, first, pixels, png, read
+
+
+def fill(folder, count, *, start=0, **options):
+    folder.mkdir(parents=True, exist_ok=True)
+    for i in range(start, start + count):
+        (folder / f"{i:03}.png").write_bytes(png(i, **options))
+    return folder
+
+
+@pytest.mark.parametrize("batch", [1, 3, 64, 1000])
+def test_a_flat_folder_is_read_in_order_of_names(tmp_path, batch):
+    source = open_source(fill(tmp_path / "photos", 7))
+    values, labels = read(source, batch)
+    assert source.info.count == 7
+    assert source.info.description == "folder photos"
+    assert labels is None
+    assert np.array_equal(values, [first(pixels(i)) for i in range(7)])
+
+
+def test_order_is_kept_over_many_chunks(tmp_path):
+    for i in range(400):
+        (tmp_path / f"{i:03}.png").write_bytes(encoded(np.full((2, 2), i % 251, np.uint8)))
+    values, labels = read(open_source(str(tmp_path), labels=np.arange(400)), 33)
+    assert np.array_equal(values[:, 0, 0, 0], labels % 251)
+
+
+def test_sub_folders_are_classes_in_order_of_names(tmp_path):
+    fill(tmp_path / "dog", 2)
+    fill(tmp_path / "cat" / "deeper", 3, start=10)
+    source = open_source(tmp_path)
+    values, labels = read(source)
+    assert source.info.class_names == ("cat", "dog")
+    assert labels.tolist() == [0, 0, 0, 1, 1]
+    assert np.array_equal(values[0], first(pixels(10)))
+
+
+def test_folders_named_after_splits_are_splits(tmp_path):
+    for split in ("train", "test"):
+        for name in ("cat", "dog"):
+            fill(tmp_path / split / name, 2 if split == "train" else 1)
+    assert open_source(tmp_path).info.count == 4
+    source = open_source(tmp_path, split="test")
+    assert source.info.count == 2
+    assert source.info.class_names == ("cat", "dog")
+    with pytest.raises(SourceError, match="no split 'val'; it has: test, train"):
+        open_source(tmp_path, split="val")
+
+
+def test_a_folder_around_everything_is_no_class(tmp_path):
+    fill(tmp_path / "images", 3)
+    assert not open_source(tmp_path).info.labelled
+
+
+def test_loose_images_beside_class_folders_are_refused(tmp_path):
+    fill(tmp_path, 1)
+    fill(tmp_path / "cat", 1)
+    with pytest.raises(SourceError, match=r"000\.png.*cat/000\.png"):
+        open_source(tmp_path)
+
+
+def test_files_that_are_no_images_are_ignored(tmp_path):
+    fill(tmp_path, 2)
+    for name in (".DS_Store", "notes.txt", ".hidden.png", "._000.png"):
+        (tmp_path / name).write_bytes(b"nothing")
+    assert open_source(tmp_path).info.count == 2
+
+
+@pytest.mark.parametrize("names", [[], ["notes.txt"]])
+def test_a_folder_without_images_says_so(tmp_path, names):
+    for name in names:
+        (tmp_path / name).write_text("nothing")
+    with pytest.raises(SourceError, match="holds no images"):
+        open_source(tmp_path)
+
+
+def test_links_that_lead_out_of_the_folder_are_not_followed(tmp_path):
+    fill(tmp_path / "elsewhere", 2)
+    inside = tmp_path / "photos"
+    inside.mkdir()
+    os.symlink(tmp_path / "elsewhere", inside / "linked")
+    os.symlink(tmp_path / "elsewhere" / "000.png", inside / "one.png")
+    with pytest.raises(SourceError, match="2 symbolic links"):
+        open_source(inside)
+    fill(inside, 1)
+    assert open_source(inside).info.count == 1
+
+
+def test_links_inside_the_folder_make_no_endless_walk(tmp_path):
+    fill(tmp_path, 2)
+    os.symlink(tmp_path, tmp_path / "again")
+    os.symlink(tmp_path / "000.png", tmp_path / "002.png")
+    assert open_source(tmp_path).info.count == 3
+
+
+def test_a_linked_folder_can_itself_be_the_source(tmp_path):
+    fill(tmp_path / "photos", 2)
+    os.symlink(tmp_path / "photos", tmp_path / "link")
+    assert open_source(tmp_path / "link").info.count == 2
+
+
+def test_images_of_mixed_sizes_are_named(tmp_path):
+    fill(tmp_path, 2)
+    (tmp_path / "odd.png").write_bytes(png(0, 5, 9))
+    with pytest.raises(SourceError, match=r"000\.png is 8x8, odd\.png is 9x5.*size=") as caught:
+        open_source(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_odd_size_far_into_the_folder_is_named(tmp_path):
+    fill(tmp_path, 100)
+    (tmp_path / "odd.png").write_bytes(png(0, 5, 9))
+    source = open_source(tmp_path)
+    with pytest.raises(SourceError, match=r"000\.png is 8x8, odd\.png is 9x5"):
+        read(source)
+
+
+def test_size_brings_mixed_sizes_together(tmp_path):
+    fill(tmp_path, 2)
+    (tmp_path / "odd.png").write_bytes(png(0, 5, 9))
+    assert read(open_source(tmp_path, size=4))[0].shape == (3, 3, 4, 4)
+
+
+def test_grey_images_stay_grey(tmp_path):
+    fill(tmp_path, 3, channels=1)
+    assert open_source(tmp_path).info.shape == (1, 8, 8)
+    assert open_source(tmp_path, channels=3).info.shape == (3, 8, 8)
+
+
+def test_one_image_in_colour_makes_all_rgb(tmp_path):
+    fill(tmp_path, 3, channels=1)
+    (tmp_path / "colour.png").write_bytes(png())
+    values, _ = read(open_source(tmp_path))
+    assert values.shape == (4, 3, 8, 8)
+
+
+def test_a_colour_image_after_many_grey_ones_is_not_made_grey_unasked(tmp_path):
+    fill(tmp_path, 70, channels=1, height=2, width=2)
+    (tmp_path / "colour.png").write_bytes(png(0, 2, 2))
+    with pytest.raises(SourceError, match=r"colour\.png is in colour.*channels="):
+        read(open_source(tmp_path))
+    assert read(open_source(tmp_path, channels=1))[0].shape == (71, 1, 2, 2)
+
+
+def test_a_truncated_image_is_named(tmp_path):
+    fill(tmp_path, 5)
+    whole = png(9, 40, 40)
+    (tmp_path / "002.png").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(SourceError, match=r"002\.png"):
+        read(open_source(tmp_path, size=8))
+
+
+def test_an_image_that_is_none_is_named_at_once(tmp_path):
+    fill(tmp_path, 2)
+    (tmp_path / "001.png").write_bytes(b"nothing")
+    with pytest.raises(SourceError, match=r"001\.png.*skip_bad"):
+        open_source(tmp_path)
+
+
+def test_skipped_images_are_counted_and_labels_stay_aligned(tmp_path):
+    fill(tmp_path / "cat", 4)
+    fill(tmp_path / "dog", 4)
+    whole = png(0, 40, 40)
+    (tmp_path / "cat" / "000.png").write_bytes(b"nothing")
+    (tmp_path / "dog" / "001.png").write_bytes(whole[: len(whole) // 2])
+    source = open_source(tmp_path, skip_bad=True, size=8)
+    assert source.info.count is None
+    values, labels = read(source)
+    assert labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert np.array_equal(values[3], first(pixels(0)))
+    assert source.skipped.names == ["cat/000.png", "dog/001.png"]
+    assert all(source.skipped.reasons)
+
+
+def test_skipping_everything_is_an_error(tmp_path):
+    for i in range(70):
+        (tmp_path / f"{i}.png").write_bytes(b"nothing")
+    with pytest.raises(SourceError, match=r"none of the 70 images.*0\.png"):
+        open_source(tmp_path, skip_bad=True)
+
+
+def test_skipping_everything_found_only_on_reading_is_an_error(tmp_path):
+    whole = png(0, 40, 40)
+    for i in range(3):
+        (tmp_path / f"{i}.png").write_bytes(whole[: len(whole) // 2])
+    source = open_source(tmp_path, skip_bad=True)
+    with pytest.raises(SourceError, match="none of the 3 images"):
+        list(source.batches(2))
+
+
+def test_limit_reads_the_first_ones_only(tmp_path):
+    fill(tmp_path, 5)
+    (tmp_path / "003.png").write_bytes(b"nothing")
+    source = open_source(tmp_path, limit=3)
+    assert source.info.count == 3
+    assert np.array_equal(read(source)[0], [first(pixels(i)) for i in range(3)])
+
+
+def test_a_reader_may_stop_early(tmp_path):
+    fill(tmp_path, 300, height=2, width=2)
+    batches = open_source(tmp_path).batches(10)
+    assert len(next(batches).pixels) == 10
+    batches.close()
+
+
+def test_a_file_that_vanishes_is_named(tmp_path):
+    fill(tmp_path, 3)
+    source = open_source(tmp_path)
+    (tmp_path / "001.png").unlink()
+    with pytest.raises(SourceError, match=r"001\.png"):
+        read(source)
+
+
+def test_an_edm_table_labels_a_folder(tmp_path):
+    fill(tmp_path / "00000", 3)
+    pairs = [[f"00000/{i:03}.png", 2 - i] for i in range(3)]
+    (tmp_path / "dataset.json").write_text(json.dumps({"labels": pairs}))
+    assert read(open_source(tmp_path))[1].tolist() == [2, 1, 0]
+
+
+def test_a_single_image_is_no_source(tmp_path):
+    fill(tmp_path, 1)
+    with pytest.raises(SourceError, match="single image"):
+        open_source(tmp_path / "000.png")
+
+
+def test_a_file_of_unknown_kind_is_refused_with_what_is_known(tmp_path):
+    (tmp_path / "notes.txt").write_text("nothing")
+    with pytest.raises(SourceError, match=r"\.parquet"):
+        open_source(tmp_path / "notes.txt")
+
+
+def test_labels_of_another_length_name_both(tmp_path):
+    fill(tmp_path, 3)
+    with pytest.raises(ArgumentError, match="2 labels were given for 3"):
+        open_source(tmp_path, labels=[0, 1])

@@ -1,0 +1,95 @@
+import time
+
+import datasets
+import huggingface_hub
+import pytest
+
+from golddiff.errors import SourceError
+from golddiff.sources import hub, open_source
+
+from .make import png
+
+
+class Unreachable:
+    def dataset_info(self, *arguments, **options):
+        raise ConnectionError("no network")
+
+
+@pytest.fixture
+def no_hub(monkeypatch):
+    monkeypatch.setattr(huggingface_hub, "HfApi", Unreachable)
+
+
+@pytest.mark.parametrize("name", ["absent-user/absent-name", "absent-name"])
+@pytest.mark.usefixtures("no_hub")
+def test_a_hub_out_of_reach_is_one_line_that_says_what_to_do(name):
+    start = time.monotonic()
+    with pytest.raises(SourceError, match="hub cannot be reached") as caught:
+        open_source(name)
+    assert time.monotonic() - start < 10
+    message = str(caught.value)
+    assert name in message
+    assert "local folder or parquet file" in message
+    assert "\n" not in message
+    assert datasets.config.HF_HUB_OFFLINE in (False, True)
+
+
+def test_a_hub_that_never_answers_is_given_up(monkeypatch):
+    class Silent:
+        def dataset_info(self, *arguments, **options):
+            time.sleep(3)
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", Silent)
+    monkeypatch.setattr(hub, "_PATIENCE", 0.2)
+    start = time.monotonic()
+    with pytest.raises(SourceError, match="hub cannot be reached"):
+        open_source("absent-user/absent-name")
+    assert time.monotonic() - start < 2.5
+
+
+def test_a_name_that_the_hub_does_not_know_says_so(monkeypatch):
+    class Empty:
+        def dataset_info(self, *arguments, **options):
+            raise huggingface_hub.errors.HFValidationError("no such name")
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", Empty)
+    with pytest.raises(SourceError, match="no public dataset"):
+        open_source("absent-user/absent-name")
+
+
+def test_a_dataset_of_the_hub_is_read(monkeypatch):
+    class Known:
+        def dataset_info(self, *arguments, **options):
+            return None
+
+    def load(name, split):
+        assert (name, split) == ("user/name", "test")
+        rows = {"image": [{"bytes": png()}]}
+        features = datasets.Features({"image": datasets.Image()})
+        return datasets.Dataset.from_dict(rows, features=features)
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", Known)
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    source = open_source("user/name", split="test")
+    assert source.info.count == 1
+    assert source.info.description == "dataset user/name (test)"
+
+
+@pytest.mark.usefixtures("no_hub")
+def test_the_local_cache_is_used_when_the_hub_is_out_of_reach(monkeypatch):
+    def load(name, split):
+        assert datasets.config.HF_HUB_OFFLINE
+        rows = {"image": [{"bytes": png()}]}
+        features = datasets.Features({"image": datasets.Image()})
+        return datasets.Dataset.from_dict(rows, features=features)
+
+    before = datasets.config.HF_HUB_OFFLINE
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    assert open_source("user/name").info.count == 1
+    assert before == datasets.config.HF_HUB_OFFLINE
+
+
+@pytest.mark.parametrize("name", ["a/b/c", "what is this", "a//b"])
+def test_a_name_that_no_dataset_can_have_is_a_missing_path(name):
+    with pytest.raises(SourceError, match="does not exist"):
+        open_source(name)

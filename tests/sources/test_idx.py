@@ -1,0 +1,92 @@
+import gzip
+
+import numpy as np
+import pytest
+
+from golddiff.errors import SourceError
+from golddiff.sources import open_source
+
+from .make import read
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (6, 5, 4), dtype=np.uint8)
+LABELS = np.array([3, 1, 4, 1, 5, 9], np.uint8)
+
+
+def write_idx(path, array, kind=8):
+    sizes = b"".join(size.to_bytes(4, "big") for size in array.shape)
+    data = bytes((0, 0, kind, array.ndim)) + sizes + array.tobytes()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+@pytest.mark.parametrize("gz", ["", ".gz"])
+@pytest.mark.parametrize("dot", ["-", "."])
+def test_idx_images_find_their_labels(tmp_path, gz, dot):
+    path = write_idx(tmp_path / f"train-images{dot}idx3-ubyte{gz}", IMAGES)
+    write_idx(tmp_path / f"train-labels{dot}idx1-ubyte{gz}", LABELS)
+    values, labels = read(open_source(path))
+    assert np.array_equal(values, IMAGES[:, None])
+    assert labels.tolist() == LABELS.tolist()
+
+
+def test_a_folder_of_idx_files_is_read_by_split(tmp_path):
+    write_idx(tmp_path / "train-images-idx3-ubyte.gz", IMAGES)
+    write_idx(tmp_path / "train-labels-idx1-ubyte", LABELS)
+    write_idx(tmp_path / "t10k-images-idx3-ubyte", IMAGES[:2])
+    assert read(open_source(tmp_path))[1].tolist() == LABELS.tolist()
+    test = open_source(tmp_path, split="test")
+    assert test.info.count == 2
+    assert not test.info.labelled
+    with pytest.raises(SourceError, match=r"split 'val'; it has: t10k-images.*train-images"):
+        open_source(tmp_path, split="val")
+
+
+def test_an_idx_file_of_another_name_is_recognised(tmp_path):
+    assert open_source(write_idx(tmp_path / "pictures", IMAGES)).info.count == 6
+
+
+@pytest.mark.parametrize("cut", [-1, 3, 10, 20])
+def test_a_truncated_idx_file_is_named(tmp_path, cut):
+    path = write_idx(tmp_path / "train-images-idx3-ubyte", IMAGES)
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(SourceError, match="train-images-idx3-ubyte"):
+        open_source(path)
+
+
+def test_an_idx_file_with_too_much_is_refused(tmp_path):
+    path = write_idx(tmp_path / "train-images-idx3-ubyte", IMAGES)
+    path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(SourceError, match="damaged"):
+        open_source(path)
+
+
+def test_a_forged_idx_header_reserves_no_memory(tmp_path):
+    path = tmp_path / "train-images-idx3-ubyte"
+    path.write_bytes(bytes((0, 0, 8, 3)) + b"\xff" * 12 + b"few")
+    with pytest.raises(SourceError, match="3 came"):
+        open_source(path)
+
+
+def test_a_damaged_gzip_is_named(tmp_path):
+    path = write_idx(tmp_path / "train-images-idx3-ubyte.gz", IMAGES)
+    path.write_bytes(path.read_bytes()[:-12])
+    with pytest.raises(SourceError, match=r"train-images-idx3-ubyte\.gz"):
+        open_source(path)
+
+
+def test_idx_labels_that_do_not_fit_are_refused(tmp_path):
+    path = write_idx(tmp_path / "train-images-idx3-ubyte", IMAGES)
+    write_idx(tmp_path / "train-labels-idx1-ubyte", LABELS[:4])
+    with pytest.raises(SourceError, match="4 labels for the 6 images"):
+        open_source(path)
+
+
+def test_idx_labels_are_no_images(tmp_path):
+    with pytest.raises(SourceError, match="not images"):
+        open_source(write_idx(tmp_path / "train-labels-idx1-ubyte", LABELS))
+
+
+def test_idx_files_of_other_numbers_are_refused(tmp_path):
+    path = write_idx(tmp_path / "train-images-idx3-ubyte", IMAGES, kind=13)
+    with pytest.raises(SourceError, match="not an idx file of bytes"):
+        open_source(path)

@@ -1,0 +1,102 @@
+import numpy as np
+import pytest
+
+from golddiff.errors import SourceError
+from golddiff.sources import open_source
+
+from .make import read
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (5, 3, 4, 6), dtype=np.uint8)
+
+
+class Trap:
+    def __reduce__(self):
+        return (pytest.fail, ("a pickle was run",))
+
+
+def test_an_npy_file_gives_its_images(tmp_path):
+    np.save(tmp_path / "a.npy", IMAGES)
+    assert np.array_equal(read(open_source(tmp_path / "a.npy"), 2)[0], IMAGES)
+
+
+def test_an_npy_file_of_floats_keeps_its_values(tmp_path):
+    latents = np.random.default_rng(0).normal(size=(5, 4, 8, 8))
+    np.save(tmp_path / "a.npy", latents)
+    assert np.array_equal(read(open_source(tmp_path / "a.npy"))[0], latents.astype(np.float32))
+
+
+def test_a_value_that_is_not_finite_in_an_npy_file_is_found_on_reading(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([[0.0, 1.0], [0.0, np.nan]]))
+    with pytest.raises(SourceError, match="example 1"):
+        read(open_source(tmp_path / "a.npy"))
+
+
+@pytest.mark.parametrize(
+    ("images", "labels"),
+    [("images", "labels"), ("x", "y"), ("arr_0", "arr_1"), ("x_train", "y_train"), ("data", "y")],
+)
+def test_usual_names_in_an_npz_file_are_found(tmp_path, images, labels):
+    np.savez(tmp_path / "a.npz", **{images: IMAGES, labels: np.arange(5)[:, None]})
+    values, read_labels = read(open_source(tmp_path / "a.npz"))
+    assert np.array_equal(values, IMAGES)
+    assert read_labels.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_split_of_an_npz_file_is_chosen_by_name(tmp_path):
+    np.savez(tmp_path / "a.npz", x_train=IMAGES, x_test=IMAGES[:2], y_test=np.array([4, 5]))
+    assert open_source(tmp_path / "a.npz").info.count == 5
+    assert read(open_source(tmp_path / "a.npz", split="test"))[1].tolist() == [4, 5]
+    with pytest.raises(SourceError, match="no split 'val'"):
+        open_source(tmp_path / "a.npz", split="val")
+
+
+def test_arrays_of_an_npz_file_can_be_named(tmp_path):
+    np.savez(tmp_path / "a.npz", images=IMAGES[:1], mine=IMAGES, kind=np.arange(5))
+    source = open_source(tmp_path / "a.npz", column="mine", label_column="kind")
+    assert read(source)[1].tolist() == [0, 1, 2, 3, 4]
+    with pytest.raises(SourceError, match="no array 'absent'; it has: images, mine, kind"):
+        open_source(tmp_path / "a.npz", column="absent")
+
+
+def test_an_npz_file_of_unknown_names_lists_them(tmp_path):
+    np.savez(tmp_path / "a.npz", this=IMAGES, that=IMAGES)
+    with pytest.raises(SourceError, match="this, that"):
+        open_source(tmp_path / "a.npz")
+
+
+def test_labels_in_an_npz_file_must_fit(tmp_path):
+    np.savez(tmp_path / "a.npz", images=IMAGES, labels=np.arange(4))
+    with pytest.raises(SourceError, match=r"a\.npz.*4 labels were given for 5"):
+        open_source(tmp_path / "a.npz")
+
+
+def test_a_second_array_of_floats_is_not_taken_for_labels(tmp_path):
+    np.savez(tmp_path / "a.npz", IMAGES, np.zeros((5, 8)))
+    assert not open_source(tmp_path / "a.npz").info.labelled
+
+
+@pytest.mark.parametrize("ending", ["npy", "npz"])
+def test_python_objects_in_array_files_are_not_loaded(tmp_path, ending):
+    trap = np.array([Trap()], dtype=object)
+    if ending == "npy":
+        np.save(tmp_path / "a.npy", trap, allow_pickle=True)
+    else:
+        np.savez(tmp_path / "a.npz", images=trap)
+    with pytest.raises(SourceError, match="can run code"):
+        open_source(tmp_path / f"a.{ending}")
+
+
+@pytest.mark.parametrize("ending", ["npy", "npz"])
+@pytest.mark.parametrize("data", [b"", b"nothing", b"PK\3\4"])
+def test_a_damaged_array_file_is_named(tmp_path, ending, data):
+    (tmp_path / f"a.{ending}").write_bytes(data)
+    with pytest.raises(SourceError, match=f"a.{ending}"):
+        open_source(tmp_path / f"a.{ending}")
+
+
+def test_a_truncated_array_file_is_named(tmp_path):
+    np.save(tmp_path / "a.npy", IMAGES)
+    data = (tmp_path / "a.npy").read_bytes()
+    (tmp_path / "a.npy").write_bytes(data[:-30])
+    with pytest.raises(SourceError, match=r"a\.npy"):
+        open_source(tmp_path / "a.npy")

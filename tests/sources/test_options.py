@@ -1,0 +1,140 @@
+import numpy as np
+import pytest
+import torch
+
+from golddiff.errors import ArgumentError, GoldDiffError, SourceError
+from golddiff.sources import open_source
+
+from .make import png, read, write_parquet
+
+IMAGES = np.arange(6, dtype=np.uint8)[:, None, None, None] * np.ones((1, 1, 4, 4), np.uint8)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[3, 1, 2, 0, 0, 1], torch.tensor([3, 1, 2, 0, 0, 1]), np.array([3, 1, 2, 0, 0, 1], np.uint8)],
+    ids=["list", "tensor", "array"],
+)
+@pytest.mark.parametrize("batch", [1, 4, 6, 9])
+def test_labels_go_with_their_images(labels, batch):
+    values, read_labels = read(open_source(IMAGES, labels=labels), batch)
+    assert read_labels.tolist() == [3, 1, 2, 0, 0, 1]
+    assert values[:, 0, 0, 0].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_too_few_labels_are_refused_with_both_lengths():
+    with pytest.raises(ArgumentError, match="5 labels were given for 6 examples"):
+        open_source(IMAGES, labels=[0] * 5)
+
+
+def test_a_negative_label_is_refused_with_its_place():
+    with pytest.raises(ArgumentError, match="label 2 is -1"):
+        open_source(IMAGES, labels=[0, 0, -1, 0, 0, 0])
+
+
+@pytest.mark.parametrize("value", [0.0, True, "cat", None])
+def test_labels_that_are_not_integers_are_refused(value):
+    with pytest.raises(ArgumentError, match="labels"):
+        open_source(IMAGES, labels=[value] * 6)
+
+
+@pytest.mark.parametrize("labels", [np.zeros((6, 1), int), 3, [[0], [0, 1]]])
+def test_labels_of_another_shape_are_refused(labels):
+    with pytest.raises(ArgumentError, match="labels"):
+        open_source(IMAGES, labels=labels)
+
+
+def test_labels_given_replace_those_of_the_source(tmp_path):
+    file = write_parquet(tmp_path / "a.parquet", [png(i) for i in range(4)], [0, 0, 1, 1])
+    assert read(open_source(file, labels=[5, 6, 7, 8]))[1].tolist() == [5, 6, 7, 8]
+
+
+def test_labels_given_take_the_class_names_away():
+    assert open_source("digits").info.class_names is not None
+    assert open_source("digits", labels=np.zeros(1797, int)).info.class_names is None
+
+
+def test_labels_stay_with_their_images_when_some_are_skipped(tmp_path):
+    for i in range(6):
+        (tmp_path / f"{i}.png").write_bytes(png(i) if i % 2 else b"damaged")
+    source = open_source(tmp_path, labels=[10, 11, 12, 13, 14, 15], skip_bad=True)
+    assert read(source)[1].tolist() == [11, 13, 15]
+    assert source.skipped.names == ["0.png", "2.png", "4.png"]
+
+
+def test_labels_are_counted_before_the_limit():
+    values, labels = read(open_source(IMAGES, labels=range(6), limit=2))
+    assert (len(values), labels.tolist()) == (2, [0, 1])
+    with pytest.raises(ArgumentError, match="2 labels were given for 6"):
+        open_source(IMAGES, labels=[0, 1], limit=2)
+
+
+def test_a_limit_above_the_count_changes_nothing():
+    assert open_source(IMAGES, limit=99).info.count == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("size", value) for value in (0, -3, 2.5, "32", True)),
+        *(("channels", value) for value in (0, 2, 4, "RGB")),
+        *(("limit", value) for value in (0, -1, 1.5)),
+        *(("seed", value) for value in (-1, 0.5, None)),
+        *(("split", value) for value in ("", None, 3)),
+    ],
+)
+def test_an_option_that_is_not_allowed_is_named(name, value):
+    with pytest.raises(ArgumentError, match=f"^{name} is"):
+        open_source(IMAGES, **{name: value})
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, None])
+def test_a_batch_size_that_is_not_allowed_is_refused_at_once(tmp_path, size):
+    (tmp_path / "a.png").write_bytes(png())
+    for source in (IMAGES, tmp_path, "patches", "moons"):
+        with pytest.raises(ArgumentError, match="size is"):
+            open_source(source).batches(size)
+
+
+@pytest.mark.parametrize("option", ["column", "label_column"])
+def test_columns_are_refused_where_there_are_none(tmp_path, option):
+    (tmp_path / "a.png").write_bytes(png())
+    for source in (IMAGES, tmp_path, "digits", "patches"):
+        with pytest.raises(ArgumentError, match=option):
+            open_source(source, **{option: "image"})
+
+
+@pytest.mark.parametrize(
+    "source", ["./absent", "/absent/folder", "~/absent-folder", "../absent.zip", "absent.parquet"]
+)
+def test_a_path_that_does_not_exist_says_so(source):
+    with pytest.raises(SourceError, match="does not exist") as caught:
+        open_source(source)
+    assert isinstance(caught.value, GoldDiffError)
+    assert "hub" not in str(caught.value)
+
+
+def test_a_path_too_long_for_the_system_is_refused():
+    with pytest.raises(SourceError, match="cannot be read"):
+        open_source("./" + "a" * 5000)
+
+
+@pytest.mark.parametrize("source", ["~no-such-user-here/photos", "./caf\u00e9", "./a\nb"])
+def test_odd_paths_are_missing_paths(source):
+    with pytest.raises(SourceError, match="does not exist"):
+        open_source(source)
+
+
+def test_an_empty_source_is_refused():
+    with pytest.raises(ArgumentError, match="''"):
+        open_source("")
+
+
+def test_a_source_can_be_read_again(tmp_path):
+    for i in range(5):
+        (tmp_path / f"{i}.png").write_bytes(png(i))
+    (tmp_path / "5.png").write_bytes(b"damaged")
+    source = open_source(tmp_path, skip_bad=True)
+    once, again = read(source), read(source)
+    assert np.array_equal(once[0], again[0])
+    assert len(source.skipped) == 1

@@ -1,0 +1,48 @@
+"""The real images of the shared packs, where they are present."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from golddiff.sources import open_source
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("GOLDDIFF_DATA") or REPOSITORY.parent / "shared" / "data")
+
+
+def pack(name):
+    if not (DATA / name).is_dir():
+        pytest.skip(f"the data pack {name} is not here (set GOLDDIFF_DATA to the folder of packs)")
+    return DATA / name
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "count", "classes"),
+    [
+        ("mnist", (1, 28, 28), 60_000, 10),
+        ("cifar10", (3, 32, 32), 50_000, 10),
+        ("imagenet64-100", (3, 64, 64), 50_000, 100),
+    ],
+)
+def test_a_pack_is_what_it_says(name, shape, count, classes):
+    source = open_source(pack(name))
+    assert (source.info.shape, source.info.count) == (shape, count)
+    assert len(source.info.class_names) == classes
+    batch = next(source.batches(1000))
+    assert batch.pixels.shape == (1000, *shape)
+
+
+def test_all_of_cifar10_is_read_in_balance():
+    counts = np.zeros(10, np.int64)
+    for batch in open_source(pack("cifar10")).batches(4096):
+        counts += np.bincount(batch.labels, minlength=10)
+    assert counts.tolist() == [5000] * 10
+
+
+def test_the_grey_photographs_of_imagenet_are_converted():
+    greys = 0
+    for batch in open_source(pack("imagenet64-100"), limit=5000).batches(1000):
+        greys += (batch.pixels[:, 0] == batch.pixels[:, 1]).all((1, 2)).sum()
+    assert greys > 0
