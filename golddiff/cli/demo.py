@@ -117,9 +117,9 @@ def _block(part: Part, store: ImageStore, seed: int, bar: Progress, task: Any) -
     noise = initial_noise(part.n, store.shape, seed)
     for name, method in METHODS.items():
         denoiser = make_denoiser(name, store, seed=seed)
-        # Compiles the kernels and makes the masks, which the label's time is not about. Two
-        # images: kernels are compiled apart for one query and for several.
-        sample(denoiser, 2, STEPS, seed=seed, trajectory=False)
+        # Compiles the kernels and makes the masks, which the label's time is not about. The same
+        # run as the one measured, because kernels are compiled apart for few queries and many.
+        sample(denoiser, part.n, STEPS, seed=seed, trajectory=False)
         begin = time.perf_counter()
         samples = sample(
             denoiser, part.n, STEPS, seed=seed, trajectory=False,
