@@ -3,10 +3,19 @@
 import re
 
 import pytest
+import torch
 
 from tests.docs.pages import DOCS, PAGES, examples
 
 
+@pytest.fixture
+def threads_as_before():
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("threads_as_before")
 @pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda page: page.name)
 def test_the_examples_of_a_page_run_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
