@@ -19,7 +19,7 @@ def precision(sigma: float) -> float:
 
     Held at 1e25: past it the nearest image has all the weight, and float32 would overflow.
     """
-    return 0.5 / max(sigma**2, 0.5e-25)
+    return min(0.5 / sigma / sigma, 1e25)
 
 
 def sigma_of_alpha(alpha: float) -> float:

@@ -9,7 +9,7 @@ import torch
 
 from golddiff.denoisers.base import Denoiser, Labels
 from golddiff.errors import ArgumentError
-from golddiff.noise import ddim_scheduler, edm_sigmas, sigma_of_alpha
+from golddiff.noise import ddim_scheduler, ddim_sigmas, edm_sigmas, sigma_of_alpha
 
 OnStep = Callable[[int], None]
 
@@ -35,6 +35,28 @@ def initial_noise(n: int, shape: Sequence[int], seed: int) -> torch.Tensor:
     """Unit normal noise (n, *shape): the same for a seed whatever else differs."""
     generator = torch.Generator("cpu").manual_seed(seed)
     return torch.randn((n, *shape), generator=generator)
+
+
+def noise_levels(steps: int, sampler: str) -> list[float]:
+    """The sigma of each step of a sampler, descending."""
+    return edm_sigmas(steps) if sampler == "heun" else ddim_sigmas(steps)
+
+
+def check_settings(n: int, steps: int, sampler: str, seed: int, batch_size: int = 64) -> None:
+    """Raise where :func:`sample` would, before a store is opened or built for it.
+
+    Raises:
+        ArgumentError: an argument outside its range, an unknown sampler.
+    """
+    for name, value in (("n", n), ("steps", steps), ("batch_size", batch_size)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ArgumentError(f"{name}: got {value!r}, expected an integer of 1 or more")
+    if steps > 1000:
+        raise ArgumentError(f"steps: got {steps}, expected at most 1000")
+    if sampler not in SAMPLERS:
+        raise ArgumentError(f"sampler: got {sampler!r}, expected one of {', '.join(SAMPLERS)}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise ArgumentError(f"seed: got {seed!r}, expected an integer from 0 to 2**64 - 1")
 
 
 def sample(
@@ -65,15 +87,7 @@ def sample(
     Raises:
         ArgumentError: an argument outside its range, an unknown sampler.
     """
-    for name, value in (("n", n), ("steps", steps), ("batch_size", batch_size)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ArgumentError(f"{name}: got {value!r}, expected an integer of 1 or more")
-    if steps > 1000:
-        raise ArgumentError(f"steps: got {steps}, expected at most 1000")
-    if sampler not in SAMPLERS:
-        raise ArgumentError(f"sampler: got {sampler!r}, expected one of {', '.join(SAMPLERS)}")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ArgumentError(f"seed: got {seed!r}, expected an integer of 0 or more")
+    check_settings(n, steps, sampler, seed, batch_size)
     classes = None if labels is None else torch.as_tensor(labels)
     if classes is not None and classes.ndim == 1 and len(classes) not in (1, n):
         raise ArgumentError(f"labels: got {len(classes)} of them for {n} images")

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -214,6 +215,6 @@ def _bar(source: Source, *, shown: bool) -> Iterator[Progress]:
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, disable=not shown) as bar:
+    with Progress(*columns, console=Console(stderr=True), disable=not shown) as bar:
         bar.add_task(f"reading {source.info.description}", total=source.info.count)
         yield bar

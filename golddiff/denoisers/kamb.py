@@ -205,9 +205,8 @@ def _pairs(patch_sizes: int | str | Sequence[tuple[float, int]]) -> list[tuple[f
         if not (isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2):
             raise ArgumentError(f"patch_sizes: got {pair!r}, expected pairs (sigma, size)")
         sigma, size = pair
-        if not (
-            isinstance(sigma, int | float | np.floating) and math.isfinite(sigma) and sigma > 0
-        ):
+        number = isinstance(sigma, int | float | np.floating)
+        if not (number and math.isfinite(sigma) and sigma > 0):
             raise ArgumentError(f"patch_sizes: got sigma {sigma!r}, expected a number above 0")
         pairs.append((float(sigma), _checked_size(size)))
     if not pairs or len({sigma for sigma, _ in pairs}) < len(pairs):

@@ -30,9 +30,8 @@ def box_sum(out: Buffer, at: int, a: Buffer, n: int, p: int, step: int) -> None:
     """
     window, used, rest = 1, 0, p  # a holds sums of ``window`` terms; ``used`` terms are in out
     while True:
-        digit, rest = rest % 3, rest // 3
-        if rest == 1:  # the last three thirds need not be stored first
-            digit, rest = digit + 3, 0
+        # A few terms more in one pass are cheaper than another pass.
+        digit, rest = (rest, 0) if rest <= 7 else (rest % 3, rest // 3)
         _add_terms(out, at, a, n, digit, used * step, window * step, used == 0)
         used += digit * window
         if rest == 0:
@@ -52,22 +51,21 @@ def _sum_thirds(a: Buffer, n: int, shift: int) -> None:
 def _add_terms(
     out: Buffer, at: int, a: Buffer, n: int, terms: int, start: int, shift: int, empty: bool
 ) -> None:
-    """Add 0 to 5 terms, ``shift`` blocks apart, to what ``out`` holds, or to nothing."""
+    """Add 0 to 7 terms, ``shift`` blocks apart, to what ``out`` holds, or to nothing."""
     if terms == 0:
         return
     at, start, shift = at * LANES, start * LANES, shift * LANES
     for i in range(0, n * LANES, LANES):
         j = start + i
         total = load(a, j)
-        if terms == 2:
-            total = total + load(a, j + shift)
-        elif terms == 3:
-            total = total + load(a, j + shift) + load(a, j + 2 * shift)
-        elif terms == 4:
-            total = (total + load(a, j + shift)) + (load(a, j + 2 * shift) + load(a, j + 3 * shift))
-        elif terms == 5:
-            total = (total + load(a, j + shift)) + (load(a, j + 2 * shift) + load(a, j + 3 * shift))
-            total = total + load(a, j + 4 * shift)
+        if terms >= 3:
+            total = total + (load(a, j + shift) + load(a, j + 2 * shift))
+        if terms >= 5:
+            total = total + (load(a, j + 3 * shift) + load(a, j + 4 * shift))
+        if terms == 7:
+            total = total + (load(a, j + 5 * shift) + load(a, j + 6 * shift))
+        if terms % 2 == 0:
+            total = total + load(a, j + (terms - 1) * shift)
         if not empty:
             total = total + load(out, at + i)
         store(out, at + i, total)

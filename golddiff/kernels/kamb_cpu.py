@@ -27,8 +27,8 @@ from golddiff.posterior import Posterior
 Boundary = Literal["zeros", "circular", "none"]
 
 CUTOFF = np.float32(40.0)
-NOTHING = np.float32(-1e34)  # best logit of a position that no patch has reached yet
-ABSENT = np.float32(-1e37)  # log weight of a lane without an image
+NOTHING = np.float32(-1e36)  # best logit of a position that no patch has reached yet
+ABSENT = np.float32(-2e38)  # log weight of a lane without an image
 
 
 @dataclass(frozen=True)
@@ -119,12 +119,14 @@ def patch_posterior(
     log_max = np.full((b, positions), NOTHING, np.float32)
     total = np.zeros((b, positions))
     weighted = np.zeros((b, channels * positions))
-    # (a - y)(b - y) with a = b = x is (x - y)^2; with a = 2x, b = 0 it lacks x^2, which is the same
+    # Past 1e18 the nearest patch has all the weight anyway, and far queries would overflow.
+    gain = np.float32(min(precision(sigma), 1e18))
+    # (r - y)(s - y) with r = s = x is (x - y)^2; with r = 2x, s = 0 it lacks x^2, which is the same
     # for all patches that a position is compared with and, at high noise, only costs digits.
-    a, b_ = (x + x, np.zeros_like(x)) if sigma > 1 else (x, x)
+    roots = (x + x, np.zeros_like(x)) if sigma > 1 else (x, x)
     vertical, horizontal = axes
     _patch_posterior(
-        flat, rows, log_weights, a, b_, np.float32(precision(sigma)), channels, height, width,
+        flat, rows, log_weights, *roots, gain, channels, height, width,
         vertical.runs, vertical.query, vertical.image, vertical.reach,
         horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,
         np.float32(scale), np.float32(offset), log_max, total, weighted,
@@ -152,7 +154,7 @@ def _patch_posterior(  # type: ignore[no-untyped-def]
     for block in range(0, len(rows), LANES):
         _load_images(y, prior, flat, rows, log_weights, scale, offset, block)
         for q in range(len(log_max)):
-            a, b, best = first_root[q], second_root[q], log_max[q]
+            root, other, best = first_root[q], second_root[q], log_max[q]
             sums[:] = np.float32(0.0)
             for i in range(len(v_runs)):
                 top, bottom, v_at = v_runs[i]
@@ -164,9 +166,12 @@ def _patch_posterior(  # type: ignore[no-untyped-def]
                         if query_row < 0:
                             lines[r * span * LANES : (r + 1) * span * LANES] = np.float32(0.0)
                             continue
+                        if r >= height and query_row == v_query[v_at + r - height]:
+                            _copy_blocks(lines, r * span, (r - height) * span, span)
+                            continue
                         _differences(
-                            line, a, b, y, channels, positions, query_row * width,
-                            image_row * width, h_query, h_image, h_at, span + 2 * h_reach,
+                            line, root, other, y, channels, positions, query_row * width,
+                            image_row * width, width, h_query, h_image, h_at, span + 2 * h_reach,
                         )  # fmt: skip
                         box_sum(lines, r * span, line, span, 2 * h_reach + 1, 1)
                     box_sum(distances, 0, lines, (bottom - top) * span, 2 * v_reach + 1, span)
@@ -184,32 +189,56 @@ def _load_images(  # type: ignore[no-untyped-def]
     y, prior, flat, rows, log_weights, scale, offset, block
 ):
     """y[d * LANES + lane] = value d of the lane's image; a lane without one weighs nothing."""
+    taken = np.empty(LANES, np.int64)
     for lane in range(LANES):
         present = block + lane < len(rows)
-        image = flat[rows[block + lane] if present else rows[block]]
+        taken[lane] = rows[block + lane] if present else rows[block]
         prior[lane] = max(log_weights[block + lane], ABSENT) if present else ABSENT
-        for d in range(len(image)):
-            y[d * LANES + lane] = np.float32(image[d]) * scale + offset
+    for d in range(flat.shape[1]):
+        for lane in range(LANES):
+            y[d * LANES + lane] = np.float32(flat[taken[lane], d]) * scale + offset
 
 
 @njit(nogil=True, cache=True)
 def _differences(  # type: ignore[no-untyped-def]
-    line, a, b, y, channels, positions, query_row, image_row, h_query, h_image, h_at, n
-):
-    """line[j] = sum over channels of (a - y)(b - y) at the j-th source position, lane by lane."""
+    line, root, other, y, channels, positions, query_row, image_row, width,
+    h_query, h_image, h_at, n,
+):  # fmt: skip
+    """line[j] = sum over channels of (root - y)(other - y) at the j-th source position."""
     plane = positions * LANES
     for j in range(n):
-        total = spread(np.float32(0.0))
         u = h_query[h_at + j]
-        if u >= 0:
-            u += query_row
-            v = (h_image[h_at + j] + image_row) * LANES
-            for _ in range(channels):
-                value = load(y, v)
-                total = total + (spread(a[u]) - value) * (spread(b[u]) - value)
+        if u < 0:
+            store(line, j * LANES, spread(np.float32(0.0)))
+            continue
+        if j >= width and u == h_query[h_at + j - width]:  # once around: wraps only
+            _copy_blocks(line, j, j - width, 1)
+            continue
+        u += query_row
+        v = (h_image[h_at + j] + image_row) * LANES
+        value = load(y, v)
+        total = (spread(root[u]) - value) * (spread(other[u]) - value)
+        if channels == 3:  # unrolled
+            value = load(y, v + plane)
+            u += positions
+            total = total + (spread(root[u]) - value) * (spread(other[u]) - value)
+            value = load(y, v + 2 * plane)
+            u += positions
+            total = total + (spread(root[u]) - value) * (spread(other[u]) - value)
+        else:
+            for _ in range(1, channels):
                 u += positions
                 v += plane
+                value = load(y, v)
+                total = total + (spread(root[u]) - value) * (spread(other[u]) - value)
         store(line, j * LANES, total)
+
+
+@njit(nogil=True, cache=True)
+def _copy_blocks(a, to, start, n):  # type: ignore[no-untyped-def]
+    """Copy n blocks of LANES numbers from block ``start`` to block ``to``."""
+    for k in range(0, n * LANES, LANES):
+        store(a, to * LANES + k, load(a, start * LANES + k))
 
 
 @njit(nogil=True, cache=True)

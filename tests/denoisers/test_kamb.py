@@ -214,8 +214,19 @@ def test_results_do_not_depend_on_the_batch(digits, boundary):
 
 def test_extreme_noise_levels_give_finite_images(digits):
     x = noisy(digits, 1.0)
-    for sigma in (1e-30, 1e-6, 1e6, 1e30):
-        assert torch.isfinite(Kamb(digits, 3)(x, sigma)).all()
+    for sigma in (1e-300, 1e-6, 1e6, 1e150):
+        for scale in (1, 1e3, 1e6):
+            assert torch.isfinite(Kamb(digits, 3)(scale * x, sigma)).all()
+
+
+def test_golden_subset_of_patches_runs_like_any_other(digits):
+    from golddiff.denoisers.golddiff import GoldDiff
+    from golddiff.schedules import PaperSchedule
+
+    everything = PaperSchedule(k_min=1.0, k_max=1.0, m_min=1.0, m_max=1.0)
+    x = noisy(digits, 1.0, b=2)
+    golden = GoldDiff(Kamb(digits, 3), everything)(x, 1.0)
+    assert torch.allclose(golden, Kamb(digits, 3)(x, 1.0), atol=1e-6)
 
 
 def test_pairs_interpolate_in_log_sigma_and_hold_outside(make_store):

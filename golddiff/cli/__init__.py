@@ -1,0 +1,78 @@
+"""The command line: ``golddiff index | info | sample | demo``.
+
+Bad input ends in one line on stderr and status 2, an interrupt in one line and status 130.
+torch, diffusers and numba take seconds to import, so they are imported by the commands only.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from golddiff import __version__
+from golddiff.cli.demo import demo
+from golddiff.cli.index import index
+from golddiff.cli.info import info
+from golddiff.cli.sample import sample
+from golddiff.errors import GoldDiffError
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="golddiff",
+    help="Training-free, analytical diffusion over your own images.",
+    epilog="golddiff COMMAND --help  shows the options and examples of a command.",
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+for command in (index, info, sample, demo):
+    app.command()(command)
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True),
+) -> None:
+    """Training-free, analytical diffusion over your own images."""
+
+
+def main() -> None:
+    """The entry point of ``golddiff``."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line.
+
+    Args:
+        arguments: without the program's name.
+
+    Returns:
+        The exit status.
+    """
+    if list(arguments) == ["--version"]:
+        print(f"golddiff {__version__}")
+        return 0
+    try:
+        status = app(list(arguments) or ["--help"], prog_name="golddiff", standalone_mode=False)
+    except GoldDiffError as error:
+        return _fail(str(error), BAD_INPUT)
+    except (KeyboardInterrupt, typer.Abort):
+        status = INTERRUPTED
+    except Exception as error:
+        # Older typers raise click's errors, newer ones their own: told by what they can do.
+        if not hasattr(error, "format_message"):
+            raise
+        return _fail(f"{error.format_message()} (see golddiff --help)", BAD_INPUT)
+    if status == INTERRUPTED:
+        return _fail("interrupted; files are written whole or not at all", INTERRUPTED)
+    return status if isinstance(status, int) else 0
+
+
+def _fail(message: str, status: int) -> int:
+    print("golddiff: " + " ".join(message.split()), file=sys.stderr)
+    return status

@@ -1,0 +1,163 @@
+"""``golddiff demo``: the field in three pictures."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from golddiff.cache import SourceOptions, cached_store
+from golddiff.cli.sample_run import golden_subsets
+from golddiff.cli.terminal import progress_bar, say, watched
+from golddiff.errors import ArgumentError
+from golddiff.files import check_writable
+from golddiff.methods import METHODS, make_denoiser
+from golddiff.units import duration, shape_text
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from golddiff.figures.methods import Block
+    from golddiff.store import ImageStore
+
+STEPS = 10
+IMAGES = 2000
+TRAJECTORY_OF = "golddiff-pca"
+# A full scan of wider images by all seven methods takes more than a demo's patience.
+MOST_VALUES = 4096
+
+
+@dataclass(frozen=True)
+class Part:
+    """One training set of the demo, and how many images each method makes of it."""
+
+    source: str
+    reading: SourceOptions
+    n: int
+
+
+BUILT_IN = (
+    Part("digits", SourceOptions(), 8),
+    Part("patches", SourceOptions(limit=IMAGES), 5),
+)
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder for the pictures.")] = Path("demo"),
+    data: Annotated[
+        str | None,
+        typer.Option(help="Your own images instead of the built-in digits and patches."),
+    ] = None,
+    size: Annotated[
+        int | None, typer.Option(help="With --data: scale and crop the images to this.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the starting noise.")] = 0,
+) -> None:
+    """Draw every method from the same noise, one denoising trajectory, and the paper's Figure 1.
+
+    Examples:
+
+      golddiff demo
+
+      golddiff demo --data photos/ --size 32 --out photos-demo
+    """
+    if size is not None and data is None:
+        raise ArgumentError("size: applies to --data only")
+    paths = [out / f"{name}.png" for name in ("methods", "trajectory", "moons")]
+    for path in paths:
+        check_writable("out", path)
+
+    from golddiff.figures.methods import draw_methods
+    from golddiff.figures.moons import draw_concentration
+    from golddiff.figures.save import save
+    from golddiff.sampling import check_settings
+
+    check_settings(1, STEPS, "ddim", seed)
+    start = time.perf_counter()
+    own = (Part(data, SourceOptions(size=size, limit=IMAGES), 8),) if data is not None else None
+    parts = own or BUILT_IN
+    stores = [_open(part) for part in parts]
+    moons = cached_store("moons", SourceOptions(), say=say)
+    with progress_bar() as bar:
+        work = sum(part.n for part in parts) * len(METHODS) * STEPS
+        task = bar.add_task("every method from the same noise", total=work)
+        blocks = [
+            _block(part, store, seed, bar, task) for part, store in zip(parts, stores, strict=True)
+        ]
+    save("out", draw_methods(blocks, _caption()), paths[0])
+    save("out", _trajectory(stores[0], seed), paths[1])
+    save("out", draw_concentration(moons, seed), paths[2])
+    say(f"{paths[0]}: a row a method, the same noise in every column")
+    say(f"{paths[1]}: one sample of {TRAJECTORY_OF}, step by step, with its golden subset's size")
+    say(f"{paths[2]}: the posterior narrows from all points to a neighbourhood (paper, Figure 1)")
+    say(f"done in {duration(time.perf_counter() - start)}")
+
+
+def _open(part: Part) -> ImageStore:
+    store = cached_store(part.source, part.reading, say=say, progress=watched())
+    if len(store.shape) != 3:
+        raise ArgumentError(
+            f"data: {part.source} holds {shape_text(store.shape)}, the demo draws images"
+        )
+    if store.d > MOST_VALUES:
+        raise ArgumentError(
+            f"data: the images of {part.source} have {store.d:,} values each, the demo takes at "
+            f"most {MOST_VALUES:,}; give --size 32"
+        )
+    return store
+
+
+def _block(part: Part, store: ImageStore, seed: int, bar: Progress, task: Any) -> Block:
+    from golddiff.figures.methods import Block, Made
+    from golddiff.sampling import initial_noise, sample
+
+    made = {}
+    noise = initial_noise(part.n, store.shape, seed)
+    for name, method in METHODS.items():
+        denoiser = make_denoiser(name, store, seed=seed)
+        denoiser(noise, 1.0)  # compiles the kernels, which is not what the label should tell
+        begin = time.perf_counter()
+        samples = sample(
+            denoiser, part.n, STEPS, seed=seed, trajectory=False,
+            on_step=lambda images: bar.advance(task, images),
+        )  # fmt: skip
+        seconds = (time.perf_counter() - begin) / (part.n * STEPS)
+        made[method.title] = Made(samples.images, seconds)
+    name = Path(part.source).name
+    title = f"{name}: {store.n:,} training images, {shape_text(store.shape)}"
+    return Block(name, title, noise, made)
+
+
+def _caption() -> str:
+    import torch
+
+    return (
+        f"{STEPS} DDIM steps. Under each method: measured seconds per image and step, "
+        f"{torch.get_num_threads()} threads, after a warm-up call."
+    )
+
+
+def _trajectory(store: ImageStore, seed: int) -> Any:
+    """One sample: the noisy image that each step sees, and what it predicts from it."""
+    import torch
+
+    from golddiff.figures.moons import noisy_states
+    from golddiff.figures.trajectory import Row, draw_trajectory
+    from golddiff.sampling import sample
+
+    denoiser = make_denoiser(TRAJECTORY_OF, store, seed=seed)
+    samples = sample(denoiser, 1, STEPS, seed=seed)
+    assert samples.trajectory is not None
+    # As the diffusion process holds them, of about unit size, whatever the noise level.
+    scales = (1 + torch.tensor(samples.sigmas) ** 2).rsqrt()
+    noisy = noisy_states(samples)[:, 0] * scales[:, None, None, None]
+    subsets = golden_subsets(denoiser, STEPS, "ddim", None) or []
+    return draw_trajectory(
+        [Row("noisy $x_t$", noisy), Row("prediction $x_0$", samples.trajectory[:, 0])],
+        samples.sigmas,
+        [f"{k:,}" for k in subsets[0]["k"]],
+        f"{METHODS[TRAJECTORY_OF].title}: one sample, k of the {store.n:,} training images a step",
+    )

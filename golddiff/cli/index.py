@@ -1,0 +1,90 @@
+"""``golddiff index``: build a store."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from golddiff.cli.options import (
+    Channels,
+    Column,
+    JsonPath,
+    LabelColumn,
+    Limit,
+    Size,
+    SkipBad,
+    Split,
+)
+from golddiff.cli.summary import describe, summary
+from golddiff.cli.terminal import say, watched, write_json
+from golddiff.files import check_writable
+from golddiff.units import duration
+
+NAMES_SHOWN = 5
+
+
+def index(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A folder of images, a parquet, zip, npz, npy, idx or CIFAR file, a built-in "
+            "(digits, moons, patches), or the name of a dataset on the Hugging Face hub."
+        ),
+    ],
+    out: Annotated[Path, typer.Argument(help="The folder to make.")],
+    size: Size = None,
+    channels: Channels = None,
+    split: Split = None,
+    column: Column = None,
+    label_column: LabelColumn = None,
+    skip_bad: SkipBad = False,
+    limit: Limit = None,
+    seed: Annotated[int, typer.Option(help="Of the points of moons, the crops of patches.")] = 0,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a store that is there already.")
+    ] = False,
+    json: JsonPath = None,
+) -> None:
+    """Build a store: read a training set once, keep it as one folder ready for sampling.
+
+    Examples:
+
+      golddiff index photos/ photos.store --size 64
+
+      golddiff index train.parquet cifar.store --label-column label
+
+      golddiff index digits digits.store
+    """
+    if json is not None:
+        check_writable("json", json)
+
+    from golddiff.sources import open_source
+    from golddiff.store import ImageStore
+    from golddiff.store_build import build
+
+    start = time.perf_counter()
+    opened = open_source(
+        source, size=size, channels=channels, split=split or "train", column=column,
+        label_column=label_column, skip_bad=skip_bad, limit=limit, seed=seed,
+    )  # fmt: skip
+    build(opened, out, overwrite=overwrite, progress=watched())
+    seconds = time.perf_counter() - start
+    store = ImageStore.open(out)
+    say(f"{describe(store)} in {duration(seconds)}")
+    skipped = opened.skipped
+    if len(skipped):
+        say(f"left out {len(skipped):,} that could not be read:")
+        pairs = list(zip(skipped.names, skipped.reasons, strict=True))
+        for name, reason in pairs[:NAMES_SHOWN]:
+            say(f"  {name}: {reason}")
+        if len(pairs) > NAMES_SHOWN:
+            say(f"  and {len(pairs) - NAMES_SHOWN:,} more")
+    if json is not None:
+        names = [
+            {"name": name, "reason": reason}
+            for name, reason in zip(skipped.names, skipped.reasons, strict=True)
+        ]
+        write_json(json, {**summary(store), "seconds": seconds, "skipped_images": names})

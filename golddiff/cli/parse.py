@@ -1,0 +1,65 @@
+"""Option values that are richer than a number: sizes, patch sizes and labels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from golddiff.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from golddiff.store import ImageStore
+
+
+def parse_size(name: str, text: str | None) -> int | float | None:
+    """A whole number is a count, anything else ('0.05', '1/20') a fraction.
+
+    Raises:
+        ArgumentError: neither.
+    """
+    if text is None:
+        return None
+    try:
+        if "/" in text:
+            above, below = text.split("/")
+            return float(above) / float(below)
+        return int(text) if text.strip().lstrip("+-").isdigit() else float(text)
+    except (ValueError, ZeroDivisionError):
+        raise ArgumentError(
+            f"{name}: got {text!r}, expected a count (100) or a fraction (0.05 or 1/20)"
+        ) from None
+
+
+def parse_patch_size(text: str | None) -> int | str | None:
+    """An odd number, or the name of a calibration."""
+    return int(text) if text is not None and text.lstrip("+-").isdigit() else text
+
+
+def parse_labels(text: str | None, store: ImageStore, n: int) -> list[int] | None:
+    """The class of each of ``n`` images: one class for all, or several in turn.
+
+    Args:
+        text: class indices, or names that are not numbers, with commas between; None for none.
+        store: has the classes.
+        n: number of images.
+
+    Raises:
+        ArgumentError: a class that is not there, or has no images.
+    """
+    if text is None:
+        return None
+    classes = [_class_index(word.strip(), store) for word in text.split(",")]
+    for label in classes[:n]:
+        store.rows_of(label)  # raises where the class has no images
+    return [classes[i % len(classes)] for i in range(n)]
+
+
+def _class_index(word: str, store: ImageStore) -> int:
+    if word.lstrip("-").isdigit():
+        return int(word)
+    names = store.class_names or []
+    if word not in names:
+        known = f" or a name ({', '.join(names[:8])}, ...)" if names else ""
+        raise ArgumentError(
+            f"labels: got {word!r}, expected a class index{known}; several with commas between"
+        )
+    return names.index(word)

@@ -1,0 +1,144 @@
+"""``golddiff sample``: generate images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from golddiff.cache import SourceOptions
+from golddiff.cli.options import (
+    Channels,
+    Column,
+    JsonPath,
+    LabelColumn,
+    Limit,
+    Size,
+    SkipBad,
+    Split,
+)
+from golddiff.cli.parse import parse_patch_size, parse_size
+from golddiff.cli.sample_run import SampleJob, run_sample
+from golddiff.methods import METHODS, MethodSettings
+
+_METHOD = "Method"
+_SCHEDULE = "Golden subset"
+_COUNT = "a count (100) or a fraction (0.05, 1/20)"
+
+
+def sample(
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Training images: folder, file, built-in (digits, moons, patches) or hub name. "
+            "Indexed once in a cache ($GOLDDIFF_CACHE, ~/.cache/golddiff). Default digits.",
+            show_default=False,
+        ),
+    ] = None,
+    store: Annotated[
+        Path | None, typer.Option(help="A store that golddiff index made, instead of --data.")
+    ] = None,
+    method: Annotated[str, typer.Option(help=", ".join(METHODS) + ".")] = "golddiff-pca",
+    n: Annotated[int, typer.Option("--n", help="How many images.")] = 16,
+    steps: Annotated[int, typer.Option(help="Denoising steps, 1 to 1000.")] = 10,
+    sampler: Annotated[str, typer.Option(help="ddim or heun.")] = "ddim",
+    seed: Annotated[int, typer.Option(help="Of the starting noise and the random picks.")] = 0,
+    labels: Annotated[
+        str | None,
+        typer.Option(help="Only these classes: one for all images (3), or in turn (0,1,2)."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The picture: .png, .jpg or .webp.")] = Path("grid.png"),
+    trajectory: Annotated[
+        Path | None, typer.Option(help="A second picture: what each step predicts.")
+    ] = None,
+    json: JsonPath = None,
+    batch_size: Annotated[int, typer.Option(help="Images denoised together.")] = 64,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads to use; default: all cores.", show_default=False)
+    ] = None,
+    mask_threshold: Annotated[
+        float | None,
+        typer.Option(
+            help="PCA: mask threshold, a fraction of max|M|; default 0.02, or 0.03 for 32 x 32 RGB.",
+            rich_help_panel=_METHOD,
+        ),
+    ] = None,
+    weighting: Annotated[
+        str | None,
+        typer.Option(help="PCA: ss (exact; default) or wss.", rich_help_panel=_METHOD),
+    ] = None,
+    patch_size: Annotated[
+        str | None,
+        typer.Option(
+            help="Kamb: an odd number, or the name of a calibration; default: from the data.",
+            rich_help_panel=_METHOD,
+        ),
+    ] = None,
+    boundary: Annotated[
+        str | None,
+        typer.Option(help="Kamb: zeros (default), circular or none.", rich_help_panel=_METHOD),
+    ] = None,
+    variant: Annotated[
+        str | None,
+        typer.Option(
+            help="The paper's schedule: released (as its code; default) or text.",
+            rich_help_panel=_SCHEDULE,
+        ),
+    ] = None,
+    k_min: Annotated[
+        str | None,
+        typer.Option(help=f"Smallest subset: {_COUNT}; default 1/20.", rich_help_panel=_SCHEDULE),
+    ] = None,
+    k_max: Annotated[
+        str | None,
+        typer.Option(help="Largest subset; default 1/10.", rich_help_panel=_SCHEDULE),
+    ] = None,
+    m_min: Annotated[
+        str | None,
+        typer.Option(
+            help="Fewest screened, with --variant text; default 1/10.", rich_help_panel=_SCHEDULE
+        ),
+    ] = None,
+    m_max: Annotated[
+        str | None,
+        typer.Option(
+            help="Most screened, with --variant text; default 1/4.", rich_help_panel=_SCHEDULE
+        ),
+    ] = None,
+    size: Size = None,
+    channels: Channels = None,
+    split: Split = None,
+    column: Column = None,
+    label_column: LabelColumn = None,
+    skip_bad: SkipBad = False,
+    limit: Limit = None,
+) -> None:
+    """Generate images from noise, and draw them as one picture.
+
+    Examples:
+
+      golddiff sample
+
+      golddiff sample --data photos/ --size 32 --n 64 --out grid.png
+
+      golddiff sample --store cifar.store --method pca --labels 3 --json run.json
+
+      golddiff sample --data moons --method optimal --n 500 --trajectory paths.png
+    """
+    settings = MethodSettings(
+        mask_threshold, weighting, parse_patch_size(patch_size), boundary, variant,
+        *(
+            parse_size(name, text)
+            for name, text in (
+                ("k_min", k_min), ("k_max", k_max), ("m_min", m_min), ("m_max", m_max),
+            )
+        ),
+    )  # fmt: skip
+    reading = SourceOptions(size, channels, split or "train", column, label_column, skip_bad, limit)
+    run_sample(
+        SampleJob(
+            data, store, reading, method, settings, n, steps, sampler, seed, labels,
+            batch_size, threads, out, trajectory, json,
+        )
+    )  # fmt: skip

@@ -1,0 +1,268 @@
+"""What ``golddiff sample`` does: check everything that can fail, sample, draw, report."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from golddiff import __version__
+from golddiff.cache import SourceOptions, cached_store
+from golddiff.cli.parse import parse_labels
+from golddiff.cli.summary import describe, summary
+from golddiff.cli.terminal import progress_bar, say, watched, write_json
+from golddiff.errors import ArgumentError
+from golddiff.figures.save import SUFFIXES
+from golddiff.files import check_writable
+from golddiff.methods import MethodSettings, check_method, make_denoiser
+from golddiff.units import duration
+
+if TYPE_CHECKING:
+    from golddiff.denoisers.base import Denoiser
+    from golddiff.sampling import Samples
+    from golddiff.store import ImageStore
+
+# A gigabyte of float32: more images than a picture can show.
+MOST_VALUES = 2**28
+
+
+@dataclass(frozen=True)
+class SampleJob:
+    """The options of ``golddiff sample``, parsed."""
+
+    data: str | None
+    store: Path | None
+    reading: SourceOptions
+    method: str
+    settings: MethodSettings
+    n: int
+    steps: int
+    sampler: str
+    seed: int
+    labels: str | None
+    batch_size: int
+    threads: int | None
+    out: Path
+    trajectory: Path | None
+    json: Path | None
+
+
+@dataclass
+class Clock:
+    """Seconds of the whole run and of each step, summed over batches."""
+
+    steps: int
+    start: float = field(default_factory=time.perf_counter)
+    per_step: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.per_step = [0.0] * self.steps
+        self._last, self._count = self.start, 0
+
+    def tick(self) -> None:
+        """Another step of the batch at hand is done."""
+        now = time.perf_counter()
+        self.per_step[self._count % self.steps] += now - self._last
+        self._last, self._count = now, self._count + 1
+
+    @property
+    def total(self) -> float:
+        """Seconds from the start to the last tick."""
+        return self._last - self.start
+
+
+def run_sample(job: SampleJob) -> None:
+    """Generate the images, write the pictures and the figures, say where they are.
+
+    Raises:
+        GoldDiffError: bad input, told before any image is generated.
+    """
+    _check(job)
+    store = _open(job)
+    _check_room(job, store)
+    labels = parse_labels(job.labels, store, job.n)
+    denoiser = make_denoiser(job.method, store, job.settings, job.seed)
+    subsets = golden_subsets(denoiser, job.steps, job.sampler, labels)
+    samples, clock = _generate(job, denoiser, labels)
+    _draw(job, store, samples, subsets, labels)
+    each = clock.total / (job.n * job.steps)
+    if job.json is not None:
+        write_json(job.json, _figures(job, store, samples, labels, subsets, clock))
+    say(
+        f"{job.out}: {job.n:,} {'points' if len(store.shape) == 1 else 'images'} by {job.method}, "
+        f"{duration(each)} an image and step"
+    )
+
+
+def golden_subsets(
+    denoiser: Denoiser, steps: int, sampler: str, labels: list[int] | None
+) -> list[dict[str, Any]] | None:
+    """What the schedule screens (m) and keeps (k) at each step, one entry a class asked for.
+
+    None where the method has no golden subset.
+
+    Raises:
+        ArgumentError: a subset larger than the images there are.
+    """
+    from golddiff.denoisers.golddiff import GoldDiff
+    from golddiff.sampling import noise_levels
+
+    if not isinstance(denoiser, GoldDiff):
+        return None
+    entries = []
+    for label in dict.fromkeys(labels or [None]):
+        count = len(denoiser.store.rows_of(label))
+        budgets = [denoiser.schedule.budgets(s, count) for s in noise_levels(steps, sampler)]
+        entries.append(
+            {
+                "label": label,
+                "images": count,
+                "m": [m for m, _ in budgets],
+                "k": [k for _, k in budgets],
+            }
+        )
+    return entries
+
+
+def _check(job: SampleJob) -> None:
+    """Everything that can be told without opening or building a store."""
+    if job.data is not None and job.store is not None:
+        raise ArgumentError("store: give --data or --store, not both")
+    if job.store is not None and job.reading != SourceOptions():
+        raise ArgumentError(
+            "store: --size, --channels, --split, --column, --label-column, --skip-bad and --limit "
+            "apply to --data; a store was read already"
+        )
+    check_method(job.method, job.settings)
+    outputs = [("out", job.out), ("trajectory", job.trajectory), ("json", job.json)]
+    seen: dict[Path, str] = {}
+    for name, path in outputs:
+        if path is None:
+            continue
+        check_writable(name, path, () if name == "json" else SUFFIXES)
+        other = seen.setdefault(path.resolve(), name)
+        if other != name:
+            raise ArgumentError(f"{name}: {path} is also what --{other} writes")
+    if job.threads is not None and job.threads < 1:
+        raise ArgumentError(f"threads: got {job.threads}, expected 1 or more")
+
+    from golddiff.sampling import check_settings
+
+    check_settings(job.n, job.steps, job.sampler, job.seed, job.batch_size)
+
+
+def _check_room(job: SampleJob, store: ImageStore) -> None:
+    each = math.prod(store.shape) * (1 if job.trajectory is None else 1 + job.steps)
+    most = MOST_VALUES // each
+    if job.n > most:
+        hint = "" if job.trajectory is None else " with --trajectory"
+        raise ArgumentError(
+            f"n: got {job.n:,}, expected at most {most:,} of this shape{hint}; for more, call "
+            "golddiff.sample with one seed after another"
+        )
+
+
+def _open(job: SampleJob) -> ImageStore:
+    from golddiff.store import ImageStore
+
+    if job.store is not None:
+        return ImageStore.open(job.store)
+    return cached_store(job.data or "digits", job.reading, say=say, progress=watched())
+
+
+def _generate(
+    job: SampleJob, denoiser: Denoiser, labels: list[int] | None
+) -> tuple[Samples, Clock]:
+    import torch
+
+    from golddiff.sampling import sample
+
+    if job.threads is not None:
+        torch.set_num_threads(job.threads)
+    with progress_bar() as bar:
+        task = bar.add_task(f"sampling with {job.method}", total=job.n * job.steps)
+        clock = Clock(job.steps)
+
+        def on_step(images: int) -> None:
+            clock.tick()
+            bar.advance(task, images)
+
+        samples = sample(
+            denoiser, job.n, job.steps, job.sampler, job.seed, labels,
+            batch_size=job.batch_size, trajectory=job.trajectory is not None, on_step=on_step,
+        )  # fmt: skip
+    return samples, clock
+
+
+def _draw(
+    job: SampleJob,
+    store: ImageStore,
+    samples: Samples,
+    subsets: list[dict[str, Any]] | None,
+    labels: list[int] | None,
+) -> None:
+    from golddiff.figures.grid import draw_grid
+    from golddiff.figures.points import draw_points
+    from golddiff.figures.save import save
+    from golddiff.figures.trajectory import ROWS, Row, draw_trajectory
+
+    plain = len(store.shape) == 1
+    picture: Any = (
+        draw_points(store.images(), samples.images) if plain else draw_grid(samples.images)
+    )
+    save("out", picture, job.out)
+    if job.trajectory is None or samples.trajectory is None:
+        return
+    if plain:
+        paths: Any = draw_points(store.images(), samples.images, samples.trajectory)
+    else:
+        rows = [
+            Row("" if labels is None else f"class {labels[i]}", samples.trajectory[:, i])
+            for i in range(min(job.n, ROWS))
+        ]
+        shown = None if labels is None else set(labels[:ROWS])
+        title = f"{job.method} over {store.manifest.source}: the prediction x0 of each step"
+        paths = draw_trajectory(rows, samples.sigmas, _size_texts(subsets, shown), title)
+    save("trajectory", paths, job.trajectory)
+
+
+def _size_texts(subsets: list[dict[str, Any]] | None, shown: set[int] | None) -> list[str] | None:
+    """The golden subset size of each step; a range where the classes shown differ."""
+    if subsets is None:
+        return None
+    sizes = [s["k"] for s in subsets if shown is None or s["label"] in shown]
+    ranges = [(min(ks), max(ks)) for ks in zip(*sizes, strict=True)]
+    return [f"{low:,}" if low == high else f"{low:,}-{high:,}" for low, high in ranges]
+
+
+def _figures(
+    job: SampleJob,
+    store: ImageStore,
+    samples: Samples,
+    labels: list[int] | None,
+    subsets: list[dict[str, Any]] | None,
+    clock: Clock,
+) -> dict[str, Any]:
+    about = summary(store)
+    return {
+        "golddiff": __version__,
+        "method": job.method,
+        "settings": job.settings.given(),
+        "store": {"description": describe(store), **about},
+        "n": job.n,
+        "steps": job.steps,
+        "sampler": job.sampler,
+        "seed": job.seed,
+        "labels": labels,
+        "sigmas": samples.sigmas,
+        "golden_subsets": subsets,
+        "seconds": {
+            "total": clock.total,
+            "per_image_and_step": clock.total / (job.n * job.steps),
+            "per_step": clock.per_step,
+        },
+        "out": str(job.out),
+        "trajectory": None if job.trajectory is None else str(job.trajectory),
+    }

@@ -1,0 +1,63 @@
+"""Training points and samples of plain data (D,) as a scatter plot."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+SHOWN = 20_000
+GREY, BLUE = "#b8b8b8", "#0077cc"
+
+
+def draw_points(
+    training: torch.Tensor, samples: torch.Tensor, paths: torch.Tensor | None = None
+) -> Figure:
+    """Training points grey, samples blue, in their first two values.
+
+    Args:
+        training: (N, D); every so manieth is drawn where there are more than 20,000.
+        samples: (n, D).
+        paths: (steps, n, D) predicted x0 of each step, drawn as a line to each sample, or None.
+    """
+    figure = Figure(figsize=(6, 6), layout="constrained")
+    axes = figure.add_subplot()
+    known = plane(training[:: -(-len(training) // SHOWN)])
+    axes.scatter(
+        known[:, 0],
+        known[:, 1],
+        s=6,
+        color=GREY,
+        linewidths=0,
+        label=f"{len(training):,} training points",
+    )
+    if paths is not None:
+        for path in plane(paths).transpose(1, 0, 2):
+            axes.plot(*path.T, color=BLUE, linewidth=0.6, alpha=0.5)
+    label = f"{len(samples):,} samples" + ("" if paths is None else ", with each step's x0")
+    made = plane(samples)
+    axes.scatter(made[:, 0], made[:, 1], s=14, color=BLUE, linewidths=0, label=label, zorder=3)
+    plain_frame(axes)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.09), ncols=2, frameon=False)
+    if training.shape[-1] > 2:
+        axes.set_xlabel(f"value 1 of {training.shape[-1]}")
+        axes.set_ylabel(f"value 2 of {training.shape[-1]}")
+    return figure
+
+
+def plane(points: torch.Tensor) -> NDArray[np.float32]:
+    """The first two values of points (..., D) as (..., 2); a single value lies on a line."""
+    values: NDArray[np.float32] = points[..., :2].detach().cpu().numpy()
+    if values.shape[-1] == 1:
+        values = np.concatenate([values, np.zeros_like(values)], axis=-1)
+    return values
+
+
+def plain_frame(axes: Axes) -> None:
+    """Equal scales, and no more ink than the points."""
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.tick_params(labelsize=8, color="0.6", labelcolor="0.4")
+    for spine in axes.spines.values():
+        spine.set_color("0.8")

@@ -1,0 +1,79 @@
+"""Output files: found unwritable before the work starts, and written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from golddiff.errors import ArgumentError
+
+
+def check_writable(name: str, path: Path, suffixes: Sequence[str] = ()) -> None:
+    """Raise now where writing ``path`` would fail later.
+
+    Args:
+        name: the argument, for the message.
+        path: the file to be written; its folder need not exist yet.
+        suffixes: the file name endings allowed, with the dot; empty for any.
+
+    Raises:
+        ArgumentError: another ending, a folder, or a place that cannot be written.
+    """
+    if suffixes and path.suffix.lower() not in suffixes:
+        raise ArgumentError(f"{name}: got {path}, expected a name ending in {', '.join(suffixes)}")
+    if path.is_dir():
+        raise ArgumentError(f"{name}: {path} is a folder, expected a file name")
+    parent = path.absolute().parent
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir():
+        raise ArgumentError(f"{name}: {path} cannot be written ({parent} is not a folder)")
+    try:
+        # The only test that holds for read-only disks, access lists and the superuser alike.
+        with tempfile.TemporaryFile(dir=parent):
+            pass
+    except OSError as error:
+        raise _unwritable(name, path, error) from error
+
+
+@contextlib.contextmanager
+def written_whole(name: str, path: Path) -> Iterator[Path]:
+    """A temporary file beside ``path``, which takes its place if the block ends well.
+
+    Args:
+        name: the argument, for the message.
+        path: the file to be written; its folder is made where it is missing.
+
+    Raises:
+        ArgumentError: the file cannot be written.
+    """
+    temporary: Path | None = None
+    try:
+        path.absolute().parent.mkdir(parents=True, exist_ok=True)
+        handle, text = tempfile.mkstemp(
+            prefix=".golddiff-", suffix=path.suffix, dir=path.absolute().parent
+        )
+        os.close(handle)
+        temporary = Path(text)
+        yield temporary
+        temporary.chmod(0o666 & ~_umask())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise _unwritable(name, path, error) from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _unwritable(name: str, path: Path, error: OSError) -> ArgumentError:
+    return ArgumentError(f"{name}: {path} cannot be written ({error.strerror or error})")
+
+
+def _umask() -> int:
+    # There is no way to read it but to set it.
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

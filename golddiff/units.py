@@ -1,0 +1,35 @@
+"""Times and sizes as people read them."""
+
+from __future__ import annotations
+
+
+def duration(seconds: float) -> str:
+    """Two or three digits and a unit: '0.31 ms', '12 ms', '4.2 s', '3 min 20 s'."""
+    for scale, unit in ((1e-6, "µs"), (1e-3, "ms"), (1.0, "s")):
+        value = seconds / scale
+        if value < 1000 and (unit != "s" or value < 120):
+            return f"{_short(value)} {unit}"
+    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+def byte_size(count: int) -> str:
+    """Decimal units: '812 bytes', '2.1 MB'."""
+    if count < 1000:
+        return f"{count} bytes"
+    power = min(4, len(str(count)) // 3 if len(str(count)) % 3 else len(str(count)) // 3 - 1)
+    return f"{_short(count / 1000**power)} {' kMGT'[power]}B"
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """'28 x 28 grey', '32 x 32 RGB', '4 x 8 x 8', or 'points of 2 values'."""
+    if len(shape) == 3 and shape[0] in (1, 3):
+        return f"{shape[1]} x {shape[2]} {'grey' if shape[0] == 1 else 'RGB'}"
+    if len(shape) == 1:
+        return f"points of {shape[0]} values"
+    return " x ".join(map(str, shape))
+
+
+def _short(value: float) -> str:
+    if value >= 10:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 1 else f"{value:.2f}"
