@@ -24,6 +24,10 @@ class Support:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def log_importance(self) -> NDArray[np.float64]:
+        """The log weights (k,), zeros where there are none."""
+        return np.zeros(len(self.rows)) if self.log_weights is None else self.log_weights
+
     def split(self, size: int) -> list[Support]:
         """Consecutive parts of at most ``size`` images, in order."""
         return [

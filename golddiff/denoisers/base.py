@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,6 +15,10 @@ from golddiff.errors import ArgumentError
 from golddiff.posterior import Float, Posterior
 from golddiff.store import ImageStore
 from golddiff.support import Support
+
+if TYPE_CHECKING:
+    from golddiff.attribution import Attribution
+    from golddiff.contributions import Contribution
 
 Sigma = float | torch.Tensor
 DEFAULT_MEMORY_LIMIT = 1e9
@@ -46,9 +51,7 @@ class Denoiser(ABC):
             ArgumentError: x of another shape or not finite; sigma not positive and finite;
                 a label that no image has.
         """
-        queries = self._checked_x(x)
-        sigmas = self._checked_sigma(sigma, len(queries))
-        classes = self._checked_labels(labels, len(queries))
+        queries, sigmas, classes = self.checked(x, sigma, labels)
         out = np.empty_like(queries)
         for key in dict.fromkeys(zip(sigmas, classes, strict=True)):
             group = [i for i, k in enumerate(zip(sigmas, classes, strict=True)) if k == key]
@@ -60,6 +63,57 @@ class Denoiser(ABC):
         self, x: NDArray[np.float32], sigma: float, label: int | None
     ) -> NDArray[np.float32]:
         """Posterior means (b, D) of queries (b, D) that share sigma and label."""
+
+    def attribute(
+        self, x: torch.Tensor, sigma: Sigma, labels: Labels = None, top: int = 16, tile: int = 4
+    ) -> list[Attribution]:
+        """Which training images, and with what weight, every location of the output comes from.
+
+        Args:
+            x: (B, *store.shape) noisy images.
+            sigma: noise level, as in a call.
+            labels: classes, as in a call.
+            top: main sources to keep for each location.
+            tile: side in pixels of the squares that weights are also averaged over.
+
+        Returns:
+            One :class:`golddiff.attribution.Attribution` a query.
+
+        Raises:
+            ArgumentError: as in a call; a method that weighs no training images (Wiener).
+        """
+        from golddiff.attribution import attribute  # its kernels import slowly
+
+        queries, sigmas, classes = self.checked(x, sigma, labels)
+        return [
+            attribute(*self.weighing(query[None], level, label)[0], query, level, top, tile)
+            for query, level, label in zip(queries, sigmas, classes, strict=True)
+        ]
+
+    def weighing(
+        self, x: NDArray[np.float32], sigma: float, label: int | None
+    ) -> list[tuple[Estimator, Support]]:
+        """For each query (b, D): the estimator that weighs images, and which ones it weighs.
+
+        Raises:
+            ArgumentError: a method that weighs no training images.
+        """
+        raise ArgumentError(
+            f"denoiser: {type(self).__name__} weighs no training images, so its output has no "
+            "sources; expected Optimal, PCA, Kamb or GoldDiff"
+        )
+
+    def checked(
+        self, x: torch.Tensor, sigma: Sigma, labels: Labels
+    ) -> tuple[NDArray[np.float32], list[float], list[int | None]]:
+        """The arguments of a call as queries (b, D), and a noise level and a class for each.
+
+        Raises:
+            ArgumentError: as a call.
+        """
+        queries = self._checked_x(x)
+        sigmas = self._checked_sigma(sigma, len(queries))
+        return queries, sigmas, self._checked_labels(labels, len(queries))
 
     def _checked_x(self, x: torch.Tensor) -> NDArray[np.float32]:
         if not isinstance(x, torch.Tensor):
@@ -150,6 +204,36 @@ class Estimator(Denoiser):
     @abstractmethod
     def posterior(self, x: NDArray[np.float32], sigma: float, support: Support) -> Posterior:
         """The partial posterior of queries (b, D) over the images of ``support``."""
+
+    def weighing(
+        self, x: NDArray[np.float32], sigma: float, label: int | None
+    ) -> list[tuple[Estimator, Support]]:
+        """Itself, over every image of the store or of the class."""
+        return [(self, Support(self.store.rows_of(label)))] * len(x)
+
+    def contributions(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        support: Support,
+        top: int = 1,
+        pixel: int | None = None,
+    ) -> Iterator[Contribution]:
+        """The terms of one query's posterior (D,), some images of ``support`` at a time.
+
+        Args:
+            x: (D,) query.
+            sigma: noise level.
+            support: the images that it is compared with.
+            top: (image, position) pairs to rank, where a source is one (Kamb).
+            pixel: y * W + x; only the locations and outputs of this pixel. None: all.
+
+        Raises:
+            ArgumentError: an estimator that cannot tell its terms apart.
+        """
+        raise ArgumentError(
+            f"denoiser: {type(self).__name__} does not tell where its output is from"
+        )
 
     @abstractmethod
     def working_bytes(self, images: int) -> tuple[int, int]:

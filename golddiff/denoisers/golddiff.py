@@ -52,6 +52,13 @@ class GoldDiff(Denoiser):
             ]
         )
 
+    def weighing(
+        self, x: NDArray[np.float32], sigma: float, label: int | None
+    ) -> list[tuple[Estimator, Support]]:
+        """The base estimator, over each query's golden subset."""
+        supports = self.schedule.supports(self.store, x, sigma, label, self.seed)
+        return [(self.base, support) for support in supports]
+
     def supports(self, x: torch.Tensor, sigma: float, labels: Labels = None) -> Sequence[Support]:
         """The golden subset of each query (B, *shape) at one noise level, for inspection."""
         queries = self._checked_x(x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import resources
 from numbers import Integral
@@ -14,9 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from golddiff.contributions import Contribution, Ranking, outputs_at
 from golddiff.denoisers.base import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.errors import ArgumentError
 from golddiff.kernels.kamb_cpu import Axis, Boundary, patch_posterior
+from golddiff.kernels.kamb_logits import patch_contributions
 from golddiff.kernels.lanes import LANES
 from golddiff.parallel import in_order, results_held
 from golddiff.posterior import Posterior
@@ -91,15 +93,12 @@ class Kamb(Estimator):
     def posterior(self, x: NDArray[np.float32], sigma: float, support: Support) -> Posterior:
         """The partial posterior of queries (b, D) over a support; a location a pixel."""
         channels, height, width = self.store.shape
-        size = self.patch_size(sigma)
-        no_interior = self.boundary == "zeros" and size >= self._side
-        rule = "none" if no_interior else self.boundary
-        axes = Axis.of(height, size, rule), Axis.of(width, size, rule)
+        axes = self._axes(sigma)
 
         def task(part: Support) -> Posterior:
-            weights = np.zeros(len(part)) if part.log_weights is None else part.log_weights
+            weights = part.log_importance().astype(np.float32)
             return patch_posterior(
-                self.store.flat, part.rows, weights.astype(np.float32), x, sigma, axes,
+                self.store.flat, part.rows, weights, x, sigma, axes,
                 (channels, height, width), self.store.scale, self.store.offset,
             )  # fmt: skip
 
@@ -107,6 +106,45 @@ class Kamb(Estimator):
         for part in in_order(task, support.split(IMAGES_PER_TASK)):
             total = total.merge(part)
         return total
+
+    def contributions(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        support: Support,
+        top: int = 1,
+        pixel: int | None = None,
+    ) -> Iterator[Contribution]:
+        """The terms of one query (D,), a location a pixel; see the base class."""
+        channels, height, width = self.store.shape
+        vertical, horizontal = self._axes(sigma)
+        if pixel is not None:
+            vertical, horizontal = vertical.at(pixel // width), horizontal.at(pixel % width)
+
+        def task(part: Support) -> Contribution:
+            whole = patch_contributions(
+                self.store.flat, part.rows, part.log_importance(), x, sigma,
+                (vertical, horizontal), (channels, height, width), self.store.scale,
+                self.store.offset, top,
+            )  # fmt: skip
+            return whole if pixel is None else self._only(whole, pixel)
+
+        yield from in_order(task, support.split(IMAGES_PER_TASK))
+
+    def _only(self, whole: Contribution, pixel: int) -> Contribution:
+        best = whole.best
+        if best is not None and best.positions is not None:
+            here = slice(pixel, pixel + 1)
+            best = Ranking(best.scores[here], best.rows[here], best.positions[here])
+        values = whole.values[:, outputs_at(self.store, pixel)]
+        return Contribution(whole.rows, whole.logits[pixel : pixel + 1].copy(), values, best)
+
+    def _axes(self, sigma: float) -> tuple[Axis, Axis]:
+        _, height, width = self.store.shape
+        size = self.patch_size(sigma)
+        no_interior = self.boundary == "zeros" and size >= self._side
+        rule = "none" if no_interior else self.boundary
+        return Axis.of(height, size, rule), Axis.of(width, size, rule)
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """A block of images a thread: pixels, sums, distances; posteriors in flight and merged."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.contributions import Contribution, values_at
 from golddiff.denoisers.base import Estimator
 from golddiff.kernels.rows import squared_distances, weighted_sums
 from golddiff.noise import precision
@@ -14,6 +17,8 @@ from golddiff.support import Support
 
 # Logits are (queries x images) float64: this many images at a time keeps them in memory limits.
 IMAGES_AT_ONCE = 65_536
+
+IMAGES_PER_CONTRIBUTION = 512
 
 
 class Optimal(Estimator):
@@ -34,6 +39,21 @@ class Optimal(Estimator):
         """Logits, weights and their differences; sums of the tasks in flight; two posteriors."""
         d, at_once = self.store.d, min(images, IMAGES_AT_ONCE)
         return 4 * d, 36 * at_once + 4 * d * results_held() + 64 * d
+
+    def contributions(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        support: Support,
+        top: int = 1,
+        pixel: int | None = None,
+    ) -> Iterator[Contribution]:
+        """The terms of one query (D,), one location; see the base class."""
+        store = self.store
+        for part in support.split(IMAGES_PER_CONTRIBUTION):
+            distances = squared_distances(store.flat, part.rows, x[None], store.scale, store.offset)
+            logits = distances * -precision(sigma) + part.log_importance()
+            yield Contribution(part.rows, logits, values_at(store, part.rows, pixel))
 
     def _part(self, x: NDArray[np.float32], sigma: float, support: Support) -> Posterior:
         store = self.store

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from golddiff.contributions import Contribution, log_sum_exp, outputs_at, values_at
 from golddiff.denoisers.base import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.errors import ArgumentError
 from golddiff.kernels.mask_tree import MaskTree, mask_tree
 from golddiff.kernels.pca_cpu import BLOCK, masked_posterior
+from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
+from golddiff.kernels.pca_logits import branches, masked_logits
 from golddiff.masks import locality_mask
 from golddiff.parallel import in_order, results_held
 from golddiff.posterior import BatchAverage, Posterior
@@ -79,6 +84,35 @@ class PCA(Estimator):
             total = total.merge(part)
         return total
 
+    def contributions(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        support: Support,
+        top: int = 1,
+        pixel: int | None = None,
+    ) -> Iterator[Contribution]:
+        """The terms of one query (D,), every output a location; see the base class.
+
+        With "wss" the logits of a batch are less the log of their sum: each batch then weighs the
+        same, as in the average of their softmaxes.
+        """
+        tree = self.tree(sigma)
+        if pixel is not None:
+            tree = branches(tree, outputs_at(self.store, pixel))
+
+        def task(part: Support) -> Contribution:
+            logits = masked_logits(
+                self.store.flat, part.rows, x, sigma, tree, self.store.scale, self.store.offset
+            )
+            logits += part.log_importance()
+            if self.weighting == "wss":
+                logits -= log_sum_exp(logits)[:, None]
+            return Contribution(part.rows, logits, values_at(self.store, part.rows, pixel))
+
+        size = self.batch_size if self.weighting == "wss" else LOGITS_BLOCK
+        yield from in_order(task, support.split(size))
+
     def working_bytes(self, images: int) -> tuple[int, int]:
         """A block of images a thread, as stored and as terms; posteriors in flight and merged."""
         block = BLOCK * self.store.d * (4 + self.store.flat.itemsize)
@@ -96,10 +130,9 @@ class PCA(Estimator):
     def _part(
         self, x: NDArray[np.float32], sigma: float, support: Support, tree: MaskTree
     ) -> Posterior:
-        weights = np.zeros(len(support)) if support.log_weights is None else support.log_weights
         return masked_posterior(
-            self.store.flat, support.rows, weights.astype(np.float32), x, sigma, tree,
-            self.store.scale, self.store.offset,
+            self.store.flat, support.rows, support.log_importance().astype(np.float32), x, sigma,
+            tree, self.store.scale, self.store.offset,
         )  # fmt: skip
 
 

@@ -80,6 +80,15 @@ class Axis:
             reach,
         )
 
+    def at(self, position: int) -> Axis:
+        """Only what one output position is compared with."""
+        runs = [
+            (position, position + 1, start + position - first)
+            for first, last, start in self.runs.tolist()
+            if first <= position < last
+        ]
+        return Axis(np.array(runs, dtype=np.int64), self.query, self.image, self.reach)
+
 
 def patch_posterior(
     flat: NDArray[Any],

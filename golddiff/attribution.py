@@ -1,0 +1,273 @@
+"""Where did this pixel come from: the training images behind an output, and their weights.
+
+Every output of Optimal, PCA and Kamb is a weighted sum of known training values; here are the
+weights, from which the output can be summed again. GoldDiff's are those of its base estimator over
+the golden subset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from golddiff.contributions import Ranking, Rows, outputs_at
+from golddiff.denoisers.base import Denoiser, Estimator, Labels, Sigma
+from golddiff.errors import ArgumentError
+from golddiff.posterior import Float
+from golddiff.store import ImageStore
+from golddiff.support import Support
+from golddiff.weights import Weights
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """The sources of one denoised image.
+
+    A location is where a set of weights applies: the whole image (Optimal, L = 1), each output
+    value (PCA, L = C*H*W) or each pixel (Kamb, L = H*W). A source is a training image, or with
+    Kamb an image and a position in it. Weights are shares: at each location they sum to 1 over
+    all sources. Pixels are numbered y * W + x, outputs c * H * W + y * W + x; points (D,) are
+    images of one row.
+
+    Attributes:
+        store: the training set.
+        locations: "image", "value" or "pixel".
+        sources: (L, top) rows of the main sources, heaviest first.
+        positions: (L, top) pixel of the source that is copied from, or None: the same place.
+        weights: (L, top) the weights of ``sources``.
+        mass: (L,) the share that ``sources`` hold together.
+        effective: (L,) effective number of images: exp of the entropy (in nats) of the images'
+            weights at the location. N equal weights give N, a single image 1.
+        images: (k,) rows of all images weighed.
+        image_weights: (k,) their weights averaged over locations; they sum to 1.
+        tile: side of the tiles in pixels.
+        tile_sources: (rows of tiles, columns of tiles, top) heaviest images of each tile.
+        tile_weights: the same shape, their weights averaged over the tile.
+        main: (H, W) heaviest image of each pixel (over its channels), points (D,).
+        main_weights: the same shape, its weight.
+        total: (D,) all weights times all values, summed in float64.
+    """
+
+    store: ImageStore = field(repr=False)
+    locations: str
+    sources: Rows = field(repr=False)
+    positions: Rows | None = field(repr=False)
+    weights: Float = field(repr=False)
+    mass: Float = field(repr=False)
+    effective: Float = field(repr=False)
+    images: Rows = field(repr=False)
+    image_weights: Float = field(repr=False)
+    tile: int
+    tile_sources: Rows = field(repr=False)
+    tile_weights: Float = field(repr=False)
+    main: Rows = field(repr=False)
+    main_weights: Float = field(repr=False)
+    total: Float = field(repr=False)
+
+    def top_images(self, count: int = 16) -> tuple[Rows, Float]:
+        """The heaviest images of the whole picture and their mean weights, heaviest first."""
+        order = np.lexsort((self.images, -self.image_weights))[:count]
+        return self.images[order], self.image_weights[order]
+
+    def patchwork(self) -> Rows:
+        """For each pixel the row of its main source, (H, W); for points (D,)."""
+        return self.main
+
+    def reconstruct(self) -> torch.Tensor:
+        """All weights times all training values, (*shape) float64: the denoiser's output again."""
+        return torch.from_numpy(self.total.copy()).reshape(self.store.shape)
+
+    def from_top(self) -> torch.Tensor:
+        """What ``sources`` alone explain: their weights scaled to sum to 1, (*shape) float64.
+
+        ``mass`` says how much they were before scaling, ``top_error`` how far this is off.
+        """
+        copies = self.store.d // len(self.sources)
+        rows, weights = np.tile(self.sources, (copies, 1)), np.tile(self.weights, (copies, 1))
+        columns = np.arange(self.store.d)[:, None]
+        if self.positions is not None:
+            pixels = len(self.sources)
+            columns = columns // pixels * pixels + np.tile(self.positions, (copies, 1))
+        values = self.store.flat[rows, columns].astype(np.float64)
+        values = values * self.store.scale + self.store.offset
+        explained = (weights * values).sum(axis=1) / weights.sum(axis=1)
+        return torch.from_numpy(explained).reshape(self.store.shape)
+
+    def top_error(self) -> float:
+        """RMSE between :meth:`from_top` and the output, in units of x0."""
+        return float((self.from_top() - self.reconstruct()).square().mean().sqrt())
+
+
+@dataclass(frozen=True)
+class PixelSources:
+    """The sources of one pixel, or of one channel of it.
+
+    Attributes:
+        images: (k,) rows of all images weighed, ascending.
+        weights: (k,) their weights, averaged over the channels where each has its own (PCA).
+        sources: (top,) rows of the main sources, heaviest first; with Kamb the same image may
+            come more than once, with other positions.
+        positions: (top,) pixel of the source that is copied from, y * W + x.
+        source_weights: (top,) their weights.
+        effective: effective number of images, as in :class:`Attribution`; mean over channels.
+        value: (C,) or, for one channel, (1,) all weights times all values.
+    """
+
+    images: Rows = field(repr=False)
+    weights: Float = field(repr=False)
+    sources: Rows
+    positions: Rows
+    source_weights: Float
+    effective: float
+    value: Float
+
+
+def attribute(
+    estimator: Estimator,
+    support: Support,
+    x: NDArray[np.float32],
+    sigma: float,
+    top: int = 16,
+    tile: int = 4,
+) -> Attribution:
+    """The sources of one query (D,); see :meth:`golddiff.denoisers.base.Denoiser.attribute`."""
+    for name, value in (("top", top), ("tile", tile)):
+        _check_count(name, value)
+    store = estimator.store
+    weights = Weights(estimator, support, x, sigma, top)
+    ranked = weights.ranked()
+    locations = len(ranked.scores)
+    grid = store.shape if len(store.shape) == 3 else (1, 1, store.d)
+    tiles, main = None, Ranking.empty(grid[1] * grid[2], 1)
+    image_weights = []
+    total = np.zeros(store.d)
+    for part, w in weights:
+        image_weights.append(w.mean(axis=0))
+        total += _summed(w, part.values)
+        by_pixel = _by_pixel(w, grid)
+        main = main.offered(by_pixel, part.rows)
+        by_tile = _by_tile(by_pixel.reshape(*grid[1:], -1), tile)
+        tiles = tiles or Ranking.empty(len(by_tile), weights.top)
+        tiles = tiles.offered(by_tile, part.rows)
+    assert tiles is not None
+    tiles = tiles.descending()
+    tile_grid = (-(-grid[1] // tile), -(-grid[2] // tile), weights.top)
+    picture = store.shape[-2:]
+    return Attribution(
+        store,
+        "image" if locations == 1 else "value" if locations == store.d else "pixel",
+        ranked.rows,
+        ranked.positions,
+        ranked.scores,
+        ranked.scores.sum(axis=1),
+        weights.effective,
+        support.rows,
+        np.concatenate(image_weights),
+        tile,
+        tiles.rows.reshape(tile_grid),
+        tiles.scores.reshape(tile_grid),
+        main.rows.reshape(picture),
+        main.scores.reshape(picture),
+        total,
+    )
+
+
+def pixel_sources(
+    denoiser: Denoiser,
+    x: torch.Tensor,
+    sigma: Sigma,
+    y: int,
+    x_col: int,
+    channel: int | None = None,
+    top: int = 16,
+    labels: Labels = None,
+) -> PixelSources:
+    """All weights of one pixel, without those of the others: fast enough for a click.
+
+    Args:
+        denoiser: Optimal, PCA, Kamb or GoldDiff.
+        x: (C, H, W) or (1, C, H, W) noisy image.
+        sigma: noise level.
+        y: row of the pixel.
+        x_col: its column.
+        channel: one channel of it; None: the mean over all.
+        top: main sources to rank.
+        labels: class, as in a call.
+
+    Raises:
+        ArgumentError: a pixel outside the image; points; more than one image; as ``attribute``.
+    """
+    store = denoiser.store
+    if len(store.shape) != 3:
+        raise ArgumentError(f"store: got data of shape {store.shape}, which has no pixels")
+    _check_count("top", top)
+    limits = zip(("channel", "y", "x_col"), (channel, y, x_col), store.shape, strict=True)
+    for name, value, limit in limits:
+        if name == "channel" and value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < limit:
+            raise ArgumentError(f"{name}: got {value!r}, expected 0 to {limit - 1}")
+    single = isinstance(x, torch.Tensor) and x.ndim == 3
+    query, level, label = denoiser.checked(x[None] if single else x, sigma, labels)
+    if len(query) != 1:
+        raise ArgumentError(f"x: got {len(query)} images, expected one")
+    pixel = y * store.shape[2] + x_col
+    estimator, support = denoiser.weighing(query, level[0], label[0])[0]
+    weights = Weights(estimator, support, query[0], level[0], top, pixel)
+    ranked = weights.ranked()
+    chosen = slice(None) if channel is None else slice(channel, channel + 1)
+    places = slice(None) if len(ranked.scores) == 1 else chosen
+    per_image, values, best = [], np.zeros(len(outputs_at(store, pixel))), None
+    for part, w in weights:
+        per_image.append(w[places].mean(axis=0))
+        values += _summed(w, part.values)
+        best = best or Ranking.empty(1, weights.top)
+        best = best.offered(per_image[-1][None], part.rows)
+    assert best is not None
+    best = best.descending() if ranked.positions is None else ranked
+    positions = np.full(weights.top, pixel) if best.positions is None else best.positions[0]
+    return PixelSources(
+        support.rows,
+        np.concatenate(per_image),
+        best.rows[0],
+        positions,
+        best.scores[0],
+        float(weights.effective[places].mean()),
+        values[chosen],
+    )
+
+
+def _summed(weights: Float, values: NDArray[np.floating]) -> Float:
+    """Weights (L, k) times values (k, V), summed over images: (V,)."""
+    by_channel = values.reshape(len(values), -1, len(weights))
+    total: Float = np.einsum("lk,kcl->cl", weights, by_channel, dtype=np.float64).ravel()
+    return total
+
+
+def _by_pixel(weights: Float, grid: tuple[int, ...]) -> Float:
+    """Weights (L, k) as the mean over channels at each pixel, (H*W, k)."""
+    locations, images = weights.shape
+    pixels = grid[1] * grid[2]
+    if locations == 1:
+        return np.broadcast_to(weights, (pixels, images))
+    by_pixel: Float = weights.reshape(-1, pixels, images).mean(axis=0)
+    return by_pixel
+
+
+def _by_tile(weights: Float, side: int) -> Float:
+    """Weights (H, W, k) averaged over tiles, (tiles, k); those at a ragged edge are smaller."""
+    for axis in (0, 1):
+        length = weights.shape[axis]
+        starts = np.arange(0, length, side)
+        counts = np.minimum(side, length - starts)
+        weights = np.add.reduceat(weights, starts, axis=axis)
+        weights = weights / counts.reshape(-1, *[1] * (2 - axis))
+    return weights.reshape(-1, weights.shape[2])
+
+
+def _check_count(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ArgumentError(f"{name}: got {value!r}, expected an integer of 1 or more")

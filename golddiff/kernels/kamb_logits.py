@@ -1,0 +1,175 @@
+"""Kamb's patches one image at a time, in float64: each image's share, and the best patches.
+
+The patch distances are the box sums of :mod:`golddiff.kernels.kamb_cpu`, over the same runs of
+compared positions, but as running sums: in float64 what leaves the window may be subtracted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from golddiff.contributions import Contribution, Ranking
+from golddiff.kernels.kamb_cpu import Axis
+from golddiff.noise import precision
+
+CUTOFF = 45.0  # nats below an image's best patch: exp(-45) is 3e-20
+
+
+def patch_contributions(
+    flat: NDArray[Any],
+    rows: NDArray[np.int64],
+    log_weights: NDArray[np.float64],
+    x: NDArray[np.float32],
+    sigma: float,
+    axes: tuple[Axis, Axis],
+    shape: tuple[int, int, int],
+    scale: float,
+    offset: float,
+    top: int,
+) -> Contribution:
+    """What some images contribute at each pixel of one query.
+
+    Args:
+        flat: (N, C*H*W) uint8 or float32 stored values.
+        rows: (k,) rows of the images.
+        log_weights: (k,) added to the logits.
+        x: (C*H*W,) query.
+        sigma: noise level.
+        axes: the positions compared along height and along width.
+        shape: (C, H, W).
+        scale: stored value times this ...
+        offset: ... plus this is the value compared.
+        top: how many (image, position) pairs to keep at each pixel.
+
+    Returns:
+        L = H*W; pixels that ``axes`` leave out have logit -inf.
+    """
+    channels, height, width = shape
+    k, positions = len(rows), height * width
+    logits = np.full((positions, k), -np.inf)
+    values = np.zeros((k, channels * positions))
+    scores = np.full((positions, top), -np.inf)
+    best_rows = np.full((positions, top), -1)
+    best_positions = np.full((positions, top), -1)
+    vertical, horizontal = axes
+    _patch_contributions(
+        flat, rows, log_weights, x.astype(np.float64), precision(sigma), channels, height, width,
+        vertical.runs, vertical.query, vertical.image, vertical.reach,
+        horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,
+        np.float32(scale), np.float32(offset), logits, values, scores, best_rows, best_positions,
+    )  # fmt: skip
+    return Contribution(rows, logits, values, Ranking(scores, best_rows, best_positions))
+
+
+@njit(nogil=True, cache=True)
+def _patch_contributions(  # type: ignore[no-untyped-def]
+    flat, rows, log_weights, x, gain, channels, height, width,
+    v_runs, v_query, v_image, v_reach, h_runs, h_query, h_image, h_reach,
+    scale, offset, logits, values, scores, best_rows, best_positions,
+):  # fmt: skip
+    positions = height * width
+    y = np.empty(channels * positions)
+    line = np.empty(width + 2 * h_reach)
+    lines = np.empty((height + 2 * v_reach, width))
+    column = np.empty(width)
+    log_max = np.empty(positions)
+    total = np.empty(positions)
+    for i in range(len(rows)):
+        image = flat[rows[i]]
+        for d in range(len(y)):
+            y[d] = np.float64(np.float32(image[d]) * scale + offset)
+        log_max[:] = -np.inf
+        total[:] = 0.0
+        moments = values[i]
+        for a in range(len(v_runs)):
+            first, last, v_at = v_runs[a]
+            for b in range(len(h_runs)):
+                left, right, h_at = h_runs[b]
+                span = right - left
+                for r in range(last - first + 2 * v_reach):
+                    _line_of_boxes(
+                        lines[r], line, x, y, channels, positions,
+                        v_query[v_at + r] * width, v_image[v_at + r] * width,
+                        h_query, h_image, h_at, span, h_reach,
+                    )  # fmt: skip
+                column[:span] = 0.0
+                for r in range(2 * v_reach):
+                    column[:span] += lines[r, :span]
+                for r in range(last - first):
+                    column[:span] += lines[r + 2 * v_reach, :span]
+                    row_of_image = v_image[v_at + v_reach + r] * width
+                    for j in range(span):
+                        u = (first + r) * width + left + j
+                        v = row_of_image + h_image[h_at + h_reach + j]
+                        logit = -gain * column[j]
+                        if logit + log_weights[i] > scores[u, -1]:
+                            _rank(
+                                scores[u], best_rows[u], best_positions[u],
+                                logit + log_weights[i], rows[i], v,
+                            )  # fmt: skip
+                        if logit < log_max[u] - CUTOFF:
+                            continue
+                        if logit > log_max[u]:
+                            shrink = np.exp(log_max[u] - logit)
+                            total[u] *= shrink
+                            for c in range(u, len(y), positions):
+                                moments[c] *= shrink
+                            log_max[u] = logit
+                        weight = np.exp(logit - log_max[u])
+                        total[u] += weight
+                        for c in range(channels):
+                            moments[c * positions + u] += weight * y[c * positions + v]
+                    column[:span] -= lines[r, :span]
+        for u in range(positions):
+            if total[u] > 0:
+                logits[u, i] = log_max[u] + np.log(total[u]) + log_weights[i]
+                for c in range(u, len(y), positions):
+                    moments[c] /= total[u]
+
+
+@njit(nogil=True, cache=True)
+def _line_of_boxes(  # type: ignore[no-untyped-def]
+    out, line, x, y, channels, positions, query_row, image_row,
+    h_query, h_image, h_at, span, reach,
+):  # fmt: skip
+    """out[j] = squared differences of the patch's row at the j-th compared position."""
+    if query_row < 0:
+        out[:span] = 0.0
+        return
+    for j in range(span + 2 * reach):
+        total = 0.0
+        u = h_query[h_at + j]
+        if u >= 0:
+            u += query_row
+            v = image_row + h_image[h_at + j]
+            for _ in range(channels):
+                difference = x[u] - y[v]
+                total += difference * difference
+                u += positions
+                v += positions
+        line[j] = total
+    box = 0.0
+    for j in range(2 * reach):
+        box += line[j]
+    for j in range(span):
+        box += line[j + 2 * reach]
+        out[j] = box
+        box -= line[j]
+
+
+@njit(nogil=True, cache=True)
+def _rank(scores, rows, positions, score, row, position):  # type: ignore[no-untyped-def]
+    """Insert into a descending list, in place of its last entry."""
+    at = len(scores) - 1
+    while at > 0 and scores[at - 1] < score:
+        scores[at] = scores[at - 1]
+        rows[at] = rows[at - 1]
+        positions[at] = positions[at - 1]
+        at -= 1
+    scores[at] = score
+    rows[at] = row
+    positions[at] = position

@@ -1,0 +1,97 @@
+"""Every logit of the masked posterior, in float64: what attribution needs and sampling does not.
+
+The masks' shared sums are those of :mod:`golddiff.kernels.pca_cpu`; here each image's own logit
+leaves the kernel, instead of the sums over all images.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from golddiff.kernels.mask_tree import LEVELS, MaskTree
+from golddiff.noise import precision
+
+BLOCK = 64  # images side by side, so that a masked sum adds contiguous runs
+
+
+@njit(nogil=True, cache=True)
+def _masked_logits(  # type: ignore[no-untyped-def]
+    flat, rows, x, scale, offset, gain, level, start, stop, output, inputs, out
+):
+    d = flat.shape[1]
+    terms = np.zeros((d, BLOCK))
+    sums = np.zeros((LEVELS + 1, BLOCK))  # the first row stays 0: the roots' parent
+    for first in range(0, len(rows), BLOCK):
+        count = min(BLOCK, len(rows) - first)
+        for i in range(count):
+            image = flat[rows[first + i]]
+            for n in range(d):
+                difference = np.float64(np.float32(image[n]) * scale + offset) - x[n]
+                terms[n, i] = difference * difference
+        for node in range(len(level)):
+            parent, mine = sums[level[node]], sums[level[node] + 1]
+            mine[:] = parent
+            for entry in range(start[node], stop[node]):
+                term = terms[inputs[entry]]
+                for i in range(BLOCK):
+                    mine[i] += term[i]
+            o = output[node]
+            if o >= 0:
+                for i in range(count):
+                    out[o, first + i] = mine[i] * gain
+
+
+def masked_logits(
+    flat: NDArray[Any],
+    rows: NDArray[np.int64],
+    x: NDArray[np.float32],
+    sigma: float,
+    tree: MaskTree,
+    scale: float,
+    offset: float,
+) -> NDArray[np.float64]:
+    """l_qi = -sum_n M_nq (x_n - x_in)^2 / (2 sigma^2) for one query.
+
+    Args:
+        flat: (N, D) uint8 or float32 stored values.
+        rows: (k,) rows of the images.
+        x: (D,) query.
+        sigma: noise level.
+        tree: the masks of this sigma, or the part of them that some outputs need.
+        scale: stored value times this ...
+        offset: ... plus this is the value compared.
+
+    Returns:
+        (outputs of the tree, k) float64.
+    """
+    out = np.empty((int(tree.output.max()) + 1, len(rows)))
+    _masked_logits(
+        flat, rows, x.astype(np.float64), np.float32(scale), np.float32(offset), -precision(sigma),
+        tree.level, tree.start, tree.stop, tree.output, tree.inputs, out,
+    )  # fmt: skip
+    return out
+
+
+def branches(tree: MaskTree, outputs: NDArray[np.int64]) -> MaskTree:
+    """The part of a tree that some outputs need; they are numbered 0, 1, ... in the order given."""
+    number = {int(o): i for i, o in enumerate(outputs)}
+    kept: list[int] = []
+    renumbered: list[int] = []
+    above = [-1] * LEVELS  # the node at hand of each level
+    written: set[int] = set()
+    for node, (level, output) in enumerate(zip(tree.level, tree.output, strict=True)):
+        above[level] = node
+        if int(output) not in number:
+            continue
+        for ancestor in above[: level + 1]:
+            if ancestor not in written:
+                written.add(ancestor)
+                kept.append(ancestor)
+                renumbered.append(number[int(output)] if ancestor == node else -1)
+    return MaskTree(
+        tree.level[kept], tree.start[kept], tree.stop[kept], np.array(renumbered), tree.inputs
+    )
