@@ -29,6 +29,8 @@ MODULES = {
     "Golden subsets": ["schedules", "support", "proxy"],
     "Posterior": ["posterior"],
     "Noise and sampling": ["noise", "sampling"],
+    "Where an output comes from": ["attribution", "contributions", "report"],
+    "Diffusers": ["diffusers", "latents", "describe"],
     "Statistics and masks": ["statistics", "masks"],
     "Metrics": ["metrics"],
     "Figures": ["figures.grid", "figures.points", "figures.moons", "figures.trajectory"],
@@ -109,7 +111,7 @@ def _class(node: ast.ClassDef) -> Iterator[str]:
     if "__init__" in methods:
         yield _signature(node.name, _parameters(methods["__init__"].args, method=True))
     elif made_of_fields:
-        yield _signature(node.name, [ast.unparse(field) for field in fields])
+        yield _signature(node.name, [_field(field) for field in fields])
     else:
         yield f"```python\nclass {node.name}({', '.join(bases)})\n```\n"
     yield _text(ast.get_docstring(node))
@@ -130,6 +132,17 @@ def _class(node: ast.ClassDef) -> Iterator[str]:
         returns = "" if method.returns is None else f" -> {ast.unparse(method.returns)}"
         yield _signature(name, _parameters(method.args, method=True), returns)
         yield _text(ast.get_docstring(method))
+
+
+def _field(node: ast.AnnAssign) -> str:
+    """A field as a parameter; of ``field(...)`` only the default that it makes."""
+    name, value = f"{ast.unparse(node.target)}: {ast.unparse(node.annotation)}", node.value
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == "field":
+        made = {word.arg: ast.unparse(word.value) for word in value.keywords}
+        if "default_factory" in made:
+            return f"{name} = {made['default_factory']}()"
+        return f"{name} = {made['default']}" if "default" in made else name
+    return name if value is None else f"{name} = {ast.unparse(value)}"
 
 
 def _parameters(arguments: ast.arguments, *, method: bool) -> list[str]:
