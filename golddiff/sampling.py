@@ -80,7 +80,7 @@ def check_settings(n: int, steps: int, sampler: str, seed: int, batch_size: int 
 
 
 def sample(
-    denoiser: Denoiser,
+    denoiser: Denoises,
     n: int,
     steps: int = 10,
     sampler: str = "ddim",
@@ -95,7 +95,7 @@ def sample(
     """Generate images from noise.
 
     Args:
-        denoiser: any ``D(x, sigma, labels)``.
+        denoiser: any ``D(x, sigma, labels)`` with a ``store``, which gives the images' shape.
         n: number of images.
         steps: denoising steps, 1 to 1000.
         sampler: "ddim", the paper's, or "heun", EDM's (2 * steps - 1 denoiser calls).
@@ -108,10 +108,17 @@ def sample(
             step weighed; takes a few times longer.
 
     Raises:
-        ArgumentError: an argument outside its range, an unknown sampler; attribution of a method
-            that weighs no training images.
+        ArgumentError: an argument outside its range, an unknown sampler; a denoiser without a
+            store; attribution of a method that weighs no training images.
     """
     check_settings(n, steps, sampler, seed, batch_size)
+    if not callable(denoiser) or not hasattr(denoiser, "store"):
+        raise ArgumentError(
+            f"denoiser: got {type(denoiser).__name__}, expected a call D(x, sigma, labels) with an "
+            "attribute 'store', the ImageStore that gives the images' shape"
+        )
+    if attribution and not isinstance(denoiser, Denoiser):
+        raise ArgumentError(f"attribution: {type(denoiser).__name__} names no training images")
     classes = None if labels is None else torch.as_tensor(labels)
     if classes is not None and classes.ndim == 1 and len(classes) not in (1, n):
         raise ArgumentError(f"labels: got {len(classes)} of them for {n} images")
@@ -123,6 +130,7 @@ def sample(
             return denoiser
         from golddiff.recording import Recorder  # its kernels import slowly
 
+        assert isinstance(denoiser, Denoiser)
         recorders.append(Recorder(denoiser))
         return recorders[-1]
 
