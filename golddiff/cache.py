@@ -50,18 +50,26 @@ def cached_store(
     Raises:
         GoldDiffError: the source cannot be read, or the cache cannot be written.
     """
+    from golddiff.sources import open_source
     from golddiff.store import ImageStore
+    from golddiff.store_build import build
 
     path = cache_folder() / cache_name(source, options)
     try:
         store = ImageStore.open(path)
-        say(f"using the store of {source} in {path}")
+        left_out = store.manifest.skipped
+        note = f" ({left_out:,} unreadable images were left out)" if left_out else ""
+        say(f"using the store of {source} in {path}{note}")
         return store
     except StoreError:
         say(f"building a store of {source} in {path}")
     # A folder that is there but does not open is damaged: its remains are replaced.
     complete = (path / "manifest.json").is_file()
-    return ImageStore.build(source, path, overwrite=complete, progress=progress, **asdict(options))
+    opened = open_source(source, **asdict(options))
+    build(opened, path, overwrite=complete, progress=progress)
+    for line in opened.skipped.lines():
+        say(line)
+    return ImageStore.open(path)
 
 
 def cache_folder() -> Path:

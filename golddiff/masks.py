@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from golddiff.statistics import Factor
 
-BLOCK_BYTES = 1 << 27
+FLOAT64_BYTES = 1 << 27
 
 
 def locality_mask(factor: Factor, sigma: float, threshold: float) -> NDArray[np.bool_]:
@@ -19,24 +19,15 @@ def locality_mask(factor: Factor, sigma: float, threshold: float) -> NDArray[np.
     every value.
     """
     d = len(factor.mean)
+    # The whole matrix is held: in float64 up to 128 MB, in float32 for larger images.
+    dtype = np.float64 if 8 * d * d <= FLOAT64_BYTES else np.float32
     gains = factor.shrinkage(sigma)
     diagonal = np.einsum("nr,nr,r->n", factor.eigenvectors, factor.eigenvectors, gains)
     diagonal[np.abs(diagonal) < 1e-6] = 1.0
 
-    def rows_of_m(start: int) -> NDArray[np.float64]:
-        part = slice(start, start + step)
-        w = (factor.eigenvectors[part] * gains) @ factor.eigenvectors.T
-        w /= diagonal[part, None]
-        return np.abs(w, out=w)
-
-    step = max(1, BLOCK_BYTES // (8 * d))
-    if step >= d:
-        m = rows_of_m(0)
-        mask: NDArray[np.bool_] = m >= threshold * m.max(initial=0.0)
-        return mask
-    # Large images: M is computed twice, a block of rows at a time, rather than held.
-    largest = max(rows_of_m(start).max() for start in range(0, d, step))
-    mask = np.empty((d, d), np.bool_)
-    for start in range(0, d, step):
-        np.greater_equal(rows_of_m(start), threshold * largest, out=mask[start : start + step])
+    vectors = factor.eigenvectors.astype(dtype, copy=False)
+    m = (vectors * gains.astype(dtype)) @ vectors.T
+    m /= diagonal.astype(dtype)[:, None]
+    np.abs(m, out=m)
+    mask: NDArray[np.bool_] = m >= threshold * m.max(initial=0.0)
     return mask

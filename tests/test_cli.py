@@ -164,6 +164,20 @@ def test_a_folder_is_indexed_once_and_again_when_it_changes(photos, capsys):
     assert "building a store" in capsys.readouterr().out
 
 
+def test_sampling_from_mixed_photographs_says_what_it_left_out(photos, capsys):
+    (photos / "cat" / "broken.png").write_bytes((photos / "cat" / "1.png").read_bytes()[:40])
+    (photos / "cat" / "fake.jpg").write_bytes(b"no image")
+    sample = ["sample", "--data", str(photos), "--size", "8", "--method", "optimal", "--n", "1"]
+    assert run(sample) == 0
+    told = capsys.readouterr().out
+    assert "left out 2 that could not be read" in told
+    assert "broken.png" in told
+    assert "fake.jpg" in told
+    assert run(sample) == 0
+    assert "2 unreadable images were left out" in capsys.readouterr().out
+    assert run([*sample, "--no-skip-bad"]) == 2
+
+
 def test_a_damaged_cached_store_is_built_again(photos, capsys):
     sample = ["sample", "--data", str(photos), "--size", "9", "--method", "optimal", "--n", "1"]
     assert run([*sample, "--json", "r.json"]) == 0

@@ -23,8 +23,6 @@ from golddiff.cli.terminal import say, watched, write_json
 from golddiff.files import check_writable
 from golddiff.units import duration
 
-NAMES_SHOWN = 5
-
 
 def index(
     source: Annotated[
@@ -75,13 +73,8 @@ def index(
     store = ImageStore.open(out)
     say(f"{describe(store)} in {duration(seconds)}")
     skipped = opened.skipped
-    if len(skipped):
-        say(f"left out {len(skipped):,} that could not be read:")
-        pairs = list(zip(skipped.names, skipped.reasons, strict=True))
-        for name, reason in pairs[:NAMES_SHOWN]:
-            say(f"  {name}: {reason}")
-        if len(pairs) > NAMES_SHOWN:
-            say(f"  and {len(pairs) - NAMES_SHOWN:,} more")
+    for line in skipped.lines():
+        say(line)
     if json is not None:
         names = [
             {"name": name, "reason": reason}

@@ -46,6 +46,14 @@ SkipBad = Annotated[
         rich_help_panel=_IMAGES,
     ),
 ]
+SkipBadByDefault = Annotated[
+    bool,
+    typer.Option(
+        "--skip-bad/--no-skip-bad",
+        help="Leave out images that cannot be read, and say which; or stop at the first.",
+        rich_help_panel=_IMAGES,
+    ),
+]
 Limit = Annotated[
     int | None,
     typer.Option(help="Read at most this many examples.", rich_help_panel=_IMAGES),

@@ -15,7 +15,7 @@ from golddiff.cli.options import (
     LabelColumn,
     Limit,
     Size,
-    SkipBad,
+    SkipBadByDefault,
     Split,
 )
 from golddiff.cli.parse import parse_patch_size, parse_size
@@ -119,7 +119,7 @@ def sample(
     split: Split = None,
     column: Column = None,
     label_column: LabelColumn = None,
-    skip_bad: SkipBad = False,
+    skip_bad: SkipBadByDefault = True,
     limit: Limit = None,
 ) -> None:
     """Generate images from noise, and draw them as one picture.
@@ -128,7 +128,7 @@ def sample(
 
       golddiff sample
 
-      golddiff sample --data photos/ --size 32 --n 64 --out grid.png
+      golddiff sample --data photos/ --size 64 --n 64 --out grid.png
 
       golddiff sample --store cifar.store --method pca --labels 3 --json run.json
 

@@ -138,7 +138,7 @@ def _check(job: SampleJob) -> None:
     """Everything that can be told without opening or building a store."""
     if job.data is not None and job.store is not None:
         raise ArgumentError("store: give --data or --store, not both")
-    if job.store is not None and job.reading != SourceOptions():
+    if job.store is not None and job.reading != SourceOptions(skip_bad=True):
         raise ArgumentError(
             "store: --size, --channels, --split, --column, --label-column, --skip-bad and --limit "
             "apply to --data; a store was read already"

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LEVELS = 4  # tiles of side 8, 4, 2, 1
+ROWS_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,12 @@ def mask_tree(mask: NDArray[np.bool_], shape: tuple[int, ...]) -> MaskTree:
             above = sets[level - 1].repeat(2, axis=1).repeat(2, axis=2)
             extra = used & ~above[:, : used.shape[1], : used.shape[2]]
         rows = extra.reshape(-1, d)
-        entries.append(np.nonzero(rows)[1].astype(np.int32))
-        starts.append(offset + np.concatenate([[0], np.cumsum(rows.sum(axis=1))]))
-        offset += len(entries[-1])
+        # A few rows at a time: nonzero's 64-bit indices of large images would fill memory.
+        for i in range(0, len(rows), ROWS_AT_ONCE):
+            entries.append(np.nonzero(rows[i : i + ROWS_AT_ONCE])[1].astype(np.int32))
+        ends = offset + np.cumsum(np.count_nonzero(rows, axis=1))
+        starts.append(np.concatenate([[offset], ends]))
+        offset = int(ends[-1])
         keys.append(_preorder_keys(level, *used.shape[:3]))
 
     order = np.argsort(np.concatenate(keys), kind="stable")

@@ -55,6 +55,17 @@ class Skipped:
         self.names.append(name)
         self.reasons.append(reason)
 
+    def lines(self, most: int = 5) -> list[str]:
+        """What was left out, for people: how many, the first few by name and reason."""
+        if not self.names:
+            return []
+        pairs = list(zip(self.names, self.reasons, strict=True))
+        return [
+            f"left out {len(pairs):,} that could not be read:",
+            *(f"  {name}: {reason}" for name, reason in pairs[:most]),
+            *([f"  and {len(pairs) - most:,} more"] if len(pairs) > most else []),
+        ]
+
     def __len__(self) -> int:
         return len(self.names)
 
