@@ -33,8 +33,8 @@ _HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"x-content-type-options", b"nosniff"),
 )
-# The examples of an API description that no control of this page uses.
-_API_INFO = re.compile(rb"(window\.gradio_api_info = ).*?(;</script>)", re.S)
+# Files that the description of the page's interface gives as examples.
+_EXAMPLES = re.compile(rb"https://[^\"\s]*/gradio-app/[^\"\s]*")
 _SOCIAL = re.compile(rb"<meta\s[^>]*?(?:property=\"og:|name=\"twitter:)[^>]*>", re.S)
 
 
@@ -87,7 +87,7 @@ class _Page:
         self.body += message.get("body", b"")
         if message.get("more_body"):
             return
-        body = _API_INFO.sub(rb"\1{}\2", _SOCIAL.sub(b"", self.body))
+        body = _EXAMPLES.sub(b"", _SOCIAL.sub(b"", self.body))
         headers = [(k, v) for k, v in self.start["headers"] if k.lower() != b"content-length"]
         self.start["headers"] = [*headers, (b"content-length", str(len(body)).encode())]
         await self.send(self.start)
