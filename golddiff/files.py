@@ -24,14 +24,12 @@ def check_writable(name: str, path: Path, suffixes: Sequence[str] = ()) -> None:
     """
     if suffixes and path.suffix.lower() not in suffixes:
         raise ArgumentError(f"{name}: got {path}, expected a name ending in {', '.join(suffixes)}")
-    if path.is_dir():
-        raise ArgumentError(f"{name}: {path} is a folder, expected a file name")
-    parent = path.absolute().parent
-    while not parent.exists():
-        parent = parent.parent
-    if not parent.is_dir():
-        raise ArgumentError(f"{name}: {path} cannot be written ({parent} is not a folder)")
     try:
+        if path.is_dir():
+            raise ArgumentError(f"{name}: {path} is a folder, expected a file name")
+        parent = path.absolute().parent
+        while not parent.exists():
+            parent = parent.parent
         # The only test that holds for read-only disks, access lists and the superuser alike.
         with tempfile.TemporaryFile(dir=parent):
             pass

@@ -10,6 +10,7 @@ from golddiff.errors import ArgumentError
 
 if TYPE_CHECKING:
     from golddiff.denoisers.base import Denoiser, Estimator
+    from golddiff.denoisers.golddiff import GoldDiff
     from golddiff.store import ImageStore
 
 
@@ -122,19 +123,21 @@ def _pca(store: ImageStore, settings: MethodSettings, seed: int) -> Estimator:
     )
 
 
+def golden(base: Estimator, settings: MethodSettings, seed: int) -> GoldDiff:
+    """``base`` over the golden subsets of the paper's schedule, "released" unless told."""
+    from golddiff.denoisers.golddiff import GoldDiff
+    from golddiff.schedules import PaperSchedule
+
+    names = ("k_min", "k_max", "m_min", "m_max")
+    sizes = {name: value for name, value in settings.given().items() if name in names}
+    schedule = PaperSchedule(variant=settings.variant or "released", **sizes)  # type: ignore[arg-type]
+    return GoldDiff(base, schedule, seed)
+
+
 def _golden(
     make: Callable[[ImageStore, MethodSettings, int], Estimator],
 ) -> Callable[[ImageStore, MethodSettings, int], Denoiser]:
-    def make_golden(store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
-        from golddiff.denoisers.golddiff import GoldDiff
-        from golddiff.schedules import PaperSchedule
-
-        names = ("k_min", "k_max", "m_min", "m_max")
-        sizes = {name: value for name, value in settings.given().items() if name in names}
-        schedule = PaperSchedule(variant=settings.variant or "released", **sizes)  # type: ignore[arg-type]
-        return GoldDiff(make(store, settings, seed), schedule, seed)
-
-    return make_golden
+    return lambda store, settings, seed: golden(make(store, settings, seed), settings, seed)
 
 
 _OF_PCA = frozenset({"mask_threshold", "weighting"})

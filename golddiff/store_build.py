@@ -67,7 +67,8 @@ def build(source: Source, path: Path, *, overwrite: bool, progress: bool) -> Non
             raise StoreError(
                 f"store: the disk is full; building {path} stopped and left nothing behind"
             ) from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+        refused = (errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR)
+        if error.errno in refused:
             raise StoreError(f"store: cannot write {path} ({error.strerror})") from error
         raise
 

@@ -64,6 +64,9 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(str(error), BAD_INPUT)
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
+    except OSError as error:
+        # Reading and writing tell their own errors; what is left is a disk or a path gone wrong.
+        return _fail(str(error), BAD_INPUT)
     except Exception as error:
         # Older typers raise click's errors, newer ones their own: told by what they can do.
         if not hasattr(error, "format_message"):

@@ -50,7 +50,7 @@ def index(
 ) -> None:
     """Build a store: read a training set once, keep it as one folder ready for sampling.
 
-    Examples:
+    For example:
 
       golddiff index photos/ photos.store --size 64
 

@@ -24,7 +24,7 @@ def info(
 ) -> None:
     """Show what is in a store, and check that it is whole.
 
-    Example:
+    For example:
 
       golddiff info photos.store --verify
     """

@@ -60,7 +60,7 @@ def sample(
     mask_threshold: Annotated[
         float | None,
         typer.Option(
-            help="PCA: mask threshold, a fraction of max|M|; default 0.02, or 0.03 for 32 x 32 RGB.",
+            help="PCA: mask threshold, 0 to 1; default 0.02, or 0.03 for 32 x 32 RGB.",
             rich_help_panel=_METHOD,
         ),
     ] = None,
@@ -116,7 +116,7 @@ def sample(
 ) -> None:
     """Generate images from noise, and draw them as one picture.
 
-    Examples:
+    For example:
 
       golddiff sample
 

@@ -90,9 +90,10 @@ def run_sample(job: SampleJob) -> None:
     each = clock.total / (job.n * job.steps)
     if job.json is not None:
         write_json(job.json, _figures(job, store, samples, labels, subsets, clock))
+    noun = ("point" if len(store.shape) == 1 else "image") + ("" if job.n == 1 else "s")
     say(
-        f"{job.out}: {job.n:,} {'points' if len(store.shape) == 1 else 'images'} by {job.method}, "
-        f"{duration(each)} an image and step"
+        f"{job.out}: {job.n:,} {noun} by {job.method}, "
+        f"{duration(clock.total)}, {duration(each)} an image and step"
     )
 
 
@@ -112,7 +113,8 @@ def golden_subsets(
     if not isinstance(denoiser, GoldDiff):
         return None
     entries = []
-    for label in dict.fromkeys(labels or [None]):
+    classes: list[int | None] = [None] if labels is None else list(dict.fromkeys(labels))
+    for label in classes:
         count = len(denoiser.store.rows_of(label))
         budgets = [denoiser.schedule.budgets(s, count) for s in noise_levels(steps, sampler)]
         entries.append(
@@ -175,6 +177,7 @@ def _open(job: SampleJob) -> ImageStore:
 def _generate(
     job: SampleJob, denoiser: Denoiser, labels: list[int] | None
 ) -> tuple[Samples, Clock]:
+    import diffusers  # noqa: F401  its import takes seconds that are not the sampler's
     import torch
 
     from golddiff.sampling import sample
@@ -219,13 +222,18 @@ def _draw(
         paths: Any = draw_points(store.images(), samples.images, samples.trajectory)
     else:
         rows = [
-            Row("" if labels is None else f"class {labels[i]}", samples.trajectory[:, i])
+            Row("" if labels is None else _class_name(store, labels[i]), samples.trajectory[:, i])
             for i in range(min(job.n, ROWS))
         ]
         shown = None if labels is None else set(labels[:ROWS])
         title = f"{job.method} over {store.manifest.source}: the prediction x0 of each step"
         paths = draw_trajectory(rows, samples.sigmas, _size_texts(subsets, shown), title)
     save("trajectory", paths, job.trajectory)
+
+
+def _class_name(store: ImageStore, label: int) -> str:
+    names = store.class_names or []
+    return names[label] if label < len(names) else f"class {label}"
 
 
 def _size_texts(subsets: list[dict[str, Any]] | None, shown: set[int] | None) -> list[str] | None:

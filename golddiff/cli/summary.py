@@ -40,10 +40,12 @@ def summary(store: ImageStore) -> dict[str, Any]:
 
 def class_counts(store: ImageStore) -> dict[str, int]:
     """Images of each class index that has any, in order; empty without labels."""
+    import numpy as np
+
     if store.labels is None:
         return {}
-    classes, counts = store.labels.unique(return_counts=True)
-    return {str(c): int(n) for c, n in zip(classes.tolist(), counts.tolist(), strict=True)}
+    classes, counts = np.unique(store.labels.numpy(), return_counts=True)
+    return {str(c): int(n) for c, n in zip(classes, counts, strict=True)}
 
 
 def bytes_on_disk(store: ImageStore) -> int:

@@ -16,7 +16,7 @@ GAP = 6
 CELL = 0.78  # inches
 LABEL = 2.3
 BETWEEN = 0.3
-TOP = 0.75
+TOP = 0.45
 BOTTOM = 0.5
 
 

@@ -51,8 +51,8 @@ def draw_trajectory(
     rows = rows[:ROWS]
     strip = np.concatenate([_cells(row.images[shown]) for row in rows])
     picture = mosaic(strip, len(shown), GAP)
-    labels = max(len(row.label) for row in rows)
-    left, top, bottom = 0.75 + 0.08 * labels, 0.75 + (0.35 if title else 0), 0.1
+    labels = max(len(row.label.replace("$", "")) for row in rows)
+    left, top, bottom = 0.25 + 0.075 * max(labels, 8), 0.55 + (0.35 if title else 0), 0.1
     width, height = CELL * len(shown), CELL * len(rows)
     figure = Figure(figsize=(left + width + 0.1, top + height + bottom))
     axes = figure.add_axes(
@@ -96,4 +96,4 @@ def _cells(images: torch.Tensor) -> Pixels:
 
 
 def _level(sigma: float) -> str:
-    return f"{sigma:.1f}" if sigma >= 10 else f"{sigma:.2g}"
+    return f"{sigma:.1f}" if sigma >= 1 else f"{sigma:.2g}"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from golddiff.errors import ArgumentError
 from golddiff.sources.arrays import ArraySource
 from golddiff.sources.base import Source
 from golddiff.sources.options import Options
@@ -49,6 +50,8 @@ def _moons(options: Options) -> ArraySource:
     """Two interleaved half circles: (2,) float32 points in about [-1, 1], two classes."""
     from sklearn.datasets import make_moons
 
+    if options.seed >= 1 << 32:
+        raise ArgumentError(f"seed is {options.seed}; the built-in moons take less than 2**32")
     points, labels = make_moons(
         n_samples=options.limit or _MOONS, noise=0.05, random_state=options.seed
     )

@@ -1,0 +1,169 @@
+import numpy as np
+import pytest
+import torch
+
+import golddiff
+from golddiff.errors import ArgumentError
+from golddiff.figures.grid import draw_grid
+from golddiff.figures.images import enlarged_to, mosaic, to_pixels
+from golddiff.figures.methods import Block, Made, draw_methods
+from golddiff.figures.moons import MASS, concentration, draw_concentration, noisy_states
+from golddiff.figures.save import save
+from golddiff.figures.trajectory import Row, draw_trajectory, thinned
+from golddiff.files import written_whole
+from golddiff.units import byte_size, duration
+
+
+@pytest.fixture(scope="module")
+def moons(tmp_path_factory):
+    return golddiff.ImageStore.build("moons", tmp_path_factory.mktemp("moons") / "store")
+
+
+def test_pixels_are_the_values_rounded_and_clipped():
+    images = torch.tensor([-2.0, -1.0, 0.0, 1.0]).reshape(1, 1, 2, 2)
+    np.testing.assert_array_equal(to_pixels(images), [[[0, 0], [128, 255]]])
+
+
+def test_every_stored_pixel_survives_the_way_to_the_store_and_back(make_store):
+    pixels = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16)
+    store = make_store(pixels)
+    np.testing.assert_array_equal(to_pixels(store.images()), pixels[:, 0].numpy())
+
+
+def test_latents_are_drawn_as_one_grey_channel():
+    assert to_pixels(torch.randn(2, 4, 8, 8)).shape == (2, 8, 8)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 16, 500])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_grid_holds_every_image_once_in_reading_order(n, channels):
+    images = torch.rand(n, channels, 3, 5) * 2 - 1
+    grid = np.asarray(draw_grid(images))
+    assert grid.shape[1] >= 512
+    columns = int(np.ceil(np.sqrt(n)))
+    factor = (grid.shape[1] - 2 * (columns + 1)) // (columns * 5)
+    pixels = to_pixels(images)
+    for i in (0, n // 2, n - 1):
+        top, left = 2 + i // columns * (3 * factor + 2), 2 + i % columns * (5 * factor + 2)
+        cell = grid[top : top + 3 * factor : factor, left : left + 5 * factor : factor]
+        np.testing.assert_array_equal(cell, pixels[i])
+
+
+def test_enlarging_is_by_whole_factors_only():
+    pixels = np.arange(28 * 28, dtype=np.uint16).astype(np.uint8).reshape(1, 28, 28)
+    large = enlarged_to(pixels, 96)
+    assert large.shape == (1, 112, 112)
+    np.testing.assert_array_equal(large[:, ::4, ::4], pixels)
+
+
+def test_a_mosaic_is_white_where_there_is_no_image():
+    picture = mosaic(np.zeros((3, 2, 2), np.uint8), columns=2, gap=1)
+    assert picture.shape == (7, 7)
+    assert (picture == 0).sum() == 12
+    assert (picture[4:6, 4:6] == 255).all()
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 12), (10, 12), (13, 12), (1000, 12)])
+def test_thinned_steps_keep_the_first_and_the_last(count, most):
+    steps = thinned(count, most)
+    assert steps[0] == 0
+    assert steps[-1] == count - 1
+    assert steps == sorted(set(steps))
+    assert len(steps) == min(count, most)
+
+
+def test_the_trajectory_has_noise_and_subset_size_over_each_column():
+    rows = [Row("one", torch.zeros(3, 1, 4, 4)), Row("two", torch.zeros(3, 1, 4, 4))]
+    figure = draw_trajectory(rows, [60.8, 2.0, 0.01], ["180", "95", "90"], "title")
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert {"60.8", "2.0", "0.01", "180", "95", "90", "one", "two"} <= set(texts)
+
+
+def test_the_methods_picture_names_each_method_and_its_time(tmp_path):
+    made = {"A": Made(torch.zeros(2, 1, 4, 4), 0.0123), "B": Made(torch.zeros(2, 1, 4, 4), 1.5)}
+    figure = draw_methods([Block("set", "a set", torch.randn(2, 1, 4, 4), made)])
+    texts = [text.get_text() for text in figure.texts]
+    assert {"A", "B", "set 12 ms", "set 1.5 s"} <= set(texts)
+    save("out", figure, tmp_path / "methods.png")
+    assert (tmp_path / "methods.png").stat().st_size > 1000
+
+
+def test_noisy_states_are_what_each_step_of_the_sampler_saw(moons):
+    seen = []
+
+    class Recorder(golddiff.Optimal):
+        def __call__(self, x, sigma, labels=None):
+            seen.append(x.clone())
+            return super().__call__(x, sigma, labels)
+
+    run = golddiff.sample(Recorder(moons), 3, steps=10, seed=1)
+    torch.testing.assert_close(noisy_states(run), torch.stack(seen), rtol=1e-4, atol=1e-4)
+
+
+def test_the_weights_shown_give_the_denoisers_own_posterior_mean(moons):
+    schedule = golddiff.PaperSchedule(variant="released")
+    points = moons.images().numpy().astype(np.float64)
+    panels = concentration(moons, schedule, 0, (60.0, 1.0, 0.2, 0.05))
+    optimal = golddiff.Optimal(moons)
+    for panel in panels:
+        assert panel.weights.sum() == pytest.approx(1)
+        np.testing.assert_allclose(panel.weights @ points, panel.x0, atol=1e-5)
+        again = optimal(torch.from_numpy(panel.x)[None], panel.sigma)[0].numpy()
+        np.testing.assert_allclose(again, panel.x0, atol=1e-5)
+
+
+def test_the_support_shown_is_the_smallest_that_holds_its_mass_and_it_shrinks(moons):
+    schedule = golddiff.PaperSchedule(variant="released")
+    panels = concentration(moons, schedule, 0, (60.0, 1.0, 0.2, 0.05))
+    for panel in panels:
+        mass = panel.weights[panel.support]
+        assert mass.sum() >= MASS > mass[:-1].sum()
+        assert len(panel.golden) == schedule.budgets(panel.sigma, moons.n)[1]
+    sizes = [len(panel.support) for panel in panels]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > 0.98 * moons.n
+
+
+def test_the_moons_picture_has_a_column_a_noise_level(moons, tmp_path):
+    figure = draw_concentration(moons, levels=(60.0, 0.3, 0.02))
+    titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
+    assert sum("of the weight" in title for title in titles) == 3
+    save("out", figure, tmp_path / "moons.png")
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "new" / "file.txt"
+
+    def interrupted():
+        with written_whole("out", path) as temporary:
+            temporary.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert list(path.parent.iterdir()) == []
+    with written_whole("out", path) as temporary:
+        temporary.write_text("whole")
+    assert [p.name for p in path.parent.iterdir()] == ["file.txt"]
+    with (
+        pytest.raises(ArgumentError, match=r"out: .* cannot be written"),
+        written_whole("out", path / "x"),
+    ):
+        pass
+
+
+def test_times_and_sizes_read_well():
+    assert [duration(s) for s in (3.1e-7, 0.00031, 0.012, 4.2, 200)] == [
+        "0.31 µs",
+        "310 µs",
+        "12 ms",
+        "4.2 s",
+        "3 min 20 s",
+    ]
+    assert [byte_size(b) for b in (5, 999, 1000, 12345, 1234567890)] == [
+        "5 bytes",
+        "999 bytes",
+        "1.0 kB",
+        "12 kB",
+        "1.2 GB",
+    ]

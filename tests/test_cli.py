@@ -1,0 +1,320 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import golddiff
+from golddiff.cli import run
+from golddiff.methods import METHODS
+from golddiff.sampling import noise_levels
+
+PROGRAM = [sys.executable, "-c", "from golddiff.cli import main; main()"]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(cache, monkeypatch, tmp_path):
+    monkeypatch.setenv("GOLDDIFF_CACHE", str(cache))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def fails(capsys):
+    """fails(*arguments): status 2 and a single line on stderr, which is returned."""
+
+    def check(*arguments):
+        capsys.readouterr()
+        assert run(arguments) == 2
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1
+        assert lines[0].startswith("golddiff: ")
+        return lines[0]
+
+    return check
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A folder of 12 small colour images in two classes."""
+    generator = np.random.default_rng(0)
+    for i in range(12):
+        folder = tmp_path / "photos" / ("cat" if i % 2 else "dog")
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = generator.integers(0, 256, (10, 8, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{i}.png")
+    return tmp_path / "photos"
+
+
+def read_json(path):
+    return json.loads(Path(path).read_text())
+
+
+# What is made
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_draws_a_grid_of_at_least_512_pixels(method, capsys):
+    assert run(["sample", "--method", method, "--n", "2", "--steps", "2"]) == 0
+    with Image.open("grid.png") as picture:
+        assert picture.mode == "L"
+        assert picture.width >= 512
+    assert f"grid.png: 2 images by {method}" in capsys.readouterr().out
+
+
+def test_the_same_seed_gives_the_same_file_and_another_seed_another():
+    for out, seed in (("a.png", 3), ("b.png", 3), ("c.png", 4)):
+        options = ["--n", "4", "--steps", "3", "--seed", str(seed), "--out", out]
+        assert run(["sample", *options, "--trajectory", f"t-{out}"]) == 0
+    a, b, c = (Path(name).read_bytes() for name in ("a.png", "b.png", "c.png"))
+    assert a == b != c
+    assert Path("t-a.png").read_bytes() == Path("t-b.png").read_bytes()
+
+
+def test_the_batch_size_does_not_change_the_picture():
+    for size in ("1", "64"):
+        assert (
+            run(
+                ["sample", "--n", "3", "--steps", "3", "--batch-size", size, "--out", f"{size}.png"]
+            )
+            == 0
+        )
+    one, all_ = (np.asarray(Image.open(f"{s}.png")).astype(int) for s in ("1", "64"))
+    assert np.abs(one - all_).max() <= 1
+
+
+def test_json_holds_what_the_run_was():
+    options = ["--n", "3", "--steps", "4", "--seed", "5", "--labels", "0,1", "--k-min", "5"]
+    assert run(["sample", *options, "--json", "run.json", "--sampler", "heun"]) == 0
+    figures = read_json("run.json")
+    assert figures["golddiff"] == golddiff.__version__
+    assert figures["method"] == "golddiff-pca"
+    assert figures["settings"] == {"k_min": 5}
+    assert (figures["n"], figures["steps"], figures["seed"]) == (3, 4, 5)
+    assert figures["sampler"] == "heun"
+    assert figures["labels"] == [0, 1, 0]
+    assert figures["sigmas"] == noise_levels(4, "heun")
+    assert figures["out"] == "grid.png"
+    assert figures["store"]["n"] == 1797
+    assert os.path.isdir(figures["store"]["path"])
+    store = golddiff.ImageStore.open(figures["store"]["path"])
+    schedule = golddiff.PaperSchedule(k_min=5, variant="released")
+    for subset, label in zip(figures["golden_subsets"], (0, 1), strict=True):
+        count = len(store.rows_of(label))
+        assert (subset["label"], subset["images"]) == (label, count)
+        expected = [schedule.budgets(s, count) for s in figures["sigmas"]]
+        assert list(zip(subset["m"], subset["k"], strict=True)) == expected
+    seconds = figures["seconds"]
+    assert sum(seconds["per_step"]) == pytest.approx(seconds["total"])
+    assert seconds["per_image_and_step"] == pytest.approx(seconds["total"] / 12)
+
+
+def test_a_method_without_golden_subset_says_so_in_json():
+    assert run(["sample", "--method", "wiener", "--n", "1", "--json", "run.json"]) == 0
+    assert read_json("run.json")["golden_subsets"] is None
+
+
+def test_sampling_from_classes_alone_equals_the_package():
+    assert (
+        run(["sample", "--method", "optimal", "--n", "2", "--labels", "4", "--json", "r.json"]) == 0
+    )
+    store = golddiff.ImageStore.open(read_json("r.json")["store"]["path"])
+    images = golddiff.sample(golddiff.Optimal(store), 2, labels=4).images
+    expected = ((images[0, 0].clamp(-1, 1) + 1) * 127.5).round().numpy()
+    drawn = np.asarray(Image.open("grid.png"))
+    factor = (drawn.shape[1] - 6) // 16
+    first = drawn[2 : 2 + 8 * factor : factor, 2 : 2 + 8 * factor : factor]
+    np.testing.assert_array_equal(first, expected)
+
+
+def test_points_are_drawn_as_a_scatter_plot():
+    options = ["--data", "moons", "--method", "golddiff-optimal", "--n", "20", "--steps", "3"]
+    assert run(["sample", *options, "--out", "moons.png", "--trajectory", "paths.png"]) == 0
+    with Image.open("moons.png") as scatter, Image.open("paths.png") as paths:
+        assert scatter.size == paths.size
+        assert scatter.width >= 512
+
+
+def test_a_folder_is_indexed_once_and_again_when_it_changes(photos, capsys):
+    sample = ["sample", "--data", str(photos), "--size", "8", "--method", "optimal", "--n", "1"]
+    assert run(sample) == 0
+    assert "building a store" in capsys.readouterr().out
+    assert run(sample) == 0
+    assert "using the store" in capsys.readouterr().out
+    (photos / "cat" / "1.png").unlink()
+    assert run(sample) == 0
+    assert "building a store" in capsys.readouterr().out
+
+
+def test_a_damaged_cached_store_is_built_again(photos, capsys):
+    sample = ["sample", "--data", str(photos), "--size", "9", "--method", "optimal", "--n", "1"]
+    assert run([*sample, "--json", "r.json"]) == 0
+    path = read_json("r.json")["store"]["path"]
+    with open(f"{path}/pixels.bin", "r+b") as file:
+        file.truncate(10)
+    capsys.readouterr()
+    assert run(sample) == 0
+    assert "building a store" in capsys.readouterr().out
+
+
+def test_index_then_info_then_sample(photos, capsys):
+    (photos / "cat" / "broken.png").write_bytes(b"no image")
+    options = ["--size", "8", "--skip-bad", "--json", "i.json"]
+    assert run(["index", str(photos), "photos.store", *options]) == 0
+    out = capsys.readouterr().out
+    assert "12 images, 8 x 8 RGB, 2 classes" in out
+    assert "left out 1" in out
+    assert "broken.png" in out
+    figures = read_json("i.json")
+    assert (figures["n"], figures["shape"], figures["skipped"]) == (12, [3, 8, 8], 1)
+    assert "broken.png" in figures["skipped_images"][0]["name"]
+    assert run(["info", "photos.store", "--verify", "--json", "info.json"]) == 0
+    out = capsys.readouterr().out
+    assert "'cat' 6" in out
+    assert "checksums: all" in out
+    assert read_json("info.json")["classes"] == {"0": 6, "1": 6}
+    options = ["--labels", "dog", "--n", "1", "--method", "optimal", "--json", "s.json"]
+    assert run(["sample", "--store", "photos.store", *options]) == 0
+    assert read_json("s.json")["labels"] == [1]
+
+
+def test_demo_draws_your_own_images(photos, capsys):
+    assert run(["demo", "--data", str(photos), "--size", "8", "--out", "pictures"]) == 0
+    assert sorted(os.listdir("pictures")) == ["methods.png", "moons.png", "trajectory.png"]
+    out = capsys.readouterr().out
+    assert all(f"pictures/{name}.png: " in out for name in ("methods", "moons", "trajectory"))
+
+
+# What is refused, in one line
+
+
+def test_an_unknown_method_lists_those_there_are(fails):
+    line = fails("sample", "--method", "best")
+    assert all(name in line for name in METHODS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--data", "/no/such/folder"], "/no/such/folder does not exist"),
+        (["--data", "digits", "--store", "x"], "not both"),
+        (["--store", "x", "--size", "8"], "apply to --data"),
+        (["--store", "x"], "x does not exist"),
+        (["--k-min", "5000"], "k_min: got 5000, but there are only 1797"),
+        (["--k-min", "many"], "a count (100) or a fraction"),
+        (["--m-min", "5"], "variant 'text'"),
+        (["--labels", "10"], "a class with no images"),
+        (["--labels", "one"], "expected a class index"),
+        (["--data", "moons", "--labels", ""], "expected a class index"),
+        (["--data", "patches", "--limit", "20", "--labels", "1"], "the store has no labels"),
+        (["--n", "0"], "n: got 0, expected an integer of 1 or more"),
+        (["--n", "99999999999"], "expected at most"),
+        (["--n", "many"], "--n"),
+        (["--steps", "0"], "steps: got 0"),
+        (["--steps", "1001"], "expected at most 1000"),
+        (["--sampler", "euler"], "expected one of ddim, heun"),
+        (["--seed", "-1"], "seed: got -1"),
+        (["--threads", "0"], "threads: got 0"),
+        (["--mask-threshold", "2"], "mask_threshold: got 2.0, expected 0 to 1"),
+        (["--weighting", "wsss"], "weighting: got 'wsss'"),
+        (["--patch-size", "3"], "only to kamb, golddiff-kamb"),
+        (["--method", "kamb", "--patch-size", "4"], "odd"),
+        (["--method", "kamb", "--data", "moons"], "(C, H, W)"),
+        (["--out", "grid.gif"], "ending in .png"),
+        (["--out", "a.png", "--trajectory", "./a.png"], "also what --out writes"),
+        (["--nonsense"], "--nonsense"),
+    ],
+)
+def test_bad_sample_options_are_told_in_one_line(fails, arguments, words):
+    assert words in fails("sample", *arguments)
+    assert not os.path.exists("grid.png")
+
+
+def test_an_unwritable_place_is_found_before_sampling(fails, tmp_path, monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("sampled before looking at --out")
+
+    monkeypatch.setattr("golddiff.sampling.sample", never)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder.png").mkdir()
+    for option in ("--out", "--trajectory", "--json"):
+        assert "cannot be written" in fails("sample", option, "file/x.png")
+        assert "is a folder" in fails("sample", option, "folder.png")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["index", "/no/such", "out"], "does not exist"),
+        (["index", "digits"], "out"),
+        (["index", "digits", "."], "exists already"),
+        (["index", "digits", "file/out"], "cannot write"),
+        (["index", "digits", "out", "--limit", "0"], "limit"),
+        (["index", "digits", "out", "--json", "file/x"], "cannot be written"),
+        (["info", "/no/such"], "does not exist"),
+        (["info", "."], "manifest.json"),
+        (["demo", "--data", "moons"], "draws images"),
+        (["demo", "--size", "8"], "applies to --data only"),
+        (["demo", "--out", "file"], "cannot be written"),
+        (["nonsense"], "nonsense"),
+    ],
+)
+def test_bad_input_to_the_other_commands_is_told_in_one_line(fails, tmp_path, arguments, words):
+    (tmp_path / "file").write_text("")
+    assert words in fails(*arguments)
+    assert not os.path.exists("out")
+
+
+def test_a_changed_file_is_found_by_verify(fails):
+    assert run(["index", "digits", "digits.store"]) == 0
+    with open("digits.store/pixels.bin", "r+b") as file:
+        file.write(b"\x07")
+    assert run(["info", "digits.store"]) == 0
+    assert "pixels.bin does not match its checksum" in fails("info", "digits.store", "--verify")
+
+
+def test_an_interrupt_ends_in_one_line_and_leaves_nothing(cache):
+    options = ["--n", "4096", "--steps", "1000", "--method", "kamb", "--json", "r.json"]
+    process = subprocess.Popen(
+        [*PROGRAM, "sample", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()  # the store is there: imports are over, sampling is about to start
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert len(err.splitlines()) == 1
+    assert "interrupted" in err
+    assert os.listdir(".") == []
+
+
+# What help costs
+
+
+def test_help_and_version_import_nothing_slow():
+    code = (
+        "import sys; from golddiff.cli import run; run(['sample', '--help']); run(['--version']);"
+        "print([m for m in ('torch', 'diffusers', 'numba', 'matplotlib', 'sklearn', 'datasets')"
+        " if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *_, version, modules = out.stdout.splitlines()
+    assert version == f"golddiff {golddiff.__version__}"
+    assert modules == "[]"
+
+
+@pytest.mark.parametrize("command", ["index", "info", "sample", "demo"])
+def test_each_command_has_help_with_an_example(command, capsys):
+    assert run([command, "--help"]) == 0
+    assert f"golddiff {command}" in capsys.readouterr().out.split("For example:")[1]
