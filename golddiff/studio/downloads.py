@@ -11,11 +11,11 @@ from PIL import Image, ImageDraw
 from golddiff import __version__
 from golddiff.attribution import PixelSources
 from golddiff.methods import METHODS
-from golddiff.studio.grid import GAP, INK, draw_grid, font, level, thumbnail
+from golddiff.studio.grid import GAP, INK, SMALL, TEXT, draw_grid, font, level, thumbnail
 from golddiff.studio.run import Curves, Run, Selection
 
 COLUMNS = 11
-ROW = 74
+ROW = 148
 
 
 def write_downloads(
@@ -39,18 +39,18 @@ def draw_run(run: Run, step: int, selected: Selection | None) -> Image.Image:
     shown = (
         sorted({round(i * (count - 1) / (COLUMNS - 1)) for i in range(COLUMNS)}) if count else []
     )
-    left, top = 128, grid.height + 44
+    left, top = 256, grid.height + 88
     width = max(grid.width, left + len(shown) * (ROW + GAP))
     picture = Image.new("RGB", (width, top + len(run.frames) * (ROW + GAP)), "white")
     picture.paste(grid, (0, 0))
     draw = ImageDraw.Draw(picture)
-    draw.text((GAP, grid.height + 8), "first image, by noise level", INK, font(12))
+    draw.text((GAP, grid.height + 16), "first image, by noise level", INK, font(TEXT))
     for column, s in enumerate(shown):
         x = left + column * (ROW + GAP)
-        draw.text((x, top - 16), f"σ {level(run.sigmas[s])}", INK, font(11))
+        draw.text((x, top - 30), f"σ {level(run.sigmas[s])}", INK, font(SMALL))
     for row, (method, frames) in enumerate(run.frames.items()):
         y = top + row * (ROW + GAP)
-        draw.text((GAP, y + ROW // 2 - 7), METHODS[method].title, INK, font(12))
+        draw.text((GAP, y + ROW // 2 - 14), METHODS[method].title, INK, font(TEXT))
         for column, s in enumerate(shown):
             cell = _cell(frames[s].x0[:1])
             picture.paste(cell, (left + column * (ROW + GAP), y))

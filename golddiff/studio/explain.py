@@ -17,7 +17,7 @@ from golddiff.studio.grid import MARK, level, thumbnail
 from golddiff.studio.run import Curves, Run, Selection
 
 TOP = 12
-THUMBNAIL = 80
+THUMBNAIL = 160
 # At most so many noise levels and seconds for the curves of all methods after one click.
 MOST_LEVELS = 16
 MOST_SECONDS = 4.0
@@ -81,7 +81,7 @@ def sources_html(run: Run, selected: Selection, step: int, found: PixelSources) 
         f"row {selected.y}, column {selected.x}, noise σ = {level(frame.sigma) if frame else '?'}: "
         f"value <b>{value}</b>, a weighted sum over {len(found.images):,} training images; "
         f"effectively <b>{found.effective:,.1f}</b> of them. "
-        f"The {len(found.sources)} heaviest {kind}, {mass:.1%} of the weight:"
+        f"The {len(found.sources)} heaviest {kind}, {_percent(mass)} of the weight:"
     )
     pictures = store.images(found.sources)
     factor = max(1, round(THUMBNAIL / store.shape[2]))
@@ -90,12 +90,11 @@ def sources_html(run: Run, selected: Selection, step: int, found: PixelSources) 
         row, weight = int(found.sources[i]), float(found.source_weights[i])
         y, x = divmod(int(found.positions[i]), store.shape[2])
         _outline(picture, x * factor, y * factor, factor)
-        share = f"{weight:.1%}" if weight >= 0.001 else f"{weight:.0e}"
         about = f"#{row}{_class_of(run, row)}"
         figures.append(
             f'<figure><img src="{data_url(picture)}" alt="training image {row}">'
             f'<div class="bar"><div style="width:{100 * weight:.1f}%"></div></div>'
-            f"<figcaption><b>{share}</b><br>{html.escape(about)}</figcaption></figure>"
+            f"<figcaption><b>{_percent(weight)}</b><br>{html.escape(about)}</figcaption></figure>"
         )
     return f'<p>{head}</p><div class="sources">{"".join(figures)}</div>'
 
@@ -110,6 +109,11 @@ def data_url(picture: Image.Image) -> str:
     buffer = io.BytesIO()
     picture.save(buffer, "png")
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def _percent(share: float) -> str:
+    """'12.3%', '0.07%', '3e-07%': two digits where one would be none."""
+    return f"{share:.1%}" if share >= 0.001 else f"{100 * share:.2g}%"
 
 
 def _class_of(run: Run, row: int) -> str:
@@ -127,7 +131,7 @@ def _several(found: PixelSources) -> bool:
 
 
 def _outline(picture: Image.Image, x: int, y: int, factor: int) -> None:
-    room = max(0, (6 - factor) // 2)
+    room = max(0, (13 - factor) // 2)
     ImageDraw.Draw(picture).rectangle(
-        (x - room, y - room, x + factor - 1 + room, y + factor - 1 + room), outline=MARK, width=2
+        (x - room, y - room, x + factor - 1 + room, y + factor - 1 + room), outline=MARK, width=4
     )

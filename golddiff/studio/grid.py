@@ -14,9 +14,11 @@ from golddiff.methods import METHODS
 from golddiff.studio.run import Run, Selection
 from golddiff.units import duration
 
-SIDE = 112
-GAP = 8
-HEADER = 42
+# Drawn at twice the size that it usually has on the page: sharp on every screen.
+SIDE = 224
+GAP = 16
+HEADER = 84
+TEXT, SMALL = 24, 21
 INK, FAINT, MARK = (31, 41, 55), (107, 114, 128), (220, 38, 38)
 
 
@@ -120,8 +122,8 @@ def thumbnail(images: torch.Tensor, factor: int) -> list[Image.Image]:
 
 def _column(draw: ImageDraw.ImageDraw, layout: Layout, column: int, title: str, each: str) -> None:
     left, _ = layout.corner(column, 0)
-    draw.text((left, 5), title, INK, font(12))
-    draw.text((left, 22), each, FAINT, font(11))
+    draw.text((left, 10), title, INK, font(TEXT))
+    draw.text((left, 44), each, FAINT, font(SMALL))
 
 
 def _paste(picture: Image.Image, layout: Layout, column: int, images: torch.Tensor) -> None:
@@ -134,10 +136,10 @@ def _mark(draw: ImageDraw.ImageDraw, layout: Layout, selected: Selection) -> Non
     left, top = layout.corner(column, selected.image)
     x, y = left + selected.x * layout.factor, top + selected.y * layout.factor
     size = layout.factor - 1
-    # At least 9 pixels wide, or it would not be seen on an image of many pixels.
-    room = max(0, (8 - size) // 2)
-    for width, colour in ((3, (255, 255, 255)), (2, MARK)):
+    # At least 18 pixels wide, or it would not be seen on an image of many pixels.
+    room = max(0, (17 - size) // 2)
+    for width, colour in ((6, (255, 255, 255)), (4, MARK)):
         draw.rectangle(
-            (x - room - 1, y - room - 1, x + size + room + 1, y + size + room + 1),
+            (x - room - 2, y - room - 2, x + size + room + 2, y + size + room + 2),
             outline=colour, width=width,
         )  # fmt: skip

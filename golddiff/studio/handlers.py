@@ -31,7 +31,7 @@ FROM_NOISE, FROM_IMAGE = "noise", "an image"
 # Pictures closer together than this are not seen, and cost the browser time.
 BETWEEN_PICTURES = 0.08
 SLOW_STEP = 0.4
-PREVIEW = 128
+PREVIEW = 256
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
@@ -124,12 +124,11 @@ class Handlers:
             float(sigma) if start == FROM_IMAGE else None,
         )  # fmt: skip
         run = prepare(opened, settings, self._start(name, start, image))
-        begin = shown = time.perf_counter()
+        begin, shown = time.perf_counter(), 0.0
         for method in run.advance():
             now = time.perf_counter()
             whole = method == settings.methods[-1]
-            pause = BETWEEN_PICTURES if whole else SLOW_STEP
-            if now - shown < pause and now - begin > pause:
+            if now - shown < (BETWEEN_PICTURES if whole else SLOW_STEP):
                 continue
             shown = now
             step = max(len(done) for done in run.frames.values()) - 1

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-
-import torch
 
 from golddiff.denoisers.base import Denoiser, Estimator
 from golddiff.denoisers.golddiff import GoldDiff
@@ -113,16 +110,6 @@ class Library:
                 ) from error
             self._open[name] = opened = OpenStore(_checked_images(name, store))
             return opened
-
-    def warm_up(self) -> None:
-        """Compile the kernels and make the first store's masks, so that the first run is quick."""
-        with suppress(GoldDiffError):  # whoever chooses this store is told
-            opened = self.get(self.names[0])
-            x = torch.zeros((1, *opened.store.shape))
-            for method in opened.default_methods():
-                denoiser = opened.denoiser(method, "released", 0)
-                with opened.lock:
-                    denoiser(x, 1.0)
 
 
 def _checked_images(name: str, store: ImageStore) -> ImageStore:

@@ -15,7 +15,7 @@ from golddiff.studio.grid import level
 from golddiff.studio.run import Curves, Run, Selection
 
 COLOURS = ("#0f766e", "#b45309", "#7c3aed", "#be123c", "#1d4ed8", "#4d7c0f", "#525252", "#0891b2")
-DPI = 110
+DPI = 150
 
 
 def draw_plots(
@@ -30,7 +30,8 @@ def draw_plots(
         found: its sources at that step; None: the first plot stays empty.
         made: its effective sizes at all steps.
     """
-    figure = Figure(figsize=(11.6, 3.3), layout="constrained")
+    figure = Figure(figsize=(11.6, 3.3))
+    figure.subplots_adjust(left=0.055, right=0.99, top=0.9, bottom=0.15, wspace=0.22)
     weights, effective, budgets = figure.subplots(1, 3)
     _weights(weights, selected, found, run.sigmas[step])
     _effective(effective, run, made)
@@ -125,12 +126,3 @@ def _rendered(figure: Figure) -> Image.Image:
     figure.set_dpi(DPI)
     canvas.draw()
     return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-
-
-def warm_up() -> None:
-    """Draw something: matplotlib looks for its fonts and loads its parts the first time."""
-    figure = Figure(figsize=(2, 2), layout="constrained")
-    axes = figure.subplots()
-    axes.loglog([1, 2], [1, 2], label="$m_t$")
-    axes.legend()
-    _rendered(figure)

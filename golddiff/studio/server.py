@@ -17,6 +17,7 @@ from fastapi import FastAPI
 from golddiff.errors import ArgumentError
 from golddiff.studio.library import Library
 from golddiff.studio.security import OnlyThisMachine, is_loopback
+from golddiff.studio.warm import warm_up
 
 # Twice what an upload may have: a little too much gets a message that says so, more is cut off.
 MOST_UPLOAD = "80mb"
@@ -59,7 +60,7 @@ def run_server(
     url = f"http://{shown}:{port}"
     with tempfile.TemporaryDirectory(prefix="golddiff-studio-") as folder:
         server = _server(make_app(library, Path(folder), is_loopback(host), port))
-        threading.Thread(target=_warm_up, args=(library,), daemon=True).start()
+        threading.Thread(target=warm_up, args=(library,), daemon=True).start()
         say(f"GoldDiff studio: {url} (Ctrl+C stops it)")
         if not is_loopback(host):
             say("anyone who can reach this machine on the network can use it")
@@ -109,15 +110,6 @@ def make_app(library: Library, folder: Path, local: bool, port: int) -> FastAPI:
 def _server(app: FastAPI) -> uvicorn.Server:
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
     return uvicorn.Server(config)
-
-
-def _warm_up(library: Library) -> None:
-    from golddiff.studio.grid import font
-    from golddiff.studio.plots import warm_up
-
-    library.warm_up()
-    font(12)
-    warm_up()
 
 
 def _has_screen() -> bool:

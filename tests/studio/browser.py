@@ -155,7 +155,9 @@ class Browser:
                 self.requests.append(message["params"]["request"]["url"])
             elif message["method"] == "Network.webSocketCreated":
                 self.requests.append(message["params"]["url"])
-        return {urlsplit(url).hostname for url in self.requests if urlsplit(url).hostname}
+        split = [urlsplit(url) for url in self.requests]
+        # chrome: is the browser's own empty tab.
+        return {url.hostname for url in split if url.scheme in ("http", "https", "ws", "wss")}
 
     def _find(self, selector):
         return _call("POST", f"{self.base}/elements", {"using": "css selector", "value": selector})

@@ -1,0 +1,222 @@
+"""The studio in a real, headless browser. Every test also asserts that nothing left the machine."""
+
+import json
+import os
+import shutil
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from golddiff.cli import run
+from tests.studio.browser import Browser, wait
+
+
+def generate(window, expected="click a pixel"):
+    """Press Generate and wait for the end; seconds until the first picture of this run."""
+    before = window.picture("#grid img")
+    start = time.monotonic()
+    window.click("#generate")
+    wait(lambda: window.picture("#grid img") not in (None, before), 20, "the first picture")
+    seconds = time.monotonic() - start
+    wait(lambda: expected in window.text("#status"), 30, "the end of the run")
+    return seconds
+
+
+def shot(window, name):
+    if folder := os.environ.get("GOLDDIFF_SCREENSHOTS"):
+        window.screenshot(Path(folder) / f"{name}.png")
+
+
+def upload(window, path):
+    window.type("#upload input[type=file], input#upload, [id^=upload] input", str(path))
+
+
+def open_start(window):
+    window.click("#start button")
+    wait(lambda: window.js("return document.querySelector('#from') !== null"), 5, "the panel")
+
+
+def test_the_page_answers_within_15_seconds_of_a_cold_start(studio):
+    assert studio.seconds < 15
+
+
+def test_generate_click_a_pixel_and_scrub(browser, studio):
+    shot(browser, "opened")
+    first = generate(browser)
+    print(f"cold start {studio.seconds:.1f} s, first picture {first:.2f} s")
+    assert first < 2
+    wait(lambda: browser.picture("#plots img"), 20, "the plots")
+    shot(browser, "generated")
+    sources, grid = browser.text("#sources"), browser.picture("#grid img")
+    plots = browser.picture("#plots img")
+    browser.click_at("#grid img", 0.18, 0.6)  # Optimal's first image
+    wait(lambda: "Optimal" in browser.text("#sources"), 5, "the sources of the pixel")
+    assert browser.text("#sources") != sources
+    wait(lambda: browser.picture("#grid img") not in (None, grid), 5, "the mark on the picture")
+    wait(lambda: browser.picture("#plots img") not in (None, plots), 10, "the plots to change")
+    shot(browser, "clicked")
+    assert browser.js("return document.querySelectorAll('#sources figure img').length") == 12
+    grid, sources = browser.picture("#grid img"), browser.text("#sources")
+    browser.js(
+        "const s=document.querySelector('#step input[type=range]'); s.value=4;"
+        "s.dispatchEvent(new Event('input', {bubbles: true}));"
+        "s.dispatchEvent(new Event('pointerup', {bubbles: true}));"
+    )
+    wait(lambda: browser.text("#sources") != sources, 5, "the sources at the other step")
+    wait(lambda: browser.picture("#grid img") not in (None, grid), 5, "the other step")
+    time.sleep(1)
+    shot(browser, "scrubbed")
+    link = wait(
+        lambda: browser.js("return document.querySelector('#json')?.closest('a')?.href || "
+                           "document.querySelector('a[download$=\".json\"]')?.href"),
+        5, "the download",
+    )  # fmt: skip
+    figures = json.load(urllib.request.urlopen(link))
+    assert figures["store"]["n"] == 1797
+    assert figures["pixel"]["method"] == "optimal"
+    assert not browser.messages()
+
+
+def test_the_noise_below_the_start_is_no_pixel(browser):
+    generate(browser)
+    browser.click_at("#grid img", 0.05, 0.6)
+    wait(lambda: "no pixel there" in browser.messages(), 5, "the message")
+    generate(browser)
+
+
+def test_two_people_generate_at_once(browser, studio, chromedriver):
+    other = Browser(chromedriver)
+    try:
+        other.open(studio.url)
+        other.element("#generate")
+        wait(lambda: "images" in other.text("#about"), 15, "the page to fill")
+        other.type("#seed input", "7")  # appended to the 0
+        for window in (browser, other):
+            window.click("#generate")
+        for window in (browser, other):
+            wait(lambda w=window: "click a pixel" in w.text("#status"), 20, "both runs")
+            wait(lambda w=window: w.picture("#grid img"), 5, "both pictures")
+        assert browser.picture("#grid img") != other.picture("#grid img")
+        assert not browser.messages()
+        assert not other.messages()
+    finally:
+        other.close()
+
+
+def test_images_that_cannot_be_used_get_a_message_and_the_studio_goes_on(browser, tmp_path):
+    open_start(browser)
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"not an image at all")
+    upload(browser, broken)
+    wait(lambda: "cannot be read as an image" in browser.messages(), 5, "the message")
+    shot(browser, "no-image")
+    browser.clear_messages()
+    large = tmp_path / "large.png"
+    Image.new("1", (10_000, 10_000)).save(large)
+    upload(browser, large)
+    wait(lambda: "100 megapixels" in browser.messages(), 10, "the message")
+    browser.clear_messages()
+    good = tmp_path / "good.png"
+    Image.linear_gradient("L").save(good)
+    upload(browser, good)
+    wait(lambda: browser.picture("#preview img"), 5, "the preview")
+    generate(browser)
+    shot(browser, "from-an-image")
+
+
+def test_a_drawing_is_denoised(browser):
+    open_start(browser)
+    browser.js("[...document.querySelectorAll('#start button[role=tab]')]"
+               ".find(b => b.innerText.includes('Draw')).click()")  # fmt: skip
+    box = wait(
+        lambda: browser.js(
+            "const c=document.querySelector('#sketch canvas'); if (!c) return null;"
+            "c.scrollIntoView({block: 'center'}); const b=c.getBoundingClientRect();"
+            "return b.width ? [b.left, b.top, b.width, b.height] : null"
+        ),
+        10, "the canvas",
+    )  # fmt: skip
+    time.sleep(1)
+    x, y, w, h = box
+    browser.pointer([(x + w * (0.3 + 0.1 * i), y + h * (0.3 + 0.1 * i)) for i in range(5)])
+    time.sleep(0.5)
+    browser.click("#use-sketch")
+    wait(lambda: browser.picture("#preview img") or browser.messages(), 10, "the preview")
+    shot(browser, "drawn")
+    assert not browser.messages()
+    generate(browser)
+
+
+def test_a_store_deleted_while_the_studio_runs(browser, studio_stores):
+    browser.click("#store input")
+    wait(lambda: browser.js("return document.querySelectorAll('[role=option]').length"), 5, "names")
+    browser.js("[...document.querySelectorAll('[role=option]')].find(o => "
+               "o.innerText.includes('colours')).dispatchEvent(new MouseEvent('mousedown', "
+               "{bubbles: true}))")  # fmt: skip
+    wait(lambda: "60 images" in browser.text("#about"), 10, "the other store")
+    generate(browser)
+    shot(browser, "colours")
+    shutil.move(studio_stores / "colours", studio_stores / "away")
+    try:
+        browser.click("#generate")
+        wait(lambda: "deleted or damaged" in browser.messages(), 10, "the message")
+        shot(browser, "deleted")
+    finally:
+        shutil.move(studio_stores / "away", studio_stores / "colours")
+    browser.clear_messages()
+    generate(browser)
+
+
+def test_a_port_in_use_is_one_clear_line(studio, capsys):
+    assert run(["studio", "--no-browser", "--port", str(studio.port)]) == 2
+    assert f"port: {studio.port} on 127.0.0.1 cannot be used" in capsys.readouterr().err
+
+
+def test_no_file_outside_its_own_is_served_or_taken_as_an_upload(studio, tmp_path):
+    secret = tmp_path / "secret.png"
+    Image.new("L", (8, 8)).save(secret)
+    for path in (secret, Path("/etc/passwd"), Path(__file__)):
+        with pytest.raises(urllib.error.HTTPError) as error:
+            urllib.request.urlopen(f"{studio.url}gradio_api/file={path}")
+        assert error.value.code in (403, 404)
+    config = json.load(urllib.request.urlopen(f"{studio.url}config"))
+    uploads = [d for d in config["dependencies"] if any(t[1] == "upload" for t in d["targets"])]
+    upload_of = {"path": str(secret), "meta": {"_type": "gradio.FileData"}}
+    body = {"data": ["digits", upload_of], "fn_index": uploads[0]["id"], "session_hash": "intruder"}
+    answer = _post(f"{studio.url}gradio_api/queue/join", body)
+    assert "event_id" in answer
+    events = urllib.request.urlopen(f"{studio.url}gradio_api/queue/data?session_hash=intruder")
+    lines = [line for line in events.read().decode().splitlines() if "process_completed" in line]
+    assert lines
+    assert '"success":false' in lines[0].replace(" ", "")
+
+
+def test_requests_that_name_another_host_are_refused(studio):
+    request = urllib.request.Request(studio.url, headers={"host": "studio.example"})
+    with pytest.raises(urllib.error.HTTPError) as error:
+        urllib.request.urlopen(request)
+    assert error.value.code == 403
+
+
+def test_the_page_names_no_other_host(studio):
+    answer = urllib.request.urlopen(studio.url)
+    page = answer.read().decode()
+    assert "default-src 'self'" in answer.headers["content-security-policy"]
+    named = {part.split("/")[0].split('"')[0] for part in page.split("://")[1:]}
+    assert {host.split(":")[0] for host in named} <= {"127.0.0.1"}
+
+
+def test_the_server_asks_no_other_host(studio, browser):
+    generate(browser)
+    assert studio.hosts_asked() <= {"127.0.0.1", "unix"}
+
+
+def _post(url, body):
+    request = urllib.request.Request(
+        url, json.dumps(body).encode(), {"content-type": "application/json"}
+    )
+    return urllib.request.urlopen(request).read().decode()
