@@ -18,6 +18,7 @@ from golddiff.studio.run import Curves, Run, Selection
 
 TOP = 12
 THUMBNAIL = 160
+LEAST_SHARE = 1e-5
 # At most so many noise levels and seconds for the curves of all methods after one click.
 MOST_LEVELS = 16
 MOST_SECONDS = 4.0
@@ -73,7 +74,8 @@ def sources_html(run: Run, selected: Selection, step: int, found: PixelSources) 
     """The sources as small pictures with their weights and classes, as a piece of a page."""
     store = run.opened.store
     value = ", ".join(f"{v:+.2f}" for v in found.value)
-    mass = float(found.source_weights.sum())
+    shown = max(1, int((found.source_weights >= LEAST_SHARE).sum()))
+    mass = float(found.source_weights[:shown].sum())
     kind = "patches" if _several(found) else "images"
     frame = run.frame(selected.method, step)
     head = (
@@ -81,9 +83,9 @@ def sources_html(run: Run, selected: Selection, step: int, found: PixelSources) 
         f"row {selected.y}, column {selected.x}, noise σ = {level(frame.sigma) if frame else '?'}: "
         f"value <b>{value}</b>, a weighted sum over {len(found.images):,} training images; "
         f"effectively <b>{found.effective:,.1f}</b> of them. "
-        f"The {len(found.sources)} heaviest {kind}, {_percent(mass)} of the weight:"
+        f"The heaviest {kind}, together {_percent(mass)} of the weight:"
     )
-    pictures = store.images(found.sources)
+    pictures = store.images(found.sources[:shown])
     factor = max(1, round(THUMBNAIL / store.shape[2]))
     figures = []
     for i, picture in enumerate(thumbnail(pictures, factor)):

@@ -17,6 +17,7 @@ MOST_BYTES = 40_000_000
 MOST_PIXELS = 40_000_000
 # What is kept of an upload: no store of images this studio can show quickly is larger.
 KEPT_SIDE = 1024
+DRAWING_SIDE = 256
 
 
 def read_upload(path: str | Path) -> Image.Image:
@@ -54,13 +55,18 @@ def read_upload(path: str | Path) -> Image.Image:
     return image
 
 
+def paper() -> Image.Image:
+    """What is drawn on: black, as the background of the digits and their like."""
+    return Image.new("RGB", (DRAWING_SIDE, DRAWING_SIDE), "black")
+
+
 def drawn(image: Image.Image | None) -> Image.Image:
-    """A drawing from the page, laid on black.
+    """A drawing from the page.
 
     Raises:
         ArgumentError: nothing was drawn.
     """
-    if image is None or image.convert("RGBA").getchannel("A").getextrema()[1] == 0:
+    if image is None or image.convert("RGB").getextrema() == ((0, 0),) * 3:
         raise ArgumentError("drawing: it is empty; draw something first")
     canvas = Image.new("RGBA", image.size, "black")
     return Image.alpha_composite(canvas, image.convert("RGBA")).convert("RGB")

@@ -9,10 +9,12 @@ import gradio as gr
 
 from golddiff.methods import METHODS
 from golddiff.studio.handlers import ANY_CLASS, FROM_IMAGE, FROM_NOISE, Handlers
+from golddiff.studio.inputs import DRAWING_SIDE, paper
 from golddiff.studio.run import MOST_IMAGES, MOST_STEPS
 from golddiff.studio.stepping import SAMPLERS
 
 TITLE = "GoldDiff studio"
+INKS: list[str | tuple[str, float]] = ["#ffffff", "#9ca3af", "#000000", "#dc2626", "#16a34a", "#2563eb", "#facc15"]
 CSS = resources.files("golddiff.studio").joinpath("studio.css").read_text("utf-8")
 # The system's own typefaces: nothing to download.
 THEME = gr.themes.Soft(
@@ -89,9 +91,10 @@ def _start() -> dict[str, Any]:
                 upload = gr.UploadButton("Choose an image file", elem_id="upload")
             with gr.Tab("Draw"):
                 sketch = gr.Sketchpad(
-                    type="pil", canvas_size=(256, 256), fixed_canvas=True, layers=False,
-                    brush=gr.Brush(default_size=22, default_color="#ffffff"), show_label=False,
-                    buttons=[], elem_id="sketch", height=380,
+                    paper(), type="pil", canvas_size=(DRAWING_SIDE, DRAWING_SIDE),
+                    fixed_canvas=True, layers=False, show_label=False, buttons=[], height=400,
+                    brush=gr.Brush(default_size=22, colors=INKS, default_color=INKS[0]),
+                    elem_id="sketch",
                 )  # fmt: skip
                 use_sketch = gr.Button("Use the drawing", elem_id="use-sketch")
             with gr.Tab("Training image"):

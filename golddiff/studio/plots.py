@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 from PIL import Image
 
 from golddiff.attribution import PixelSources
@@ -49,15 +50,18 @@ def _weights(
         _say(axes, "no weights: choose a pixel of a\nmethod that weighs training images")
         return
     ordered = np.sort(found.weights)[::-1]
+    ordered = ordered[ordered > 0]
+    ranks = np.arange(1, len(ordered) + 1)
     axes.loglog(
-        np.arange(1, len(ordered) + 1), np.maximum(ordered, 1e-12), color=_colour(selected.method)
+        ranks, ordered, color=_colour(selected.method), marker="." if len(ranks) < 60 else ""
     )
     axes.axvline(max(found.effective, 1), color="0.5", linestyle=":", linewidth=1)
-    axes.annotate(
-        f"effectively {found.effective:,.1f}", (max(found.effective, 1), 1), (4, -11),
-        textcoords="offset points", fontsize=8, color="0.35",
+    axes.text(
+        0.04, 0.05, f"dotted: effectively {found.effective:,.1f} images", fontsize=8, color="0.35",
+        transform=axes.transAxes,
     )  # fmt: skip
-    axes.set_ylim(max(1e-9, float(ordered[ordered > 0].min()) / 2), 1.5)
+    axes.set_xlim(0.9, 1.1 * len(found.weights))
+    axes.set_ylim(min(1e-5, max(1e-9, float(ordered[-1]) / 2)), 2)
     axes.set_xlabel("training images, heaviest first", fontsize=9)
     axes.set_ylabel(f"weight at σ = {level(sigma)}", fontsize=9)
     _quiet(axes)
@@ -72,7 +76,8 @@ def _effective(axes: Axes, run: Run, made: Curves) -> None:
     if not made.effective:
         _say(axes, "nothing yet: click a pixel")
         return
-    axes.legend(fontsize=7, frameon=False, loc="best")
+    axes.set_ylim(0.8, 1.5 * _count(run))
+    axes.legend(fontsize=7, frameon=False, loc="lower left")
     if made.left_out:
         axes.set_title(
             f"effective number of images ({len(made.left_out)} slow left out)", fontsize=10
@@ -86,12 +91,13 @@ def _budgets(axes: Axes, run: Run) -> None:
     if sizes is None:
         _say(axes, "no golden subset:\nno GoldDiff method is shown")
         return
-    count = len(run.opened.store.rows_of(run.settings.label))
+    count = _count(run)
     m, k = zip(*sizes, strict=True)
     axes.axhline(count, color="0.6", linewidth=1, linestyle="--", label=f"all N = {count:,}")
     axes.loglog(run.sigmas, m, color=COLOURS[4], marker=".", markersize=4, label="$m_t$ screened")
     axes.loglog(run.sigmas, k, color=COLOURS[1], marker=".", markersize=4, label="$k_t$ weighed")
-    axes.legend(fontsize=7, frameon=False, loc="best")
+    axes.set_ylim(0.8, 1.5 * count)
+    axes.legend(fontsize=7, frameon=False, loc="lower left")
     _quiet(axes)
 
 
@@ -103,12 +109,17 @@ def _against_sigma(axes: Axes, run: Run, step: int) -> None:
     axes.axvline(run.sigmas[step], color="#dc2626", linewidth=1, alpha=0.7)
 
 
+def _count(run: Run) -> int:
+    return len(run.opened.store.rows_of(run.settings.label))
+
+
 def _colour(method: str) -> str:
     return COLOURS[list(METHODS).index(method) % len(COLOURS)]
 
 
 def _quiet(axes: Axes) -> None:
     axes.tick_params(labelsize=8)
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
 

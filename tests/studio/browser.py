@@ -75,8 +75,11 @@ class Browser:
 
     def __init__(self, address, width=1440, height=1500):
         self.profile = tempfile.mkdtemp(prefix="chromium-")
+        self.downloads = Path(self.profile) / "downloads"
+        self.downloads.mkdir()
         options = {
             "binary": CHROMIUM,
+            "prefs": {"download.default_directory": str(self.downloads)},
             "args": [*FLAGS, f"--user-data-dir={self.profile}", f"--window-size={width},{height}"],
         }
         wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"performance": "ALL"}}

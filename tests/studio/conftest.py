@@ -71,12 +71,13 @@ class Studio:
 
 @pytest.fixture(scope="session")
 def studio_stores(tmp_path_factory):
-    """Folder of a small colour store that a test may delete."""
+    """Folder of two stores: digits, and colours, which a test may delete."""
     import torch
 
     from golddiff.store import ImageStore
 
     folder = tmp_path_factory.mktemp("studio-stores")
+    ImageStore.build("digits", folder / "digits")
     coarse = torch.rand(60, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     images = torch.nn.functional.interpolate(coarse, (16, 16), mode="bilinear")
     ImageStore.build((images * 255).to(torch.uint8), folder / "colours")
@@ -90,7 +91,7 @@ def studio(tmp_path_factory, studio_stores):
     if not (CHROMIUM and DRIVER):
         pytest.skip("needs chromium and chromedriver on the path")
     running = Studio(
-        tmp_path_factory.mktemp("studio"), "--data", "digits",
+        tmp_path_factory.mktemp("studio"), "--store", str(studio_stores / "digits"),
         "--store", str(studio_stores / "colours"),
     )  # fmt: skip
     yield running
@@ -104,7 +105,7 @@ def chromedriver(studio):
 
 
 @pytest.fixture
-def browser(studio, chromedriver):
+def browser(request, studio, chromedriver):
     """A new window on the studio's page, ready to be used."""
     window = Browser(chromedriver)
     try:
@@ -112,8 +113,8 @@ def browser(studio, chromedriver):
         window.element("#generate")
         wait(lambda: "images" in window.text("#about"), 15, "the page to fill")
         yield window
-        if folder := os.environ.get("GOLDDIFF_SCREENSHOTS"):
-            window.screenshot(Path(folder) / f"{os.environ['PYTEST_CURRENT_TEST'][-40:-11]}.png")
-        assert {h for h in window.hosts()} <= {"127.0.0.1"}
+        assert window.hosts() <= {"127.0.0.1"}
     finally:
+        if folder := os.environ.get("GOLDDIFF_SCREENSHOTS"):
+            window.screenshot(Path(folder) / f"end-of-{request.node.name}.png")
         window.close()

@@ -32,7 +32,7 @@ def shot(window, name):
 
 
 def upload(window, path):
-    window.type("#upload input[type=file], input#upload, [id^=upload] input", str(path))
+    window.type("input[type=file][data-testid$='upload-button']", str(path))
 
 
 def open_start(window):
@@ -59,7 +59,7 @@ def test_generate_click_a_pixel_and_scrub(browser, studio):
     wait(lambda: browser.picture("#grid img") not in (None, grid), 5, "the mark on the picture")
     wait(lambda: browser.picture("#plots img") not in (None, plots), 10, "the plots to change")
     shot(browser, "clicked")
-    assert browser.js("return document.querySelectorAll('#sources figure img').length") == 12
+    assert browser.js("return document.querySelectorAll('#sources figure img').length") >= 1
     grid, sources = browser.picture("#grid img"), browser.text("#sources")
     browser.js(
         "const s=document.querySelector('#step input[type=range]'); s.value=4;"
@@ -70,12 +70,13 @@ def test_generate_click_a_pixel_and_scrub(browser, studio):
     wait(lambda: browser.picture("#grid img") not in (None, grid), 5, "the other step")
     time.sleep(1)
     shot(browser, "scrubbed")
-    link = wait(
-        lambda: browser.js("return document.querySelector('#json')?.closest('a')?.href || "
-                           "document.querySelector('a[download$=\".json\"]')?.href"),
-        5, "the download",
-    )  # fmt: skip
-    figures = json.load(urllib.request.urlopen(link))
+    for button, name in (("#png", "golddiff-run.png"), ("#json", "golddiff-run.json")):
+        browser.click(button)
+        wait(lambda name=name: (browser.downloads / name).is_file(), 10, "the download")
+    figures = json.loads((browser.downloads / "golddiff-run.json").read_text())
+    with Image.open(browser.downloads / "golddiff-run.png") as picture:
+        assert picture.width > 1000
+    shutil.copy(browser.downloads / "golddiff-run.png", "/work/scratch/studio-tmp/shots/")
     assert figures["store"]["n"] == 1797
     assert figures["pixel"]["method"] == "optimal"
     assert not browser.messages()
