@@ -26,16 +26,16 @@ def write_downloads(
     target = folder / run.key
     target.mkdir(exist_ok=True)
     picture, figures = target / "golddiff-run.png", target / "golddiff-run.json"
-    draw_run(run, step, selected).save(picture)
+    draw_run(run, selected).save(picture)
     described = describe_run(run, step, selected, found, made)
     figures.write_text(json.dumps(described, indent=1, allow_nan=False) + "\n", "utf-8")
     return picture, figures
 
 
-def draw_run(run: Run, step: int, selected: Selection | None) -> Image.Image:
-    """The methods side by side, and under them what each predicts of the first image by step."""
-    grid = draw_grid(run, step, False, selected)
+def draw_run(run: Run, selected: Selection | None) -> Image.Image:
+    """The methods' results, and under them what each predicted of the first image by step."""
     count = run.steps_done
+    grid = draw_grid(run, count - 1, False, selected)
     shown = (
         sorted({round(i * (count - 1) / (COLUMNS - 1)) for i in range(COLUMNS)}) if count else []
     )

@@ -92,11 +92,11 @@ def sources_html(run: Run, selected: Selection, step: int, found: PixelSources) 
         row, weight = int(found.sources[i]), float(found.source_weights[i])
         y, x = divmod(int(found.positions[i]), store.shape[2])
         _outline(picture, x * factor, y * factor, factor)
-        about = f"#{row}{_class_of(run, row)}"
         figures.append(
             f'<figure><img src="{data_url(picture)}" alt="training image {row}">'
             f'<div class="bar"><div style="width:{100 * weight:.1f}%"></div></div>'
-            f"<figcaption><b>{_percent(weight)}</b><br>{html.escape(about)}</figcaption></figure>"
+            f"<figcaption><b>{_percent(weight)}</b><br>#{row}{_class_of(run, row)}</figcaption>"
+            "</figure>"
         )
     return f'<p>{head}</p><div class="sources">{"".join(figures)}</div>'
 
@@ -124,7 +124,7 @@ def _class_of(run: Run, row: int) -> str:
         return ""
     label = int(store.labels[row])
     names = store.class_names or []
-    return f" · class {names[label] if label < len(names) else label}"
+    return f"<br>class {html.escape(names[label] if label < len(names) else str(label))}"
 
 
 def _several(found: PixelSources) -> bool:

@@ -14,7 +14,15 @@ from golddiff.studio.run import MOST_IMAGES, MOST_STEPS
 from golddiff.studio.stepping import SAMPLERS
 
 TITLE = "GoldDiff studio"
-INKS: list[str | tuple[str, float]] = ["#ffffff", "#9ca3af", "#000000", "#dc2626", "#16a34a", "#2563eb", "#facc15"]
+INKS: list[str | tuple[str, float]] = [
+    "#ffffff",
+    "#9ca3af",
+    "#000000",
+    "#dc2626",
+    "#16a34a",
+    "#2563eb",
+    "#facc15",
+]
 CSS = resources.files("golddiff.studio").joinpath("studio.css").read_text("utf-8")
 # The system's own typefaces: nothing to download.
 THEME = gr.themes.Soft(
@@ -92,7 +100,7 @@ def _start() -> dict[str, Any]:
             with gr.Tab("Draw"):
                 sketch = gr.Sketchpad(
                     paper(), type="pil", canvas_size=(DRAWING_SIDE, DRAWING_SIDE),
-                    fixed_canvas=True, layers=False, show_label=False, buttons=[], height=400,
+                    fixed_canvas=True, layers=False, show_label=False, buttons=[], height=350,
                     brush=gr.Brush(default_size=22, colors=INKS, default_color=INKS[0]),
                     elem_id="sketch",
                 )  # fmt: skip
@@ -100,8 +108,9 @@ def _start() -> dict[str, Any]:
             with gr.Tab("Training image"):
                 row = gr.Number(0, label="Number in the store", precision=0, minimum=0)
                 use_row = gr.Button("Use this training image", elem_id="use-row")
-        preview = gr.Image(label="The image, in the store's shape", interactive=False, format="png",
-                           type="pil", buttons=[], height=180, elem_id="preview")  # fmt: skip
+        gr.HTML("The image in the store's shape:", padding=True)
+        preview = gr.Image(label="The image", show_label=False, interactive=False, format="png",
+                           type="pil", buttons=[], height=160, elem_id="preview")  # fmt: skip
     return {
         "start": start, "sigma": sigma, "upload": upload, "sketch": sketch, "row": row,
         "use_sketch": use_sketch, "use_row": use_row, "preview": preview,

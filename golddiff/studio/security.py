@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from functools import partial
 from typing import Any
+
+from golddiff.errors import ArgumentError
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -36,6 +39,24 @@ _HEADERS = (
 # Files that the description of the page's interface gives as examples.
 _EXAMPLES = re.compile(rb"https://[^\"\s]*/gradio-app/[^\"\s]*")
 _SOCIAL = re.compile(rb"<meta\s[^>]*?(?:property=\"og:|name=\"twitter:)[^>]*>", re.S)
+
+
+def keep_files_local(components: Iterable[Any]) -> None:
+    """Let no control take a file from another host, which gradio would fetch by itself.
+
+    Args:
+        components: gradio's; those that can take files are changed in place.
+    """
+    for component in components:
+        fetch = getattr(component, "async_move_resource_to_block_cache", None)
+        if fetch is not None:
+            component.async_move_resource_to_block_cache = partial(_local_only, fetch)
+
+
+async def _local_only(fetch: Callable[[Any], Awaitable[Any]], path: Any) -> Any:
+    if "://" in str(path):
+        raise ArgumentError("upload: got an address, expected a file of this computer")
+    return await fetch(path)
 
 
 def is_loopback(host: str) -> bool:

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 
 from golddiff.errors import ArgumentError
 from golddiff.studio.library import Library
-from golddiff.studio.security import OnlyThisMachine, is_loopback
+from golddiff.studio.security import OnlyThisMachine, is_loopback, keep_files_local
 from golddiff.studio.warm import warm_up
 
 # Twice what an upload may have: a little too much gets a message that says so, more is cut off.
@@ -94,6 +94,7 @@ def make_app(library: Library, folder: Path, local: bool, port: int) -> FastAPI:
 
     page = build_page(Handlers(library, folder / "runs"))
     page.queue(default_concurrency_limit=8, api_open=False)
+    keep_files_local(page.blocks.values())
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     gr.mount_gradio_app(
         app, page, "/", server_name="127.0.0.1", server_port=port, footer_links=[],

@@ -104,17 +104,20 @@ def chromedriver(studio):
         yield address
 
 
+@pytest.fixture(scope="session")
+def window(chromedriver):
+    made = Browser(chromedriver)
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def browser(request, studio, chromedriver):
-    """A new window on the studio's page, ready to be used."""
-    window = Browser(chromedriver)
-    try:
-        window.open(studio.url)
-        window.element("#generate")
-        wait(lambda: "images" in window.text("#about"), 15, "the page to fill")
-        yield window
-        assert window.hosts() <= {"127.0.0.1"}
-    finally:
-        if folder := os.environ.get("GOLDDIFF_SCREENSHOTS"):
-            window.screenshot(Path(folder) / f"end-of-{request.node.name}.png")
-        window.close()
+def browser(request, studio, window):
+    """The studio's page, freshly loaded, ready to be used."""
+    window.open(studio.url)
+    window.element("#generate")
+    wait(lambda: "images" in window.text("#about"), 15, "the page to fill")
+    yield window
+    if folder := os.environ.get("GOLDDIFF_SCREENSHOTS"):
+        window.screenshot(Path(folder) / f"end-of-{request.node.name}.png")
+    assert window.hosts() <= {"127.0.0.1"}

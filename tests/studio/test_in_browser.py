@@ -27,7 +27,9 @@ def generate(window, expected="click a pixel"):
 
 
 def shot(window, name):
+    """Keep what the page shows, where someone asked for it."""
     if folder := os.environ.get("GOLDDIFF_SCREENSHOTS"):
+        time.sleep(0.6)  # messages slide in
         window.screenshot(Path(folder) / f"{name}.png")
 
 
@@ -68,7 +70,6 @@ def test_generate_click_a_pixel_and_scrub(browser, studio):
     )
     wait(lambda: browser.text("#sources") != sources, 5, "the sources at the other step")
     wait(lambda: browser.picture("#grid img") not in (None, grid), 5, "the other step")
-    time.sleep(1)
     shot(browser, "scrubbed")
     for button, name in (("#png", "golddiff-run.png"), ("#json", "golddiff-run.json")):
         browser.click(button)
@@ -76,7 +77,8 @@ def test_generate_click_a_pixel_and_scrub(browser, studio):
     figures = json.loads((browser.downloads / "golddiff-run.json").read_text())
     with Image.open(browser.downloads / "golddiff-run.png") as picture:
         assert picture.width > 1000
-    shutil.copy(browser.downloads / "golddiff-run.png", "/work/scratch/studio-tmp/shots/")
+    if folder := os.environ.get("GOLDDIFF_SCREENSHOTS"):
+        shutil.copy(browser.downloads / "golddiff-run.png", folder)
     assert figures["store"]["n"] == 1797
     assert figures["pixel"]["method"] == "optimal"
     assert not browser.messages()
@@ -172,6 +174,20 @@ def test_a_store_deleted_while_the_studio_runs(browser, studio_stores):
     generate(browser)
 
 
+def test_a_stopped_run_can_be_looked_at(browser):
+    browser.js(
+        "const s=document.querySelector('#steps input[type=range]'); s.value=100;"
+        "s.dispatchEvent(new Event('input', {bubbles: true}));"
+        "s.dispatchEvent(new Event('pointerup', {bubbles: true}));"
+    )
+    browser.click("#generate")
+    wait(lambda: "of 100" in browser.text("#status"), 10, "the run to start")
+    browser.click("#stop")
+    wait(lambda: "stopped after" in browser.text("#status"), 10, "the run to stop")
+    wait(lambda: browser.picture("#plots img"), 10, "the plots")
+    assert not browser.messages()
+
+
 def test_a_port_in_use_is_one_clear_line(studio, capsys):
     assert run(["studio", "--no-browser", "--port", str(studio.port)]) == 2
     assert f"port: {studio.port} on 127.0.0.1 cannot be used" in capsys.readouterr().err
@@ -184,16 +200,12 @@ def test_no_file_outside_its_own_is_served_or_taken_as_an_upload(studio, tmp_pat
         with pytest.raises(urllib.error.HTTPError) as error:
             urllib.request.urlopen(f"{studio.url}gradio_api/file={path}")
         assert error.value.code in (403, 404)
-    config = json.load(urllib.request.urlopen(f"{studio.url}config"))
-    uploads = [d for d in config["dependencies"] if any(t[1] == "upload" for t in d["targets"])]
-    upload_of = {"path": str(secret), "meta": {"_type": "gradio.FileData"}}
-    body = {"data": ["digits", upload_of], "fn_index": uploads[0]["id"], "session_hash": "intruder"}
-    answer = _post(f"{studio.url}gradio_api/queue/join", body)
-    assert "event_id" in answer
-    events = urllib.request.urlopen(f"{studio.url}gradio_api/queue/data?session_hash=intruder")
-    lines = [line for line in events.read().decode().splitlines() if "process_completed" in line]
-    assert lines
-    assert '"success":false' in lines[0].replace(" ", "")
+    assert '"success":false' in _upload_by_path(studio, str(secret))
+
+
+def test_no_upload_is_fetched_from_another_host(studio):
+    assert '"success":false' in _upload_by_path(studio, "http://images.example/cat.png")
+    assert "images.example" not in studio.hosts_asked()
 
 
 def test_requests_that_name_another_host_are_refused(studio):
@@ -216,8 +228,18 @@ def test_the_server_asks_no_other_host(studio, browser):
     assert studio.hosts_asked() <= {"127.0.0.1", "unix"}
 
 
-def _post(url, body):
+def _upload_by_path(studio, path):
+    """Ask the studio to take a file as an upload that was never sent; what it answers."""
+    config = json.load(urllib.request.urlopen(f"{studio.url}config"))
+    upload = next(d for d in config["dependencies"] if any(t[1] == "upload" for t in d["targets"]))
+    file = {"path": path, "meta": {"_type": "gradio.FileData"}}
+    session = f"intruder{time.monotonic_ns()}"
+    body = {"data": ["digits", file], "fn_index": upload["id"], "session_hash": session}
     request = urllib.request.Request(
-        url, json.dumps(body).encode(), {"content-type": "application/json"}
-    )
-    return urllib.request.urlopen(request).read().decode()
+        f"{studio.url}gradio_api/queue/join", json.dumps(body).encode(),
+        {"content-type": "application/json"},
+    )  # fmt: skip
+    assert "event_id" in json.load(urllib.request.urlopen(request))
+    events = urllib.request.urlopen(f"{studio.url}gradio_api/queue/data?session_hash={session}")
+    lines = [line for line in events.read().decode().splitlines() if "process_completed" in line]
+    return lines[0].replace(" ", "")
