@@ -79,6 +79,7 @@ class Library:
             raise ArgumentError("stores: got none, expected at least one")
         self._openers = dict(openers)
         self._open: dict[str, OpenStore] = {}
+        self._seen: set[str] = set()
         self._lock = threading.Lock()
 
     @property
@@ -102,12 +103,13 @@ class Library:
             try:
                 store = self._openers[name]()
             except StoreError as error:
-                if found is None:
+                if name not in self._seen:
                     raise
                 raise StoreError(
                     f"store: {name} was deleted or damaged while the studio runs; choose another "
                     f"store, or build it again and go on ({error})"
                 ) from error
+            self._seen.add(name)
             self._open[name] = opened = OpenStore(_checked_images(name, store))
             return opened
 

@@ -69,15 +69,17 @@ def _weights(
 
 def _effective(axes: Axes, run: Run, made: Curves) -> None:
     axes.set_title("effective number of images", fontsize=10)
+    chosen = next(iter(made.effective), None)
     for method, points in made.effective.items():
         sigmas, numbers = zip(*points, strict=True)
-        axes.loglog(sigmas, numbers, color=_colour(method), marker=".", linewidth=1.2, markersize=4,
-                    label=METHODS[method].title, alpha=0.9)  # fmt: skip
+        axes.loglog(sigmas, numbers, color=_colour(method), marker=".", markersize=4,
+                    linewidth=2.4 if method == chosen else 1.1, label=METHODS[method].title,
+                    alpha=0.9)  # fmt: skip
     if not made.effective:
         _say(axes, "nothing yet: click a pixel")
         return
     axes.set_ylim(0.8, 1.5 * _count(run))
-    axes.legend(fontsize=7, frameon=False, loc="lower left")
+    axes.legend(fontsize=7, frameon=False, loc="best")
     if made.left_out:
         axes.set_title(
             f"effective number of images ({len(made.left_out)} slow left out)", fontsize=10
@@ -119,6 +121,7 @@ def _colour(method: str) -> str:
 
 def _quiet(axes: Axes) -> None:
     axes.tick_params(labelsize=8)
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
