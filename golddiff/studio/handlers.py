@@ -124,7 +124,7 @@ class Handlers:
             float(sigma) if start == FROM_IMAGE else None,
         )  # fmt: skip
         run = prepare(opened, settings, self._start(name, start, image))
-        yield run, gr.skip(), _status("starting"), gr.skip()
+        yield run, draw_grid(run, 0, noisy, None), _status("starting"), gr.skip()
         begin, shown = time.perf_counter(), 0.0
         for method in run.advance():
             now = time.perf_counter()

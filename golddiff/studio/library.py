@@ -33,6 +33,7 @@ class OpenStore:
     def __init__(self, store: ImageStore) -> None:
         self.store = store
         self.lock = threading.Lock()
+        self._making = threading.Lock()
         self._made: dict[str, Denoiser] = {}
 
     def denoiser(self, method: str, variant: str, seed: int) -> Denoiser:
@@ -47,7 +48,7 @@ class OpenStore:
             ArgumentError: no such method, or one that this store does not allow.
         """
         base = method.removeprefix(_GOLDEN)
-        with self.lock:
+        with self._making:
             if method != base and base in METHODS:
                 estimator = self._kept(base)
                 if isinstance(estimator, Estimator):
