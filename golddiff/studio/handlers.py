@@ -31,6 +31,7 @@ FROM_NOISE, FROM_IMAGE = "noise", "an image"
 # Pictures closer together than this are not seen, and cost the browser time.
 BETWEEN_PICTURES = 0.08
 SLOW_STEP = 0.4
+STILL_COLD = "starting; the very first run compiles its kernels, which takes some seconds"
 PREVIEW = 256
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
@@ -124,7 +125,8 @@ class Handlers:
             float(sigma) if start == FROM_IMAGE else None,
         )  # fmt: skip
         run = prepare(opened, settings, self._start(name, start, image))
-        yield run, draw_grid(run, 0, noisy, None), _status("starting"), gr.skip()
+        status = "starting" if self.library.warm.is_set() else STILL_COLD
+        yield run, draw_grid(run, 0, noisy, None), _status(status), gr.skip()
         begin, shown = time.perf_counter(), 0.0
         for method in run.advance():
             now = time.perf_counter()

@@ -71,6 +71,9 @@ class OpenStore:
 class Library:
     """Stores by name, opened when first chosen, and looked at again before every use.
 
+    Attributes:
+        warm: set once everything that is slow the first time has been done.
+
     Args:
         openers: opens (or builds) each store.
     """
@@ -82,6 +85,7 @@ class Library:
         self._open: dict[str, OpenStore] = {}
         self._seen: set[str] = set()
         self._lock = threading.Lock()
+        self.warm = threading.Event()
 
     @property
     def names(self) -> list[str]:

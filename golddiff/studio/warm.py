@@ -15,19 +15,26 @@ def warm_up(library: Library) -> None:
 
     Runs take turns with it step by step, so it is in nobody's way for long.
     """
+    try:
+        with suppress(GoldDiffError):  # whoever chooses this store is told
+            _default_run(library)
+    finally:
+        library.warm.set()
+
+
+def _default_run(library: Library) -> None:
     from golddiff.studio.explain import curves, sources_at
     from golddiff.studio.grid import draw_grid
     from golddiff.studio.plots import draw_plots
 
-    with suppress(GoldDiffError):  # whoever chooses this store is told
-        name = library.names[0]
-        opened = library.get(name)
-        methods = opened.default_methods()
-        run = prepare(opened, Settings(name, tuple(methods), n=2), None)
-        for _ in run.advance():
-            if run.steps_done and set(methods) != set(METHODS):
-                break  # a large store: one step has compiled everything
-        *_, height, width = opened.store.shape
-        selected = Selection(run.settings.methods[-1], 0, height // 2, width // 2)
-        draw_grid(run, 0, False, selected)
-        draw_plots(run, 0, selected, sources_at(run, selected, 0), curves(run, selected, 1))
+    name = library.names[0]
+    opened = library.get(name)
+    methods = opened.default_methods()
+    run = prepare(opened, Settings(name, tuple(methods), n=2), None)
+    for _ in run.advance():
+        if run.steps_done and set(methods) != set(METHODS):
+            break  # a large store: one step has compiled everything
+    *_, height, width = opened.store.shape
+    selected = Selection(methods[-1], 0, height // 2, width // 2)
+    draw_grid(run, 0, False, selected)
+    draw_plots(run, 0, selected, sources_at(run, selected, 0), curves(run, selected, 1))
