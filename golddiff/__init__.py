@@ -8,22 +8,29 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from golddiff.attribution import Attribution as Attribution
+    from golddiff.attribution import PixelSources as PixelSources
+    from golddiff.attribution import pixel_sources as pixel_sources
     from golddiff.denoisers.golddiff import GoldDiff as GoldDiff
     from golddiff.denoisers.kamb import Kamb as Kamb
     from golddiff.denoisers.optimal import Optimal as Optimal
     from golddiff.denoisers.pca import PCA as PCA
     from golddiff.denoisers.wiener import Wiener as Wiener
+    from golddiff.diffusers import AnalyticUNet as AnalyticUNet
     from golddiff.errors import ArgumentError as ArgumentError
     from golddiff.errors import GoldDiffError as GoldDiffError
     from golddiff.errors import SourceError as SourceError
     from golddiff.errors import StoreError as StoreError
+    from golddiff.report import write_report as write_report
     from golddiff.sampling import Samples as Samples
     from golddiff.sampling import sample as sample
     from golddiff.schedules import PaperSchedule as PaperSchedule
     from golddiff.store import ImageStore as ImageStore
 
 _HOMES = {
+    "AnalyticUNet": "diffusers",
     "ArgumentError": "errors",
+    "Attribution": "attribution",
     "GoldDiff": "denoisers.golddiff",
     "GoldDiffError": "errors",
     "ImageStore": "store",
@@ -31,12 +38,16 @@ _HOMES = {
     "Optimal": "denoisers.optimal",
     "PCA": "denoisers.pca",
     "PaperSchedule": "schedules",
+    "PixelSources": "attribution",
     "Samples": "sampling",
     "SourceError": "errors",
     "StoreError": "errors",
     "Wiener": "denoisers.wiener",
+    "diffusers": "diffusers",
     "metrics": "metrics",
+    "pixel_sources": "attribution",
     "sample": "sampling",
+    "write_report": "report",
 }
 
 __all__ = sorted(_HOMES)

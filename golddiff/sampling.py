@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from golddiff.denoisers.base import Denoiser, Labels
+from golddiff.denoisers.base import Denoiser, Labels, Sigma
 from golddiff.errors import ArgumentError
 from golddiff.noise import ddim_scheduler, ddim_sigmas, edm_sigmas, sigma_of_alpha
+from golddiff.store import ImageStore
+
+if TYPE_CHECKING:
+    from golddiff.attribution import Attribution
+    from golddiff.recording import Recorder, Subsets
 
 OnStep = Callable[[int], None]
 
@@ -23,12 +29,26 @@ class Samples:
         x_init: (n, *shape) float32, the unit normal noise that the run started from.
         sigmas: noise level of each step, descending.
         trajectory: (steps, n, *shape) predicted x0 at each step, or None.
+        attribution: where each image of the last step comes from, n of them, or None.
+        subsets: how many images each denoiser call weighed, or None.
     """
 
     images: torch.Tensor
     x_init: torch.Tensor
     sigmas: list[float]
     trajectory: torch.Tensor | None
+    attribution: list[Attribution] | None = None
+    subsets: Subsets | None = None
+
+
+class Denoises(Protocol):
+    """What a sampler needs: a denoiser, or something that looks like one."""
+
+    store: ImageStore
+
+    def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
+        """E[x0 | x], as :meth:`golddiff.denoisers.base.Denoiser.__call__`."""
+        ...
 
 
 def initial_noise(n: int, shape: Sequence[int], seed: int) -> torch.Tensor:
@@ -60,7 +80,7 @@ def check_settings(n: int, steps: int, sampler: str, seed: int, batch_size: int 
 
 
 def sample(
-    denoiser: Denoiser,
+    denoiser: Denoises,
     n: int,
     steps: int = 10,
     sampler: str = "ddim",
@@ -70,11 +90,12 @@ def sample(
     batch_size: int = 64,
     trajectory: bool = True,
     on_step: OnStep = lambda images: None,
+    attribution: bool = False,
 ) -> Samples:
     """Generate images from noise.
 
     Args:
-        denoiser: any ``D(x, sigma, labels)``.
+        denoiser: any ``D(x, sigma, labels)`` with a ``store``, which gives the images' shape.
         n: number of images.
         steps: denoising steps, 1 to 1000.
         sampler: "ddim", the paper's, or "heun", EDM's (2 * steps - 1 denoiser calls).
@@ -83,18 +104,39 @@ def sample(
         batch_size: images denoised together.
         trajectory: keep the predicted x0 of every step.
         on_step: called after each step of each batch with the number of images in it.
+        attribution: also find out where the images come from, and how many training images each
+            step weighed; takes a few times longer.
 
     Raises:
-        ArgumentError: an argument outside its range, an unknown sampler.
+        ArgumentError: an argument outside its range, an unknown sampler; a denoiser without a
+            store; attribution of a method that weighs no training images.
     """
     check_settings(n, steps, sampler, seed, batch_size)
+    if not callable(denoiser) or not hasattr(denoiser, "store"):
+        raise ArgumentError(
+            f"denoiser: got {type(denoiser).__name__}, expected a call D(x, sigma, labels) with an "
+            "attribute 'store', the ImageStore that gives the images' shape"
+        )
+    if attribution and not isinstance(denoiser, Denoiser):
+        raise ArgumentError(f"attribution: {type(denoiser).__name__} names no training images")
     classes = None if labels is None else torch.as_tensor(labels)
     if classes is not None and classes.ndim == 1 and len(classes) not in (1, n):
         raise ArgumentError(f"labels: got {len(classes)} of them for {n} images")
     x_init = initial_noise(n, denoiser.store.shape, seed)
+    recorders: list[Recorder] = []
+
+    def watched() -> Denoises:
+        if not attribution:
+            return denoiser
+        from golddiff.recording import Recorder  # its kernels import slowly
+
+        assert isinstance(denoiser, Denoiser)
+        recorders.append(Recorder(denoiser))
+        return recorders[-1]
+
     runs = [
         SAMPLERS[sampler](
-            denoiser,
+            watched(),
             x_init[i : i + batch_size],
             steps,
             classes
@@ -112,11 +154,19 @@ def sample(
         torch.cat([run.trajectory for run in runs if run.trajectory is not None], dim=1)
         if trajectory
         else None,
+        [a for recorder in recorders for a in recorder.attributions()] if attribution else None,
+        _joined(recorders) if attribution else None,
     )
 
 
+def _joined(recorders: list[Recorder]) -> Subsets:
+    from golddiff.recording import Subsets
+
+    return Subsets.joined([recorder.subsets() for recorder in recorders])
+
+
 def _ddim(
-    denoiser: Denoiser,
+    denoiser: Denoises,
     x_init: torch.Tensor,
     steps: int,
     labels: torch.Tensor | None,
@@ -140,7 +190,7 @@ def _ddim(
 
 
 def _heun(
-    denoiser: Denoiser,
+    denoiser: Denoises,
     x_init: torch.Tensor,
     steps: int,
     labels: torch.Tensor | None,

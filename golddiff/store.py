@@ -7,6 +7,7 @@ a manifest with the format version and a checksum of each.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -193,10 +194,17 @@ class ImageStore:
                     self.flat, self.scale, self.offset, self.rows_of(label)
                 )
             else:
-                if FACTOR not in self.manifest.files:
-                    write_factor(self.path, self.manifest, self.flat, self.scale, self.offset)
-                self._factors[None] = Factor(**load_file(self.path / FACTOR))
+                self._factors[None] = self._whole_factor()
         return self._factors[label]
+
+    def _whole_factor(self) -> Factor:
+        if FACTOR in self.manifest.files:
+            return Factor(**load_file(self.path / FACTOR))
+        factor = covariance_factor(self.flat, self.scale, self.offset)
+        # Kept for next time where the store may be written to; made again where it may not.
+        with contextlib.suppress(OSError):
+            write_factor(self.path, self.manifest, factor)
+        return factor
 
     @property
     def classes(self) -> list[int]:

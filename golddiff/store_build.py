@@ -30,7 +30,7 @@ from golddiff.errors import ArgumentError, SourceError, StoreError
 from golddiff.manifest import FileRecord, Manifest, file_record
 from golddiff.proxy import pool, quarter_shape
 from golddiff.sources.base import Source
-from golddiff.statistics import covariance_factor
+from golddiff.statistics import Factor, covariance_factor
 
 PIXELS, LABELS, PROXIES, NORMS = "pixels.bin", "labels.bin", "proxies.bin", "norms.bin"
 FACTOR = "factor.safetensors"
@@ -73,14 +73,12 @@ def build(source: Source, path: Path, *, overwrite: bool, progress: bool) -> Non
         raise
 
 
-def write_factor(
-    path: Path, manifest: Manifest, flat: NDArray[Any], scale: float, offset: float
-) -> None:
+def write_factor(path: Path, manifest: Manifest, factor: Factor) -> None:
     """Add the covariance factor to a store that was built without it."""
     handle, temporary = tempfile.mkstemp(dir=path, prefix=".factor-")
     os.close(handle)
     try:
-        save_file(vars(covariance_factor(flat, scale, offset)), temporary)
+        save_file(vars(factor), temporary)
         record = file_record(Path(temporary))
         os.replace(temporary, path / FACTOR)
     finally:

@@ -145,6 +145,14 @@ def test_points_are_drawn_as_a_scatter_plot():
         assert scatter.width >= 512
 
 
+def test_explain_writes_one_page_that_asks_for_nothing_else(capsys):
+    assert run(["sample", "--n", "2", "--steps", "3", "--explain", "why.html"]) == 0
+    page = Path("why.html").read_text()
+    assert "://" not in page
+    assert "<script" not in page
+    assert "within" in capsys.readouterr().out
+
+
 def test_a_folder_is_indexed_once_and_again_when_it_changes(photos, capsys):
     sample = ["sample", "--data", str(photos), "--size", "8", "--method", "optimal", "--n", "1"]
     assert run(sample) == 0
@@ -232,6 +240,9 @@ def test_an_unknown_method_lists_those_there_are(fails):
         (["--method", "kamb", "--data", "moons"], "(C, H, W)"),
         (["--out", "grid.gif"], "ending in .png"),
         (["--out", "a.png", "--trajectory", "./a.png"], "also what --out writes"),
+        (["--method", "wiener", "--explain", "why.html"], "there are no sources"),
+        (["--data", "moons", "--explain", "why.html"], "holds points"),
+        (["--explain", "why.png"], "ending in .html"),
         (["--nonsense"], "--nonsense"),
     ],
 )

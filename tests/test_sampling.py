@@ -123,6 +123,11 @@ def test_no_trajectory_unless_kept(store):
     assert sample(Optimal(store), 2, steps=4).trajectory.shape == (4, 2, 1, 8, 8)
 
 
+def test_a_call_without_a_store_has_no_shape_to_sample():
+    with pytest.raises(ArgumentError, match=r"denoiser: got function, expected a call .* 'store'"):
+        sample(lambda x, sigma, labels=None: x, 2)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

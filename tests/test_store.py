@@ -235,6 +235,17 @@ class TestBuilding:
         with pytest.raises(StoreError, match=r"needs about .* GB, the disk has 0.00 GB free"):
             ImageStore.build(pixels, tmp_path / "s")
 
+    def test_a_covariance_that_cannot_be_saved_is_still_used(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(golddiff.store_build, "FACTOR_AT_BUILD", 1)
+        store = ImageStore.build(torch.rand(20, 3), tmp_path / "s")
+
+        def refuse(*_, **__):
+            raise PermissionError(errno.EACCES, "read-only")
+
+        monkeypatch.setattr("tempfile.mkstemp", refuse)
+        assert store.factor().eigenvectors.shape == (3, 3)
+        assert not (store.path / "factor.safetensors").exists()
+
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
     def test_a_folder_that_cannot_be_written(self, tmp_path, pixels):
         tmp_path.chmod(0o500)

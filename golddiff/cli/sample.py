@@ -52,6 +52,14 @@ def sample(
     trajectory: Annotated[
         Path | None, typer.Option(help="A second picture: what each step predicts.")
     ] = None,
+    explain: Annotated[
+        Path | None,
+        typer.Option(
+            help="A web page that shows which training images each output is made of.",
+            metavar="PATH.html",
+            show_default=False,
+        ),
+    ] = None,
     json: JsonPath = None,
     batch_size: Annotated[int, typer.Option(help="Images denoised together.")] = 64,
     threads: Annotated[
@@ -124,6 +132,8 @@ def sample(
 
       golddiff sample --store cifar.store --method pca --labels 3 --json run.json
 
+      golddiff sample --n 8 --explain report.html
+
       golddiff sample --data moons --method optimal --n 500 --trajectory paths.png
     """
     settings = MethodSettings(
@@ -139,6 +149,6 @@ def sample(
     run_sample(
         SampleJob(
             data, store, reading, method, settings, n, steps, sampler, seed, labels,
-            batch_size, threads, out, trajectory, json,
+            batch_size, threads, out, trajectory, explain, json,
         )
     )  # fmt: skip

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # A gigabyte of float32: more images than a picture can show.
 MOST_VALUES = 2**28
 
+ALLOWED: dict[str, tuple[str, ...]] = {"json": (), "explain": (".html", ".htm")}
+
 
 @dataclass(frozen=True)
 class SampleJob:
@@ -46,6 +48,7 @@ class SampleJob:
     threads: int | None
     out: Path
     trajectory: Path | None
+    explain: Path | None
     json: Path | None
 
 
@@ -84,8 +87,11 @@ def run_sample(job: SampleJob) -> None:
     _check_room(job, store)
     labels = parse_labels(job.labels, store, job.n)
     denoiser = make_denoiser(job.method, store, job.settings, job.seed)
+    _check_explainable(job, store)
     subsets = golden_subsets(denoiser, job.steps, job.sampler, labels)
     samples, clock = _generate(job, denoiser, labels)
+    if job.explain is not None:
+        _explain(job, job.explain, denoiser, samples, labels)
     _draw(job, store, samples, subsets, labels)
     each = clock.total / (job.n * job.steps)
     if job.json is not None:
@@ -138,12 +144,17 @@ def _check(job: SampleJob) -> None:
             "apply to --data; a store was read already"
         )
     check_method(job.method, job.settings)
-    outputs = [("out", job.out), ("trajectory", job.trajectory), ("json", job.json)]
+    outputs = [
+        ("out", job.out),
+        ("trajectory", job.trajectory),
+        ("explain", job.explain),
+        ("json", job.json),
+    ]
     seen: dict[Path, str] = {}
     for name, path in outputs:
         if path is None:
             continue
-        check_writable(name, path, () if name == "json" else SUFFIXES)
+        check_writable(name, path, ALLOWED.get(name, SUFFIXES))
         other = seen.setdefault(path.resolve(), name)
         if other != name:
             raise ArgumentError(f"{name}: {path} is also what --{other} writes")
@@ -164,6 +175,15 @@ def _check_room(job: SampleJob, store: ImageStore) -> None:
             f"n: got {job.n:,}, expected at most {most:,} of this shape{hint}; for more, call "
             "golddiff.sample with one seed after another"
         )
+
+
+def _check_explainable(job: SampleJob, store: ImageStore) -> None:
+    if job.explain is None:
+        return
+    if job.method == "wiener":
+        raise ArgumentError("explain: Wiener weighs no training images, so there are no sources")
+    if len(store.shape) != 3:
+        raise ArgumentError("explain: shows images, and this training set holds points")
 
 
 def _open(job: SampleJob) -> ImageStore:
@@ -195,8 +215,23 @@ def _generate(
         samples = sample(
             denoiser, job.n, job.steps, job.sampler, job.seed, labels,
             batch_size=job.batch_size, trajectory=job.trajectory is not None, on_step=on_step,
+            attribution=job.explain is not None,
         )  # fmt: skip
     return samples, clock
+
+
+def _explain(
+    job: SampleJob, path: Path, denoiser: Denoiser, samples: Samples, labels: list[int] | None
+) -> None:
+    from golddiff.report import write_report
+
+    settings = {
+        "sampler": job.sampler,
+        "seed": job.seed,
+        "labels": None if labels is None else ", ".join(map(str, dict.fromkeys(labels))),
+    }
+    off = write_report(samples, denoiser, path, settings=settings)
+    say(f"{path}: sources of every output; weights summed again are within {off:.1g}")
 
 
 def _draw(
@@ -273,4 +308,5 @@ def _figures(
         },
         "out": str(job.out),
         "trajectory": None if job.trajectory is None else str(job.trajectory),
+        "explain": None if job.explain is None else str(job.explain),
     }

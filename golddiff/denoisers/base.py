@@ -15,6 +15,7 @@ from golddiff.errors import ArgumentError
 from golddiff.posterior import Float, Posterior
 from golddiff.store import ImageStore
 from golddiff.support import Support
+from golddiff.units import byte_size
 
 if TYPE_CHECKING:
     from golddiff.attribution import Attribution
@@ -243,7 +244,7 @@ class Estimator(Denoiser):
         fixed, each = self.working_bytes(images)
         if fixed + each > self.memory_limit:
             raise ArgumentError(
-                f"memory_limit: got {self.memory_limit / 1e6:.0f} MB, but one query over "
-                f"{images:,} images needs {(fixed + each) / 1e6:.0f} MB"
+                f"memory_limit: got {byte_size(int(self.memory_limit))}, but one query over "
+                f"{images:,} images needs {byte_size(fixed + each)}"
             )
         return max(1, int((self.memory_limit - fixed) // each))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -11,7 +12,22 @@ from numpy.typing import NDArray
 from golddiff.denoisers.base import Denoiser, Estimator, Labels
 from golddiff.errors import ArgumentError
 from golddiff.schedules import PaperSchedule
+from golddiff.store import ImageStore
 from golddiff.support import Support
+
+
+class Schedule(Protocol):
+    """Chooses a support for each query at each noise level; see :class:`PaperSchedule`."""
+
+    def budgets(self, sigma: float, n: int) -> tuple[int, int]:
+        """(m, k): how many of n images are screened and kept at a noise level."""
+        ...
+
+    def supports(
+        self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+    ) -> Sequence[Support]:
+        """The support of each query (b, D); a query's must not depend on the others."""
+        ...
 
 
 class GoldDiff(Denoiser):
@@ -25,23 +41,36 @@ class GoldDiff(Denoiser):
     Source: paper, Sec. 3.4 and Theorem 1.
     """
 
-    def __init__(
-        self, base: Estimator, schedule: PaperSchedule | None = None, seed: int = 0
-    ) -> None:
+    def __init__(self, base: Estimator, schedule: Schedule | None = None, seed: int = 0) -> None:
         if not isinstance(base, Estimator):
             raise ArgumentError(
                 f"base: got {type(base).__name__}, expected an estimator that weighs images "
                 "(Optimal, PCA or Kamb)"
             )
+        if schedule is not None and not callable(getattr(schedule, "supports", None)):
+            raise ArgumentError(
+                f"schedule: got {schedule!r}, expected PaperSchedule or another object with "
+                "supports(store, x, sigma, label, seed)"
+            )
         super().__init__(base.store)
         self.base = base
-        self.schedule = schedule if schedule is not None else PaperSchedule()
+        self.schedule: Schedule = schedule if schedule is not None else PaperSchedule()
         self.seed = seed
 
     def denoise(
         self, x: NDArray[np.float32], sigma: float, label: int | None
     ) -> NDArray[np.float32]:
         """Posterior means (b, D), each over its own support."""
+        # Screening holds a distance and an index for every image and query.
+        images = len(self.store.rows_of(label))
+        step = max(1, int(self.base.memory_limit // (24 * images)))
+        return np.concatenate(
+            [self._denoise(x[i : i + step], sigma, label) for i in range(0, len(x), step)]
+        )
+
+    def _denoise(
+        self, x: NDArray[np.float32], sigma: float, label: int | None
+    ) -> NDArray[np.float32]:
         supports = self.schedule.supports(self.store, x, sigma, label, self.seed)
         if all(support is supports[0] for support in supports):
             return self.base.denoise_over(x, sigma, supports[0])

@@ -106,10 +106,11 @@ def _patch_contributions(  # type: ignore[no-untyped-def]
                         u = (first + r) * width + left + j
                         v = row_of_image + h_image[h_at + h_reach + j]
                         logit = -gain * column[j]
-                        _rank(
-                            scores[u], best_rows[u], best_positions[u],
-                            logit + log_weights[i], rows[i], v,
-                        )  # fmt: skip
+                        if logit + log_weights[i] > scores[u, -1]:
+                            _rank(
+                                scores[u], best_rows[u], best_positions[u],
+                                logit + log_weights[i], rows[i], v,
+                            )  # fmt: skip
                         if logit < log_max[u] - CUTOFF:
                             continue
                         if logit > log_max[u]:
@@ -162,10 +163,8 @@ def _line_of_boxes(  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _rank(scores, rows, positions, score, row, position):  # type: ignore[no-untyped-def]
-    """Insert into a descending list where the score is high enough."""
+    """Insert into a descending list, in place of its last entry."""
     at = len(scores) - 1
-    if score <= scores[at]:
-        return
     while at > 0 and scores[at - 1] < score:
         scores[at] = scores[at - 1]
         rows[at] = rows[at - 1]

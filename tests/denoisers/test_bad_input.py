@@ -96,7 +96,7 @@ class TestMemoryLimit:
             assert torch.equal(tight(x, 1.0), estimator(store)(x, 1.0))
 
     def test_one_that_cannot_hold_a_query_says_what_is_needed(self, denoiser):
-        with pytest.raises(ArgumentError, match=r"memory_limit: got 0 MB, but one query over 10"):
+        with pytest.raises(ArgumentError, match=r"memory_limit: got 1.0 kB, but one query"):
             Optimal(denoiser.store, memory_limit=1000)(X, 1.0)
         with pytest.raises(ArgumentError, match="memory_limit: got 0, expected bytes above 0"):
             Optimal(denoiser.store, memory_limit=0)

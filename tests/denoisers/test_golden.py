@@ -150,6 +150,17 @@ class TestSchedule:
             PaperSchedule(variant="paper")
 
 
+def test_a_schedule_that_is_none_is_named(store):
+    with pytest.raises(ArgumentError, match="schedule: got 'text', expected PaperSchedule"):
+        GoldDiff(Optimal(store), schedule="text")
+
+
+def test_screening_in_smaller_batches_changes_nothing(store, queries):
+    x = queries(store, 1.0, b=7)
+    tight = GoldDiff(Optimal(store, memory_limit=24 * store.n * 5))  # screens five at a time
+    assert torch.equal(tight(x, 1.0), GoldDiff(Optimal(store))(x, 1.0))
+
+
 def test_wiener_has_no_images_to_choose(store):
     with pytest.raises(ArgumentError, match="base: got Wiener"):
         GoldDiff(Wiener(store))

@@ -1,0 +1,5 @@
+"""``python -m golddiff``: the command line."""
+
+from golddiff.cli import main
+
+main()

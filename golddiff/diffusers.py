@@ -1,0 +1,266 @@
+"""Analytical denoisers in diffusers' pipelines: a stand-in for a trained ``UNet2DModel``.
+
+A U-Net sees x_t = sqrt(alpha) x0 + sqrt(1 - alpha) eps at a timestep of a beta schedule; a denoiser
+sees x = x_t / sqrt(alpha) at sigma = sqrt((1 - alpha) / alpha). Schedulers that hold x itself
+(Euler, Heun) divide by sqrt(1 + sigma^2) in ``scale_model_input``, which gives the same x_t.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import ConfigMixin, DDPMScheduler, ModelMixin, __version__
+from diffusers.models.unets.unet_2d import UNet2DOutput
+from numpy.typing import NDArray
+
+from golddiff.denoisers.base import Denoiser, Labels
+from golddiff.describe import build, describe
+from golddiff.errors import ArgumentError, StoreError
+from golddiff.latents import decode, index_latents
+from golddiff.noise import sigma_of_alpha
+from golddiff.store import ImageStore
+
+__all__ = ["AnalyticUNet", "decode", "index_latents"]
+
+PREDICTIONS = ("epsilon", "sample", "v_prediction")
+
+# What diffusers holds alpha at where a schedule ends in pure noise, and a sigma of 1e-5: a
+# schedule that starts without noise.
+LEAST_ALPHA, MOST_ALPHA = 2.0**-24, 1 - 1e-10
+
+# The part of a scheduler's configuration that the noise level of a timestep depends on.
+SCHEDULE = (
+    "num_train_timesteps",
+    "beta_start",
+    "beta_end",
+    "beta_schedule",
+    "trained_betas",
+    "rescale_betas_zero_snr",
+)
+# Schedulers set to one of these space their levels in log sigma, others in sigma.
+LOG_SPACED = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas")
+
+
+class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
+    """A denoiser with the call of diffusers' ``UNet2DModel``, for its pipelines and schedulers.
+
+    Args:
+        denoiser: any denoiser of images (C, H, W), pixels or latents.
+        prediction_type: what the call returns: "epsilon", "sample" (x0) or "v_prediction". None:
+            that of ``scheduler_config``, or "epsilon". The scheduler must be set to the same; see
+            :attr:`scheduler_settings`.
+        num_train_timesteps: timesteps of the beta schedule.
+        beta_start: its first beta.
+        beta_end: its last.
+        beta_schedule: its shape, as diffusers names them.
+        scheduler_config: configuration of a diffusers scheduler, in place of these four.
+
+    Raises:
+        ArgumentError: points instead of images, or another prediction type.
+    """
+
+    config_name = "config.json"
+
+    def __init__(
+        self,
+        denoiser: Denoiser,
+        prediction_type: str | None = None,
+        num_train_timesteps: int = 1000,
+        beta_start: float = 1e-4,
+        beta_end: float = 0.02,
+        beta_schedule: str = "linear",
+        scheduler_config: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(denoiser, Denoiser):
+            raise ArgumentError(f"denoiser: got {type(denoiser).__name__}, expected a Denoiser")
+        shape = denoiser.store.shape
+        if len(shape) != 3:
+            raise ArgumentError(
+                f"denoiser: its store holds data of shape {shape}, expected images (C, H, W)"
+            )
+        given = dict(scheduler_config or {})
+        prediction = prediction_type or given.get("prediction_type", "epsilon")
+        if prediction not in PREDICTIONS:
+            raise ArgumentError(
+                f"prediction_type: got {prediction!r}, expected one of {', '.join(PREDICTIONS)}"
+            )
+        schedule = {
+            "num_train_timesteps": num_train_timesteps,
+            "beta_start": beta_start,
+            "beta_end": beta_end,
+            "beta_schedule": beta_schedule,
+        } | {name: given[name] for name in SCHEDULE if given.get(name) is not None}
+        self.denoiser = denoiser
+        self._sigmas = _sigmas(schedule)
+        self._log_spaced = any(given.get(name) for name in LOG_SPACED)
+        # Carries the device and type that pipelines ask for; there is nothing to learn.
+        self.register_buffer("anchor", torch.zeros(()), persistent=False)
+        self.register_to_config(
+            sample_size=shape[1] if shape[1] == shape[2] else list(shape[1:]),
+            in_channels=shape[0],
+            out_channels=shape[0],
+            prediction_type=prediction,
+            schedule=schedule,
+            log_spaced=self._log_spaced,
+        )
+
+    @property
+    def scheduler_settings(self) -> dict[str, Any]:
+        """What a scheduler must be made with to fit: ``DDIMScheduler(**these)``."""
+        return {**self.config.schedule, "prediction_type": self.config.prediction_type}
+
+    def forward(
+        self,
+        sample: torch.Tensor,
+        timestep: torch.Tensor | float,
+        class_labels: Labels = None,
+        return_dict: bool = True,
+    ) -> UNet2DOutput | tuple[torch.Tensor]:
+        """What a U-Net trained to optimality on the store would predict.
+
+        Args:
+            sample: (B, C, H, W) x_t, any float type.
+            timestep: one, or (B,); whole, or fractional between two trained ones.
+            class_labels: class index for all, or (B,) of them.
+            return_dict: return ``UNet2DOutput(sample=...)``, else a tuple.
+
+        Returns:
+            (B, C, H, W) of the type and on the device of ``sample``.
+
+        Raises:
+            ArgumentError: a timestep outside the schedule; as a call of the denoiser.
+        """
+        levels = self.sigma(timestep)
+        if levels.ndim == 1 and len(levels) not in (1, len(sample)):
+            raise ArgumentError(f"timestep: got {len(levels)} of them for {len(sample)} samples")
+        sigma = torch.from_numpy(levels)
+        # (B, 1, 1, 1), or one number that suits any batch.
+        spread = sigma.reshape(-1, 1, 1, 1).to(sample.device)
+        noisy, scale = sample.double(), (1 + spread**2).sqrt()  # 1 / sqrt(alpha)
+        x0 = self.denoiser(noisy * scale, sigma, class_labels).double()
+        epsilon = (noisy * scale - x0) / spread
+        if self.config.prediction_type == "epsilon":
+            predicted = epsilon
+        elif self.config.prediction_type == "sample":
+            predicted = x0
+        else:
+            predicted = (epsilon - spread * x0) / scale
+        predicted = predicted.to(sample.dtype)
+        return UNet2DOutput(sample=predicted) if return_dict else (predicted,)
+
+    def sigma(self, timestep: torch.Tensor | float) -> NDArray[np.float64]:
+        """The noise level of each timestep, () or (B,); fractional ones are interpolated.
+
+        Raises:
+            ArgumentError: a timestep outside the schedule.
+        """
+        times = torch.as_tensor(timestep).detach().to("cpu", torch.float64).numpy()
+        last = len(self._sigmas) - 1
+        if times.ndim > 1 or not np.all((times >= 0) & (times <= last)):
+            raise ArgumentError(
+                f"timestep: got {timestep}, expected one number, or one a sample, of 0 to {last}"
+            )
+        steps = np.arange(last + 1)
+        if self._log_spaced:
+            levels = np.exp(np.interp(times, steps, np.log(self._sigmas)))
+        else:
+            levels = np.interp(times, steps, self._sigmas)
+        # Whole timesteps exactly: what depends on sigma is kept for each, to the last bit.
+        whole = np.rint(times)
+        return np.asarray(np.where(times == whole, self._sigmas[whole.astype(int)], levels))
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], **unused: Any) -> None:
+        """Write ``config.json``: the method, its settings, and where its store lies.
+
+        A store inside ``save_directory`` is named relative to it, so that both move together.
+
+        Args:
+            save_directory: folder, made where it is missing.
+            unused: what pipelines pass for weights, of which there are none.
+        """
+        folder = Path(save_directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        store, place = self.denoiser.store.path.resolve(), folder.resolve()
+        inside = store.is_relative_to(place)
+        saved = {
+            "_class_name": type(self).__name__,
+            "_diffusers_version": __version__,
+            **{k: v for k, v in self.config.items() if not k.startswith("_")},
+            "denoiser": describe(self.denoiser),
+            "store": store.relative_to(place).as_posix() if inside else str(store),
+        }
+        text = json.dumps(saved, indent=2, default=list) + "\n"
+        temporary = folder / f".{self.config_name}.{os.getpid()}"
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            os.replace(temporary, folder / self.config_name)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: str | os.PathLike[str],
+        store: ImageStore | str | os.PathLike[str] | None = None,
+        **given: Any,
+    ) -> AnalyticUNet:
+        """Open what :meth:`save_pretrained` wrote.
+
+        Args:
+            pretrained_model_name_or_path: the folder.
+            store: the store, where it lies elsewhere now.
+            given: ``subfolder`` and ``torch_dtype``; the rest of what pipelines pass concerns
+                weights, of which there are none.
+
+        Raises:
+            ArgumentError: no configuration there, or not one of an ``AnalyticUNet``.
+            StoreError: the store is not where the configuration says, or does not open.
+        """
+        folder = Path(pretrained_model_name_or_path) / (given.get("subfolder") or "")
+        path = folder / cls.config_name
+        saved = _read_config(path)
+        try:
+            if not isinstance(store, ImageStore):
+                place = folder / saved["store"] if store is None else Path(store)
+                store = ImageStore.open(place)
+        except StoreError as error:
+            raise StoreError(f"{path}: {error}; give store= to say where it lies") from error
+        model = cls(
+            build(saved["denoiser"], store),
+            saved["prediction_type"],
+            scheduler_config={**saved["schedule"], LOG_SPACED[0]: saved["log_spaced"]},
+        )
+        dtype = given.get("torch_dtype")
+        return model.to(dtype) if isinstance(dtype, torch.dtype) else model
+
+
+def _sigmas(schedule: Mapping[str, Any]) -> NDArray[np.float64]:
+    """The noise level of each timestep, ascending."""
+    alphas = DDPMScheduler(**schedule).alphas_cumprod
+    held = [min(max(float(alpha), LEAST_ALPHA), MOST_ALPHA) for alpha in alphas]
+    return np.array([sigma_of_alpha(alpha) for alpha in held])
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise ArgumentError(f"pretrained_model_name_or_path: {path} does not exist")
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ArgumentError(f"pretrained_model_name_or_path: {path} is no JSON ({error})") from None
+    needed = ("denoiser", "store", "prediction_type", "schedule", "log_spaced")
+    missing = [name for name in needed if not isinstance(saved, dict) or name not in saved]
+    if missing:
+        raise ArgumentError(
+            f"pretrained_model_name_or_path: {path} is not the configuration of an AnalyticUNet "
+            f"(it lacks {', '.join(missing)})"
+        )
+    result: dict[str, Any] = saved
+    return result

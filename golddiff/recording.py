@@ -1,0 +1,92 @@
+"""What a run weighed at each denoising step, and where its last step's output comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from golddiff.attribution import Attribution
+from golddiff.denoisers.base import Denoiser, Labels, Sigma
+from golddiff.denoisers.golddiff import GoldDiff
+from golddiff.weights import mean_effective
+
+
+@dataclass(frozen=True)
+class Subsets:
+    """How many images each denoiser call of a run weighed, for each of n images.
+
+    One entry a call: DDIM's steps; Heun's too, with its corrections between them.
+
+    Attributes:
+        sigmas: noise level of each call.
+        screened: (calls, n) candidates m that a golden subset was chosen from; all images, where
+            the method has no subset.
+        kept: (calls, n) images k that were weighed.
+        effective: (calls, n) effective number of them, exp of the weights' entropy, averaged over
+            the locations that have weights of their own.
+    """
+
+    sigmas: list[float]
+    screened: NDArray[np.int64]
+    kept: NDArray[np.int64]
+    effective: NDArray[np.float64]
+
+    @classmethod
+    def joined(cls, batches: list[Subsets]) -> Subsets:
+        """The figures of consecutive batches of one run."""
+        screened, kept, effective = (
+            np.concatenate([getattr(batch, name) for batch in batches], axis=1)
+            for name in ("screened", "kept", "effective")
+        )
+        return cls(batches[0].sigmas, screened, kept, effective)
+
+
+class Recorder:
+    """A denoiser that writes down what each of its calls weighed.
+
+    Args:
+        denoiser: Optimal, PCA, Kamb or GoldDiff of them.
+    """
+
+    def __init__(self, denoiser: Denoiser) -> None:
+        self.denoiser = denoiser
+        self.store = denoiser.store
+        self._calls: list[tuple[float, list[tuple[int, int, float]]]] = []
+        self._last: tuple[torch.Tensor, Sigma, Labels] | None = None
+
+    def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
+        """Denoise as ``denoiser`` does; see there."""
+        queries, levels, classes = self.denoiser.checked(x, sigma, labels)
+        counts = []
+        for query, level, label in zip(queries, levels, classes, strict=True):
+            estimator, support = self.denoiser.weighing(query[None], level, label)[0]
+            effective = mean_effective(estimator, support, query, level)
+            counts.append((self._screened(level, label), len(support), effective))
+        self._calls.append((levels[0], counts))
+        self._last = (x, sigma, labels)
+        return self.denoiser(x, sigma, labels)
+
+    def subsets(self) -> Subsets:
+        """The figures of all calls so far; every call was of the same images."""
+        columns = [list(zip(*counts, strict=True)) for _, counts in self._calls]
+        screened, kept, effective = zip(*columns, strict=True)
+        return Subsets(
+            [sigma for sigma, _ in self._calls],
+            np.array(screened, np.int64),
+            np.array(kept, np.int64),
+            np.array(effective, np.float64),
+        )
+
+    def attributions(self, top: int = 16, tile: int = 4) -> list[Attribution]:
+        """The sources of the last call's outputs."""
+        assert self._last is not None
+        return self.denoiser.attribute(*self._last, top=top, tile=tile)
+
+    def _screened(self, sigma: float, label: int | None) -> int:
+        images = len(self.store.rows_of(label))
+        if not isinstance(self.denoiser, GoldDiff):
+            return images
+        return self.denoiser.schedule.budgets(sigma, images)[0]

@@ -1,0 +1,38 @@
+"""The tutorial runs from its first cell to its last, on sizes that take seconds."""
+
+import pytest
+
+from tests.docs.pages import DOCS
+
+HOW = "needs nbclient, nbformat and ipykernel: pip install -c constraints.txt -e '.[dev]'"
+nbformat = pytest.importorskip("nbformat", reason=HOW)
+nbclient = pytest.importorskip("nbclient", reason=HOW)
+pytest.importorskip("ipykernel", reason=HOW)
+
+TUTORIAL = DOCS / "tutorial.ipynb"
+SMALL = "IMAGES, QUERIES, STEPS, CIFAR_IMAGES, CIFAR10 = 2, 2, 3, 200, ''"
+
+
+def test_every_cell_runs_on_small_sizes():
+    notebook = nbformat.read(TUTORIAL, as_version=4)
+    (parameters,) = (c for c in notebook.cells if "parameters" in c.metadata.get("tags", []))
+    parameters.source += f"\n{SMALL}"
+    # A kernel starts with its folder on the path: the checkout's package is the one that runs.
+    resources = {"metadata": {"path": str(DOCS.parent)}}
+    client = nbclient.NotebookClient(
+        notebook, timeout=240, kernel_name="python3", resources=resources
+    )
+    client.execute()
+    printed = "".join(
+        output.text
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if output.output_type == "stream"
+    )
+    assert "crops of photographs, NOT CIFAR-10" in printed
+
+
+def test_it_is_stored_without_outputs():
+    notebook = nbformat.read(TUTORIAL, as_version=4)
+    nbformat.validate(notebook)
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)

@@ -1,0 +1,326 @@
+"""Analytical denoisers in diffusers' own pipelines and schedulers."""
+
+import json
+import logging
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from diffusers import (
+    AutoencoderKL,
+    DDIMPipeline,
+    DDIMScheduler,
+    DDPMPipeline,
+    DDPMScheduler,
+    DPMSolverMultistepScheduler,
+    EulerDiscreteScheduler,
+    HeunDiscreteScheduler,
+    UniPCMultistepScheduler,
+)
+
+import golddiff
+from golddiff import PCA, AnalyticUNet, GoldDiff, Kamb, Optimal, PaperSchedule, Wiener, sample
+from golddiff.describe import build, describe
+from golddiff.diffusers import decode, index_latents
+from golddiff.errors import ArgumentError, StoreError
+from golddiff.noise import sigma_of_alpha
+
+logging.getLogger("diffusers").setLevel(logging.ERROR)
+
+SCHEDULERS = [
+    DDIMScheduler,
+    DDPMScheduler,
+    DPMSolverMultistepScheduler,
+    EulerDiscreteScheduler,
+    HeunDiscreteScheduler,
+    UniPCMultistepScheduler,
+]
+
+
+@pytest.fixture(scope="module")
+def store(make_store, smooth_images):
+    return make_store(smooth_images(200, (3, 8, 8)), torch.arange(200) % 4)
+
+
+@pytest.fixture(scope="module")
+def denoiser(store):
+    return GoldDiff(PCA(store), PaperSchedule(variant="released"))
+
+
+def run_pipeline(pipeline, n, seed, **arguments):
+    pipeline.set_progress_bar_config(disable=True)
+    generator = torch.Generator("cpu").manual_seed(seed)
+    images = pipeline(n, generator=generator, output_type="np", **arguments).images
+    return torch.from_numpy(images).permute(0, 3, 1, 2) * 2 - 1
+
+
+def run_loop(unet, scheduler, noise, steps=10, labels=None):
+    """The loop of diffusers' documentation."""
+    scheduler.set_timesteps(steps)
+    x = noise * scheduler.init_noise_sigma
+    for t in scheduler.timesteps:
+        output = unet(scheduler.scale_model_input(x, t), t, class_labels=labels).sample
+        x = scheduler.step(output, t, x).prev_sample
+    return x
+
+
+# The scheduler's own float32 rounding of v tips nearly equal weights a little further.
+@pytest.mark.parametrize(
+    ("prediction_type", "tolerance"), [("epsilon", 1e-4), ("sample", 1e-4), ("v_prediction", 1e-3)]
+)
+def test_the_stock_ddim_pipeline_gives_the_images_of_sample(denoiser, prediction_type, tolerance):
+    unet = AnalyticUNet(denoiser, prediction_type)
+    pipeline = DDIMPipeline(unet=unet, scheduler=DDIMScheduler(**unet.scheduler_settings))
+    images = run_pipeline(pipeline, 4, seed=3, num_inference_steps=10)
+    assert (images - sample(denoiser, 4, seed=3).images).abs().max() < tolerance
+
+
+def test_the_stock_ddpm_pipeline_runs(denoiser):
+    unet = AnalyticUNet(denoiser)
+    images = run_pipeline(DDPMPipeline(unet, DDPMScheduler()), 2, seed=0, num_inference_steps=10)
+    assert images.shape == (2, 3, 8, 8)
+    assert images.std() > 0.05
+
+
+@pytest.mark.parametrize("kind", SCHEDULERS)
+@pytest.mark.parametrize("prediction_type", ["epsilon", "v_prediction"])
+def test_every_scheduler_generates_images_like_the_data(store, denoiser, kind, prediction_type):
+    unet = AnalyticUNet(denoiser, prediction_type)
+    scheduler = kind(**unet.scheduler_settings)
+    noise = torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    images = run_loop(unet, scheduler, noise)
+    assert images.isfinite().all()
+    # The noise is gone: unit noise is far from any training image.
+    nearest = torch.cdist(images.flatten(1), store.images().flatten(1)).amin(1) / 192**0.5
+    assert nearest.max() < 0.5
+    assert torch.cdist(noise.flatten(1), store.images().flatten(1)).min() / 192**0.5 > 0.9
+
+
+def test_euler_and_heun_are_their_equations_in_sigma_coordinates(store):
+    denoiser = Wiener(store)  # smooth, so that rounding stays rounding
+    unet = AnalyticUNet(denoiser)
+    noise = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+
+    def slope(x, sigma):
+        return (x - denoiser(x, sigma).double()) / sigma
+
+    for kind in (EulerDiscreteScheduler, HeunDiscreteScheduler):
+        scheduler = kind(**unet.scheduler_settings)
+        images = run_loop(unet, scheduler, noise)
+        levels = list(dict.fromkeys(scheduler.sigmas.tolist()))
+        assert len(levels) == 11
+        x = noise.double() * float(scheduler.init_noise_sigma)
+        for sigma, lower in pairwise(levels):
+            first = slope(x, sigma)
+            proposal = x + (lower - sigma) * first
+            if kind is HeunDiscreteScheduler and lower > 0:
+                proposal = x + (lower - sigma) * (first + slope(proposal, lower)) / 2
+            x = proposal
+        assert (images - x).abs().max() < 1e-3
+
+
+@pytest.mark.parametrize("kind", [EulerDiscreteScheduler, HeunDiscreteScheduler])
+@pytest.mark.parametrize("karras", [False, True])
+def test_the_unet_sees_the_sigma_that_euler_and_heun_are_at(denoiser, kind, karras):
+    scheduler = kind(beta_start=1e-4, beta_end=0.02, use_karras_sigmas=karras)
+    unet = AnalyticUNet(denoiser, scheduler_config=scheduler.config)
+    scheduler.set_timesteps(7)
+    assert any(float(t) % 1 for t in scheduler.timesteps)
+    for sigma, t in zip(scheduler.sigmas, scheduler.timesteps, strict=False):
+        assert unet.sigma(t) == pytest.approx(float(sigma), rel=1e-3)
+
+
+def test_epsilon_v_and_sample_predictions_are_the_same_prediction(store, denoiser):
+    alphas = DDPMScheduler().alphas_cumprod
+    noise = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    for t in (0, 1, 400.5, 999):
+        models = {p: AnalyticUNet(denoiser, p) for p in ("epsilon", "sample", "v_prediction")}
+        sigma = float(models["sample"].sigma(t))
+        a, s = 1 / (1 + sigma**2) ** 0.5, sigma / (1 + sigma**2) ** 0.5
+        x = a * store.images([0, 1]) + s * noise
+        out = {p: model(x, t).sample for p, model in models.items()}
+        assert (out["sample"] - denoiser(x / a, sigma)).abs().max() < 1e-5
+        assert ((x - s * out["epsilon"]) / a - out["sample"]).abs().max() < 1e-3
+        assert (a * x - s * out["v_prediction"] - out["sample"]).abs().max() < 1e-3
+    assert float(models["sample"].sigma(0)) == sigma_of_alpha(float(alphas[0]))
+
+
+def test_timesteps_may_differ_within_a_batch(denoiser):
+    unet = AnalyticUNet(denoiser)
+    x = torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    times = torch.tensor([0, 500, 999])
+    together = unet(x, times).sample
+    apart = torch.cat([unet(x[i : i + 1], int(t)).sample for i, t in enumerate(times)])
+    assert torch.equal(together, apart)
+    assert torch.equal(unet(x, times, return_dict=False)[0], together)
+
+
+def test_half_precision_in_half_precision_out(denoiser):
+    unet = AnalyticUNet(denoiser)
+    assert (unet.dtype, unet.device.type) == (torch.float32, "cpu")
+    x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    exact = unet(x, 500).sample
+    unet = unet.to(torch.float16)
+    half = unet(x.half(), 500).sample
+    assert unet.dtype == half.dtype == torch.float16
+    assert (half - exact).abs().max() < 0.02
+    settings = unet.scheduler_settings
+    images = run_pipeline(DDIMPipeline(unet, DDIMScheduler(**settings)), 2, 0)
+    assert images.isfinite().all()
+
+
+def test_schedules_that_end_in_pure_noise_or_start_without_any(store):
+    denoiser = Optimal(store)
+    x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    zero_snr = AnalyticUNet(
+        denoiser, "v_prediction", scheduler_config={"rescale_betas_zero_snr": True}
+    )
+    # v = sqrt(alpha) eps - sqrt(1 - alpha) x0, and all that is known of x0 is the mean.
+    assert (zero_snr(x, 999).sample + store.mean).abs().max() < 5e-3
+    still = AnalyticUNet(denoiser, "sample", beta_start=0.0)
+    assert (still(store.images([3, 4]), 0).sample - store.images([3, 4])).abs().max() < 1e-5
+
+
+def test_class_labels_choose_the_class(store):
+    unet = AnalyticUNet(Optimal(store))
+    noise = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(2))
+    images = run_loop(unet, DDIMScheduler(), noise, labels=torch.tensor([0, 1, 2, 3]))
+    nearest = torch.cdist(images.flatten(1), store.images().flatten(1)).argmin(1)
+    assert store.labels[nearest].tolist() == [0, 1, 2, 3]
+
+
+def test_the_configuration_is_a_unet_s(denoiser, make_store):
+    config = AnalyticUNet(denoiser, "v_prediction").config
+    assert (config.sample_size, config.in_channels, config.out_channels) == (8, 3, 3)
+    assert config.prediction_type == "v_prediction"
+    wide = make_store(torch.zeros(4, 1, 6, 10, dtype=torch.uint8))
+    unet = AnalyticUNet(Optimal(wide))
+    assert unet.config.sample_size == [6, 10]
+    images = run_pipeline(DDIMPipeline(unet, DDIMScheduler()), 1, 0, num_inference_steps=2)
+    assert images.shape == (1, 1, 6, 10)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Optimal,
+        Wiener,
+        lambda s: PCA(s, 0.05, "wss", 64, memory_limit=5e8),
+        lambda s: Kamb(s, [(0.1, 3), (2.0, 5)], "circular"),
+        lambda s: GoldDiff(Kamb(s), seed=7),
+        lambda s: GoldDiff(PCA(s), PaperSchedule(3, 0.2, 0.3, 150, "released"), seed=2),
+    ],
+)
+def test_a_saved_model_reopens_as_it_was(store, make, tmp_path):
+    denoiser = make(store)
+    AnalyticUNet(denoiser, "sample", beta_end=0.03).save_pretrained(tmp_path / "model")
+    unet = AnalyticUNet.from_pretrained(tmp_path / "model")
+    assert describe(unet.denoiser) == json.loads(json.dumps(describe(denoiser)))
+    x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    expected = AnalyticUNet(denoiser, "sample", beta_end=0.03)(x, 600.25).sample
+    assert torch.equal(unet(x, 600.25).sample, expected)
+
+
+def test_a_whole_pipeline_is_saved_and_reopened(denoiser, tmp_path):
+    unet = AnalyticUNet(denoiser)
+    DDIMPipeline(unet, DDIMScheduler(**unet.scheduler_settings)).save_pretrained(tmp_path)
+    assert [p.name for p in (tmp_path / "unet").iterdir()] == ["config.json"]
+    reopened = DDIMPipeline.from_pretrained(tmp_path)
+    images = run_pipeline(reopened, 2, seed=3, num_inference_steps=10)
+    assert (images - sample(denoiser, 2, seed=3).images).abs().max() < 1e-4
+
+
+def test_a_store_inside_the_folder_moves_with_it(tmp_path, smooth_images):
+    store = golddiff.ImageStore.build(smooth_images(20), tmp_path / "model" / "images")
+    AnalyticUNet(Optimal(store)).save_pretrained(tmp_path / "model")
+    (tmp_path / "model").rename(tmp_path / "moved")
+    assert AnalyticUNet.from_pretrained(tmp_path / "moved").denoiser.store.n == 20
+
+
+def test_a_store_that_is_gone_is_named(tmp_path, smooth_images, store):
+    gone = golddiff.ImageStore.build(smooth_images(20), tmp_path / "images")
+    AnalyticUNet(Optimal(gone)).save_pretrained(tmp_path / "model")
+    (tmp_path / "images").rename(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match=r"images does not exist; give store= to say where"):
+        AnalyticUNet.from_pretrained(tmp_path / "model")
+    found = AnalyticUNet.from_pretrained(tmp_path / "model", store=tmp_path / "elsewhere")
+    assert found.denoiser.store.n == 20
+
+
+@pytest.mark.parametrize(
+    ("description", "message"),
+    [
+        ({"method": "unet"}, "got method 'unet', expected one of 'optimal', 'wiener'"),
+        ({"method": "pca", "patch_sizes": 3}, "pca has no setting 'patch_sizes'; it has mask_thr"),
+        ({"method": "pca", "weighting": "sss"}, "weighting: got 'sss'"),
+        ({"method": "golddiff"}, "golddiff needs a base"),
+        ({"method": "golddiff", "base": {"method": "wiener"}}, "base: got Wiener"),
+        (
+            {"method": "golddiff", "base": {"method": "pca"}, "schedule": {"schedule": "x"}},
+            "got schedule 'x', expected one of 'paper'",
+        ),
+        ("pca", "description: got str"),
+    ],
+)
+def test_a_description_that_cannot_be_built_says_why(store, description, message):
+    with pytest.raises(ArgumentError, match=message):
+        build(description, store)
+
+
+def test_bad_input_is_named(store, denoiser, make_store, tmp_path):
+    x = torch.zeros(2, 3, 8, 8)
+    points = make_store(torch.zeros(5, 2))
+    (tmp_path / "config.json").write_text("{}")
+    for call, message in [
+        (lambda: AnalyticUNet(denoiser, "x0"), "prediction_type: got 'x0', expected one of eps"),
+        (lambda: AnalyticUNet("pca"), "denoiser: got str"),
+        (lambda: AnalyticUNet(Optimal(points)), r"shape \(2,\), expected images"),
+        (lambda: AnalyticUNet(denoiser)(x, 1000), "timestep: got 1000, expected .* 0 to 999"),
+        (lambda: AnalyticUNet(denoiser)(x, torch.tensor([1, 2, 3])), "3 of them for 2 samples"),
+        (lambda: AnalyticUNet(denoiser)(x, 5, class_labels=9), "labels: got 9"),
+        (lambda: AnalyticUNet.from_pretrained(tmp_path / "no"), "config.json does not exist"),
+        (lambda: AnalyticUNet.from_pretrained(tmp_path), "is not the configuration of an Anal"),
+    ]:
+        with pytest.raises(ArgumentError, match=message):
+            call()
+
+
+@pytest.fixture(scope="module")
+def vae():
+    torch.manual_seed(0)
+    return AutoencoderKL(
+        block_out_channels=(8, 8), norm_num_groups=2, latent_channels=2, sample_size=16,
+        down_block_types=("DownEncoderBlock2D",) * 2, up_block_types=("UpDecoderBlock2D",) * 2,
+        scaling_factor=0.5, shift_factor=0.1,
+    ).eval()  # fmt: skip
+
+
+def test_latents_are_the_scaled_means_of_the_vae(vae, smooth_images, tmp_path):
+    images = smooth_images(40, (3, 16, 16))
+    store = index_latents(images, tmp_path / "latents", vae, batch_size=16, labels=np.arange(40))
+    assert (store.n, store.shape, store.is_pixels) == (40, (2, 8, 8), False)
+    assert store.labels.tolist() == list(range(40))
+    with torch.no_grad():
+        means = vae.encode(images.float() / 127.5 - 1).latent_dist.mean
+    assert (store.images() - (means - 0.1) * 0.5).abs().max() < 1e-5
+    with torch.no_grad():
+        decoded = vae.decode(means).sample.clamp(-1, 1)
+    assert (decode(vae, store.images(), batch_size=7) - decoded).abs().max() < 1e-4
+
+
+def test_a_pipeline_runs_on_latents(vae, smooth_images, tmp_path):
+    store = index_latents(smooth_images(40, (3, 16, 16)), tmp_path / "latents", vae)
+    denoiser = GoldDiff(Optimal(store), PaperSchedule(0.2, 0.4, 0.5, 0.9))
+    unet = AnalyticUNet(denoiser)
+    scheduler = DDIMScheduler(**unet.scheduler_settings, clip_sample=False)
+    latents = run_loop(unet, scheduler, sample(denoiser, 2, seed=1).x_init)
+    assert (latents - sample(denoiser, 2, seed=1).images).abs().max() < 1e-4
+    assert decode(vae, latents).shape == (2, 3, 16, 16)
+
+
+def test_images_of_other_channels_are_refused(vae, tmp_path):
+    with pytest.raises(ArgumentError, match=r"shape \(1, 16, 16\), but the VAE takes \(3, H, W\)"):
+        index_latents(torch.zeros(4, 1, 16, 16), tmp_path / "latents", vae)
+    with pytest.raises(ArgumentError, match="batch_size: got 0"):
+        index_latents(torch.zeros(4, 3, 16, 16), tmp_path / "latents", vae, batch_size=0)

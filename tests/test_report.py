@@ -1,0 +1,143 @@
+"""The explain report: one page with everything in it."""
+
+import base64
+import io
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from golddiff import PCA, GoldDiff, Kamb, Optimal, sample, write_report
+from golddiff.errors import ArgumentError
+from golddiff.report.nearest import nearest_images, typical_distance
+
+
+@pytest.fixture(scope="module")
+def store(make_store, smooth_images):
+    return make_store(smooth_images(150, (3, 8, 8)), torch.arange(150) % 3)
+
+
+class Page(HTMLParser):
+    """Tags balanced, and every address on the page."""
+
+    EMPTY = frozenset({"meta", "img", "br", "line", "circle", "polygon", "path"})
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.addresses, self.tags = [], [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.addresses += [v for k, v in attributes if k in ("src", "href", "xlink:href", "action")]
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def write(store, denoiser, path, n=3, **arguments):
+    run = sample(denoiser, n, attribution=True)
+    return write_report(run, denoiser, path, **arguments), path.read_text("utf-8")
+
+
+@pytest.mark.parametrize("make", [Optimal, PCA, lambda s: Kamb(s, 3), lambda s: GoldDiff(PCA(s))])
+def test_a_report_is_one_page_that_asks_for_nothing(store, make, tmp_path):
+    off, text = write(store, make(store), tmp_path / "new folder" / "report.html")
+    page = Page(text)
+    assert page.addresses
+    assert all(a.startswith("data:image/png;base64,") for a in page.addresses)
+    assert not re.search(r"https?:|@import|url\(|<script|<link", text)
+    assert "$" not in text
+    assert page.tags.count("article") == 3
+    assert off < 1e-4
+    assert f"difference in this run is {off:.2g}" in text
+    assert "<b>pass</b> against 0.0001" in text
+    assert [p.name for p in (tmp_path / "new folder").iterdir()] == ["report.html"]
+
+
+def test_a_report_shows_output_patchwork_nearest_and_sources(store, tmp_path):
+    _, text = write(store, Optimal(store), tmp_path / "r.html", n=1, settings={"seed": 0})
+    pictures = [
+        np.asarray(Image.open(io.BytesIO(base64.b64decode(a.split(",")[1]))))
+        for a in Page(text).addresses
+    ]
+    run = sample(Optimal(store), 1)
+    shown = ((run.images[0].clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
+    assert np.array_equal(pictures[0], shown)
+    rows, distances = nearest_images(store, run.images.flatten(1).numpy())
+    nearest = store.flat[rows[0]].reshape(3, 8, 8).transpose(1, 2, 0)
+    assert np.array_equal(pictures[2], nearest)
+    assert len(pictures) == 3 + 8
+    # Optimal's result is a training image: all the picture is from the nearest one.
+    assert f"#{rows[0]} (class {rows[0] % 3}): distance {distances[0]:.4f}" in text
+    assert f"<b>100%</b> #{rows[0]}" in text
+    assert (pictures[1] == pictures[1][0, 0]).all()
+    assert "<dt>seed</dt><dd>0</dd>" in text
+
+
+def test_nearest_images_are_exact(store):
+    x = torch.randn(20, 192, generator=torch.Generator().manual_seed(0))
+    rows, distances = nearest_images(store, x.numpy())
+    exact = torch.cdist(x.double(), store.images().flatten(1).double()) / 192**0.5
+    assert rows.tolist() == exact.argmin(1).tolist()
+    assert distances == pytest.approx(exact.amin(1).numpy(), rel=1e-5)
+    own = torch.cdist(*[store.images().flatten(1).double()] * 2) / 192**0.5
+    own.fill_diagonal_(torch.inf)
+    assert typical_distance(store, 150) == pytest.approx(float(own.amin(1).quantile(0.5)), rel=1e-5)
+
+
+def test_weights_that_do_not_give_the_output_fail_in_plain_sight(store, tmp_path):
+    denoiser = Optimal(store)
+    run = sample(denoiser, 2, attribution=True)
+    off = write_report(replace(run, images=run.images + 0.01), denoiser, tmp_path / "r.html")
+    assert off == pytest.approx(0.01, rel=1e-2)
+    assert "<b>FAIL</b>" in (tmp_path / "r.html").read_text("utf-8")
+
+
+def test_names_are_escaped(make_store, smooth_images, tmp_path):
+    store = make_store(smooth_images(20), torch.zeros(20, dtype=torch.int64))
+    store.class_names = ["<b>cats</b> & co"]
+    _, text = write(store, Optimal(store), tmp_path / "r.html", settings={"labels": "<i>"})
+    assert "&lt;b&gt;cats&lt;/b&gt; &amp; co" in text
+    assert "<dd>&lt;i&gt;</dd>" in text
+
+
+def test_latents_are_shown_as_the_images_they_decode_to(make_store, tmp_path):
+    store = make_store(torch.randn(30, 4, 4, 4, generator=torch.Generator().manual_seed(0)))
+
+    def to_images(latents):
+        return latents[:, :3].repeat_interleave(2, -1).repeat_interleave(2, -2)
+
+    _, text = write(store, GoldDiff(Optimal(store)), tmp_path / "r.html", to_images=to_images)
+    sizes = [
+        Image.open(io.BytesIO(base64.b64decode(a.split(",")[1]))).size for a in Page(text).addresses
+    ]
+    assert sizes[0] == (8, 8)
+    _, text = write(store, Optimal(store), tmp_path / "plain.html")
+    Page(text)
+
+
+def test_bad_input_is_named_and_nothing_is_written(store, make_store, tmp_path):
+    denoiser = Optimal(store)
+    points = Optimal(make_store(torch.randn(9, 2)))
+    run = sample(denoiser, 1, attribution=True)
+    (tmp_path / "folder.html").mkdir()
+    for call, message in [
+        (lambda p: write_report(sample(denoiser, 1), denoiser, p), "attribution=True"),
+        (lambda p: write_report(sample(points, 1, attribution=True), points, p), "got points"),
+        (lambda p: write_report(run, denoiser, p.with_suffix(".png")), "path: got .*r.png"),
+        (lambda p: write_report(run, denoiser, tmp_path / "folder.html"), "is a folder"),
+    ]:
+        with pytest.raises(ArgumentError, match=message):
+            call(tmp_path / "r.html")
+    assert [p.name for p in tmp_path.iterdir()] == ["folder.html"]
