@@ -16,6 +16,7 @@ from PIL import Image
 
 from golddiff.attribution import PixelSources
 from golddiff.errors import ArgumentError, GoldDiffError
+from golddiff.store import ImageStore
 from golddiff.studio.downloads import write_downloads
 from golddiff.studio.explain import curves, message_html, sources_at, sources_html
 from golddiff.studio.grid import Layout, draw_grid, thumbnail
@@ -76,21 +77,13 @@ class Handlers:
     def choose_store(self, name: str, image: Image.Image | None) -> tuple[Any, ...]:
         """Another store: its classes, the methods that are quick on it, the image in its shape."""
         opened = self.library.get(name)
-        store = opened.store
-        names = store.class_names or []
-        classes = [
-            (names[label] if label < len(names) else str(label), label) for label in store.classes
-        ]
         return (
             gr.CheckboxGroup(value=opened.default_methods()),
-            gr.Dropdown(
-                choices=[("any class", ANY_CLASS), *classes], value=ANY_CLASS,
-                interactive=bool(classes),
-            ),
-            f"{store.n:,} images, {shape_text(store.shape)}",
-            gr.Number(maximum=store.n - 1, value=0),
+            gr.Dropdown(choices=class_choices(opened.store), value=ANY_CLASS),
+            about(opened.store),
+            gr.Number(maximum=opened.store.n - 1, value=0),
             self._preview(name, image),
-        )  # fmt: skip
+        )
 
     @readable
     def upload(self, name: str, path: str | None) -> tuple[Any, ...]:
@@ -202,7 +195,7 @@ class Handlers:
             found = sources_at(run, selected, at)
             text = sources_html(run, selected, at, found)
         except ArgumentError as error:
-            text = message_html(str(error))
+            text = message_html(str(error).removeprefix("denoiser: "))
         yield selected, grid, text, gr.skip(), gr.skip(), gr.skip()
         if run.steps_done > 0:
             made = curves(run, selected)
@@ -229,6 +222,20 @@ class Handlers:
             return None
         small = fitted(image, self.library.get(name).store)
         return thumbnail(small[None], max(1, PREVIEW // small.shape[2]))[0]
+
+
+def class_choices(store: ImageStore) -> list[tuple[str, int]]:
+    """The classes of a store by name, and first all of them."""
+    names = store.class_names or []
+    return [
+        ("any class", ANY_CLASS),
+        *((names[c] if c < len(names) else str(c), c) for c in store.classes),
+    ]
+
+
+def about(store: ImageStore) -> str:
+    """A store in a few words."""
+    return f"{store.n:,} images, {shape_text(store.shape)}"
 
 
 def _whole(name: str, value: float | None) -> int:

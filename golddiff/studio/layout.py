@@ -8,7 +8,14 @@ from typing import Any
 import gradio as gr
 
 from golddiff.methods import METHODS
-from golddiff.studio.handlers import ANY_CLASS, FROM_IMAGE, FROM_NOISE, Handlers
+from golddiff.studio.handlers import (
+    ANY_CLASS,
+    FROM_IMAGE,
+    FROM_NOISE,
+    Handlers,
+    about,
+    class_choices,
+)
 from golddiff.studio.inputs import DRAWING_SIDE, paper
 from golddiff.studio.run import MOST_IMAGES, MOST_STEPS
 from golddiff.studio.stepping import SAMPLERS
@@ -48,24 +55,19 @@ def build_page(handlers: Handlers) -> gr.Blocks:
             with gr.Column(scale=1, min_width=480, elem_id="results"):
                 results = _results()
         _connect(handlers, settings, start, results, run, selected, image)
-        page.load(
-            handlers.choose_store,
-            [settings["store"], image],
-            _store_outputs(settings, start),
-            show_progress="hidden",
-            api_visibility="private",
-        )
     return page
 
 
 def _settings(handlers: Handlers) -> dict[str, Any]:
     names = handlers.library.names
+    # What the page shows before its first event, which a quick click could outrun.
+    first = handlers.library.get(names[0])
     with gr.Group():
         store = gr.Dropdown(names, value=names[0], label="Store", elem_id="store", filterable=False)
-        about = gr.HTML("", elem_id="about", padding=True)
+        words = gr.HTML(about(first.store), elem_id="about", padding=True)
         methods = gr.CheckboxGroup(
             [(method.title, name) for name, method in METHODS.items()],
-            value=list(METHODS), label="Methods", elem_id="methods",
+            value=first.default_methods(), label="Methods", elem_id="methods",
         )  # fmt: skip
     with gr.Group():
         with gr.Row():
@@ -73,7 +75,7 @@ def _settings(handlers: Handlers) -> dict[str, Any]:
             n = gr.Slider(1, MOST_IMAGES, 2, step=1, label="Images", elem_id="n", buttons=[])
         with gr.Row():
             seed = gr.Number(0, label="Seed", precision=0, minimum=0, elem_id="seed", min_width=80)
-            label = gr.Dropdown([("any class", ANY_CLASS)], value=ANY_CLASS, label="Class",
+            label = gr.Dropdown(class_choices(first.store), value=ANY_CLASS, label="Class",
                                 elem_id="label", min_width=120)  # fmt: skip
         with gr.Row():
             sampler = gr.Radio(list(SAMPLERS), value="DDIM", label="Sampler", min_width=120)
@@ -83,7 +85,7 @@ def _settings(handlers: Handlers) -> dict[str, Any]:
         generate = gr.Button("Generate", variant="primary", elem_id="generate")
         stop = gr.Button("Stop", elem_id="stop", min_width=80, scale=0)
     return {
-        "store": store, "about": about, "methods": methods, "variant": variant, "sampler": sampler,
+        "store": store, "about": words, "methods": methods, "variant": variant, "sampler": sampler,
         "steps": steps, "seed": seed, "label": label, "n": n, "generate": generate, "stop": stop,
     }  # fmt: skip
 
