@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import socket
 import sys
 import tempfile
 import threading
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import uvicorn
@@ -58,7 +60,7 @@ def run_server(
     host, port = bound.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{port}"
-    with tempfile.TemporaryDirectory(prefix="golddiff-studio-") as folder:
+    with _ended_like_ctrl_c(), tempfile.TemporaryDirectory(prefix="golddiff-studio-") as folder:
         server = _server(make_app(library, Path(folder), is_loopback(host), port))
         threading.Thread(target=warm_up, args=(library,), daemon=True).start()
         say(f"GoldDiff studio: {url} (Ctrl+C stops it)")
@@ -70,6 +72,19 @@ def run_server(
             server.run(sockets=[bound])
         except KeyboardInterrupt:
             say("stopped")
+
+
+@contextlib.contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """A polite kill interrupts too, instead of ending the process with its files left behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def make_app(library: Library, folder: Path, local: bool, port: int) -> FastAPI:

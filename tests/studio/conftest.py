@@ -96,6 +96,7 @@ def studio(tmp_path_factory, studio_stores):
     )  # fmt: skip
     yield running
     running.stop()
+    assert not list(running.output.parent.glob("golddiff-studio-*")), "files were left behind"
 
 
 @pytest.fixture(scope="session")
