@@ -1,4 +1,4 @@
-"""The command line: ``golddiff index | info | sample | demo``.
+"""The command line: ``golddiff index | info | sample | demo | studio``.
 
 Bad input ends in one line on stderr and status 2, an interrupt in one line and status 130.
 torch, diffusers and numba take seconds to import, so they are imported by the commands only.
@@ -16,6 +16,7 @@ from golddiff.cli.demo import demo
 from golddiff.cli.index import index
 from golddiff.cli.info import info
 from golddiff.cli.sample import sample
+from golddiff.cli.studio import studio
 from golddiff.errors import GoldDiffError
 
 BAD_INPUT = 2
@@ -29,7 +30,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-for command in (index, info, sample, demo):
+for command in (index, info, sample, demo, studio):
     app.command()(command)
 
 

@@ -1,0 +1,140 @@
+"""The stores of a studio and their denoisers, shared by everyone who uses it, read only."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+from golddiff.denoisers.base import Denoiser, Estimator
+from golddiff.denoisers.golddiff import GoldDiff
+from golddiff.errors import ArgumentError, GoldDiffError, StoreError
+from golddiff.manifest import Manifest
+from golddiff.methods import METHODS, MethodSettings, make_denoiser
+from golddiff.schedules import PaperSchedule
+from golddiff.store import ImageStore
+
+Opener = Callable[[], ImageStore]
+
+# Full scans of more values than this take over a second an image and step on two cores.
+QUICK_VALUES = 20_000_000
+SLOW_METHODS = frozenset({"kamb", "pca", "golddiff-kamb"})
+_GOLDEN = "golddiff-"
+
+
+class OpenStore:
+    """An open store with its estimators, whose masks and sums are made once for all runs.
+
+    Attributes:
+        store: the training set.
+        lock: held by whoever computes: the kernels use every core, and the caches of stores and
+            estimators are filled on first use. Runs take it a step at a time, so they alternate.
+    """
+
+    def __init__(self, store: ImageStore) -> None:
+        self.store = store
+        self.lock = threading.Lock()
+        self._making = threading.Lock()
+        self._made: dict[str, Denoiser] = {}
+
+    def denoiser(self, method: str, variant: str, seed: int) -> Denoiser:
+        """A denoiser by its method's name.
+
+        Args:
+            method: one of ``METHODS``.
+            variant: of the golden subsets' schedule, for the methods that have one.
+            seed: of the images that a golden subset draws at random.
+
+        Raises:
+            ArgumentError: no such method, or one that this store does not allow.
+        """
+        base = method.removeprefix(_GOLDEN)
+        with self._making:
+            if method != base and base in METHODS:
+                estimator = self._kept(base)
+                if isinstance(estimator, Estimator):
+                    return GoldDiff(estimator, PaperSchedule(variant=variant), seed)
+            if METHODS.get(method) is None or not METHODS[method].settings & {"variant"}:
+                return self._kept(method)
+            return make_denoiser(method, self.store, MethodSettings(variant=variant), seed)
+
+    def default_methods(self) -> list[str]:
+        """All methods, or on a large store those that are quick."""
+        quick = self.store.n * self.store.d <= QUICK_VALUES
+        return [name for name in METHODS if quick or name not in SLOW_METHODS]
+
+    def _kept(self, method: str) -> Denoiser:
+        if method not in self._made:
+            self._made[method] = make_denoiser(method, self.store)
+        return self._made[method]
+
+
+class Library:
+    """Stores by name, opened when first chosen, and looked at again before every use.
+
+    Attributes:
+        warm: set once everything that is slow the first time has been done.
+
+    Args:
+        openers: opens (or builds) each store.
+    """
+
+    def __init__(self, openers: Mapping[str, Opener]) -> None:
+        if not openers:
+            raise ArgumentError("stores: got none, expected at least one")
+        self._openers = dict(openers)
+        self._open: dict[str, OpenStore] = {}
+        self._seen: set[str] = set()
+        self._lock = threading.Lock()
+        self.warm = threading.Event()
+
+    @property
+    def names(self) -> list[str]:
+        """In the order given."""
+        return list(self._openers)
+
+    def get(self, name: str) -> OpenStore:
+        """The store of that name, if it is still whole on disk; opened again if it was rebuilt.
+
+        Raises:
+            GoldDiffError: an unknown name; a store deleted, damaged or holding no images.
+        """
+        if name not in self._openers:
+            raise ArgumentError(f"store: got {name!r}, expected one of {', '.join(self.names)}")
+        with self._lock:
+            found = self._open.get(name)
+            if found is not None and _unchanged(found.store):
+                return found
+            self._open.pop(name, None)
+            try:
+                store = self._openers[name]()
+            except StoreError as error:
+                if name not in self._seen:
+                    raise
+                raise StoreError(
+                    f"store: {name} was deleted or damaged while the studio runs; choose another "
+                    f"store, or build it again and go on ({error})"
+                ) from error
+            self._seen.add(name)
+            self._open[name] = opened = OpenStore(_checked_images(name, store))
+            return opened
+
+
+def _checked_images(name: str, store: ImageStore) -> ImageStore:
+    if len(store.shape) != 3:
+        raise ArgumentError(
+            f"store: {name} holds points of {store.d} values; the studio shows images (C, H, W)"
+        )
+    return store
+
+
+def _unchanged(store: ImageStore) -> bool:
+    """Whether the files that are mapped are still those of the folder.
+
+    A mapped file that was deleted can still be read; one that was cut short ends the process.
+    """
+    try:
+        manifest = Manifest.read(store.path)
+        manifest.check_sizes(store.path)
+    except (GoldDiffError, OSError):
+        return False
+    return manifest == store.manifest

@@ -1,0 +1,177 @@
+"""One run: every chosen method from the same noise, a step at a time."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+
+from golddiff.denoisers.base import Denoiser
+from golddiff.denoisers.golddiff import GoldDiff
+from golddiff.errors import ArgumentError
+from golddiff.methods import METHODS
+from golddiff.sampling import check_settings
+from golddiff.studio.library import OpenStore
+from golddiff.studio.stepping import Frame, frames, levels, starting_point
+
+MOST_STEPS = 100
+MOST_IMAGES = 4
+# Every step of every method is kept for scrubbing; with 4-byte floats this is half a gigabyte.
+MOST_VALUES = 2**27
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run was asked for.
+
+    Attributes:
+        store: its name in the library.
+        methods: names, in the order shown.
+        variant: of the golden subsets' schedule, "released" or "text".
+        sampler: "ddim" or "heun".
+        steps, seed, n: of the sampler; n images a method.
+        label: class index, or None for all.
+        start: noise level added to an image that the run starts from; None: pure noise.
+    """
+
+    store: str
+    methods: tuple[str, ...]
+    variant: str = "released"
+    sampler: str = "ddim"
+    steps: int = 10
+    seed: int = 0
+    n: int = 1
+    label: int | None = None
+    start: float | None = None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A pixel of one image of one method."""
+
+    method: str
+    image: int
+    y: int
+    x: int
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Effective number of images behind one pixel against the noise level.
+
+    Attributes:
+        effective: by method, (sigma, number) pairs.
+        left_out: titles of methods that there was no time for.
+    """
+
+    effective: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Run:
+    """A run and what it has made so far. Belongs to one session; only :meth:`advance` adds to it.
+
+    Attributes:
+        settings: what was asked for.
+        opened: the store.
+        denoisers: by method.
+        sigmas: noise level of each step.
+        x_start: (n, *shape) the noisy images that all methods start from.
+        frames: steps done, by method.
+        seconds: time of each of them.
+        curves: of the pixels looked at, by the pixel and the steps done then.
+        key: names the run's files.
+    """
+
+    settings: Settings
+    opened: OpenStore
+    denoisers: dict[str, Denoiser]
+    sigmas: list[float]
+    x_start: torch.Tensor
+    frames: dict[str, list[Frame]] = field(default_factory=dict)
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    curves: dict[tuple[Selection, int], Curves] = field(default_factory=dict)
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def steps_done(self) -> int:
+        """Steps that every method has done."""
+        return min(len(done) for done in self.frames.values())
+
+    def advance(self) -> Iterator[str]:
+        """Do one step of one method at a time; yields the method's name after each."""
+        s, store = self.settings, self.opened.store
+        steppers = {
+            name: frames(
+                partial(denoiser, labels=s.label), self.x_start, self.sigmas, s.sampler,
+                store.is_pixels,
+            )
+            for name, denoiser in self.denoisers.items()
+        }  # fmt: skip
+        for _ in self.sigmas:
+            for name, stepper in steppers.items():
+                with self.opened.lock:
+                    begin = time.perf_counter()
+                    frame = next(stepper)
+                    self.seconds[name].append(time.perf_counter() - begin)
+                self.frames[name].append(frame)
+                yield name
+
+    def frame(self, method: str, step: int) -> Frame | None:
+        """The frame of a step, or the last before it that is done; None before the first."""
+        done = self.frames[method][: step + 1]
+        return done[-1] if done else None
+
+    def budgets(self) -> list[tuple[int, int]] | None:
+        """(m, k) of the golden subsets at each step; None where no method has them."""
+        for denoiser in self.denoisers.values():
+            if isinstance(denoiser, GoldDiff):
+                count = len(self.opened.store.rows_of(self.settings.label))
+                return [denoiser.schedule.budgets(sigma, count) for sigma in self.sigmas]
+        return None
+
+
+def prepare(opened: OpenStore, settings: Settings, image: torch.Tensor | None) -> Run:
+    """Check the settings and make everything ready for the first step.
+
+    Args:
+        opened: the store.
+        settings: what is asked for.
+        image: (*shape) to start from, where ``settings.start`` is a noise level.
+
+    Raises:
+        ArgumentError: a setting that is not allowed, or a run too large to keep in memory.
+    """
+    s, store = settings, opened.store
+    if not s.methods:
+        raise ArgumentError("methods: none is ticked; tick at least one")
+    for method in s.methods:
+        if method not in METHODS:
+            raise ArgumentError(f"methods: got {method!r}, expected some of {', '.join(METHODS)}")
+    check_settings(s.n, s.steps, s.sampler, s.seed)
+    if s.steps > MOST_STEPS or s.n > MOST_IMAGES:
+        raise ArgumentError(
+            f"got {s.steps} steps and {s.n} images, expected at most {MOST_STEPS} and {MOST_IMAGES}"
+        )
+    most = MOST_VALUES // (2 * len(s.methods) * s.n * store.d)
+    if s.steps > most:
+        raise ArgumentError(
+            f"steps: got {s.steps}, expected at most {most} with images of {store.d:,} values, "
+            f"{s.n} of them and {len(s.methods)} methods: every step is kept for scrubbing"
+        )
+    store.rows_of(s.label)
+    sigmas = levels(s.steps, s.sampler, s.start)
+    return Run(
+        s,
+        opened,
+        {name: opened.denoiser(name, s.variant, s.seed) for name in s.methods},
+        sigmas,
+        starting_point(s.n, store.shape, s.seed, sigmas, s.sampler, image),
+        {name: [] for name in s.methods},
+        {name: [] for name in s.methods},
+    )

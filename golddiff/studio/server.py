@@ -1,0 +1,135 @@
+"""Serving the page: the port, the temporary folder, the start and the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import webbrowser
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+
+from golddiff.errors import ArgumentError
+from golddiff.studio.library import Library
+from golddiff.studio.security import OnlyThisMachine, is_loopback, keep_files_local
+from golddiff.studio.warm import warm_up
+
+# Twice what an upload may have: a little too much gets a message that says so, more is cut off.
+MOST_UPLOAD = "80mb"
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket that holds the port, so that no other program takes it before the page is ready.
+
+    Raises:
+        ArgumentError: the port is in use or not allowed, or the host is not this machine's.
+    """
+    if not 0 <= port <= 65535:
+        raise ArgumentError(f"port: got {port}, expected 0 (any that is free) to 65535")
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise ArgumentError(f"host: got {host!r}, which is not an address ({error})") from error
+    bound = socket.socket(family, kind)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(128)
+    except OSError as error:
+        bound.close()
+        raise ArgumentError(
+            f"port: {port} on {host} cannot be used ({error.strerror}); choose another with "
+            "--port, or --port 0 for any that is free"
+        ) from error
+    return bound
+
+
+def run_server(
+    library: Library, bound: socket.socket, open_browser: bool, say: Callable[[str], None]
+) -> None:
+    """Serve until interrupted; the temporary folder is gone afterwards."""
+    host, port = bound.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{port}"
+    with _ended_like_ctrl_c(), tempfile.TemporaryDirectory(prefix="golddiff-studio-") as folder:
+        server = _server(make_app(library, Path(folder), is_loopback(host), port))
+        threading.Thread(target=warm_up, args=(library,), daemon=True).start()
+        say(f"GoldDiff studio: {url} (Ctrl+C stops it)")
+        if not is_loopback(host):
+            say("anyone who can reach this machine on the network can use it")
+        if open_browser and _has_screen():
+            threading.Timer(0.5, webbrowser.open, (url,)).start()
+        try:
+            server.run(sockets=[bound])
+        except KeyboardInterrupt:
+            say("stopped")
+
+
+@contextlib.contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """A polite kill interrupts too, instead of ending the process with its files left behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def make_app(library: Library, folder: Path, local: bool, port: int) -> FastAPI:
+    """The application: gradio's page behind the rules of this machine.
+
+    Args:
+        library: the stores.
+        folder: for all files that come and go, uploads included.
+        local: answer only to requests for this machine.
+        port: where it is served.
+    """
+    # Both are read when gradio is imported or its parts are made.
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    os.environ["GRADIO_TEMP_DIR"] = str(folder / "gradio")
+    (folder / "runs").mkdir()
+    (folder / "gradio").mkdir()
+
+    import gradio as gr
+
+    from golddiff.studio.handlers import Handlers
+    from golddiff.studio.layout import CSS, THEME, build_page
+
+    page = build_page(Handlers(library, folder / "runs"))
+    page.queue(default_concurrency_limit=8, api_open=False)
+    keep_files_local(page.blocks.values())
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    gr.mount_gradio_app(
+        app, page, "/", server_name="127.0.0.1", server_port=port, footer_links=[],
+        run_history=False, allowed_paths=[], show_error=True, max_file_size=MOST_UPLOAD,
+        ssr_mode=False, enable_monitoring=False, pwa=False, mcp_server=False, theme=THEME, css=CSS,
+    )  # fmt: skip
+    # A mounted page never counts as launched, and until then gradio lets a request name any file
+    # of this machine as its upload.
+    page.has_launched = page.is_running = True
+    app.add_middleware(OnlyThisMachine, local=local)
+    return app
+
+
+def _server(app: FastAPI) -> uvicorn.Server:
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
+    return uvicorn.Server(config)
+
+
+def _has_screen() -> bool:
+    """Whether a browser would open in a window, and not in this terminal."""
+    if sys.platform.startswith(("win", "darwin")):
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -1,0 +1,124 @@
+"""A running studio and browsers that look at it."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.studio.browser import CHROMIUM, DRIVER, Browser, driver, free_port, wait
+
+# Every name looked up and every address connected to by the server, written to a file.
+_WATCHED = """
+import socket, sys
+log = open(sys.argv.pop(1), "a", buffering=1)
+look_up, connect = socket.getaddrinfo, socket.socket.connect
+def seen(host, *rest, **options):
+    print(host, file=log)
+    return look_up(host, *rest, **options)
+def connected(self, address):
+    print(address[0] if isinstance(address, tuple) else "unix", file=log)
+    return connect(self, address)
+socket.getaddrinfo, socket.socket.connect = seen, connected
+from golddiff.cli import main
+main()
+"""
+
+
+class Studio:
+    """A studio process.
+
+    Attributes:
+        url: its address.
+        seconds: from its start to a page that answers.
+    """
+
+    def __init__(self, folder, *options):
+        self.asked = folder / "asked.txt"
+        self.output = folder / "output.txt"
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}/"
+        root = Path(__file__).resolve().parents[2]
+        start = time.monotonic()
+        with self.output.open("w") as output:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-c", _WATCHED, str(self.asked), "studio", "--no-browser"),
+                    *("--port", str(self.port), *options),
+                ],
+                env={**os.environ, "PYTHONPATH": str(root), "TMPDIR": str(folder)},
+                stdout=output, stderr=subprocess.STDOUT, cwd=folder,
+            )  # fmt: skip
+        wait(self._answers, 60, "the page to answer")
+        self.seconds = time.monotonic() - start
+
+    def _answers(self):
+        assert self.process.poll() is None, self.output.read_text()
+        return urllib.request.urlopen(self.url).status == 200
+
+    def hosts_asked(self):
+        """Hosts that the server process itself looked up or connected to."""
+        return set(self.asked.read_text().split())
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(10)
+
+
+@pytest.fixture(scope="session")
+def studio_stores(tmp_path_factory):
+    """Folder of two stores: digits, and colours, which a test may delete."""
+    import torch
+
+    from golddiff.store import ImageStore
+
+    folder = tmp_path_factory.mktemp("studio-stores")
+    ImageStore.build("digits", folder / "digits")
+    coarse = torch.rand(60, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    images = torch.nn.functional.interpolate(coarse, (16, 16), mode="bilinear")
+    ImageStore.build((images * 255).to(torch.uint8), folder / "colours")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def studio(tmp_path_factory, studio_stores):
+    if importlib.util.find_spec("gradio") is None:
+        pytest.skip("needs gradio: pip install 'golddiff[studio]'")
+    if not (CHROMIUM and DRIVER):
+        pytest.skip("needs chromium and chromedriver on the path")
+    running = Studio(
+        tmp_path_factory.mktemp("studio"), "--store", str(studio_stores / "digits"),
+        "--store", str(studio_stores / "colours"),
+    )  # fmt: skip
+    yield running
+    running.stop()
+    assert not list(running.output.parent.glob("golddiff-studio-*")), "files were left behind"
+
+
+@pytest.fixture(scope="session")
+def chromedriver(studio):
+    with driver() as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def window(chromedriver):
+    made = Browser(chromedriver)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def browser(request, studio, window):
+    """The studio's page, freshly loaded, ready to be used."""
+    window.open(studio.url)
+    window.element("#generate")
+    wait(lambda: "images" in window.text("#about"), 15, "the page to fill")
+    yield window
+    if folder := os.environ.get("GOLDDIFF_SCREENSHOTS"):
+        window.screenshot(Path(folder) / f"end-of-{request.node.name}.png")
+    assert window.hosts() <= {"127.0.0.1"}

@@ -1,0 +1,250 @@
+"""The studio in a real, headless browser. Every test also asserts that nothing left the machine."""
+
+import json
+import os
+import re
+import shutil
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from golddiff.cli import run
+from tests.studio.browser import Browser, wait
+
+
+def generate(window, expected="click a pixel"):
+    """Press Generate and wait for the end; seconds to the starting noise, to the first step."""
+    before = window.picture("#grid img")
+    window.js("document.querySelector('#status [role=status]').innerText = ''")
+    start = time.monotonic()
+    window.click("#generate")
+    wait(lambda: window.picture("#grid img") not in (None, before), 20, "the first picture")
+    noise = time.monotonic() - start
+    wait(lambda: re.search(f"step|{expected}", window.text("#status")), 20, "the first step")
+    step = time.monotonic() - start
+    wait(lambda: expected in window.text("#status"), 30, "the end of the run")
+    return noise, step
+
+
+def shot(window, name):
+    """Keep what the page shows, where someone asked for it."""
+    if folder := os.environ.get("GOLDDIFF_SCREENSHOTS"):
+        time.sleep(0.6)  # messages slide in
+        window.screenshot(Path(folder) / f"{name}.png")
+
+
+def upload(window, path):
+    window.type("input[type=file][data-testid$='upload-button']", str(path))
+
+
+def open_start(window):
+    window.click("#start button")
+    wait(lambda: window.js("return document.querySelector('#from') !== null"), 5, "the panel")
+
+
+def test_the_page_answers_within_15_seconds_of_a_cold_start(studio):
+    assert studio.seconds < 15
+
+
+def test_generate_click_a_pixel_and_scrub(browser, studio):
+    shot(browser, "opened")
+    noise, step = generate(browser)
+    print(f"cold start {studio.seconds:.1f} s, noise {noise:.2f} s, first step {step:.2f} s")
+    assert noise < step < 2
+    wait(lambda: browser.picture("#plots img"), 20, "the plots")
+    shot(browser, "generated")
+    sources, grid = browser.text("#sources"), browser.picture("#grid img")
+    plots = browser.picture("#plots img")
+    browser.click_at("#grid img", 0.18, 0.6)  # Optimal's first image
+    wait(lambda: "Optimal" in browser.text("#sources"), 5, "the sources of the pixel")
+    assert browser.text("#sources") != sources
+    wait(lambda: browser.picture("#grid img") not in (None, grid), 5, "the mark on the picture")
+    wait(lambda: browser.picture("#plots img") not in (None, plots), 10, "the plots to change")
+    shot(browser, "clicked")
+    assert browser.js("return document.querySelectorAll('#sources figure img').length") >= 1
+    grid, sources = browser.picture("#grid img"), browser.text("#sources")
+    browser.js(
+        "const s=document.querySelector('#step input[type=range]'); s.value=4;"
+        "s.dispatchEvent(new Event('input', {bubbles: true}));"
+        "s.dispatchEvent(new Event('pointerup', {bubbles: true}));"
+    )
+    wait(lambda: browser.text("#sources") != sources, 5, "the sources at the other step")
+    wait(lambda: browser.picture("#grid img") not in (None, grid), 5, "the other step")
+    shot(browser, "scrubbed")
+    for button, name in (("#png", "golddiff-run.png"), ("#json", "golddiff-run.json")):
+        browser.click(button)
+        wait(lambda name=name: (browser.downloads / name).is_file(), 10, "the download")
+    figures = json.loads((browser.downloads / "golddiff-run.json").read_text())
+    with Image.open(browser.downloads / "golddiff-run.png") as picture:
+        assert picture.width > 1000
+    if folder := os.environ.get("GOLDDIFF_SCREENSHOTS"):
+        shutil.copy(browser.downloads / "golddiff-run.png", folder)
+    assert figures["store"]["n"] == 1797
+    assert figures["pixel"]["method"] == "optimal"
+    assert not browser.messages()
+
+
+def test_the_noise_below_the_start_is_no_pixel(browser):
+    generate(browser)
+    wait(lambda: browser.picture("#plots img"), 10, "the plots")
+    browser.click_at("#grid img", 0.05, 0.6)
+    wait(lambda: "no pixel there" in browser.messages(), 5, "the message")
+    generate(browser)
+
+
+def test_two_people_generate_at_once(browser, studio, chromedriver):
+    other = Browser(chromedriver)
+    try:
+        other.open(studio.url)
+        other.element("#generate")
+        wait(lambda: "images" in other.text("#about"), 15, "the page to fill")
+        other.type("#seed input", "7")  # appended to the 0
+        for window in (browser, other):
+            window.click("#generate")
+        for window in (browser, other):
+            wait(lambda w=window: "click a pixel" in w.text("#status"), 20, "both runs")
+            wait(lambda w=window: w.picture("#grid img"), 5, "both pictures")
+        assert browser.picture("#grid img") != other.picture("#grid img")
+        assert not browser.messages()
+        assert not other.messages()
+    finally:
+        other.close()
+
+
+def test_images_that_cannot_be_used_get_a_message_and_the_studio_goes_on(browser, tmp_path):
+    open_start(browser)
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"not an image at all")
+    upload(browser, broken)
+    wait(lambda: "cannot be read as an image" in browser.messages(), 5, "the message")
+    shot(browser, "no-image")
+    browser.clear_messages()
+    large = tmp_path / "large.png"
+    Image.new("1", (10_000, 10_000)).save(large)
+    upload(browser, large)
+    wait(lambda: "100 megapixels" in browser.messages(), 10, "the message")
+    browser.clear_messages()
+    good = tmp_path / "good.png"
+    Image.linear_gradient("L").save(good)
+    upload(browser, good)
+    wait(lambda: browser.picture("#preview img"), 5, "the preview")
+    generate(browser)
+    shot(browser, "from-an-image")
+
+
+def test_a_drawing_is_denoised(browser):
+    open_start(browser)
+    browser.js("[...document.querySelectorAll('#start button[role=tab]')]"
+               ".find(b => b.innerText.includes('Draw')).click()")  # fmt: skip
+    box = wait(
+        lambda: browser.js(
+            "const c=document.querySelector('#sketch canvas'); if (!c) return null;"
+            "c.scrollIntoView({block: 'center'}); const b=c.getBoundingClientRect();"
+            "return b.width ? [b.left, b.top, b.width, b.height] : null"
+        ),
+        10, "the canvas",
+    )  # fmt: skip
+    time.sleep(1)
+    x, y, w, h = box
+    browser.pointer([(x + w * (0.3 + 0.1 * i), y + h * (0.3 + 0.1 * i)) for i in range(5)])
+    time.sleep(0.5)
+    browser.click("#use-sketch")
+    wait(lambda: browser.picture("#preview img") or browser.messages(), 10, "the preview")
+    shot(browser, "drawn")
+    assert not browser.messages()
+    generate(browser)
+
+
+def test_a_store_deleted_while_the_studio_runs(browser, studio_stores):
+    browser.click("#store input")
+    wait(lambda: browser.js("return document.querySelectorAll('[role=option]').length"), 5, "names")
+    browser.js("[...document.querySelectorAll('[role=option]')].find(o => "
+               "o.innerText.includes('colours')).dispatchEvent(new MouseEvent('mousedown', "
+               "{bubbles: true}))")  # fmt: skip
+    wait(lambda: "60 images" in browser.text("#about"), 10, "the other store")
+    generate(browser)
+    shot(browser, "colours")
+    shutil.move(studio_stores / "colours", studio_stores / "away")
+    try:
+        browser.click("#generate")
+        wait(lambda: "deleted or damaged" in browser.messages(), 10, "the message")
+        shot(browser, "deleted")
+    finally:
+        shutil.move(studio_stores / "away", studio_stores / "colours")
+    browser.clear_messages()
+    generate(browser)
+
+
+def test_a_stopped_run_can_be_looked_at(browser):
+    browser.js(
+        "const s=document.querySelector('#steps input[type=range]'); s.value=100;"
+        "s.dispatchEvent(new Event('input', {bubbles: true}));"
+        "s.dispatchEvent(new Event('pointerup', {bubbles: true}));"
+    )
+    browser.click("#generate")
+    wait(lambda: "of 100" in browser.text("#status"), 10, "the run to start")
+    browser.click("#stop")
+    wait(lambda: "stopped after" in browser.text("#status"), 10, "the run to stop")
+    wait(lambda: browser.picture("#plots img"), 10, "the plots")
+    assert not browser.messages()
+
+
+def test_a_port_in_use_is_one_clear_line(studio, capsys):
+    assert run(["studio", "--no-browser", "--port", str(studio.port)]) == 2
+    assert f"port: {studio.port} on 127.0.0.1 cannot be used" in capsys.readouterr().err
+
+
+def test_no_file_outside_its_own_is_served_or_taken_as_an_upload(studio, tmp_path):
+    secret = tmp_path / "secret.png"
+    Image.new("L", (8, 8)).save(secret)
+    for path in (secret, Path("/etc/passwd"), Path(__file__)):
+        with pytest.raises(urllib.error.HTTPError) as error:
+            urllib.request.urlopen(f"{studio.url}gradio_api/file={path}")
+        assert error.value.code in (403, 404)
+    assert '"success":false' in _upload_by_path(studio, str(secret))
+
+
+def test_no_upload_is_fetched_from_another_host(studio):
+    assert '"success":false' in _upload_by_path(studio, "http://images.example/cat.png")
+    assert "images.example" not in studio.hosts_asked()
+
+
+def test_requests_that_name_another_host_are_refused(studio):
+    request = urllib.request.Request(studio.url, headers={"host": "studio.example"})
+    with pytest.raises(urllib.error.HTTPError) as error:
+        urllib.request.urlopen(request)
+    assert error.value.code == 403
+
+
+def test_the_page_names_no_other_host(studio):
+    answer = urllib.request.urlopen(studio.url)
+    page = answer.read().decode()
+    assert "default-src 'self'" in answer.headers["content-security-policy"]
+    named = {part.split("/")[0].split('"')[0] for part in page.split("://")[1:]}
+    assert {host.split(":")[0] for host in named} <= {"127.0.0.1"}
+
+
+def test_the_server_asks_no_other_host(studio, browser):
+    generate(browser)
+    assert studio.hosts_asked() <= {"127.0.0.1", "unix"}
+
+
+def _upload_by_path(studio, path):
+    """Ask the studio to take a file as an upload that was never sent; what it answers."""
+    config = json.load(urllib.request.urlopen(f"{studio.url}config"))
+    upload = next(d for d in config["dependencies"] if any(t[1] == "upload" for t in d["targets"]))
+    file = {"path": path, "meta": {"_type": "gradio.FileData"}}
+    session = f"intruder{time.monotonic_ns()}"
+    body = {"data": ["digits", file], "fn_index": upload["id"], "session_hash": session}
+    request = urllib.request.Request(
+        f"{studio.url}gradio_api/queue/join", json.dumps(body).encode(),
+        {"content-type": "application/json"},
+    )  # fmt: skip
+    assert "event_id" in json.load(urllib.request.urlopen(request))
+    events = urllib.request.urlopen(f"{studio.url}gradio_api/queue/data?session_hash={session}")
+    lines = [line for line in events.read().decode().splitlines() if "process_completed" in line]
+    return lines[0].replace(" ", "")

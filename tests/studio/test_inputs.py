@@ -1,0 +1,79 @@
+import io
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from golddiff.errors import ArgumentError
+from golddiff.studio.inputs import MOST_BYTES, drawn, fitted, paper, read_upload
+
+
+def saved(tmp_path, image, name="image.png"):
+    image.save(tmp_path / name)
+    return tmp_path / name
+
+
+def test_an_upload_is_scaled_and_cropped_to_the_store(tmp_path, make_store):
+    store = make_store(torch.zeros(3, 3, 8, 6, dtype=torch.uint8))
+    wide = Image.new("RGB", (400, 80), (255, 0, 0))
+    made = fitted(read_upload(saved(tmp_path, wide)), store)
+    assert made.shape == store.shape
+    assert torch.allclose(made, torch.tensor([1.0, -1, -1])[:, None, None].expand(3, 8, 6))
+
+
+def test_colours_become_grey_for_a_grey_store(tmp_path, make_store):
+    store = make_store(torch.zeros(3, 1, 4, 4, dtype=torch.uint8))
+    made = fitted(read_upload(saved(tmp_path, Image.new("RGB", (20, 20), "white"))), store)
+    assert torch.equal(made, torch.ones(1, 4, 4))
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_100_megapixels_are_refused_from_the_header_alone(tmp_path):
+    header = struct.pack(">IIBBBBB", 10_000, 10_000, 8, 2, 0, 0, 0)
+    chunk = b"IHDR" + header
+    data = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk
+    data += struct.pack(">I", zlib.crc32(chunk)) + struct.pack(">I", 1) + b"IDAT" + b"\0" * 5
+    (tmp_path / "large.png").write_bytes(data)
+    with pytest.raises(ArgumentError, match=r"100 megapixels.*at most 40 megapixels"):
+        read_upload(tmp_path / "large.png")
+
+
+def test_too_many_bytes_are_refused_unread(tmp_path):
+    with (tmp_path / "large.png").open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    with pytest.raises(ArgumentError, match="MB, expected at most 40 MB"):
+        read_upload(tmp_path / "large.png")
+
+
+@pytest.mark.parametrize("contents", [b"", b"hello", b"\x89PNG\r\n\x1a\n", b"<svg/>"])
+def test_what_is_no_image_is_told(tmp_path, contents):
+    (tmp_path / "file.png").write_bytes(contents)
+    with pytest.raises(ArgumentError, match="upload: the file cannot be read as an image"):
+        read_upload(tmp_path / "file.png")
+
+
+def test_a_truncated_image_is_told(tmp_path):
+    buffer = io.BytesIO()
+    pixels = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(buffer, "jpeg")
+    (tmp_path / "cut.jpg").write_bytes(buffer.getvalue()[:900])
+    with pytest.raises(ArgumentError, match="cannot be read as an image"):
+        read_upload(tmp_path / "cut.jpg")
+
+
+def test_an_empty_sheet_is_told_and_ink_is_kept():
+    for nothing in (None, paper(), paper().convert("RGBA")):
+        with pytest.raises(ArgumentError, match="drawing: it is empty"):
+            drawn(nothing)
+    sheet = paper()
+    sheet.putpixel((3, 3), (255, 255, 255))
+    assert drawn(sheet.convert("RGBA")).getpixel((3, 3)) == (255, 255, 255)
+
+
+def test_latents_cannot_be_started_from_an_image(make_store):
+    store = make_store(torch.zeros(3, 4, 4, 4))
+    with pytest.raises(ArgumentError, match="latents of 4 channels"):
+        fitted(Image.new("RGB", (8, 8)), store)

@@ -1,0 +1,187 @@
+import json
+import shutil
+import threading
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from golddiff.attribution import pixel_sources
+from golddiff.errors import ArgumentError, StoreError
+from golddiff.methods import METHODS, make_denoiser
+from golddiff.sampling import sample
+from golddiff.store import ImageStore
+from golddiff.studio.downloads import write_downloads
+from golddiff.studio.explain import curves, sources_at, sources_html
+from golddiff.studio.grid import Layout, draw_grid
+from golddiff.studio.library import Library
+from golddiff.studio.plots import draw_plots
+from golddiff.studio.run import Selection, Settings, prepare
+
+
+@pytest.fixture(scope="module")
+def library(make_store, smooth_images):
+    grey = make_store(smooth_images(60, (1, 8, 6)), labels=[i % 3 for i in range(60)])
+    return Library({"grey": lambda: grey})
+
+
+def finished(library, methods=tuple(METHODS), **settings):
+    run = prepare(library.get("grey"), Settings("grey", methods, **settings), None)
+    for _ in run.advance():
+        pass
+    return run
+
+
+def test_all_methods_start_from_the_same_noise_and_end_as_the_sampler_does(library):
+    run = finished(library, n=2, seed=4, steps=5, label=1)
+    store = run.opened.store
+    for method in METHODS:
+        assert torch.equal(run.frames[method][0].x, run.x_start)
+        expected = sample(make_denoiser(method, store, seed=4), 2, 5, seed=4, labels=1)
+        last = run.frames[method][-1].x0
+        # Rounding may tip a near-tie at low noise; the pictures are the same.
+        assert (last - expected.images).abs().mean() < 1e-3
+
+
+def test_every_pixel_of_the_picture_leads_back_to_itself(library):
+    run = finished(library, ("optimal", "wiener"), n=2, steps=2)
+    layout = Layout.of(run)
+    width, height = layout.size
+    found = [layout.selection(x, y) for y in range(0, height, 9) for x in range(0, width, 9)]
+    assert {(s.method, s.image, s.y, s.x) for s in found if s is not None} == {
+        (m, i, y, x) for m in ("optimal", "wiener") for i in (0, 1) for y in range(8)
+        for x in range(6)
+    }  # fmt: skip
+    assert layout.selection(0, 0) is None
+    assert draw_grid(run, 1, False, None).size == layout.size
+
+
+def test_a_cell_shows_the_value_of_its_pixel(library):
+    run = finished(library, ("wiener",), steps=3)
+    picture, layout = draw_grid(run, 2, False, None), Layout.of(run)
+    left, top = layout.corner(1, 0)
+    value = float(run.frames["wiener"][2].x0[0, 0, 5, 4].clamp(-1, 1))
+    at = (left + 4 * layout.factor + 2, top + 5 * layout.factor + 2)
+    assert picture.getpixel(at)[0] == pytest.approx((value + 1) * 127.5, abs=1)
+
+
+def test_sources_are_those_of_the_step_that_is_shown(library):
+    run = finished(library, ("pca",), steps=4)
+    chosen = Selection("pca", 0, 2, 3)
+    for step in range(4):
+        found = sources_at(run, chosen, step)
+        frame = run.frames["pca"][step]
+        again = pixel_sources(run.denoisers["pca"], frame.x[0], frame.sigma, 2, 3, top=12)
+        assert np.array_equal(found.sources, again.sources)
+        assert found.value[0] == pytest.approx(float(frame.x0[0, 0, 2, 3]), abs=1e-4)
+        assert "effectively" in sources_html(run, chosen, step, found)
+
+
+def test_class_names_from_a_store_are_text_and_not_markup(library, make_store, smooth_images):
+    evil = make_store(smooth_images(6, (1, 4, 4)), labels=[0] * 6)
+    evil.class_names = ["<script>alert(1)</script>"]
+    run = prepare(Library({"s": lambda: evil}).get("s"), Settings("s", ("optimal",)), None)
+    next(run.advance())
+    chosen = Selection("optimal", 0, 0, 0)
+    assert "<script>" not in sources_html(run, chosen, 0, sources_at(run, chosen, 0))
+
+
+def test_wiener_has_no_sources_and_the_other_methods_have_curves(library):
+    run = finished(library, steps=3)
+    with pytest.raises(ArgumentError, match="weighs no training images"):
+        sources_at(run, Selection("wiener", 0, 0, 0), 0)
+    made = curves(run, Selection("pca", 0, 4, 3), 60)
+    assert set(made.effective) == set(METHODS) - {"wiener"}
+    assert all(len(points) == 3 for points in made.effective.values())
+    assert all(1 - 1e-6 <= number <= 60 for p in made.effective.values() for _, number in p)
+    assert curves(run, Selection("pca", 0, 4, 3), 60) is made
+
+
+def test_downloads_are_a_picture_and_figures_that_repeat_the_run(library, tmp_path):
+    run = finished(library, ("optimal", "golddiff-pca"), steps=3, seed=8, label=2)
+    chosen = Selection("optimal", 0, 1, 1)
+    found, made = sources_at(run, chosen, 1), curves(run, chosen, 60)
+    picture, figures = write_downloads(run, 1, chosen, found, made, tmp_path)
+    with Image.open(picture) as image:
+        assert image.format == "PNG"
+    said = json.loads(figures.read_text())
+    assert (said["seed"], said["label"], said["steps"]) == (8, 2, 3)
+    assert said["golden_subsets"]["k"] == [k for _, k in run.budgets()]
+    assert said["pixel"]["sources"][0]["image"] == int(found.sources[0])
+    assert draw_plots(run, 1, chosen, found, made).width > 1000
+
+
+def test_a_run_that_would_not_fit_in_memory_is_refused(make_store):
+    wide = make_store(torch.zeros(2, 3, 512, 512, dtype=torch.uint8))
+    opened = Library({"wide": lambda: wide}).get("wide")
+    with pytest.raises(ArgumentError, match=r"steps: got 100, expected at most \d+"):
+        prepare(opened, Settings("wide", ("optimal",), steps=100, n=4), None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"methods": ()}, "methods: none is ticked"),
+        ({"methods": ("magic",)}, "methods: got 'magic'"),
+        ({"steps": 101}, "expected at most 100"),
+        ({"n": 5}, "expected at most"),
+        ({"seed": -1}, "seed: got -1"),
+        ({"label": 9}, "labels: got 9"),
+    ],
+)
+def test_settings_that_are_not_allowed_are_refused(library, settings, message):
+    with pytest.raises(ArgumentError, match=message):
+        prepare(library.get("grey"), Settings(**{"store": "grey", "methods": ("pca",), **settings}),
+                None)  # fmt: skip
+
+
+def test_runs_of_two_people_do_not_mix(library):
+    alone = [finished(library, ("pca", "golddiff-kamb"), seed=s).frames for s in (1, 2)]
+    together = {}
+
+    def one(seed):
+        together[seed] = finished(library, ("pca", "golddiff-kamb"), seed=seed).frames
+
+    threads = [threading.Thread(target=one, args=(s,)) for s in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for seed, expected in zip((1, 2), alone, strict=True):
+        for method in expected:
+            assert torch.equal(together[seed][method][-1].x0, expected[method][-1].x0)
+
+
+def test_a_store_deleted_meanwhile_is_told_and_opens_again_when_it_is_back(tmp_path, smooth_images):
+    path = tmp_path / "store"
+    ImageStore.build(smooth_images(10), path)
+    library = Library({"s": lambda: ImageStore.open(path)})
+    first = library.get("s")
+    assert library.get("s") is first
+    shutil.rmtree(path)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="deleted or damaged while the studio runs"):
+            library.get("s")
+    ImageStore.build(smooth_images(20), path)
+    assert library.get("s").store.n == 20
+
+
+def test_a_store_cut_short_is_not_read_on(tmp_path, smooth_images):
+    path = tmp_path / "store"
+    ImageStore.build(smooth_images(10), path)
+    library = Library({"s": lambda: ImageStore.open(path)})
+    library.get("s")
+    with (path / "pixels.bin").open("r+b") as file:
+        file.truncate(10)
+    with pytest.raises(StoreError, match="deleted or damaged"):
+        library.get("s")
+
+
+def test_points_and_unknown_names_are_refused(make_store):
+    points = make_store(np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32))
+    library = Library({"moons": lambda: points})
+    with pytest.raises(ArgumentError, match="the studio shows images"):
+        library.get("moons")
+    with pytest.raises(ArgumentError, match="store: got 'sun', expected one of moons"):
+        library.get("sun")

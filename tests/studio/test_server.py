@@ -1,0 +1,45 @@
+import socket
+
+import pytest
+
+from golddiff import studio
+from golddiff.cli import run
+from golddiff.errors import ArgumentError
+from golddiff.studio.security import is_loopback
+
+
+def test_only_addresses_of_this_machine_are_loopback():
+    assert all(map(is_loopback, ["127.0.0.1", "127.8.8.8", "::1", "localhost"]))
+    assert not any(map(is_loopback, ["0.0.0.0", "::", "192.168.1.4", "localhost.example", ""]))
+
+
+def test_a_missing_gradio_names_the_command_that_installs_it(monkeypatch, capsys):
+    monkeypatch.setattr(studio, "find_spec", lambda name: None)
+    assert run(["studio"]) == 2
+    assert "pip install 'golddiff[studio]'" in capsys.readouterr().err
+
+
+def test_bad_ports_hosts_and_stores_are_one_line(tmp_path, capsys):
+    pytest.importorskip("gradio")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        for options, message in (
+            (["--port", port], f"port: {port} on 127.0.0.1 cannot be used"),
+            (["--port", "70000"], "port: got 70000"),
+            (["--host", "no such host"], "host: got 'no such host'"),
+            (["--port", "0", "--store", str(tmp_path)], "store: "),
+            (["--port", "0", "--data", "moons"], "the studio shows images"),
+            (["--size", "8"], "--size and --limit apply to --data only"),
+        ):
+            assert run(["studio", "--no-browser", *options]) == 2
+            error = capsys.readouterr().err
+            assert message in error
+            assert error.count("\n") == 1
+
+
+def test_a_studio_needs_a_store():
+    pytest.importorskip("gradio")
+    with pytest.raises(ArgumentError, match="stores: got none"):
+        studio.serve({}, port=0)
