@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from diffusers import DDIMScheduler
+
+
+# diffusers loads its parts when they are first asked for, and fails where two threads ask at once.
+_LOADING = threading.Lock()
 
 
 def normalised_noise(sigma: float) -> float:
@@ -39,7 +44,8 @@ def ddim_scheduler(steps: int, *, clip: bool) -> DDIMScheduler:
         steps: number of denoising steps.
         clip: clip predictions to [-1, 1]: right for pixels, not for latents or points.
     """
-    from diffusers import DDIMScheduler
+    with _LOADING:
+        from diffusers import DDIMScheduler
 
     scheduler = DDIMScheduler(
         num_train_timesteps=1000,

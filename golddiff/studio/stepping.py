@@ -5,7 +5,6 @@ The same numbers as :func:`golddiff.sampling.sample`, which runs to the end befo
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,9 +14,6 @@ from golddiff.noise import ddim_sigmas, edm_sigmas
 from golddiff.sampling import initial_noise, noise_levels
 
 SAMPLERS = {"DDIM": "ddim", "Heun": "heun"}
-
-# diffusers loads its parts when they are first asked for, and fails where two threads ask at once.
-_LOADING = threading.Lock()
 
 Denoise = Callable[[torch.Tensor, float], torch.Tensor]
 
@@ -46,13 +42,11 @@ def levels(steps: int, sampler: str, start: float | None) -> list[float]:
         start: noise added to an image that the run starts from; None starts from pure noise.
     """
     if start is None:
-        with _LOADING:
-            return noise_levels(steps, sampler)
+        return noise_levels(steps, sampler)
     if sampler == "heun":
         return edm_sigmas(steps, sigma_max=max(start, 0.0021))
     # DDIM's levels, at evenly spaced timesteps from the one that holds this much noise.
-    with _LOADING:
-        below = [sigma for sigma in ddim_sigmas(1000) if sigma < start]
+    below = [sigma for sigma in ddim_sigmas(1000) if sigma < start]
     count = min(steps - 1, len(below))
     return [start, *(below[(i + 1) * len(below) // count - 1] for i in range(count))]
 
