@@ -131,21 +131,23 @@ class Handlers:
             status = f"step {step + 1} of {len(run.sigmas)}"
             yield run, draw_grid(run, step, noisy, None), _status(status), gr.skip()
         seconds = time.perf_counter() - begin
+        count = run.steps_done
+        if run.stopped.is_set():
+            yield (
+                run,
+                draw_grid(run, max(count - 1, 0), noisy, None),
+                _status(f"stopped after {count} of {len(run.sigmas)} steps"),
+                _steps_slider(count),
+            )
+            return
         images = f"{settings.n} image{'s' if settings.n > 1 else ''}"
         status = f"{images} by {len(methods)} methods in {duration(seconds)}; click a pixel"
-        count = len(run.sigmas)
-        yield (
-            run, draw_grid(run, count - 1, noisy, None), _status(status),
-            gr.Slider(maximum=max(count, 2), value=count, interactive=count > 1),
-        )  # fmt: skip
+        yield run, draw_grid(run, count - 1, noisy, None), _status(status), _steps_slider(count)
 
-    def stop(self, run: Run | None) -> tuple[Any, ...]:
-        """After a run was stopped: what there is can be looked at."""
-        if run is None or run.steps_done == 0:
-            return _status("stopped"), gr.skip()
-        count = run.steps_done
-        slider = gr.Slider(maximum=max(count, 2), value=count, interactive=count > 1)
-        return _status(f"stopped after {count} of {len(run.sigmas)} steps"), slider
+    def stop(self, run: Run | None) -> None:
+        """End the run after the step at hand; :meth:`generate` says so, and nobody else."""
+        if run is not None:
+            run.stopped.set()
 
     @readable
     def click(
@@ -242,6 +244,11 @@ def _whole(name: str, value: float | None) -> int:
     if value is None or value != int(value):
         raise ArgumentError(f"{name}: got {value}, expected a whole number")
     return int(value)
+
+
+def _steps_slider(count: int) -> gr.Slider:
+    """The slider over the steps that are done; without any there is nothing to drag."""
+    return gr.Slider(maximum=max(count, 2), value=max(count, 1), interactive=count > 1)
 
 
 def _status(text: str) -> str:

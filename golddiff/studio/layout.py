@@ -175,10 +175,7 @@ def _connect(
     )  # fmt: skip
     looked = [run, step, noisy, selected]
     running.success(handlers.explain, looked, explained, **quiet)
-    stopped = settings["stop"].click(
-        handlers.stop, [run], [results["status"], step], cancels=[running], **quiet
-    )
-    stopped.then(handlers.explain, looked, explained, **quiet)
+    settings["stop"].click(handlers.stop, [run], None, **quiet)
     results["grid"].select(
         handlers.click, [run, step, noisy], explained, trigger_mode="always_last", **quiet
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -86,6 +87,7 @@ class Run:
         seconds: time of each of them.
         curves: of the pixels looked at, by the pixel and the steps done then.
         key: names the run's files.
+        stopped: set to end the run after the step at hand.
     """
 
     settings: Settings
@@ -97,6 +99,7 @@ class Run:
     seconds: dict[str, list[float]] = field(default_factory=dict)
     curves: dict[tuple[Selection, int], Curves] = field(default_factory=dict)
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
+    stopped: threading.Event = field(default_factory=threading.Event)
 
     @property
     def steps_done(self) -> int:
@@ -104,7 +107,7 @@ class Run:
         return min(len(done) for done in self.frames.values())
 
     def advance(self) -> Iterator[str]:
-        """Do one step of one method at a time; yields the method's name after each."""
+        """Do one step of one method at a time, until stopped; yields the method after each."""
         s, store = self.settings, self.opened.store
         steppers = {
             name: frames(
@@ -115,6 +118,8 @@ class Run:
         }  # fmt: skip
         for _ in self.sigmas:
             for name, stepper in steppers.items():
+                if self.stopped.is_set():
+                    return
                 with self.opened.lock:
                     begin = time.perf_counter()
                     frame = next(stepper)
