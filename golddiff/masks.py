@@ -25,8 +25,7 @@ def locality_mask(factor: Factor, sigma: float, threshold: float) -> NDArray[np.
     diagonal = np.einsum("nr,nr,r->n", factor.eigenvectors, factor.eigenvectors, gains)
     diagonal[np.abs(diagonal) < 1e-6] = 1.0
 
-    vectors = factor.eigenvectors.astype(dtype, copy=False)
-    m = (vectors * gains.astype(dtype)) @ vectors.T
+    m = factor.wiener_matrix(sigma, dtype)
     m /= diagonal.astype(dtype)[:, None]
     np.abs(m, out=m)
     mask: NDArray[np.bool_] = m >= threshold * m.max(initial=0.0)

@@ -201,17 +201,27 @@ def _heun(
     sigmas = edm_sigmas(steps)
     x, predictions = x_init * sigmas[0], []
     for sigma, following in zip(sigmas, [*sigmas[1:], 0.0], strict=True):
-        x0 = denoiser(x, sigma, labels)
-        slope = (x - x0) / sigma
-        proposal = x + (following - sigma) * slope
-        if following > 0:
-            correction = (proposal - denoiser(proposal, following, labels)) / following
-            proposal = x + (following - sigma) * (slope + correction) / 2
-        x = proposal
+        x0, x = heun_step(lambda x, level: denoiser(x, level, labels), x, sigma, following)
         if trajectory:
             predictions.append(x0)
         on_step(len(x0))
     return Samples(x, x_init, sigmas, torch.stack(predictions) if trajectory else None)
+
+
+def heun_step(
+    denoise: Callable[[torch.Tensor, float], torch.Tensor],
+    x: torch.Tensor,
+    sigma: float,
+    following: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One step of the same from ``sigma`` to ``following``: (predicted x0, the next x)."""
+    x0 = denoise(x, sigma)
+    slope = (x - x0) / sigma
+    proposal = x + (following - sigma) * slope
+    if following > 0:
+        correction = (proposal - denoise(proposal, following)) / following
+        proposal = x + (following - sigma) * (slope + correction) / 2
+    return x0, proposal
 
 
 SAMPLERS = {"ddim": _ddim, "heun": _heun}

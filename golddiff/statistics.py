@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,10 +34,11 @@ class Factor:
         gains: NDArray[np.float64] = self.eigenvalues / (self.eigenvalues + sigma**2)
         return gains
 
-    def wiener_matrix(self, sigma: float) -> NDArray[np.float64]:
-        """W = U diag(L / (L + sigma^2)) U^T, (D, D)."""
-        left = torch.from_numpy(self.eigenvectors * self.shrinkage(sigma))
-        return (left @ torch.from_numpy(self.eigenvectors).T).numpy()
+    def wiener_matrix(self, sigma: float, dtype: type = np.float64) -> NDArray[Any]:
+        """W = U diag(L / (L + sigma^2)) U^T, (D, D), computed in ``dtype``."""
+        vectors: NDArray[Any] = self.eigenvectors.astype(dtype, copy=False)
+        matrix: NDArray[Any] = (vectors * self.shrinkage(sigma).astype(dtype)) @ vectors.T
+        return matrix
 
 
 def covariance_factor(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from golddiff.noise import ddim_sigmas, edm_sigmas
-from golddiff.sampling import initial_noise, noise_levels
+from golddiff.sampling import heun_step, initial_noise, noise_levels
 
 SAMPLERS = {"DDIM": "ddim", "Heun": "heun"}
 
@@ -105,10 +105,4 @@ def _ddim_step(
 def _heun_step(
     denoise: Denoise, x: torch.Tensor, sigma: float, following: float, clip: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    x0 = denoise(x, sigma)
-    slope = (x - x0) / sigma
-    proposal = x + (following - sigma) * slope
-    if following > 0:
-        correction = (proposal - denoise(proposal, following)) / following
-        proposal = x + (following - sigma) * (slope + correction) / 2
-    return x0, proposal
+    return heun_step(denoise, x, sigma, following)
