@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from golddiff.adaptive.schedule import AdaptiveSchedule as AdaptiveSchedule
     from golddiff.attribution import Attribution as Attribution
     from golddiff.attribution import PixelSources as PixelSources
     from golddiff.attribution import pixel_sources as pixel_sources
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from golddiff.store import ImageStore as ImageStore
 
 _HOMES = {
+    "AdaptiveSchedule": "adaptive.schedule",
     "AnalyticUNet": "diffusers",
     "ArgumentError": "errors",
     "Attribution": "attribution",

@@ -18,7 +18,7 @@ from golddiff.denoisers.base import Denoiser, Estimator, Labels, Sigma
 from golddiff.errors import ArgumentError
 from golddiff.posterior import Float
 from golddiff.store import ImageStore
-from golddiff.support import Support
+from golddiff.support import AnySupport
 from golddiff.weights import Weights
 
 
@@ -127,7 +127,7 @@ class PixelSources:
 
 def attribute(
     estimator: Estimator,
-    support: Support,
+    support: AnySupport,
     x: NDArray[np.float32],
     sigma: float,
     top: int = 16,

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from golddiff.errors import ArgumentError
+
+ABSENT = -1e300  # a log weight of nothing, finite, so that differences of two are no NaN
 
 
 @dataclass(frozen=True)
@@ -37,3 +42,47 @@ class Support:
             )
             for i in range(0, len(self.rows), size)
         ]
+
+
+@dataclass(frozen=True)
+class TiledSupport:
+    """A support for each square tile of the outputs, for estimators that weigh pixel by pixel.
+
+    Attributes:
+        side: of the tiles in pixels; those at a ragged edge are smaller.
+        tiles: their supports, row by row.
+    """
+
+    side: int
+    tiles: Sequence[Support]
+
+    def __len__(self) -> int:
+        """The images of the tile that has fewest."""
+        return min(map(len, self.tiles))
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Every image that some tile weighs, ascending."""
+        return np.unique(np.concatenate([tile.rows for tile in self.tiles]))
+
+    def of_tile(self, tile: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """A tile's log importance weights of some rows, ``ABSENT`` for those it does not weigh."""
+        support = self.tiles[tile]
+        weights = np.full(len(rows), ABSENT)
+        _, theirs, mine = np.intersect1d(rows, support.rows, return_indices=True)
+        weights[theirs] = support.log_importance()[mine]
+        return weights
+
+
+AnySupport = Support | TiledSupport
+
+
+def whole(support: AnySupport) -> Support:
+    """The support, which must be one for the whole image.
+
+    Raises:
+        ArgumentError: it is one for each tile.
+    """
+    if isinstance(support, TiledSupport):
+        raise ArgumentError("support: got one for each tile, expected one for the whole image")
+    return support

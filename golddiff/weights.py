@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from golddiff.contributions import Contribution, Ranking
 from golddiff.denoisers.base import Estimator
 from golddiff.posterior import Float
-from golddiff.support import Support
+from golddiff.support import AnySupport
 
 # Of an estimator's memory limit: terms that fit are kept between the two passes, not made again.
 KEPT_SHARE = 0.25
@@ -42,7 +42,7 @@ class Weights:
     def __init__(
         self,
         estimator: Estimator,
-        support: Support,
+        support: AnySupport,
         x: NDArray[np.float32],
         sigma: float,
         top: int,
@@ -110,7 +110,7 @@ class _Sums:
 
 
 def mean_effective(
-    estimator: Estimator, support: Support, x: NDArray[np.float32], sigma: float
+    estimator: Estimator, support: AnySupport, x: NDArray[np.float32], sigma: float
 ) -> float:
     """The effective number of images of one query (D,), averaged over locations."""
     return float(Weights(estimator, support, x, sigma, top=1).effective.mean())

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from golddiff.errors import ArgumentError
 from golddiff.posterior import Float, Posterior
 from golddiff.store import ImageStore
-from golddiff.support import Support
+from golddiff.support import AnySupport, Support, TiledSupport
 from golddiff.units import byte_size
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Denoiser(ABC):
 
     def weighing(
         self, x: NDArray[np.float32], sigma: float, label: int | None
-    ) -> list[tuple[Estimator, Support]]:
+    ) -> list[tuple[Estimator, AnySupport]]:
         """For each query (b, D): the estimator that weighs images, and which ones it weighs.
 
         Raises:
@@ -198,6 +198,68 @@ class Estimator(Denoiser):
             [self._mean(x[i : i + step], sigma, support) for i in range(0, len(x), step)]
         )
 
+    def denoise_each(
+        self, x: NDArray[np.float32], sigma: float, supports: Sequence[AnySupport]
+    ) -> NDArray[np.float32]:
+        """Posterior means (b, D) of queries (b, D), each over its own support.
+
+        Raises:
+            ArgumentError: as :meth:`denoise_over`; tiles, and the estimator has one location.
+        """
+        if all(support is supports[0] for support in supports):
+            return self._over(x, sigma, supports[0])
+        return np.concatenate(
+            [self._over(x[i : i + 1], sigma, support) for i, support in enumerate(supports)]
+        )
+
+    def _over(
+        self, x: NDArray[np.float32], sigma: float, support: AnySupport
+    ) -> NDArray[np.float32]:
+        if isinstance(support, TiledSupport):
+            return self.tiled_posterior(x, sigma, support).mean().astype(np.float32)
+        return self.denoise_over(x, sigma, support)
+
+    def relevance(self, sigma: float, side: int | None = None) -> NDArray[np.float32]:
+        """How much of each squared difference the logits hold, on average over outputs, (T, D).
+
+        Args:
+            sigma: noise level.
+            side: of the tiles of outputs that are averaged over, row by row; None: all outputs.
+
+        Returns:
+            Shares in [0, 1]. A tile's mean logit is -sum_n share_n (x_n - x_in)^2 / (2 sigma^2).
+        """
+        return np.ones((1, self.store.d), np.float32)
+
+    def tiled_posterior(
+        self, x: NDArray[np.float32], sigma: float, support: TiledSupport
+    ) -> Posterior:
+        """The partial posterior of queries (b, D), each tile's outputs over the tile's images.
+
+        Raises:
+            ArgumentError: an estimator that has no tiles.
+        """
+        raise ArgumentError(
+            f"support: got tiles, but {type(self).__name__} needs one support for the image"
+        )
+
+    def signature(self) -> str:
+        """The class and the settings that its output depends on, apart from the store."""
+        return type(self).__name__
+
+    def tile_sides(self) -> tuple[int, ...]:
+        """Sides of the tiles that can have a support each; none where there is one location."""
+        return ()
+
+    def cost(self, sigma: float, side: int | None = None) -> float:
+        """Work of weighing one image, in additions of float32 runs; for choosing, not for timing.
+
+        Args:
+            sigma: noise level.
+            side: of the tiles that have a support each; None: one support.
+        """
+        return float(self.store.d)
+
     def _mean(self, x: NDArray[np.float32], sigma: float, support: Support) -> NDArray[np.float32]:
         mean: Float = self.posterior(x, sigma, support).mean()
         return mean.astype(np.float32)
@@ -208,7 +270,7 @@ class Estimator(Denoiser):
 
     def weighing(
         self, x: NDArray[np.float32], sigma: float, label: int | None
-    ) -> list[tuple[Estimator, Support]]:
+    ) -> list[tuple[Estimator, AnySupport]]:
         """Itself, over every image of the store or of the class."""
         return [(self, Support(self.store.rows_of(label)))] * len(x)
 
@@ -216,7 +278,7 @@ class Estimator(Denoiser):
         self,
         x: NDArray[np.float32],
         sigma: float,
-        support: Support,
+        support: AnySupport,
         top: int = 1,
         pixel: int | None = None,
     ) -> Iterator[Contribution]:

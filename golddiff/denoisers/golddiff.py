@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from golddiff.adaptive.schedule import AdaptiveSchedule
 from golddiff.denoisers.base import Denoiser, Estimator, Labels
 from golddiff.errors import ArgumentError
 from golddiff.schedules import PaperSchedule
 from golddiff.store import ImageStore
-from golddiff.support import Support
+from golddiff.support import AnySupport
 
 
 class Schedule(Protocol):
@@ -25,7 +26,7 @@ class Schedule(Protocol):
 
     def supports(
         self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
-    ) -> Sequence[Support]:
+    ) -> Sequence[AnySupport]:
         """The support of each query (b, D); a query's must not depend on the others."""
         ...
 
@@ -41,20 +42,25 @@ class GoldDiff(Denoiser):
     Source: paper, Sec. 3.4 and Theorem 1.
     """
 
-    def __init__(self, base: Estimator, schedule: Schedule | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, base: Estimator, schedule: Schedule | AdaptiveSchedule | None = None, seed: int = 0
+    ) -> None:
         if not isinstance(base, Estimator):
             raise ArgumentError(
                 f"base: got {type(base).__name__}, expected an estimator that weighs images "
                 "(Optimal, PCA or Kamb)"
             )
+        if isinstance(schedule, AdaptiveSchedule):
+            # It depends on what is weighed, so it is first told which estimator that is.
+            schedule = schedule.fitted(base)
         if schedule is not None and not callable(getattr(schedule, "supports", None)):
             raise ArgumentError(
-                f"schedule: got {schedule!r}, expected PaperSchedule or another object with "
-                "supports(store, x, sigma, label, seed)"
+                f"schedule: got {schedule!r}, expected PaperSchedule, AdaptiveSchedule or another "
+                "object with supports(store, x, sigma, label, seed)"
             )
         super().__init__(base.store)
         self.base = base
-        self.schedule: Schedule = schedule if schedule is not None else PaperSchedule()
+        self.schedule: Schedule = PaperSchedule() if schedule is None else schedule
         self.seed = seed
 
     def denoise(
@@ -72,23 +78,18 @@ class GoldDiff(Denoiser):
         self, x: NDArray[np.float32], sigma: float, label: int | None
     ) -> NDArray[np.float32]:
         supports = self.schedule.supports(self.store, x, sigma, label, self.seed)
-        if all(support is supports[0] for support in supports):
-            return self.base.denoise_over(x, sigma, supports[0])
-        return np.concatenate(
-            [
-                self.base.denoise_over(x[i : i + 1], sigma, support)
-                for i, support in enumerate(supports)
-            ]
-        )
+        return self.base.denoise_each(x, sigma, supports)
 
     def weighing(
         self, x: NDArray[np.float32], sigma: float, label: int | None
-    ) -> list[tuple[Estimator, Support]]:
+    ) -> list[tuple[Estimator, AnySupport]]:
         """The base estimator, over each query's golden subset."""
         supports = self.schedule.supports(self.store, x, sigma, label, self.seed)
         return [(self.base, support) for support in supports]
 
-    def supports(self, x: torch.Tensor, sigma: float, labels: Labels = None) -> Sequence[Support]:
+    def supports(
+        self, x: torch.Tensor, sigma: float, labels: Labels = None
+    ) -> Sequence[AnySupport]:
         """The golden subset of each query (B, *shape) at one noise level, for inspection."""
         queries = self._checked_x(x)
         (level,) = set(self._checked_sigma(sigma, 1))

@@ -23,7 +23,7 @@ from golddiff.kernels.lanes import LANES
 from golddiff.parallel import in_order, results_held
 from golddiff.posterior import Posterior
 from golddiff.store import ImageStore
-from golddiff.support import Support
+from golddiff.support import AnySupport, Support, whole
 
 PatchSizes = int | str | Sequence[tuple[float, int]] | None
 
@@ -111,7 +111,7 @@ class Kamb(Estimator):
         self,
         x: NDArray[np.float32],
         sigma: float,
-        support: Support,
+        support: AnySupport,
         top: int = 1,
         pixel: int | None = None,
     ) -> Iterator[Contribution]:
@@ -129,7 +129,7 @@ class Kamb(Estimator):
             )  # fmt: skip
             return whole if pixel is None else self._only(whole, pixel)
 
-        yield from in_order(task, support.split(IMAGES_PER_TASK))
+        yield from in_order(task, whole(support).split(IMAGES_PER_TASK))
 
     def _only(self, whole: Contribution, pixel: int) -> Contribution:
         best = whole.best
@@ -145,6 +145,10 @@ class Kamb(Estimator):
         no_interior = self.boundary == "zeros" and size >= self._side
         rule = "none" if no_interior else self.boundary
         return Axis.of(height, size, rule), Axis.of(width, size, rule)
+
+    def signature(self) -> str:
+        """The patch sizes and the boundary."""
+        return f"Kamb(patch_sizes={self.patch_sizes!r}, {self.boundary})"
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """A block of images a thread: pixels, sums, distances; posteriors in flight and merged."""

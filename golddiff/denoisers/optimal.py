@@ -13,7 +13,7 @@ from golddiff.kernels.rows import squared_distances, weighted_sums
 from golddiff.noise import precision
 from golddiff.parallel import results_held
 from golddiff.posterior import Posterior
-from golddiff.support import Support
+from golddiff.support import AnySupport, Support, whole
 
 # Logits are (queries x images) float64: this many images at a time keeps them in memory limits.
 IMAGES_AT_ONCE = 65_536
@@ -44,13 +44,13 @@ class Optimal(Estimator):
         self,
         x: NDArray[np.float32],
         sigma: float,
-        support: Support,
+        support: AnySupport,
         top: int = 1,
         pixel: int | None = None,
     ) -> Iterator[Contribution]:
         """The terms of one query (D,), one location; see the base class."""
         store = self.store
-        for part in support.split(IMAGES_PER_CONTRIBUTION):
+        for part in whole(support).split(IMAGES_PER_CONTRIBUTION):
             distances = squared_distances(store.flat, part.rows, x[None], store.scale, store.offset)
             logits = distances * -precision(sigma) + part.log_importance()
             yield Contribution(part.rows, logits, values_at(store, part.rows, pixel))

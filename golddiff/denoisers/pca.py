@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -11,18 +11,21 @@ from numpy.typing import NDArray
 from golddiff.contributions import Contribution, log_sum_exp, outputs_at, values_at
 from golddiff.denoisers.base import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.errors import ArgumentError
+from golddiff.kernels.gather import BLOCK
+from golddiff.kernels.mask_tiles import cut, mean_mask, tile_of_each
 from golddiff.kernels.mask_tree import MaskTree, mask_tree
-from golddiff.kernels.pca_cpu import BLOCK, masked_posterior
+from golddiff.kernels.pca_cpu import Sums, add_images, masked_posterior
 from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
 from golddiff.kernels.pca_logits import branches, masked_logits
 from golddiff.masks import locality_mask
 from golddiff.parallel import in_order, results_held
 from golddiff.posterior import BatchAverage, Posterior
 from golddiff.store import ImageStore
-from golddiff.support import Support
+from golddiff.support import AnySupport, Support, TiledSupport
 
 IMAGES_PER_TASK = 512
 SIGMAS_KEPT = 128
+TILE_SIDES = (4, 8)
 
 
 class PCA(Estimator):
@@ -62,6 +65,7 @@ class PCA(Estimator):
         self.weighting = weighting
         self.batch_size = batch_size
         self._trees: dict[float, MaskTree] = {}
+        self._tiles: dict[tuple[float, int], list[MaskTree]] = {}
 
     def _mean(self, x: NDArray[np.float32], sigma: float, support: Support) -> NDArray[np.float32]:
         if self.weighting == "ss":
@@ -84,11 +88,91 @@ class PCA(Estimator):
             total = total.merge(part)
         return total
 
+    def denoise_each(
+        self, x: NDArray[np.float32], sigma: float, supports: Sequence[AnySupport]
+    ) -> NDArray[np.float32]:
+        """Posterior means (b, D) of queries (b, D), each over its own support; see the base class.
+
+        One pool of threads works on all queries and tiles.
+        """
+        if self.weighting != "ss" or all(support is supports[0] for support in supports):
+            return super().denoise_each(x, sigma, supports)
+        tree = self.tree(sigma)
+        tiled = Sums.empty(*x.shape)
+        whole = {
+            i: Posterior.empty(1, self.store.d, self.store.d)
+            for i, support in enumerate(supports)
+            if isinstance(support, Support)
+        }
+
+        def task(piece: tuple[int, Support, MaskTree | None]) -> tuple[int, Posterior | None]:
+            i, part, tile = piece
+            if tile is None:
+                return i, self._part(x[i : i + 1], sigma, part, tree)
+            self._add(x[i : i + 1], sigma, part, tile, tiled.of(i))
+            return i, None
+
+        pieces: list[tuple[int, Support, MaskTree | None]] = []
+        for i, support in enumerate(supports):
+            if isinstance(support, TiledSupport):
+                trees = self.tiles(sigma, support.side)
+                pieces += [(i, *both) for both in zip(support.tiles, trees, strict=True)]
+            else:
+                pieces += [(i, part, None) for part in support.split(IMAGES_PER_TASK)]
+        for i, part in in_order(task, pieces):
+            if part is not None:
+                whole[i] = whole[i].merge(part)
+        out = np.empty_like(x)
+        for i in range(len(x)):
+            posterior = whole[i] if i in whole else tiled.of(i).posterior()
+            out[i] = posterior.mean()[0]
+        return out
+
+    def tiled_posterior(
+        self, x: NDArray[np.float32], sigma: float, support: TiledSupport
+    ) -> Posterior:
+        """The partial posterior of queries (b, D), each tile's outputs over the tile's images."""
+        sums = Sums.empty(*x.shape)
+        pieces = zip(support.tiles, self.tiles(sigma, support.side), strict=True)
+        for _ in in_order(lambda piece: self._add(x, sigma, *piece, sums), pieces):
+            pass
+        return sums.posterior()
+
+    def relevance(self, sigma: float, side: int | None = None) -> NDArray[np.float32]:
+        """The mean over a tile's outputs of their masks, (T, D); see the base class."""
+        trees = [self.tree(sigma)] if side is None else self.tiles(sigma, side)
+        return np.stack([mean_mask(tree, self.store.d) for tree in trees])
+
+    def tile_sides(self) -> tuple[int, ...]:
+        """Sides 4 and 8, where images are larger than that and weighed with "ss"."""
+        if len(self.store.shape) != 3 or self.weighting != "ss":
+            return ()
+        return tuple(side for side in TILE_SIDES if min(self.store.shape[1:]) > side)
+
+    def signature(self) -> str:
+        """The mask threshold and the weighting."""
+        batches = f", batch_size={self.batch_size}" if self.weighting == "wss" else ""
+        return f"PCA(mask_threshold={self.mask_threshold!r}, {self.weighting}{batches})"
+
+    def cost(self, sigma: float, side: int | None = None) -> float:
+        """Additions of the masks' shared sums; reading a value costs as much as eight."""
+        trees = [self.tree(sigma)] if side is None else self.tiles(sigma, side)
+        return float(sum(len(tree.inputs) + 8 * len(tree.columns) for tree in trees))
+
+    def tiles(self, sigma: float, side: int) -> list[MaskTree]:
+        """The masks of one sigma, a tree for each square tile; made once and kept."""
+        key = (sigma, side)
+        if key not in self._tiles:
+            if len(self._tiles) >= SIGMAS_KEPT:
+                self._tiles.pop(next(iter(self._tiles)))
+            self._tiles[key] = cut(self.tree(sigma), self.store.shape, side)
+        return self._tiles[key]
+
     def contributions(
         self,
         x: NDArray[np.float32],
         sigma: float,
-        support: Support,
+        support: AnySupport,
         top: int = 1,
         pixel: int | None = None,
     ) -> Iterator[Contribution]:
@@ -97,21 +181,29 @@ class PCA(Estimator):
         With "wss" the logits of a batch are less the log of their sum: each batch then weighs the
         same, as in the average of their softmaxes.
         """
-        tree = self.tree(sigma)
+        tree, tiles = self.tree(sigma), None
+        if isinstance(support, TiledSupport):
+            tiles = tile_of_each(self.store.shape, support.side)
         if pixel is not None:
             tree = branches(tree, outputs_at(self.store, pixel))
+            tiles = None if tiles is None else tiles[outputs_at(self.store, pixel)]
 
         def task(part: Support) -> Contribution:
             logits = masked_logits(
                 self.store.flat, part.rows, x, sigma, tree, self.store.scale, self.store.offset
             )
-            logits += part.log_importance()
+            if isinstance(support, TiledSupport) and tiles is not None:
+                weights = [support.of_tile(t, part.rows) for t in range(len(support.tiles))]
+                logits += np.stack(weights)[tiles]
+            else:
+                logits += part.log_importance()
             if self.weighting == "wss":
                 logits -= log_sum_exp(logits)[:, None]
             return Contribution(part.rows, logits, values_at(self.store, part.rows, pixel))
 
         size = self.batch_size if self.weighting == "wss" else LOGITS_BLOCK
-        yield from in_order(task, support.split(size))
+        whole = Support(support.rows) if isinstance(support, TiledSupport) else support
+        yield from in_order(task, whole.split(size))
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """A block of images a thread, as stored and as terms; posteriors in flight and merged."""
@@ -133,6 +225,14 @@ class PCA(Estimator):
         return masked_posterior(
             self.store.flat, support.rows, support.log_importance().astype(np.float32), x, sigma,
             tree, self.store.scale, self.store.offset,
+        )  # fmt: skip
+
+    def _add(
+        self, x: NDArray[np.float32], sigma: float, support: Support, tile: MaskTree, sums: Sums
+    ) -> None:
+        add_images(
+            self.store.flat, support.rows, support.log_importance().astype(np.float32), x, sigma,
+            tile, self.store.scale, self.store.offset, sums,
         )  # fmt: skip
 
 

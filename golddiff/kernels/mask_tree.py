@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.kernels.gather import places, runs
+
 LEVELS = 4  # tiles of side 8, 4, 2, 1
 ROWS_AT_ONCE = 512
 
@@ -26,14 +28,18 @@ class MaskTree:
         level: (nodes,) int64, 0 for 8x8 tiles to 3 for single outputs.
         start, stop: (nodes,) int64, the node's part of ``inputs``.
         output: (nodes,) int64 output value of a leaf, -1 for a tile.
-        inputs: (entries,) int32 input values that a node adds to its parent's sum.
+        own: (nodes,) int64 where in ``columns`` a leaf's own input value is, -1 for a tile.
+        inputs: (entries,) int32 what a node adds to its parent's sum, as places in ``columns``.
+        columns: (columns,) int64 input values that the tree reads: all, or a tile's only.
     """
 
     level: NDArray[np.int64]
     start: NDArray[np.int64]
     stop: NDArray[np.int64]
     output: NDArray[np.int64]
+    own: NDArray[np.int64]
     inputs: NDArray[np.int32]
+    columns: NDArray[np.int64]
 
 
 def mask_tree(mask: NDArray[np.bool_], shape: tuple[int, ...]) -> MaskTree:
@@ -70,12 +76,16 @@ def mask_tree(mask: NDArray[np.bool_], shape: tuple[int, ...]) -> MaskTree:
     level_of = np.concatenate([np.full(len(k), i) for i, k in enumerate(keys)])
     outputs = np.full(len(level_of), -1)
     outputs[level_of == LEVELS - 1] = np.arange(d)
+    columns = runs(np.arange(d), d)
+    place = places(columns, np.arange(d))
     return MaskTree(
         level_of[order],
         np.concatenate([s[:-1] for s in starts])[order],
         np.concatenate([s[1:] for s in starts])[order],
         outputs[order],
-        np.concatenate(entries),
+        np.where(outputs[order] >= 0, place[outputs[order]], -1),
+        place.astype(np.int32)[np.concatenate(entries)],
+        columns,
     )
 
 

@@ -6,12 +6,14 @@ of (images, D) logits ever exists.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from golddiff.kernels.gather import BLOCK, gather
 from golddiff.kernels.lanes import (
     LANES,
     exp,
@@ -26,23 +28,9 @@ from golddiff.kernels.mask_tree import LEVELS, MaskTree
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 
-BLOCK = 4 * LANES  # images a block: four registers of sums, none of which waits for another
-
 # exp(-40) is 4e-18: a block of images this far below the best is lost in float32 rounding.
 NEGLIGIBLE = np.float32(40.0)
 ABSENT = np.float32(-1e37)  # log weight of a place in the last block that holds no image
-
-
-@njit(nogil=True, cache=True)
-def _transpose_block(flat, rows, out):  # type: ignore[no-untyped-def]
-    """out[n * BLOCK + i] = flat[rows[i], n], sixteen values at a time: both sides stay in cache."""
-    d = flat.shape[1]
-    for first in range(0, d, 16):
-        last = min(first + 16, d)
-        for i in range(len(rows)):
-            image = flat[rows[i]]
-            for n in range(first, last):
-                out[n * BLOCK + i] = image[n]
 
 
 @njit(nogil=True, cache=True)
@@ -59,17 +47,19 @@ def _terms(stored, first_root, second_root, scale, offset, out):  # type: ignore
 @njit(nogil=True, cache=True)
 def _masked_posterior(  # type: ignore[no-untyped-def]
     flat, rows, log_weights, first_root, second_root, scale, offset, gain,
-    level, start, stop, output, inputs, log_max, total, weighted,
+    level, start, stop, output, own, inputs, columns, log_max, total, weighted,
 ):  # fmt: skip
-    d = flat.shape[1]
+    d = len(columns)
     stored = np.zeros(d * BLOCK, flat.dtype)
     terms = np.empty(d * BLOCK, np.float32)
     sums = np.zeros((LEVELS + 1) * BLOCK, np.float32)  # the first stay 0: the roots' parent
-    prior = np.empty(BLOCK, np.float32)
+    prior, block = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.int64)
     gains, scales, offsets = spread(gain), spread(scale), spread(offset)
     for first in range(0, len(rows), BLOCK):
         count = min(BLOCK, len(rows) - first)
-        _transpose_block(flat, rows[first : first + count], stored)
+        for i in range(BLOCK):  # places without an image repeat the last one, with no weight
+            block[i] = rows[first + min(i, count - 1)]
+        gather(flat, block, columns, stored)
         prior[:] = ABSENT
         prior[:count] = log_weights[first : first + count]
         for q in range(len(first_root)):
@@ -110,7 +100,7 @@ def _masked_posterior(  # type: ignore[no-untyped-def]
                 tops = spread(top)
                 a, b, c, e = exp(a - tops), exp(b - tops), exp(c - tops), exp(e - tops)
                 totals[o] += sum_of((a + b) + (c + e))
-                n = o * BLOCK
+                n = own[node] * BLOCK
                 moments[o] += sum_of(
                     (a * (load_stored(stored, n) * scales + offsets)
                      + b * (load_stored(stored, n + LANES) * scales + offsets))
@@ -141,16 +131,57 @@ def masked_posterior(
         scale: stored value times this ...
         offset: ... plus this is the value compared.
     """
-    b, d = x.shape
-    log_max = np.full((b, d), -np.inf, np.float32)
-    total = np.zeros((b, d), np.float32)
-    weighted = np.zeros((b, d), np.float32)
+    sums = Sums.empty(*x.shape)
+    add_images(flat, rows, log_weights, x, sigma, tree, scale, offset, sums)
+    return sums.posterior()
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Running float32 sums of a posterior: (b, D) each, as in Posterior."""
+
+    log_max: NDArray[np.float32]
+    total: NDArray[np.float32]
+    weighted: NDArray[np.float32]
+
+    @classmethod
+    def empty(cls, b: int, d: int) -> Sums:
+        """Of no images."""
+        zeros = (np.zeros((b, d), np.float32) for _ in range(2))
+        return cls(np.full((b, d), -np.inf, np.float32), *zeros)
+
+    def of(self, query: int) -> Sums:
+        """Those of one query, (1, D), sharing memory."""
+        part = slice(query, query + 1)
+        return Sums(self.log_max[part], self.total[part], self.weighted[part])
+
+    def posterior(self) -> Posterior:
+        """The same in float64."""
+        return Posterior(*(a.astype(np.float64) for a in (self.log_max, self.total, self.weighted)))
+
+
+def add_images(
+    flat: NDArray[Any],
+    rows: NDArray[np.int64],
+    log_weights: NDArray[np.float32],
+    x: NDArray[np.float32],
+    sigma: float,
+    tree: MaskTree,
+    scale: float,
+    offset: float,
+    sums: Sums,
+) -> None:
+    """Add the images of ``rows`` to the sums of the tree's outputs, the others left alone.
+
+    As :func:`masked_posterior`; the tree may be that of a tile.
+    """
+    x = x[:, tree.columns]
     # (x_i - a)(x_i - b) with a = b = x is the square; with a = 2x, b = 0 it lacks x^2, which all
     # images share and which, at high noise, only costs digits.
     first_root, second_root = (x + x, np.zeros_like(x)) if sigma > 1 else (x, x)
     _masked_posterior(
         flat, rows, log_weights, first_root, second_root, np.float32(scale), np.float32(offset),
         np.float32(-precision(sigma)),
-        tree.level, tree.start, tree.stop, tree.output, tree.inputs, log_max, total, weighted,
+        tree.level, tree.start, tree.stop, tree.output, tree.own, tree.inputs, tree.columns,
+        sums.log_max, sums.total, sums.weighted,
     )  # fmt: skip
-    return Posterior(*(a.astype(np.float64) for a in (log_max, total, weighted)))

@@ -20,7 +20,7 @@ BLOCK = 64  # images side by side, so that a masked sum adds contiguous runs
 
 @njit(nogil=True, cache=True)
 def _masked_logits(  # type: ignore[no-untyped-def]
-    flat, rows, x, scale, offset, gain, level, start, stop, output, inputs, out
+    flat, rows, x, scale, offset, gain, level, start, stop, output, inputs, columns, out
 ):
     d = flat.shape[1]
     terms = np.zeros((d, BLOCK))
@@ -36,7 +36,7 @@ def _masked_logits(  # type: ignore[no-untyped-def]
             parent, mine = sums[level[node]], sums[level[node] + 1]
             mine[:] = parent
             for entry in range(start[node], stop[node]):
-                term = terms[inputs[entry]]
+                term = terms[columns[inputs[entry]]]
                 for i in range(BLOCK):
                     mine[i] += term[i]
             o = output[node]
@@ -71,7 +71,7 @@ def masked_logits(
     out = np.empty((int(tree.output.max()) + 1, len(rows)))
     _masked_logits(
         flat, rows, x.astype(np.float64), np.float32(scale), np.float32(offset), -precision(sigma),
-        tree.level, tree.start, tree.stop, tree.output, tree.inputs, out,
+        tree.level, tree.start, tree.stop, tree.output, tree.inputs, tree.columns, out,
     )  # fmt: skip
     return out
 
@@ -93,5 +93,11 @@ def branches(tree: MaskTree, outputs: NDArray[np.int64]) -> MaskTree:
                 kept.append(ancestor)
                 renumbered.append(number[int(output)] if ancestor == node else -1)
     return MaskTree(
-        tree.level[kept], tree.start[kept], tree.stop[kept], np.array(renumbered), tree.inputs
+        tree.level[kept],
+        tree.start[kept],
+        tree.stop[kept],
+        np.array(renumbered),
+        tree.own[kept],
+        tree.inputs,
+        tree.columns,
     )

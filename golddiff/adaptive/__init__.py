@@ -1,0 +1,1 @@
+"""Supports as small as an error allows: ranked cheaply, sized by measurement."""

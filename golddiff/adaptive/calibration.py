@@ -1,0 +1,224 @@
+"""How many images an error takes, measured on training images that are left out and noised.
+
+What is measured at a noise level is the RMSE between the estimator over a small support and over
+all images, for a few such queries. At low noise that is on the safe side for sampling: a generated
+image lies nearer to the training images than a photograph that is not among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.adaptive.drawing import draw
+from golddiff.adaptive.plan import FULL, Curve, Kind, Plan
+from golddiff.adaptive.ranking import Ranking
+from golddiff.denoisers.base import Estimator
+from golddiff.kernels.lowest import lowest
+from golddiff.posterior import Posterior
+from golddiff.support import Support, TiledSupport
+
+if TYPE_CHECKING:
+    from golddiff.denoisers.golddiff import Schedule
+
+SMALLEST = 32
+GROWTH = 1.5
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A training image that is left out, and noised.
+
+    Attributes:
+        place: where it is among the rows.
+        x: (D,) the query.
+        exact: (D,) its posterior mean over all the other rows.
+    """
+
+    place: int
+    x: NDArray[np.float32]
+    exact: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Way:
+    """A kind of support, its ranking of the images, and its cost.
+
+    Attributes:
+        kind: the way to choose.
+        ranking: of the images, as its tiles see them.
+        each: work of weighing one more image.
+        choosing: work of ranking and choosing.
+    """
+
+    kind: Kind
+    ranking: Ranking
+    each: float
+    choosing: float
+
+
+def cheapest(
+    estimator: Estimator,
+    ways: Iterable[Way],
+    sigma: float,
+    given: list[Probe],
+    tol: float,
+    full: Plan,
+    full_cost: float,
+) -> Plan:
+    """The plan with the least work whose RMSE over the probes is at most ``tol``.
+
+    Args:
+        estimator: what weighs the images.
+        ways: to choose them; a way is given up once it costs more than the best so far.
+        sigma: noise level.
+        given: the probes.
+        tol: RMSE to the full scan that is allowed.
+        full: the plan to fall back on.
+        full_cost: its work.
+    """
+    best, least = full, full_cost
+    for way in ways:
+        affordable = int((least - way.choosing) // way.each)
+        plan = curve(estimator, way, sigma, given, tol, affordable).smallest(tol)
+        if plan is not None and way.each * plan.k + way.choosing < least:
+            best, least = plan, way.each * plan.k + way.choosing
+    return best
+
+
+def probes(estimator: Estimator, rows: NDArray[np.int64], sigma: float, count: int) -> list[Probe]:
+    """``count`` probes, or one for every two images where that is fewer; the same every time."""
+    generator = np.random.default_rng([0, _bits(sigma)])
+    made = []
+    for place in generator.permutation(len(rows))[: min(count, len(rows) // 2)]:
+        clean = estimator.store.values(rows[[place]])
+        noise = generator.standard_normal(clean.shape, np.float32)
+        x = clean + np.float32(sigma) * noise
+        exact = estimator.denoise_over(x, sigma, Support(np.delete(rows, place)))
+        made.append(Probe(int(place), x[0], exact[0]))
+    return made
+
+
+def error_of(
+    schedule: Schedule, estimator: Estimator, sigma: float, label: int | None, given: list[Probe]
+) -> float:
+    """RMSE over the probes of another schedule's supports, the left-out image taken out."""
+    rows = estimator.store.rows_of(label)
+    squares = []
+    for probe in given:
+        (support,) = schedule.supports(estimator.store, probe.x[None], sigma, label, 0)
+        assert isinstance(support, Support)
+        kept = support.rows != rows[probe.place]
+        weights = None if support.log_weights is None else support.log_weights[kept]
+        mean = estimator.denoise_over(probe.x[None], sigma, Support(support.rows[kept], weights))
+        squares.append(np.mean((mean[0] - probe.exact) ** 2))
+    return float(np.sqrt(np.mean(squares)))
+
+
+def curve(
+    estimator: Estimator,
+    way: Way,
+    sigma: float,
+    given: list[Probe],
+    enough: float,
+    affordable: int,
+) -> Curve:
+    """RMSE over the probes for growing k, up to the first that is at most ``enough``.
+
+    Args:
+        estimator: what weighs the images.
+        way: how they are chosen.
+        sigma: noise level.
+        given: the probes.
+        enough: the RMSE to stop at.
+        affordable: the k to stop above.
+    """
+    grow = _nearest if way.kind.name == "nearest" else _drawn
+    growing = [grow(estimator, way, sigma, i, probe) for i, probe in enumerate(given)]
+    sizes, errors = [], []
+    for k in _sizes(len(way.ranking.rows) - 1):
+        means = [mean_of(k) for mean_of in growing]
+        squares = [np.mean((m - p.exact) ** 2) for m, p in zip(means, given, strict=True)]
+        sizes.append(k)
+        errors.append(float(np.sqrt(np.mean(squares))))
+        if errors[-1] <= enough or k > affordable:
+            break
+    return Curve(way.kind, sizes, errors)
+
+
+def _nearest(
+    estimator: Estimator, way: Way, sigma: float, number: int, probe: Probe
+) -> Callable[[int], NDArray[np.floating]]:
+    """The mean over the nearest k, for k that grow from call to call: each image weighed once."""
+    distances = way.ranking.distances(probe.x)
+    distances[:, probe.place] = np.inf
+    done = 0
+    posterior: Posterior | None = None
+
+    def mean_of(k: int) -> NDArray[np.floating]:
+        nonlocal done, posterior
+        parts = []
+        for tile in distances:
+            more = lowest(tile, k)
+            if done:
+                more = np.setdiff1d(more, lowest(tile, done), assume_unique=True)
+            parts.append(Support(way.ranking.rows[more]))
+        part = _posterior(estimator, probe.x, sigma, parts, way.kind.side)
+        posterior = part if posterior is None else posterior.merge(part)
+        done = k
+        mean: NDArray[np.floating] = posterior.mean()[0]
+        return mean
+
+    return mean_of
+
+
+def _drawn(
+    estimator: Estimator, way: Way, sigma: float, number: int, probe: Probe
+) -> Callable[[int], NDArray[np.floating]]:
+    """The mean over about k images drawn by weight."""
+    distances = np.delete(way.ranking.distances(probe.x), probe.place, axis=1)
+    others = np.delete(way.ranking.rows, probe.place)
+    generator = np.random.default_rng([1, number, _bits(sigma)])
+    uniform = generator.random(len(others), np.float32)
+
+    def mean_of(k: int) -> NDArray[np.floating]:
+        parts = [draw(tile, others, k, sigma, uniform) for tile in distances]
+        posterior = _posterior(estimator, probe.x, sigma, parts, way.kind.side)
+        mean: NDArray[np.floating] = posterior.mean()[0]
+        return mean
+
+    return mean_of
+
+
+def _posterior(
+    estimator: Estimator,
+    x: NDArray[np.float32],
+    sigma: float,
+    parts: list[Support],
+    side: int | None,
+) -> Posterior:
+    if side is None:
+        return estimator.posterior(x[None], sigma, parts[0])
+    return estimator.tiled_posterior(x[None], sigma, TiledSupport(side, parts))
+
+
+def _sizes(n: int) -> Iterator[int]:
+    """32, 48, 72 ... below n, and n."""
+    size = float(SMALLEST)
+    while size < n:
+        yield int(size)
+        size *= GROWTH
+    yield n
+
+
+def _bits(sigma: float) -> int:
+    return int(np.float64(sigma).view(np.uint64))
+
+
+def full_scan(n: int) -> Plan:
+    """The plan of weighing all n images."""
+    return Plan(FULL, n, 0.0)

@@ -1,0 +1,72 @@
+"""A few orthonormal coordinates of each training image: what ranking compares, not pixels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from golddiff.proxy import quarter_shape
+from golddiff.store import ImageStore
+
+COMPONENTS = 128
+IMAGES_AT_ONCE = 2048
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Images as z_i = B (x_i - mean), with orthonormal rows B.
+
+    Attributes:
+        mean: (D,) float32.
+        basis: (r, D) float32.
+        z: (N, r) float32 tensor.
+    """
+
+    mean: NDArray[np.float32]
+    basis: NDArray[np.float32]
+    z: torch.Tensor
+
+
+def principal(store: ImageStore) -> Coordinates:
+    """The first principal components, at most ``COMPONENTS``."""
+    factor = store.factor()
+    mean = factor.mean.astype(np.float32)
+    basis = np.ascontiguousarray(factor.eigenvectors[:, :COMPONENTS].T.astype(np.float32))
+    z = torch.empty(store.n, len(basis))
+    turned = torch.from_numpy(basis.T.copy())
+    for start in range(0, store.n, IMAGES_AT_ONCE):
+        part = slice(start, start + IMAGES_AT_ONCE)
+        values = store.values(store.rows_of(None)[part]) - mean
+        torch.mm(torch.from_numpy(values), turned, out=z[part])
+    return Coordinates(mean, basis, z)
+
+
+def pooled(store: ImageStore) -> Coordinates:
+    """The paper's proxies, scaled to rows of length 1; points (D,) as they are.
+
+    Where a side is no multiple of the proxy's, neighbouring pools share pixels, and the rows are
+    only nearly orthogonal.
+    """
+    shape = quarter_shape(store.shape)
+    if len(shape) != 3:
+        basis = np.eye(store.d, dtype=np.float32)
+    else:
+        vertical, horizontal = (
+            _averages(a, b) for a, b in zip(store.shape[1:], shape[1:], strict=True)
+        )
+        basis = np.kron(np.eye(shape[0], dtype=np.float32), np.kron(vertical, horizontal))
+    lengths = np.linalg.norm(basis, axis=1).astype(np.float32)
+    z = torch.from_numpy(store.proxies(shape) / lengths)
+    return Coordinates(np.zeros(store.d, np.float32), basis / lengths[:, None], z)
+
+
+def _averages(side: int, pools: int) -> NDArray[np.float32]:
+    """Average pooling of one axis as a matrix (pools, side)."""
+    matrix = np.zeros((pools, side), np.float32)
+    for i in range(pools):
+        first, last = i * side // pools, -(-(i + 1) * side // pools)
+        matrix[i, first:last] = 1 / (last - first)
+    return matrix

@@ -1,0 +1,61 @@
+"""Plans kept with a store, so that they are measured once.
+
+They lie in ``plans.json`` in the store's folder, outside the manifest: a file that is missing,
+damaged or of another store is measured again, never trusted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+from golddiff.adaptive.plan import Kind, Plan
+from golddiff.errors import ArgumentError
+from golddiff.files import written_whole
+from golddiff.store import ImageStore
+
+NAME = "plans.json"
+VERSION = 1
+KINDS = ("full", "drawn", "nearest")
+
+
+def recall(store: ImageStore, key: str) -> Plan | None:
+    """The plan kept under a key, if there is a sound one."""
+    found = _plans(store).get(key)
+    try:
+        name, side, k, error = found  # type: ignore[misc]
+        sound = name in KINDS and (side is None or side in (4, 8)) and 1 <= k <= store.n
+        return Plan(Kind(name, side), int(k), float(error)) if sound else None
+    except (TypeError, ValueError):
+        return None
+
+
+def remember(store: ImageStore, key: str, plan: Plan) -> None:
+    """Keep a plan under a key, where the store's folder may be written to."""
+    plans = _plans(store)
+    plans[key] = [plan.kind.name, plan.kind.side, plan.k, plan.error]
+    body = {"version": VERSION, "store": identity(store), "plans": plans}
+    with (
+        contextlib.suppress(ArgumentError, OSError),
+        written_whole("plans", store.path / NAME) as path,
+    ):
+        path.write_text(json.dumps(body, indent=0), encoding="utf-8")
+
+
+def identity(store: ImageStore) -> str:
+    """The checksums of the pixels and labels."""
+    files = store.manifest.files
+    return " ".join(files[name].sha256 for name in ("pixels.bin", "labels.bin") if name in files)
+
+
+def _plans(store: ImageStore) -> dict[str, Any]:
+    path = Path(store.path) / NAME
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+        if body["version"] == VERSION and body["store"] == identity(store):
+            return dict(body["plans"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        pass
+    return {}

@@ -1,0 +1,70 @@
+"""What a support can be, and how many images of it an error takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A way to choose images.
+
+    Attributes:
+        name: "full", every image; "drawn", at random by weight; "nearest", the nearest.
+        side: of the tiles that choose for themselves; None: the whole image chooses.
+    """
+
+    name: str
+    side: int | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.side is None else f"{self.name} for each {self.side}x{self.side}"
+
+
+FULL = Kind("full")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the images of one noise level are chosen.
+
+    Attributes:
+        kind: the way.
+        k: images for each query, or for each tile of it; on average where they are drawn.
+        error: the RMSE to the full scan that is expected, in units of x0.
+    """
+
+    kind: Kind
+    k: int
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.k:,} images, {self.kind}, expected RMSE {self.error:.4f}"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Measured errors of one way to choose: RMSE to the full scan at growing numbers of images."""
+
+    kind: Kind
+    k: Sequence[int]
+    error: Sequence[float]
+
+    def smallest(self, tol: float) -> Plan | None:
+        """The fewest images that keep to ``tol``, interpolated in log k; None where none do.
+
+        Errors count as no better than the worst of any larger k: luck at a small k does not count.
+        """
+        worst = [max(self.error[i:]) for i in range(len(self.k))]
+        for i, (k, error) in enumerate(zip(self.k, worst, strict=True)):
+            if error > tol:
+                continue
+            if i == 0:
+                return Plan(self.kind, k, error)
+            before, above = self.k[i - 1], worst[i - 1]
+            share = (above - tol) / (above - error)
+            found = math.ceil(math.exp(math.log(before) * (1 - share) + math.log(k) * share))
+            return Plan(self.kind, min(found, k), tol)
+        return None

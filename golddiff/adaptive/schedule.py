@@ -1,0 +1,205 @@
+"""Supports of the size that an error needs, instead of a fixed share of the data set."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.adaptive.coordinates import Coordinates, pooled, principal
+from golddiff.adaptive.drawing import draw
+from golddiff.adaptive.memory import recall, remember
+from golddiff.adaptive.plan import FULL, Kind, Plan
+from golddiff.adaptive.ranking import Ranking, nearest
+from golddiff.errors import ArgumentError
+from golddiff.store import ImageStore
+from golddiff.support import AnySupport, Support, TiledSupport
+
+if TYPE_CHECKING:
+    from golddiff.adaptive.calibration import Probe, Way
+    from golddiff.denoisers.base import Estimator
+    from golddiff.denoisers.golddiff import Schedule
+
+PROBES = 6
+LEVELS_A_DECADE = 20
+MARGIN = 0.85  # six probes leave the error of other queries within about 15% of the one measured
+RANKINGS_KEPT = 32
+
+# In the unit of an estimator's cost: selecting, and each coordinate of the product that ranks, for
+# a tile and an image.
+COST_OF_SELECTING = 16.0
+COST_OF_A_COORDINATE = 0.3
+
+log = logging.getLogger("golddiff")
+
+
+class AdaptiveSchedule:
+    """For each noise level the cheapest support whose expected error is at most ``tol``.
+
+    The error is the RMSE to the full scan. Images drawn at random by weight, which are unbiased,
+    compete with the nearest ones, chosen once for the whole image or by each tile of it: at high
+    noise thousands of images weigh about the same, and the nearest are a biased sample of them; at
+    low noise a pixel's few decisive images are not the whole image's nearest ones. Which way is
+    cheapest, and how many images it takes, is measured once for each noise level on training
+    images that are left out and noised, and kept with the store.
+
+    The measuring takes full scans: on 50,000 images of 3 x 32 x 32 some seconds for each noise
+    level that is new to the store, later calls none. Noise levels are rounded to 20 a decade for
+    it.
+
+    Args:
+        tol: expected RMSE to the full scan, in units of x0; 0 is the full scan. Or one or more
+            schedules: at each noise level no more than the smallest of their errors, measured on
+            the same images.
+
+    Raises:
+        ArgumentError: tol negative or not finite, or neither a number nor schedules.
+    """
+
+    def __init__(self, tol: float | Schedule | Sequence[Schedule] = 0.02) -> None:
+        self.tol = _checked(tol)
+
+    def fitted(self, estimator: Estimator) -> FittedSchedule:
+        """The schedule for one estimator; :class:`golddiff.GoldDiff` asks for it."""
+        return FittedSchedule(estimator, self.tol)
+
+    def __repr__(self) -> str:
+        return f"AdaptiveSchedule(tol={self.tol!r})"
+
+
+class FittedSchedule:
+    """An :class:`AdaptiveSchedule` over one estimator.
+
+    Args:
+        estimator: what weighs the images.
+        tol: expected RMSE to the full scan, or schedules that have the error allowed.
+    """
+
+    def __init__(self, estimator: Estimator, tol: float | tuple[Schedule, ...]) -> None:
+        self.estimator = estimator
+        self.tol = tol
+        self._coordinates: Coordinates | None = None
+        self._rankings: dict[tuple[float, int | None, int | None], Ranking] = {}
+        self._plans: dict[tuple[float, int | None], Plan] = {}
+
+    def plan(self, sigma: float, label: int | None = None) -> Plan:
+        """How the images of a noise level (and class) are chosen; measured when first asked for."""
+        store = self.estimator.store
+        if self.tol == 0:
+            return Plan(FULL, len(store.rows_of(label)), 0.0)
+        level = lattice(sigma)
+        if (level, label) not in self._plans:
+            key = f"{self.estimator.signature()} tol={self.tol!r} sigma={level!r} label={label}"
+            plan = recall(store, key)
+            if plan is None:
+                plan = self._measured(level, label)
+                log.info("sigma %.3g: %s", level, plan)
+                remember(store, key, plan)
+            self._plans[level, label] = plan
+        return self._plans[level, label]
+
+    def budgets(self, sigma: float, n: int) -> tuple[int, int]:
+        """(images ranked, images kept for each query or tile) at a noise level."""
+        return n, min(n, self.plan(sigma).k)
+
+    def supports(
+        self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+    ) -> Sequence[AnySupport]:
+        """The support of each query (b, D); a query's does not depend on the others."""
+        plan = self.plan(sigma, label)
+        rows = store.rows_of(label)
+        if plan.kind == FULL or plan.k >= len(rows):
+            return [Support(rows)] * len(x)
+        ranking = self._ranking(sigma, label, plan.kind.side)
+        # One draw decides for all queries of a noise level and class, whatever their batch.
+        uniform = _generator(seed, sigma, label).random(len(rows), np.float32)
+        supports: list[AnySupport] = []
+        for query in x:
+            distances = ranking.distances(query)
+            tiles = (
+                [draw(tile, rows, plan.k, sigma, uniform) for tile in distances]
+                if plan.kind.name == "drawn"
+                else nearest(distances, rows, plan.k)
+            )
+            side = plan.kind.side
+            supports.append(tiles[0] if side is None else TiledSupport(side, tiles))
+        return supports
+
+    def _measured(self, sigma: float, label: int | None) -> Plan:
+        from golddiff.adaptive.calibration import cheapest, full_scan, probes
+
+        rows = self.estimator.store.rows_of(label)
+        full = full_scan(len(rows))
+        given = probes(self.estimator, rows, sigma, PROBES)
+        if not given:
+            return full
+        log.info("sigma %.3g: measuring how many images an RMSE of %s takes", sigma, self.tol)
+        cost = self.estimator.cost(sigma) * len(rows)
+        tol = self._tolerance(sigma, label, given)
+        return cheapest(self.estimator, self._ways(sigma, label), sigma, given, tol, full, cost)
+
+    def _tolerance(self, sigma: float, label: int | None, given: list[Probe]) -> float:
+        """What the measured error may be: below what is asked for, since the probes are few."""
+        from golddiff.adaptive.calibration import error_of
+
+        if isinstance(self.tol, float):
+            return MARGIN * self.tol
+        errors = (error_of(s, self.estimator, sigma, label, given) for s in self.tol)
+        return MARGIN * min(errors)
+
+    def _ways(self, sigma: float, label: int | None) -> Iterator[Way]:
+        """The ways that compete, coarse tiles first: what they cost bounds the finer ones."""
+        from golddiff.adaptive.calibration import Way
+
+        for side in (None, *sorted(self.estimator.tile_sides(), reverse=True)):
+            ranking = self._ranking(sigma, label, side)
+            each = self.estimator.cost(sigma, side)
+            compared = COST_OF_SELECTING + COST_OF_A_COORDINATE * len(self.coordinates.basis)
+            for name in ("drawn", "nearest"):
+                yield Way(Kind(name, side), ranking, each, ranking.size * compared)
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """What ranking compares; made once."""
+        if self._coordinates is None:
+            make = principal if self.estimator.tile_sides() else pooled
+            self._coordinates = make(self.estimator.store)
+        return self._coordinates
+
+    def _ranking(self, sigma: float, label: int | None, side: int | None) -> Ranking:
+        key = (sigma, label, side)
+        if key not in self._rankings:
+            if len(self._rankings) >= RANKINGS_KEPT:
+                self._rankings.pop(next(iter(self._rankings)))
+            store = self.estimator.store
+            relevance = self.estimator.relevance(sigma, side)
+            self._rankings[key] = Ranking(store, self.coordinates, relevance, store.rows_of(label))
+        return self._rankings[key]
+
+
+def _checked(tol: object) -> float | tuple[Schedule, ...]:
+    if isinstance(tol, int | float) and not isinstance(tol, bool):
+        if not 0 <= tol < math.inf:
+            raise ArgumentError(
+                f"tol: got {tol!r}, expected an RMSE of 0 (which is the full scan) or more"
+            )
+        return float(tol)
+    schedules = tuple(tol) if isinstance(tol, Sequence) else (tol,)
+    if not schedules or not all(callable(getattr(s, "supports", None)) for s in schedules):
+        raise ArgumentError(f"tol: got {tol!r}, expected an RMSE, or schedules to do as well as")
+    return schedules
+
+
+def lattice(sigma: float) -> float:
+    """The nearest of 20 noise levels a decade, at which supports are measured."""
+    return float(10 ** (round(LEVELS_A_DECADE * math.log10(sigma)) / LEVELS_A_DECADE))
+
+
+def _generator(seed: int, sigma: float, label: int | None) -> np.random.Generator:
+    """A stream of its own for each noise level and class."""
+    level = int(np.float64(sigma).view(np.uint64))
+    return np.random.default_rng([2, seed, level, 0 if label is None else label + 1])

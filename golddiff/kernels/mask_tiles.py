@@ -1,0 +1,106 @@
+"""A mask tree cut into tiles, so that each tile of outputs can have a support of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.kernels.gather import places, runs
+from golddiff.kernels.mask_tree import LEVELS, MaskTree
+
+ROOT_SIDE = 1 << (LEVELS - 1)
+
+
+def tile_grid(shape: tuple[int, ...], side: int) -> tuple[int, int]:
+    """(rows, columns) of the tiles of a side that cover images of a shape (C, H, W)."""
+    return -(-shape[1] // side), -(-shape[2] // side)
+
+
+def tile_of_each(shape: tuple[int, ...], side: int) -> NDArray[np.int64]:
+    """The tile that each output value (D,) lies in, counted row by row."""
+    place = np.arange(int(np.prod(shape))) % (shape[1] * shape[2])
+    columns = tile_grid(shape, side)[1]
+    tiles: NDArray[np.int64] = place // shape[2] // side * columns + place % shape[2] // side
+    return tiles
+
+
+def cut(tree: MaskTree, shape: tuple[int, ...], side: int) -> list[MaskTree]:
+    """The trees of the square tiles of one side, row by row; a tile holds every channel's outputs.
+
+    The tiles' outputs together are all outputs, each once, with the masks that they had. A tile
+    reads only the inputs that its own masks hold.
+
+    Args:
+        tree: of a whole image.
+        shape: (C, H, W) of the image.
+        side: a power of two of at least 2; tiles at a ragged edge are smaller.
+    """
+    leaf = tree.output >= 0
+    # A node's first output is the first leaf at or after it in preorder: its corner's.
+    following = np.where(leaf, np.arange(len(leaf)), len(leaf))
+    following = np.minimum.accumulate(following[::-1])[::-1]
+    tile = tile_of_each(shape, side)[tree.output[following]]
+    # Nodes wider than the tile: what they add goes to each node below them that is a tile's own.
+    wider = ROOT_SIDE >> tree.level > side
+    top = int(max(0, LEVELS - 1 - np.log2(side)))
+    above = _nodes_above(tree.level, top)
+    return [
+        _one(tree, np.flatnonzero((tile == t) & ~wider), above, top, int(np.prod(shape)))
+        for t in range(int(tile.max()) + 1)
+    ]
+
+
+def mean_mask(tree: MaskTree, d: int) -> NDArray[np.float32]:
+    """The masks of a tree's outputs averaged over them: (D,) shares in [0, 1]."""
+    # What a node adds is in the masks of all leaves below it: those before the next node that is
+    # no deeper than it.
+    leaf = np.concatenate([[0], np.cumsum(tree.output >= 0)])
+    end = np.full(len(tree.level), len(tree.level))
+    for level in range(LEVELS):
+        stops = np.append(np.flatnonzero(tree.level <= level), len(tree.level))
+        mine = np.flatnonzero(tree.level == level)
+        end[mine] = stops[np.searchsorted(stops, mine, side="right")]
+    leaves = leaf[end] - leaf[:-1]
+    entries = np.repeat(leaves, tree.stop - tree.start)
+    where = np.concatenate(
+        [np.arange(a, b) for a, b in zip(tree.start, tree.stop, strict=True)] or [np.arange(0)]
+    )
+    held = np.bincount(tree.columns[tree.inputs[where]], entries, minlength=d)
+    shares: NDArray[np.float32] = (held / leaf[-1]).astype(np.float32)
+    return shares
+
+
+def _nodes_above(level: NDArray[np.int64], top: int) -> NDArray[np.int64]:
+    """For each node the last one of each level above ``top`` that came before it, (top, nodes)."""
+    place = np.arange(len(level))
+    above = np.empty((top, len(level)), np.int64)
+    for upper in range(top):
+        above[upper] = np.maximum.accumulate(np.where(level == upper, place, 0))
+    return above
+
+
+def _one(
+    tree: MaskTree, nodes: NDArray[np.int64], above: NDArray[np.int64], top: int, d: int
+) -> MaskTree:
+    parts: list[NDArray[np.int32]] = []
+    lengths = []
+    for node in nodes:
+        from_top = [node] if tree.level[node] != top else [*above[:, node], node]
+        entries = [tree.inputs[tree.start[n] : tree.stop[n]] for n in from_top]
+        parts += entries
+        lengths.append(sum(map(len, entries)))
+    ends = np.cumsum(lengths, dtype=np.int64)
+    outputs = tree.output[nodes]
+    inputs, leaf = tree.columns[np.concatenate(parts)], outputs >= 0
+    columns = runs(np.union1d(inputs, outputs[leaf]), d)
+    own = np.full(len(nodes), -1)
+    own[leaf] = places(columns, outputs[leaf])
+    return MaskTree(
+        tree.level[nodes],
+        ends - np.array(lengths),
+        ends,
+        outputs,
+        own,
+        places(columns, inputs).astype(np.int32),
+        columns,
+    )
