@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,7 +32,7 @@ class Plan:
     Attributes:
         kind: the way.
         k: images for each query, or for each tile of it; on average where they are drawn.
-        error: the RMSE to the full scan that is expected, in units of x0.
+        error: the RMSE to the full scan that is expected at most, in units of x0.
     """
 
     kind: Kind
@@ -53,18 +52,12 @@ class Curve:
     error: Sequence[float]
 
     def smallest(self, tol: float) -> Plan | None:
-        """The fewest images that keep to ``tol``, interpolated in log k; None where none do.
+        """The fewest of the images measured that keep to ``tol``; None where none do.
 
         Errors count as no better than the worst of any larger k: luck at a small k does not count.
         """
         worst = [max(self.error[i:]) for i in range(len(self.k))]
-        for i, (k, error) in enumerate(zip(self.k, worst, strict=True)):
-            if error > tol:
-                continue
-            if i == 0:
+        for k, error in zip(self.k, worst, strict=True):
+            if error <= tol:
                 return Plan(self.kind, k, error)
-            before, above = self.k[i - 1], worst[i - 1]
-            share = (above - tol) / (above - error)
-            found = math.ceil(math.exp(math.log(before) * (1 - share) + math.log(k) * share))
-            return Plan(self.kind, min(found, k), tol)
         return None

@@ -173,6 +173,9 @@ class Estimator(Denoiser):
             and what is kept for each sigma; larger batches are cut to fit. Default 1e9.
     """
 
+    # Queries on which an error is measured: the fewer, the more locations one query has.
+    probes = 24
+
     def __init__(self, store: ImageStore, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
         super().__init__(store)
         if not (isinstance(memory_limit, int | float) and memory_limit > 0):

@@ -57,6 +57,8 @@ class Kamb(Estimator):
             boundary.
     """
 
+    probes = 8
+
     def __init__(
         self,
         store: ImageStore,

@@ -46,6 +46,8 @@ class PCA(Estimator):
             a few times over while a sigma's are made.
     """
 
+    probes = 8
+
     def __init__(
         self,
         store: ImageStore,

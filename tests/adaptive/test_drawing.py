@@ -1,0 +1,59 @@
+"""Drawing by weight: the sums' expectations are those of all images."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golddiff.adaptive.drawing import _factor, draw
+
+
+@given(st.integers(2, 400), st.floats(0.01, 0.99), st.floats(0, 40), st.integers(0, 99))
+def test_inclusion_probabilities_sum_to_the_count(n, share, spread, seed):
+    generator = np.random.default_rng(seed)
+    weights = np.exp(-spread * generator.random(n // 2 + 1)) + 1e-9
+    equal = weights.min()
+    others = n - len(weights)
+    count = max(1, int(share * n))
+    c = _factor(weights, equal, others, count)
+    expected = np.minimum(1, c * weights).sum() + others * min(1.0, c * equal)
+    assert expected == pytest.approx(count, rel=1e-6)
+
+
+@pytest.mark.parametrize("sigma", [0.05, 1.0, 20.0])
+def test_sums_over_many_draws_are_the_sums_over_all_images(sigma):
+    generator = np.random.default_rng(0)
+    n = 500
+    distances = (30 * generator.random(n)).astype(np.float32)
+    logits = -(distances - distances.min()).astype(np.float64) / (2 * sigma**2)
+    values = generator.standard_normal(n)
+    totals, sums, sizes = [], [], []
+    for _ in range(3000):
+        support = draw(distances, np.arange(n), 60, sigma, generator.random(n, np.float32))
+        assert (np.diff(support.rows) > 0).all()
+        weights = np.exp(logits[support.rows] + support.log_weights)
+        totals.append(weights.sum())
+        sums.append((weights * values[support.rows]).sum())
+        sizes.append(len(support))
+    for found, expected in (
+        (totals, np.exp(logits).sum()),
+        (sums, (np.exp(logits) * values).sum()),
+    ):
+        error = abs(np.mean(found) - expected)
+        assert error < 5 * np.std(found) / np.sqrt(len(found)) + 1e-9
+    assert np.mean(sizes) == pytest.approx(60, rel=0.02)
+
+
+def test_what_decides_the_posterior_is_always_in():
+    distances = np.full(1000, 50, np.float32)
+    distances[[3, 700]] = 0, 1e-3
+    support = draw(distances, np.arange(1000), 40, 0.1, np.full(1000, 0.999999, np.float32))
+    assert np.array_equal(support.rows, [3, 700])
+    assert np.allclose(support.log_weights, 0)
+
+
+def test_something_is_always_drawn():
+    support = draw(
+        np.zeros(50, np.float32), np.arange(50), 1, 1.0, np.full(50, 0.999999, np.float32)
+    )
+    assert len(support) == 1

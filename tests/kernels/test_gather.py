@@ -1,0 +1,32 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golddiff.kernels.gather import BLOCK, gather, places, runs
+from golddiff.kernels.lanes import LANES
+
+
+@given(st.integers(1, 200), st.data())
+def test_runs_cover_what_is_wanted_by_runs_of_neighbours(d, data):
+    wanted = np.array(sorted(data.draw(st.sets(st.integers(0, d - 1), min_size=1))))
+    columns = runs(wanted, d)
+    assert set(wanted) <= set(columns)
+    assert columns.min() >= 0
+    assert columns.max() < d
+    if d >= LANES:
+        assert (np.diff(columns.reshape(-1, LANES), axis=1) == 1).all()
+        assert len(columns) <= LANES * len(wanted)
+    assert np.array_equal(columns[places(columns, wanted)], wanted)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.parametrize("d", [1, 15, 16, 17, 100])
+def test_a_block_is_the_transpose_of_its_rows(dtype, d):
+    generator = np.random.default_rng(0)
+    flat = generator.integers(0, 256, (300, d)).astype(dtype)
+    rows = generator.integers(0, 300, BLOCK)
+    columns = runs(np.unique(generator.integers(0, d, 1 + d // 3)), d)
+    out = np.empty(len(columns) * BLOCK, dtype)
+    gather(flat, rows, columns, out)
+    assert np.array_equal(out.reshape(-1, BLOCK), flat[rows][:, columns].T)

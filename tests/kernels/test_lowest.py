@@ -1,0 +1,37 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golddiff.kernels.lowest import lowest, up_to
+
+
+def first_by_sorting(numbers, k):
+    return np.sort(np.argsort(numbers, kind="stable")[:k])
+
+
+@given(st.integers(1, 3000), st.integers(1, 3000), st.sampled_from([1, 3, 100]), st.integers(0, 99))
+def test_the_lowest_are_those_that_a_stable_sort_puts_first(n, k, values, seed):
+    generator = np.random.default_rng(seed)
+    ties = generator.integers(0, values, n).astype(np.float32)
+    for numbers in (ties, generator.standard_normal(n).astype(np.float32)):
+        assert np.array_equal(lowest(numbers, k), first_by_sorting(numbers, min(k, n)))
+
+
+def test_a_sample_that_misleads_costs_time_and_not_the_answer():
+    numbers = np.ones(4096, np.float32)
+    numbers[::16] = 0  # all that is sampled, and nothing else, is low
+    assert np.array_equal(lowest(numbers, 300), first_by_sorting(numbers, 300))
+    assert np.array_equal(lowest(1 - numbers, 300), first_by_sorting(1 - numbers, 300))
+
+
+def test_infinities_come_last():
+    numbers = np.full(1000, np.inf, np.float32)
+    numbers[[5, 900]] = 1
+    assert np.array_equal(lowest(numbers, 2), [5, 900])
+
+
+@given(st.integers(1, 3000), st.floats(-3, 3, width=32), st.integers(0, 99))
+def test_up_to_a_threshold(n, threshold, seed):
+    numbers = np.random.default_rng(seed).standard_normal(n).astype(np.float32)
+    expected = np.flatnonzero(numbers <= np.float32(threshold))
+    assert np.array_equal(up_to(numbers, threshold), expected)

@@ -1,0 +1,53 @@
+"""A tree cut into tiles weighs as the whole tree does."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golddiff.kernels.mask_tiles import cut, mean_mask, tile_grid, tile_of_each
+from golddiff.kernels.mask_tree import mask_tree
+from golddiff.kernels.pca_cpu import Sums, add_images, masked_posterior
+
+SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 13), st.integers(1, 13))
+
+
+def random_mask(shape, density, seed):
+    d = int(np.prod(shape))
+    mask = np.random.default_rng(seed).random((d, d)) < density
+    # Neighbours that share inputs, as real masks do: otherwise no tile would hold anything.
+    mask |= np.roll(mask, 1, axis=1) | np.roll(mask, shape[2], axis=1)
+    mask[np.arange(d), np.arange(d)] = True
+    return mask
+
+
+@given(SHAPES, st.sampled_from([2, 4, 8, 16]), st.floats(0, 0.9), st.integers(0, 99))
+def test_tiles_over_one_support_are_the_whole_posterior(shape, side, density, seed):
+    generator = np.random.default_rng(seed)
+    d = int(np.prod(shape))
+    mask = random_mask(shape, density, seed)
+    tree = mask_tree(mask, shape)
+    flat = generator.integers(0, 256, (90, d)).astype(np.uint8)
+    rows, x = np.arange(3, 80), generator.standard_normal((2, d)).astype(np.float32)
+    given_ = (flat, rows, np.zeros(len(rows), np.float32), x, 1.5)
+    whole = masked_posterior(*given_, tree, 1 / 127.5, -1.0)
+    sums = Sums.empty(2, d)
+    for tile in cut(tree, shape, side):
+        add_images(*given_, tile, 1 / 127.5, -1.0, sums)
+    assert np.abs(sums.posterior().mean() - whole.mean()).max() < 1e-5
+
+
+@given(SHAPES, st.sampled_from([2, 4, 8, 16]), st.floats(0, 0.9), st.integers(0, 99))
+def test_tiles_hold_each_output_once_and_their_masks_average_as_the_mask_does(
+    shape, side, density, seed
+):
+    mask = random_mask(shape, density, seed)
+    d = len(mask)
+    tree = mask_tree(mask, shape)
+    tiles = tile_of_each(shape, side)
+    trees = cut(tree, shape, side)
+    assert len(trees) == np.prod(tile_grid(shape, side))
+    for number, tile in enumerate(trees):
+        outputs = np.flatnonzero(tiles == number)
+        assert np.array_equal(np.sort(tile.output[tile.output >= 0]), outputs)
+        assert np.allclose(mean_mask(tile, d), mask[:, outputs].mean(axis=1))
+    assert np.allclose(mean_mask(tree, d), mask.mean(axis=1))
