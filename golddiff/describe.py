@@ -47,6 +47,7 @@ SCHEDULES = {
     "paper": Kind(
         "golddiff.schedules", "PaperSchedule", ("k_min", "k_max", "m_min", "m_max", "variant")
     ),
+    "adaptive": Kind("golddiff.adaptive.schedule", "AdaptiveSchedule", ("tol",)),
 }
 
 
@@ -59,9 +60,9 @@ def describe(denoiser: Denoiser) -> dict[str, Any]:
     description = _described("denoiser", denoiser, "method", METHODS)
     if "base" in description:
         description["base"] = describe(description["base"])
-        description["schedule"] = _described(
-            "schedule", description["schedule"], "schedule", SCHEDULES
-        )
+        # A schedule that was fitted to its estimator is described as it was before.
+        schedule = getattr(description["schedule"], "settings", description["schedule"])
+        description["schedule"] = _described("schedule", schedule, "schedule", SCHEDULES)
     return description
 
 

@@ -26,6 +26,7 @@ class MethodSettings:
         variant: of the schedule: "released" (default here: it reproduces the paper's figures) or
             "text".
         k_min, k_max, m_min, m_max: of the schedule; int a count, float a fraction of the images.
+        tol: of the adaptive schedule: expected RMSE to the full scan, in units of x0.
     """
 
     mask_threshold: float | None = None
@@ -37,6 +38,7 @@ class MethodSettings:
     k_max: int | float | None = None
     m_min: int | float | None = None
     m_max: int | float | None = None
+    tol: float | None = None
 
     def given(self) -> dict[str, object]:
         """The settings that are not None."""
@@ -140,8 +142,22 @@ def _golden(
     return lambda store, settings, seed: golden(make(store, settings, seed), settings, seed)
 
 
+def _adaptive(
+    make: Callable[[ImageStore, MethodSettings, int], Estimator],
+) -> Callable[[ImageStore, MethodSettings, int], Denoiser]:
+    def made(store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
+        from golddiff.adaptive.schedule import AdaptiveSchedule
+        from golddiff.denoisers.golddiff import GoldDiff
+
+        schedule = AdaptiveSchedule() if settings.tol is None else AdaptiveSchedule(settings.tol)
+        return GoldDiff(make(store, settings, seed), schedule, seed)
+
+    return made
+
+
 _OF_PCA = frozenset({"mask_threshold", "weighting"})
 _OF_KAMB = frozenset({"patch_size", "boundary"})
+_OF_ADAPTIVE = frozenset({"tol"})
 _OF_SCHEDULE = frozenset({"variant", "k_min", "k_max", "m_min", "m_max"})
 
 METHODS = {
@@ -152,4 +168,11 @@ METHODS = {
     "golddiff-optimal": Method("GoldDiff (Optimal)", _OF_SCHEDULE, _golden(_optimal)),
     "golddiff-kamb": Method("GoldDiff (Kamb)", _OF_SCHEDULE | _OF_KAMB, _golden(_kamb)),
     "golddiff-pca": Method("GoldDiff (PCA)", _OF_SCHEDULE | _OF_PCA, _golden(_pca)),
+    "adaptive-optimal": Method("Adaptive (Optimal)", _OF_ADAPTIVE, _adaptive(_optimal)),
+    "adaptive-kamb": Method("Adaptive (Kamb)", _OF_ADAPTIVE | _OF_KAMB, _adaptive(_kamb)),
+    "adaptive-pca": Method("Adaptive (PCA)", _OF_ADAPTIVE | _OF_PCA, _adaptive(_pca)),
 }
+
+# What the demo and the studio show: an adaptive method measures its supports first, which takes
+# longer than they may.
+SHOWN = {name: method for name, method in METHODS.items() if not name.startswith("adaptive-")}

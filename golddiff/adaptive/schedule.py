@@ -65,7 +65,7 @@ class AdaptiveSchedule:
 
     def fitted(self, estimator: Estimator) -> FittedSchedule:
         """The schedule for one estimator; :class:`golddiff.GoldDiff` asks for it."""
-        return FittedSchedule(estimator, self.tol)
+        return FittedSchedule(estimator, self)
 
     def __repr__(self) -> str:
         return f"AdaptiveSchedule(tol={self.tol!r})"
@@ -76,12 +76,13 @@ class FittedSchedule:
 
     Args:
         estimator: what weighs the images.
-        tol: expected RMSE to the full scan, or schedules that have the error allowed.
+        settings: the schedule's.
     """
 
-    def __init__(self, estimator: Estimator, tol: float | tuple[Schedule, ...]) -> None:
+    def __init__(self, estimator: Estimator, settings: AdaptiveSchedule) -> None:
         self.estimator = estimator
-        self.tol = tol
+        self.settings = settings
+        self.tol = settings.tol
         self._coordinates: Coordinates | None = None
         self._rankings: dict[tuple[float, int | None, int | None], Ranking] = {}
         self._plans: dict[tuple[float, int | None], Plan] = {}

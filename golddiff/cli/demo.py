@@ -15,7 +15,7 @@ from golddiff.cli.sample_run import golden_subsets
 from golddiff.cli.terminal import progress_bar, say, watched
 from golddiff.errors import ArgumentError
 from golddiff.files import check_writable
-from golddiff.methods import METHODS, MethodSettings, golden, make_denoiser
+from golddiff.methods import SHOWN, MethodSettings, golden, make_denoiser
 from golddiff.units import duration, shape_text
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def demo(
     stores = [_open(part) for part in parts]
     moons = cached_store("moons", SourceOptions(), say=say)
     with progress_bar() as bar:
-        work = sum(part.n for part in parts) * len(METHODS) * STEPS
+        work = sum(part.n for part in parts) * len(SHOWN) * STEPS
         task = bar.add_task("every method from the same noise", total=work)
         denoisers = [_denoisers(store, seed) for store in stores]
         blocks = [
@@ -114,7 +114,7 @@ def _open(part: Part) -> ImageStore:
 def _denoisers(store: ImageStore, seed: int) -> dict[str, Denoiser]:
     """Every method; the golden ones share their estimator, and so its masks, with the plain."""
     made: dict[str, Denoiser] = {}
-    for name in METHODS:
+    for name in SHOWN:
         base = made.get(name.removeprefix("golddiff-"))
         made[name] = (
             make_denoiser(name, store, seed=seed)
@@ -138,7 +138,7 @@ def _block(
         begin = time.perf_counter()
         samples = sample(denoiser, part.n, STEPS, seed=seed, trajectory=False, on_step=on_step)
         seconds = (time.perf_counter() - begin) / (part.n * STEPS)
-        made[METHODS[name].title] = Made(samples.images, seconds)
+        made[SHOWN[name].title] = Made(samples.images, seconds)
     store = denoisers["optimal"].store
     name = Path(part.source).name
     title = f"{name}: {store.n:,} training images, {shape_text(store.shape)}"
@@ -172,6 +172,6 @@ def _trajectory(denoiser: Denoiser, seed: int) -> Any:
         [Row("noisy $x_t$", noisy), Row("prediction $x_0$", samples.trajectory[:, 0])],
         samples.sigmas,
         [f"{k:,}" for k in subsets[0]["k"]],
-        f"{METHODS[TRAJECTORY_OF].title}: one sample, k of the {denoiser.store.n:,} "
+        f"{SHOWN[TRAJECTORY_OF].title}: one sample, k of the {denoiser.store.n:,} "
         "training images a step",
     )

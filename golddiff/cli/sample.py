@@ -114,6 +114,13 @@ def sample(
             help="Most screened, with --variant text; default 1/4.", rich_help_panel=_SCHEDULE
         ),
     ] = None,
+    tol: Annotated[
+        float | None,
+        typer.Option(
+            help="Adaptive methods: expected RMSE to the full scan; default 0.02.",
+            rich_help_panel=_SCHEDULE,
+        ),
+    ] = None,
     size: Size = None,
     channels: Channels = None,
     split: Split = None,
@@ -144,6 +151,7 @@ def sample(
                 ("k_min", k_min), ("k_max", k_max), ("m_min", m_min), ("m_max", m_max),
             )
         ),
+        tol=tol,
     )  # fmt: skip
     reading = SourceOptions(size, channels, split or "train", column, label_column, skip_bad, limit)
     run_sample(

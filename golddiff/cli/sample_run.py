@@ -21,6 +21,7 @@ from golddiff.units import duration
 
 if TYPE_CHECKING:
     from golddiff.denoisers.base import Denoiser
+    from golddiff.denoisers.golddiff import Schedule
     from golddiff.sampling import Samples
     from golddiff.store import ImageStore
 
@@ -122,7 +123,9 @@ def golden_subsets(
     classes: list[int | None] = [None] if labels is None else list(dict.fromkeys(labels))
     for label in classes:
         count = len(denoiser.store.rows_of(label))
-        budgets = [denoiser.schedule.budgets(s, count) for s in noise_levels(steps, sampler)]
+        budgets = [
+            _budgets(denoiser.schedule, s, count, label) for s in noise_levels(steps, sampler)
+        ]
         entries.append(
             {
                 "label": label,
@@ -132,6 +135,14 @@ def golden_subsets(
             }
         )
     return entries
+
+
+def _budgets(schedule: Schedule, sigma: float, count: int, label: int | None) -> tuple[int, int]:
+    from golddiff.adaptive.schedule import FittedSchedule
+
+    if isinstance(schedule, FittedSchedule):
+        return count, schedule.plan(sigma, label).k
+    return schedule.budgets(sigma, count)
 
 
 def _check(job: SampleJob) -> None:

@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 
 from golddiff import __version__
 from golddiff.attribution import PixelSources
-from golddiff.methods import METHODS
+from golddiff.methods import SHOWN
 from golddiff.studio.grid import GAP, INK, SMALL, TEXT, draw_grid, font, level, thumbnail
 from golddiff.studio.run import Curves, Run, Selection
 
@@ -50,7 +50,7 @@ def draw_run(run: Run, selected: Selection | None) -> Image.Image:
         draw.text((x, top - 30), f"σ {level(run.sigmas[s])}", INK, font(SMALL))
     for row, (method, frames) in enumerate(run.frames.items()):
         y = top + row * (ROW + GAP)
-        draw.text((GAP, y + ROW // 2 - 14), METHODS[method].title, INK, font(TEXT))
+        draw.text((GAP, y + ROW // 2 - 14), SHOWN[method].title, INK, font(TEXT))
         for column, s in enumerate(shown):
             cell = _cell(frames[s].x0[:1])
             picture.paste(cell, (left + column * (ROW + GAP), y))

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw
 
 from golddiff.attribution import PixelSources, pixel_sources
 from golddiff.errors import ArgumentError
-from golddiff.methods import METHODS
+from golddiff.methods import SHOWN
 from golddiff.studio.grid import MARK, level, thumbnail
 from golddiff.studio.run import Curves, Run, Selection
 
@@ -57,7 +57,7 @@ def curves(run: Run, selected: Selection, most_seconds: float = MOST_SECONDS) ->
     others = (m for m in run.settings.methods if m != selected.method)
     for method in [selected.method, *others]:
         if time.perf_counter() - start > most_seconds:
-            made.left_out.append(METHODS[method].title)
+            made.left_out.append(SHOWN[method].title)
             continue
         here = Selection(method, selected.image, selected.y, selected.x)
         try:
@@ -79,7 +79,7 @@ def sources_html(run: Run, selected: Selection, step: int, found: PixelSources) 
     kind = "patches" if _several(found) else "images"
     frame = run.frame(selected.method, step)
     head = (
-        f"<b>{html.escape(METHODS[selected.method].title)}</b>, image {selected.image + 1}, "
+        f"<b>{html.escape(SHOWN[selected.method].title)}</b>, image {selected.image + 1}, "
         f"row {selected.y}, column {selected.x}, noise σ = {level(frame.sigma) if frame else '?'}: "
         f"value <b>{value}</b>, a weighted sum over {len(found.images):,} training images; "
         f"effectively <b>{found.effective:,.1f}</b> of them. "

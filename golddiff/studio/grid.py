@@ -10,7 +10,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from golddiff.figures.images import as_colour, enlarged, to_pixels
-from golddiff.methods import METHODS
+from golddiff.methods import SHOWN
 from golddiff.studio.run import Run, Selection
 from golddiff.units import duration
 
@@ -89,7 +89,7 @@ def draw_grid(run: Run, step: int, noisy: bool, selected: Selection | None) -> I
     for column, method in enumerate(layout.methods, 1):
         seconds = run.seconds[method][: step + 1]
         each = duration(sum(seconds) / len(seconds)) + " a step" if seconds else "waiting"
-        _column(draw, layout, column, METHODS[method].title, each)
+        _column(draw, layout, column, SHOWN[method].title, each)
         frame = run.frame(method, step)
         if frame is None:
             continue

@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from golddiff.methods import METHODS
+from golddiff.methods import SHOWN
 from golddiff.studio.handlers import (
     ANY_CLASS,
     FROM_IMAGE,
@@ -66,7 +66,7 @@ def _settings(handlers: Handlers) -> dict[str, Any]:
         store = gr.Dropdown(names, value=names[0], label="Store", elem_id="store", filterable=False)
         words = gr.HTML(about(first.store), elem_id="about", padding=True)
         methods = gr.CheckboxGroup(
-            [(method.title, name) for name, method in METHODS.items()],
+            [(method.title, name) for name, method in SHOWN.items()],
             value=first.default_methods(), label="Methods", elem_id="methods",
         )  # fmt: skip
     with gr.Group():

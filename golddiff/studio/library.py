@@ -9,7 +9,7 @@ from golddiff.denoisers.base import Denoiser, Estimator
 from golddiff.denoisers.golddiff import GoldDiff
 from golddiff.errors import ArgumentError, GoldDiffError, StoreError
 from golddiff.manifest import Manifest
-from golddiff.methods import METHODS, MethodSettings, make_denoiser
+from golddiff.methods import SHOWN, MethodSettings, make_denoiser
 from golddiff.schedules import PaperSchedule
 from golddiff.store import ImageStore
 
@@ -40,7 +40,7 @@ class OpenStore:
         """A denoiser by its method's name.
 
         Args:
-            method: one of ``METHODS``.
+            method: one of ``SHOWN``.
             variant: of the golden subsets' schedule, for the methods that have one.
             seed: of the images that a golden subset draws at random.
 
@@ -49,18 +49,18 @@ class OpenStore:
         """
         base = method.removeprefix(_GOLDEN)
         with self._making:
-            if method != base and base in METHODS:
+            if method != base and base in SHOWN:
                 estimator = self._kept(base)
                 if isinstance(estimator, Estimator):
                     return GoldDiff(estimator, PaperSchedule(variant=variant), seed)
-            if METHODS.get(method) is None or not METHODS[method].settings & {"variant"}:
+            if SHOWN.get(method) is None or not SHOWN[method].settings & {"variant"}:
                 return self._kept(method)
             return make_denoiser(method, self.store, MethodSettings(variant=variant), seed)
 
     def default_methods(self) -> list[str]:
         """All methods, or on a large store those that are quick."""
         quick = self.store.n * self.store.d <= QUICK_VALUES
-        return [name for name in METHODS if quick or name not in SLOW_METHODS]
+        return [name for name in SHOWN if quick or name not in SLOW_METHODS]
 
     def _kept(self, method: str) -> Denoiser:
         if method not in self._made:

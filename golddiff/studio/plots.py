@@ -11,7 +11,7 @@ from matplotlib.ticker import NullFormatter
 from PIL import Image
 
 from golddiff.attribution import PixelSources
-from golddiff.methods import METHODS
+from golddiff.methods import SHOWN
 from golddiff.studio.grid import level
 from golddiff.studio.run import Curves, Run, Selection
 
@@ -73,7 +73,7 @@ def _effective(axes: Axes, run: Run, made: Curves) -> None:
     for method, points in made.effective.items():
         sigmas, numbers = zip(*points, strict=True)
         axes.loglog(sigmas, numbers, color=_colour(method), marker=".", markersize=4,
-                    linewidth=2.4 if method == chosen else 1.1, label=METHODS[method].title,
+                    linewidth=2.4 if method == chosen else 1.1, label=SHOWN[method].title,
                     alpha=0.9)  # fmt: skip
     if not made.effective:
         _say(axes, "nothing yet: click a pixel")
@@ -116,7 +116,7 @@ def _count(run: Run) -> int:
 
 
 def _colour(method: str) -> str:
-    return COLOURS[list(METHODS).index(method) % len(COLOURS)]
+    return COLOURS[list(SHOWN).index(method) % len(COLOURS)]
 
 
 def _quiet(axes: Axes) -> None:

@@ -14,7 +14,7 @@ import torch
 from golddiff.denoisers.base import Denoiser
 from golddiff.denoisers.golddiff import GoldDiff
 from golddiff.errors import ArgumentError
-from golddiff.methods import METHODS
+from golddiff.methods import SHOWN
 from golddiff.sampling import check_settings
 from golddiff.studio.library import OpenStore
 from golddiff.studio.stepping import Frame, frames, levels, starting_point
@@ -156,8 +156,8 @@ def prepare(opened: OpenStore, settings: Settings, image: torch.Tensor | None) -
     if not s.methods:
         raise ArgumentError("methods: none is ticked; tick at least one")
     for method in s.methods:
-        if method not in METHODS:
-            raise ArgumentError(f"methods: got {method!r}, expected some of {', '.join(METHODS)}")
+        if method not in SHOWN:
+            raise ArgumentError(f"methods: got {method!r}, expected some of {', '.join(SHOWN)}")
     check_settings(s.n, s.steps, s.sampler, s.seed)
     if s.steps > MOST_STEPS or s.n > MOST_IMAGES:
         raise ArgumentError(

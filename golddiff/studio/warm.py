@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from golddiff.errors import GoldDiffError
-from golddiff.methods import METHODS
+from golddiff.methods import SHOWN
 from golddiff.studio.library import Library
 from golddiff.studio.run import Selection, Settings, prepare
 
@@ -32,7 +32,7 @@ def _default_run(library: Library) -> None:
     methods = opened.default_methods()
     run = prepare(opened, Settings(name, tuple(methods), n=2), None)
     for _ in run.advance():
-        if run.steps_done and set(methods) != set(METHODS):
+        if run.steps_done and set(methods) != set(SHOWN):
             break  # a large store: one step has compiled everything
     *_, height, width = opened.store.shape
     selected = Selection(methods[-1], 0, height // 2, width // 2)

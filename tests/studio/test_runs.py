@@ -9,7 +9,7 @@ from PIL import Image
 
 from golddiff.attribution import pixel_sources
 from golddiff.errors import ArgumentError, StoreError
-from golddiff.methods import METHODS, make_denoiser
+from golddiff.methods import SHOWN, make_denoiser
 from golddiff.sampling import sample
 from golddiff.store import ImageStore
 from golddiff.studio.downloads import write_downloads
@@ -26,7 +26,7 @@ def library(make_store, smooth_images):
     return Library({"grey": lambda: grey})
 
 
-def finished(library, methods=tuple(METHODS), **settings):
+def finished(library, methods=tuple(SHOWN), **settings):
     run = prepare(library.get("grey"), Settings("grey", methods, **settings), None)
     for _ in run.advance():
         pass
@@ -36,7 +36,7 @@ def finished(library, methods=tuple(METHODS), **settings):
 def test_all_methods_start_from_the_same_noise_and_end_as_the_sampler_does(library):
     run = finished(library, n=2, seed=4, steps=5, label=1)
     store = run.opened.store
-    for method in METHODS:
+    for method in SHOWN:
         assert torch.equal(run.frames[method][0].x, run.x_start)
         expected = sample(make_denoiser(method, store, seed=4), 2, 5, seed=4, labels=1)
         last = run.frames[method][-1].x0
@@ -92,7 +92,7 @@ def test_wiener_has_no_sources_and_the_other_methods_have_curves(library):
     with pytest.raises(ArgumentError, match="weighs no training images"):
         sources_at(run, Selection("wiener", 0, 0, 0), 0)
     made = curves(run, Selection("pca", 0, 4, 3), 60)
-    assert set(made.effective) == set(METHODS) - {"wiener"}
+    assert set(made.effective) == set(SHOWN) - {"wiener"}
     assert all(len(points) == 3 for points in made.effective.values())
     assert all(1 - 1e-6 <= number <= 60 for p in made.effective.values() for _, number in p)
     assert curves(run, Selection("pca", 0, 4, 3), 60) is made
