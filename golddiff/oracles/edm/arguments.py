@@ -74,7 +74,12 @@ MODELS: dict[str, dict[str, Rule]] = {
         "channel_mult_noise": _whole(1, 64),
         "encoder_type": _choice("standard", "skip", "residual"),
         "decoder_type": _choice("standard", "skip"),
-        "resample_filter": _several("numbers", 16, _is_number),
+        "resample_filter": Rule(
+            "2 to 16 numbers, evenly many",
+            lambda v: (
+                type(v) in (list, tuple) and len(v) in range(2, 17, 2) and all(map(_is_number, v))
+            ),
+        ),
     },
     "DhariwalUNet": UNET,
 }

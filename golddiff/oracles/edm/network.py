@@ -58,7 +58,8 @@ def build_network(record: Record, most_bytes: int) -> tuple[Preconditioned, Argu
         found = inner.class_name if type(inner) is Record else "nothing"
         raise CheckpointError(f"it was made with a {arguments.model}, but holds {found}")
     with torch.device("meta"):  # shapes only: the tensors come from the file
-        network = _architecture(arguments)
+        network = architecture(arguments)
+        _check_run(network, arguments)
     _check_fit(tensors, network)
     network.load_state_dict(
         {name: tensor.float().contiguous() for name, tensor in tensors.items()},
@@ -68,7 +69,12 @@ def build_network(record: Record, most_bytes: int) -> tuple[Preconditioned, Argu
     return network.eval().requires_grad_(False), arguments
 
 
-def _architecture(arguments: Arguments) -> Preconditioned:
+def architecture(arguments: Arguments) -> Preconditioned:
+    """The network of checked arguments, its tensors not yet set: on the default device.
+
+    Raises:
+        CheckpointError: arguments that do not fit together.
+    """
     side, channels, classes = arguments.images.values()
     # iDDPM's networks predict a variance too.
     out = 2 * channels if arguments.precond == "iDDPMPrecond" else channels
@@ -78,6 +84,21 @@ def _architecture(arguments: Arguments) -> Preconditioned:
         raise CheckpointError(f"its {arguments.model} is impossible: {error}") from error
     network: Preconditioned = PRECONDS[arguments.precond](model, **arguments.settings)
     return network
+
+
+@torch.no_grad()
+def _check_run(network: Preconditioned, arguments: Arguments) -> None:
+    """One call, of shapes only: odd numbers of channels, for one, fit nowhere."""
+    side, channels, classes = arguments.images.values()
+    one_hot = torch.empty(1, classes) if classes else None
+    try:
+        made = network(torch.empty(1, channels, side, side), torch.empty(1), one_hot)
+    except (ValueError, RuntimeError, ZeroDivisionError) as error:
+        raise CheckpointError(f"its {arguments.model} cannot run: {error}") from error
+    if made.shape != (1, channels, side, side):
+        raise CheckpointError(
+            f"its {arguments.model} makes images of shape {tuple(made.shape[1:])}"
+        )
 
 
 def _check_fit(tensors: dict[str, torch.Tensor], network: nn.Module) -> None:

@@ -21,8 +21,6 @@ Opcode = Callable[["Machine"], None]
 
 # Numbers of a checkpoint have at most 20 digits (torch's magic number); int() is slow for many.
 MOST_DIGITS = 64
-# Keys are hashed, and hashing a deep nest of tuples overflows the C stack.
-KEYS = (str, int, float, bool, type(None))
 
 PLAIN: dict[int, Opcode] = {}
 
@@ -96,7 +94,9 @@ def _pairs(values: list[Any]) -> dict[Any, Any]:
 
 
 def _key(value: Any) -> Any:
-    if type(value) not in KEYS:
+    # Keys are hashed. Deep nests of tuples overflow the C stack there, and numbers can be chosen
+    # so that all of them collide; the files have only names.
+    if type(value) is not str:
         raise UnpicklingError(f"a key in it is of type {type(value).__name__}")
     return value
 
@@ -209,7 +209,8 @@ def _setitems(m: Machine) -> None:
 
 @opcode(pickle.ADDITEMS)
 def _additems(m: Machine) -> None:
-    _target(m, set).update(_elements(m.pop_mark()))
+    values = m.pop_mark()
+    _target(m, set).update(_elements(values))
 
 
 def _extend(m: Machine, values: list[Any]) -> None:
