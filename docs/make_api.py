@@ -30,6 +30,7 @@ MODULES = {
     "Posterior": ["posterior"],
     "Noise and sampling": ["noise", "sampling"],
     "Where an output comes from": ["attribution", "contributions", "report"],
+    "Oracles": ["oracles.edm.load", "oracles.edm.oracle"],
     "Diffusers": ["diffusers", "latents", "describe"],
     "Statistics and masks": ["statistics", "masks"],
     "Metrics": ["metrics"],

@@ -19,3 +19,7 @@ class SourceError(GoldDiffError, ValueError):
 
 class StoreError(GoldDiffError, ValueError):
     """A store on disk is missing, incomplete, damaged or of another format version."""
+
+
+class CheckpointError(GoldDiffError, ValueError):
+    """A checkpoint that cannot be read, or that is of another kind than was asked for."""

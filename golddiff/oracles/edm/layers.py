@@ -1,0 +1,237 @@
+"""Layers of the DDPM++, NCSN++ and ADM networks, as EDM joined them into one U-Net block.
+
+Karras et al. 2022, Elucidating the Design Space of Diffusion-Based Generative Models, App. F.
+Parameters are named as in NVIDIA's files, so that these load by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class Conv2d(nn.Module):
+    """A convolution with zero padding, before which the image may be resampled by 2.
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the output.
+        kernel: odd side of the kernel; 0: resample only.
+        up: double height and width first.
+        down: halve them first.
+        resample_filter: the 1-D low-pass filter; the 2-D one is its outer product, of sum 1.
+    """
+
+    resample_filter: torch.Tensor | None
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel: int,
+        *,
+        up: bool = False,
+        down: bool = False,
+        resample_filter: Sequence[float] = (1, 1),
+    ) -> None:
+        super().__init__()
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.up, self.down = up, down
+        self.weight = self.bias = None
+        if kernel:
+            self.weight = nn.Parameter(torch.empty(out_channels, in_channels, kernel, kernel))
+            self.bias = nn.Parameter(torch.empty(out_channels))
+        taps = torch.as_tensor(resample_filter, dtype=torch.float32)
+        low_pass = torch.outer(taps, taps) / taps.sum() ** 2
+        self.register_buffer("resample_filter", low_pass[None, None] if up or down else None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, in, H, W) -> (B, out, H', W')."""
+        if self.up:
+            x = self._upsampled(x)
+        if self.down:
+            x = self._filtered(x, self._overlap())
+        return x if self.weight is None else self._convolved(x, self.weight.shape[-1] // 2)
+
+    def _overlap(self) -> int:
+        """Padding that halves the side exactly: taps beyond the two of each output's own pair."""
+        assert self.resample_filter is not None
+        return (self.resample_filter.shape[-1] - 1) // 2
+
+    def _convolved(self, x: torch.Tensor, padding: int) -> torch.Tensor:
+        assert self.weight is not None
+        return functional.conv2d(x, self.weight, self.bias, padding=padding)
+
+    def _filtered(self, x: torch.Tensor, padding: int) -> torch.Tensor:
+        """Low-pass filtered, every second pixel of each axis."""
+        kernel, channels = self._per_channel(x)
+        return functional.conv2d(x, kernel, stride=2, padding=padding, groups=channels)
+
+    def _upsampled(self, x: torch.Tensor) -> torch.Tensor:
+        """Zeros put between the pixels, then filtered; 4 makes up for the zeros."""
+        kernel, channels = self._per_channel(x)
+        overlap = self._overlap()
+        return functional.conv_transpose2d(
+            x, 4 * kernel, stride=2, padding=overlap, groups=channels
+        )
+
+    def _per_channel(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        assert self.resample_filter is not None
+        channels = x.shape[1]
+        return self.resample_filter.expand(channels, -1, -1, -1), channels
+
+
+class ConvThenDown(Conv2d):
+    """Convolution first, filter after: NCSN++'s residual path.
+
+    The two commute except at the border, where the padding differs: here all of it comes first.
+    """
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, in, H, W) -> (B, out, H / 2, W / 2)."""
+        assert self.weight is not None
+        wide = functional.conv2d(
+            x, self.weight, padding=self.weight.shape[-1] // 2 + self._overlap()
+        )
+        assert self.bias is not None
+        return self._filtered(wide, 0) + self.bias[:, None, None]
+
+
+def group_norm(channels: int, eps: float = 1e-5) -> nn.GroupNorm:
+    """Group normalisation in 32 groups, fewer where a group would have less than 4 channels."""
+    return nn.GroupNorm(min(32, channels // 4), channels, eps=eps)
+
+
+class UNetBlock(nn.Module):
+    """Residual block with the noise embedding added in, then self-attention.
+
+    h = skip(x) + conv1(silu(modulated(norm1(conv0(silu(norm0(x)))), affine(emb)))), times
+    ``skip_scale``; with attention a(h), (h + a(h)) times ``skip_scale`` again.
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the output.
+        emb_channels: length of the embedding.
+        up: double height and width.
+        down: halve them.
+        heads: attention heads; 0: no attention.
+        skip_scale: factor of each sum, sqrt(1/2) keeps the variance.
+        eps: of the normalisations.
+        resample_filter: as in :class:`Conv2d`.
+        resample_proj: a convolution on the skip path also where only the resolution changes.
+        adaptive_scale: the embedding scales and shifts what ``norm1`` gives (ADM); else it is
+            added before ``norm1`` (DDPM++ and NCSN++).
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        emb_channels: int,
+        *,
+        up: bool = False,
+        down: bool = False,
+        heads: int = 0,
+        skip_scale: float = 1.0,
+        eps: float = 1e-5,
+        resample_filter: Sequence[float] = (1, 1),
+        resample_proj: bool = False,
+        adaptive_scale: bool = True,
+    ) -> None:
+        super().__init__()
+        if heads and out_channels % heads:
+            raise ValueError(f"{out_channels} channels do not divide into {heads} heads")
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.heads, self.skip_scale, self.adaptive_scale = heads, skip_scale, adaptive_scale
+        self.norm0 = group_norm(in_channels, eps)
+        self.conv0 = Conv2d(
+            in_channels, out_channels, 3, up=up, down=down, resample_filter=resample_filter
+        )
+        self.affine = nn.Linear(emb_channels, out_channels * (2 if adaptive_scale else 1))
+        self.norm1 = group_norm(out_channels, eps)
+        self.conv1 = Conv2d(out_channels, out_channels, 3)
+        self.skip: nn.Module | None = None
+        if out_channels != in_channels or up or down:
+            self.skip = Conv2d(
+                in_channels,
+                out_channels,
+                1 if resample_proj or out_channels != in_channels else 0,
+                up=up,
+                down=down,
+                resample_filter=resample_filter,
+            )
+        if heads:
+            self.norm2 = group_norm(out_channels, eps)
+            self.qkv = Conv2d(out_channels, 3 * out_channels, 1)
+            self.proj = Conv2d(out_channels, out_channels, 1)
+
+    def forward(self, x: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:
+        """(B, in, H, W), (B, emb) -> (B, out, H', W')."""
+        shift = self.affine(embedding)[:, :, None, None]
+        h = self.conv0(functional.silu(self.norm0(x)))
+        if self.adaptive_scale:
+            scale, shift = shift.chunk(2, dim=1)
+            h = self.norm1(h) * (1 + scale) + shift
+        else:
+            h = self.norm1(h + shift)
+        h = self.conv1(functional.silu(h))
+        h = (h + (x if self.skip is None else self.skip(x))) * self.skip_scale
+        if self.heads:
+            h = (h + self.proj(self._attention(h))) * self.skip_scale
+        made: torch.Tensor = h
+        return made
+
+    def _attention(self, x: torch.Tensor) -> torch.Tensor:
+        """Every pixel attends to every pixel, (B, C, H, W) -> the same."""
+        b, c, height, width = x.shape
+        # q, k and v of one channel are neighbours among the 3 C channels of qkv.
+        split = self.qkv(self.norm2(x)).reshape(b, self.heads, c // self.heads, 3, height * width)
+        q, k, v = split.permute(3, 0, 1, 4, 2).unbind(0)  # each (B, heads, pixels, C / heads)
+        attended: torch.Tensor = functional.scaled_dot_product_attention(
+            q, k, v
+        )  # softmax(q k^T / sqrt(C / heads)) v
+        return attended.transpose(2, 3).reshape(b, c, height, width)
+
+
+class PositionalEmbedding(nn.Module):
+    """cos and sin of a number at frequencies from 1 down to 1e-4 (DDPM++ and ADM).
+
+    Args:
+        channels: length of the embedding; half cosines, then half sines.
+        endpoint: the last frequency is 1e-4 itself, else one step above it.
+    """
+
+    def __init__(self, channels: int, *, endpoint: bool = False) -> None:
+        super().__init__()
+        self.channels, self.endpoint = channels, endpoint
+
+    def forward(self, noise: torch.Tensor) -> torch.Tensor:
+        """(B,) -> (B, channels)."""
+        half = self.channels // 2
+        steps = torch.arange(half, dtype=noise.dtype, device=noise.device)
+        frequencies = 1e-4 ** (steps / (half - self.endpoint))
+        angles = noise[:, None] * frequencies
+        return torch.cat([angles.cos(), angles.sin()], dim=1)
+
+
+class FourierEmbedding(nn.Module):
+    """cos and sin of a number at random frequencies that the file holds (NCSN++).
+
+    Args:
+        channels: length of the embedding; half cosines, then half sines.
+    """
+
+    freqs: torch.Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.register_buffer("freqs", torch.empty(channels // 2))
+
+    def forward(self, noise: torch.Tensor) -> torch.Tensor:
+        """(B,) -> (B, channels)."""
+        angles = noise[:, None] * (2 * math.pi * self.freqs)
+        return torch.cat([angles.cos(), angles.sin()], dim=1)

@@ -1,0 +1,133 @@
+"""Writes pickles in the form of EDM's training code, from networks of this package.
+
+The form: ``torch_utils.persistence`` replaces each module by its source text, class name and state;
+``dnnlib.util.EasyDict`` is a dict; containers and tensors pickle themselves as torch has them.
+"""
+
+import contextlib
+import io
+import pickle
+import sys
+from types import ModuleType
+
+import numpy as np
+import torch
+
+from golddiff.oracles.edm.arguments import check_arguments
+from golddiff.oracles.edm.network import architecture
+
+VP = {
+    "model_type": "SongUNet",
+    "embedding_type": "positional",
+    "encoder_type": "standard",
+    "decoder_type": "standard",
+    "channel_mult_noise": 1,
+    "resample_filter": [1, 1],
+}
+VE = {
+    "model_type": "SongUNet",
+    "embedding_type": "fourier",
+    "encoder_type": "residual",
+    "decoder_type": "standard",
+    "channel_mult_noise": 2,
+    "resample_filter": [1, 3, 3, 1],
+}
+SKIP = VE | {"encoder_type": "skip", "decoder_type": "skip"}
+ADM = {"model_type": "DhariwalUNet"}
+TINY = {"model_channels": 8, "channel_mult": [1, 2], "num_blocks": 1, "attn_resolutions": [4]}
+SMALLEST = VP | {
+    "model_channels": 4,
+    "channel_mult": [1],
+    "channel_mult_emb": 1,
+    "num_blocks": 1,
+    "attn_resolutions": [],
+}
+SOURCE = "raise RuntimeError('the source text of the file was run')\n"
+
+# What torch keeps for a module; the rest of its attributes follows from the constructor.
+MODULE_STATE = ("training", "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
+
+
+class EasyDict(dict):
+    """As in dnnlib: its class is asked for by name."""
+
+
+def _reconstruct_persistent_obj(meta):
+    raise RuntimeError("the file's function was called")
+
+
+EasyDict.__module__, _reconstruct_persistent_obj.__module__ = (
+    "dnnlib.util",
+    "torch_utils.persistence",
+)
+
+
+@contextlib.contextmanager
+def named_modules():
+    """The modules that the pickle names, importable while it is written."""
+    names = ("dnnlib", "dnnlib.util", "torch_utils", "torch_utils.persistence")
+    modules = {name: ModuleType(name) for name in names}
+    modules["dnnlib.util"].EasyDict = EasyDict
+    modules["torch_utils.persistence"]._reconstruct_persistent_obj = _reconstruct_persistent_obj
+    sys.modules |= modules
+    try:
+        yield
+    finally:
+        for name in names:
+            del sys.modules[name]
+
+
+class EDMPickler(pickle.Pickler):
+    """Pickles modules the way of ``torch_utils.persistence``.
+
+    ``extra`` is added to the state of the outermost network, ``source`` is its source text.
+    """
+
+    def __init__(self, file, protocol=4, extra=None, source=SOURCE, class_name=None):
+        super().__init__(file, protocol)
+        self.extra, self.source, self.class_name = extra or {}, source, class_name
+
+    def reducer_override(self, obj):
+        if not isinstance(obj, torch.nn.Module) or isinstance(obj, torch.nn.ModuleDict):
+            return NotImplemented
+        state = {name: obj.__dict__[name] for name in MODULE_STATE}
+        state["skip_scale"] = np.sqrt(0.5)  # NumPy's numbers occur among the attributes
+        name = type(obj).__name__
+        if hasattr(obj, "init_kwargs"):
+            state |= {"_init_args": (), "_init_kwargs": EasyDict(obj.init_kwargs)} | self.extra
+            name = self.class_name or name
+        meta = {
+            "type": "class",
+            "version": 6,
+            "module_src": self.source,
+            "class_name": name,
+            "state": state,
+        }
+        return _reconstruct_persistent_obj, (meta,), None
+
+
+def make_network(precond="EDMPrecond", side=8, channels=3, classes=0, seed=0, **kwargs):
+    """A network with random parameters, none of them zero, and its constructor arguments."""
+    kwargs = {"img_resolution": side, "img_channels": channels, "label_dim": classes} | kwargs
+    network = architecture(check_arguments(precond, (), kwargs))
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            fan_in = parameter[0].numel() if parameter.ndim > 1 else 9.0
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) / fan_in**0.5)
+            if "norm" in name and name.endswith("weight"):
+                parameter.add_(1)
+        for name, buffer in network.named_buffers():
+            if name.endswith("freqs"):
+                buffer.copy_(torch.randn(buffer.shape, generator=generator))
+    network.init_kwargs = kwargs
+    return network.eval().requires_grad_(False)
+
+
+def pickled(network, *, protocol=4, whole=None, **options):
+    """The bytes of the file; ``whole`` is added to the outermost dict."""
+    file = io.BytesIO()
+    content = {"ema": network, "dataset_kwargs": {"path": "x.zip", "xflip": False}} | (whole or {})
+    with named_modules():
+        EDMPickler(file, protocol, **options).dump(content)
+    return file.getvalue()

@@ -1,0 +1,271 @@
+"""What ``load_edm`` makes of a file, how the oracle is called, and what it says of other files."""
+
+import gzip
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from golddiff import sample
+from golddiff.errors import ArgumentError, CheckpointError
+from golddiff.oracles.edm import load_edm
+from tests.oracles.edm.make import ADM, SKIP, SMALLEST, TINY, VE, VP, make_network, pickled
+
+
+@pytest.fixture
+def write(tmp_path):
+    """write(bytes): a file that holds them."""
+
+    def make(data, name="network.pkl"):
+        path = tmp_path / name
+        path.write_bytes(data)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def opened(write):
+    """opened(**arguments): a network and the oracle that its file gives."""
+
+    def make(precond="EDMPrecond", **arguments):
+        network = make_network(precond, **arguments)
+        return network, load_edm(write(pickled(network)))
+
+    return make
+
+
+def noisy(b=3, shape=(3, 8, 8), seed=5):
+    return torch.randn((b, *shape), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize("design", [VP, VE, SKIP], ids=["DDPM++", "NCSN++", "skip"])
+def test_a_network_comes_back_from_its_file(write, design, protocol):
+    network = make_network(augment_dim=9, **design | TINY)
+    D = load_edm(write(pickled(network, protocol=protocol)))
+    x, sigma = noisy(), torch.tensor([0.002, 0.5, 80.0])
+    assert torch.equal(D(x, sigma), network(x, sigma, None))
+    assert D.shape == (3, 8, 8)
+    assert D.num_classes == 0
+
+
+def test_kind_says_preconditioning_and_architecture(opened):
+    small = ADM | {"model_channels": 8, "channel_mult": [1], "num_blocks": 1}
+    for precond, design, kind in (
+        ("EDMPrecond", VP | TINY, "EDM (SongUNet, DDPM++)"),
+        ("VEPrecond", VE | TINY, "VE (SongUNet, NCSN++)"),
+        ("VPPrecond", TINY, "VP (SongUNet, DDPM++)"),
+        ("EDMPrecond", SKIP | TINY, "EDM (SongUNet)"),
+        ("iDDPMPrecond", small, "iDDPM (DhariwalUNet, ADM)"),
+    ):
+        assert opened(precond, **design)[1].kind == kind
+
+
+def test_limits_of_the_noise_level_are_the_files(opened):
+    _, D = opened(sigma_min=0.01, sigma_max=50.0, **VP | TINY)
+    assert (D.sigma_min, D.sigma_max) == (0.01, 50.0)
+    _, D = opened(**VP | TINY)
+    assert (D.sigma_min, D.sigma_max) == (0, math.inf)
+
+
+def test_arguments_in_order_are_taken_too(write):
+    network = make_network(**VP | TINY)
+    names = ("img_resolution", "img_channels", "label_dim")
+    in_order = {"_init_args": (8, 3, 0, True), "_init_kwargs": VP | TINY}
+    D = load_edm(write(pickled(network, extra=in_order)))
+    assert torch.equal(D(noisy(), 1.0), network(noisy(), torch.ones(3), None))
+    assert set(names) <= set(network.init_kwargs)
+
+
+def test_half_precision_tensors_are_widened(write):
+    network = make_network(**VP | TINY)
+    D = load_edm(write(pickled(network.half())))
+    assert {p.dtype for p in D.network.parameters()} == {torch.float32}
+    assert torch.equal(D(noisy(), 1.0), network.float()(noisy(), torch.ones(3), None))
+
+
+def test_evaluation_mode_without_gradients(opened):
+    _, D = opened(dropout=0.9, **VP | TINY)
+    x = noisy().requires_grad_()
+    assert not D(x, 1.0).requires_grad
+    assert torch.equal(D(x, 1.0), D(x, 1.0))
+    assert not D.network.training
+
+
+def test_batches_are_cut_without_changing_the_result(write):
+    path = write(pickled(make_network(classes=4, **VP | TINY)))
+    x, sigma, labels = noisy(5), torch.linspace(0.1, 9, 5), torch.tensor([0, 1, 2, 3, 0])
+    whole = load_edm(path)(x, sigma, labels)
+    torch.testing.assert_close(load_edm(path, batch_size=2)(x, sigma, labels), whole)
+    assert load_edm(path)(x[:0], 1.0, 0).shape == (0, 3, 8, 8)
+
+
+def test_labels_choose_the_class(opened):
+    network, D = opened(classes=4, **VP | TINY)
+    x = noisy(2)
+    one_hot = torch.eye(4)[[3, 1]]
+    assert torch.equal(D(x, 1.0, torch.tensor([3, 1])), network(x, torch.ones(2), one_hot))
+    assert torch.equal(D(x, 1.0, [3, 1]), D(x, 1.0, torch.tensor([3, 1])))
+    assert torch.equal(D(x, 1.0, 2), D(x, 1.0, [2, 2]))
+    assert not torch.equal(D(x, 1.0, 2), D(x, 1.0, 1))
+    assert D.num_classes == 4
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (None, "class-conditional, expected a class from 0 to 3"),
+        (4, "got 4, expected a class from 0 to 3"),
+        (-1, "got -1"),
+        ([0, 1, 2], r"shape \(3,\), expected one class or \(2,\)"),
+        (torch.tensor([0.0, 1.0]), "float32, expected integers"),
+        (True, "bool, expected integers"),
+    ],
+)
+def test_wrong_labels_are_refused(opened, labels, message):
+    _, D = opened(classes=4, **VP | TINY)
+    with pytest.raises(ArgumentError, match=f"labels: .*{message}"):
+        D(noisy(2), 1.0, labels)
+
+
+def test_an_unconditional_network_refuses_labels(opened):
+    _, D = opened(**VP | TINY)
+    with pytest.raises(ArgumentError, match="labels: this network is unconditional"):
+        D(noisy(), 1.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("x", "sigma", "message"),
+    [
+        (noisy(2, (3, 8, 4)), 1.0, r"x: got shape \(2, 3, 8, 4\), expected \(B, 3, 8, 8\)"),
+        (noisy(2).long(), 1.0, "x: got torch.int64"),
+        (noisy(2).numpy(), 1.0, "x: got ndarray"),
+        (noisy(2) / 0, 1.0, "x: it holds NaN or infinity"),
+        (noisy(2), 0.0, "sigma: got 0.0"),
+        (noisy(2), -1, "sigma: got -1.0"),
+        (noisy(2), math.inf, "sigma: got inf"),
+        (noisy(2), torch.ones(3), r"sigma: got shape \(3,\), expected one number or \(2,\)"),
+    ],
+)
+def test_wrong_calls_are_refused(opened, x, sigma, message):
+    _, D = opened(**VP | TINY)
+    with pytest.raises(ArgumentError, match=message):
+        D(x, sigma)
+
+
+@pytest.mark.parametrize("sampler", ["ddim", "heun"])
+def test_the_samplers_take_it(opened, sampler):
+    _, D = opened(**VP | TINY)
+    made = sample(D, n=2, steps=3, sampler=sampler).images
+    assert made.shape == (2, 3, 8, 8)
+    assert torch.isfinite(made).all()
+
+
+def test_other_devices_and_batch_sizes_are_refused(write):
+    path = write(b"")
+    for device in ("no such", "cuda:99"):
+        with pytest.raises(ArgumentError, match=f"device: got '{device}', which is not there"):
+            load_edm(path, device)
+    for size in (0, -1, 1.5, True):
+        with pytest.raises(ArgumentError, match=f"batch_size: got {size}"):
+            load_edm(path, batch_size=size)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "it is empty"),
+        (b"hello", "it begins with b'hello'"),
+        (b"(dp0\n.", "it begins with"),
+        (gzip.compress(b"hello"), "compressed with gzip"),
+        (b"PK\x03\x04...", "zip archive"),
+        (b"<!DOCTYPE html>", "page of text"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS"),
+        (b"\x80\x04", "cut short"),
+        (b"\x80\x63.", "pickle protocol 99"),
+        (pickle.dumps([1, 2]), "it holds a list, expected a dict with 'ema'"),
+        (pickle.dumps({"G": 1, "D": 2}), "it has no 'ema', the averaged network; it has G, D"),
+        (pickle.dumps({}), "it has nothing"),
+        (pickle.dumps({"ema": 3}), "its 'ema' is a int, expected a network"),
+    ],
+)
+def test_other_files_are_refused(write, data, message):
+    path = write(data)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        load_edm(path)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_files_and_folders_are_refused(tmp_path):
+    with pytest.raises(CheckpointError, match=r"none\.pkl does not exist"):
+        load_edm(tmp_path / "none.pkl")
+    with pytest.raises(CheckpointError, match="is no file"):
+        load_edm(tmp_path)
+
+
+def test_every_place_to_cut_a_file_short_is_noticed(write):
+    data = pickled(make_network(**SMALLEST))
+    for length in [*range(2, 400, 3), *range(400, len(data), 997), len(data) - 1]:
+        with pytest.raises(CheckpointError, match="cut short"):
+            load_edm(write(data[:length]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"_init_kwargs": VP | TINY | {"magic": 1}}, "takes an unknown argument magic"),
+        ({"_init_kwargs": VP | {"model_type": "Transformer"}}, "holds a Transformer, expected one"),
+        ({"_init_kwargs": VP | {"model_type": "SongUNet\x1b[2J"}}, r"holds a SongUNet\?\[2J, "),
+        ({"_init_kwargs": VP | TINY}, "was made without img_resolution"),
+        ({"_init_kwargs": None}, "does not say what its EDMPrecond was made with"),
+        ({"_init_args": None}, "does not say what its EDMPrecond was made with"),
+        ({"_init_args": (8, 3, 0, False, 0.0, 9.0, 0.5, "SongUNet", 1)}, "9 arguments in order"),
+        ({"_init_args": (8,)}, "two values for img_resolution"),
+        ({"num_blocks": 10**9}, "num_blocks=1000000000, expected a whole number from 1 to 64"),
+        ({"num_blocks": 1.0}, "num_blocks=1.0"),
+        ({"num_blocks": 2}, "lacks model.dec.4x4_block2"),
+        ({"channel_mult": []}, "channel_mult=list, expected 1 to 12 whole numbers"),
+        ({"channel_mult": [1, 2, 2, 2, 2]}, "side 8 cannot be halved 4 times"),
+        ({"model_channels": 2}, "SongUNet is impossible"),
+        ({"model_channels": 5}, "SongUNet cannot run"),
+        ({"resample_filter": [1, 2, 1]}, "resample_filter=list, expected 2 to 16 numbers, even"),
+        ({"model_channels": 16}, r"has shape \(.*\), expected"),
+        ({"resample_filter": [math.nan]}, "resample_filter=list"),
+        ({"encoder_type": "odd"}, "encoder_type=odd, expected one of standard, skip, residual"),
+        ({"model_type": "DhariwalUNet"}, "unknown argument"),
+        ({"sigma_data": -1.0}, "sigma_data=-1.0, expected a number above 0"),
+        ({"label_dim": 3}, "lacks model.map_label"),
+        ({"attn_resolutions": [8]}, "lacks model.dec.8x8_block1.norm2.bias"),
+        ({"attn_resolutions": []}, "holds the unknown model.dec.4x4_block1"),
+    ],
+)
+def test_networks_of_another_kind_are_refused(write, change, message):
+    network = make_network(**VP | TINY)
+    if not any(name.startswith("_") for name in change):
+        change = {"_init_kwargs": network.init_kwargs | change}
+    with pytest.raises(CheckpointError, match=message):
+        load_edm(write(pickled(network, extra=change)))
+
+
+def test_another_class_is_refused_by_its_name(write):
+    data = pickled(make_network(**VP | TINY), class_name="Precond")
+    with pytest.raises(CheckpointError, match="its network is a Precond, expected one of EDMPrec"):
+        load_edm(write(data))
+
+
+def test_a_network_inside_that_is_not_the_one_declared_is_refused(write):
+    network = make_network(**VP | TINY)
+    network.model = torch.nn.Linear(2, 2)
+    with pytest.raises(CheckpointError, match="made with a SongUNet, but holds Linear"):
+        load_edm(write(pickled(network)))
+
+
+def test_numbers_of_numpy_are_numbers(write):
+    network = make_network(**VP | TINY)
+    kwargs = network.init_kwargs | {"img_resolution": np.int64(8), "sigma_data": np.float64(0.25)}
+    D = load_edm(write(pickled(network, extra={"_init_kwargs": kwargs})))
+    assert D.network.sigma_data == 0.25

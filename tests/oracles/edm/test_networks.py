@@ -1,0 +1,197 @@
+"""Whole networks against NumPy in float64; names as in the files; preconditioning."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from golddiff.oracles.edm import preconditioning
+from tests.oracles.edm import direct
+from tests.oracles.edm.make import ADM, SKIP, TINY, VE, VP, make_network
+
+SMALL_ADM = ADM | {
+    "model_channels": 64,
+    "channel_mult": [1, 2],
+    "num_blocks": 1,
+    "attn_resolutions": [2],
+}
+
+
+def inputs(network, side, classes, seed=3):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(2, 3, side, side, generator=generator, dtype=torch.float64)
+    noise = torch.tensor([-1.3, 0.7], dtype=torch.float64)
+    one_hot = torch.eye(classes, dtype=torch.float64)[[1, 0]] if classes else None
+    named = network.model.double().state_dict().items()
+    return x, noise, one_hot, {name: tensor.numpy() for name, tensor in named}
+
+
+@pytest.mark.parametrize("classes", [0, 3])
+@pytest.mark.parametrize("design", [VP, VE, SKIP], ids=["DDPM++", "NCSN++", "skip"])
+def test_song_unet_is_its_equations(design, classes):
+    config = design | TINY
+    network = make_network(classes=classes, augment_dim=9, **config)
+    x, noise, one_hot, tensors = inputs(network, 8, classes)
+    expected = direct.song(
+        tensors, config, x.numpy(), noise.numpy(), None if one_hot is None else one_hot.numpy()
+    )
+    made = network.model(x, noise, one_hot)
+    assert np.abs(expected).max() > 0.1
+    np.testing.assert_allclose(made, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [0, 3])
+def test_dhariwal_unet_is_its_equations(classes):
+    network = make_network(side=4, classes=classes, augment_dim=9, **SMALL_ADM)
+    x, noise, one_hot, tensors = inputs(network, 4, classes)
+    expected = direct.adm(
+        tensors,
+        SMALL_ADM,
+        x.numpy(),
+        noise.numpy(),
+        None if one_hot is None else one_hot.numpy(),
+    )
+    assert np.abs(expected).max() > 0.1
+    np.testing.assert_allclose(network.model(x, noise, one_hot), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_every_parameter_but_that_of_augmentation_matters():
+    config = VE | TINY
+    network = make_network(classes=2, augment_dim=9, **config)
+    x, noise, one_hot, _ = inputs(network, 8, 2)
+    before = network.model(x, noise, one_hot)
+    for name, parameter in network.model.named_parameters():
+        kept = parameter.clone()
+        parameter.add_(torch.randn(parameter.shape, dtype=torch.float64))
+        changed = not torch.equal(network.model(x, noise, one_hot), before)
+        assert changed == ("map_augment" not in name), name
+        parameter.copy_(kept)
+
+
+def test_names_and_shapes_are_those_of_the_files():
+    network = make_network(classes=10, augment_dim=9, **VE | TINY)
+    shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+    facts = {
+        "model.map_noise.freqs": (8,),
+        "model.map_label.weight": (16, 10),
+        "model.map_label.bias": (16,),
+        "model.map_augment.weight": (16, 9),
+        "model.map_layer0.weight": (32, 16),
+        "model.map_layer1.bias": (32,),
+        "model.enc.8x8_conv.weight": (8, 3, 3, 3),
+        "model.enc.8x8_block0.norm0.weight": (8,),
+        "model.enc.8x8_block0.affine.weight": (8, 32),
+        "model.enc.4x4_down.conv0.resample_filter": (1, 1, 4, 4),
+        "model.enc.4x4_down.skip.weight": (8, 8, 1, 1),
+        "model.enc.4x4_aux_residual.weight": (8, 3, 3, 3),
+        "model.enc.4x4_block0.conv1.bias": (16,),
+        "model.enc.4x4_block0.qkv.weight": (48, 16, 1, 1),
+        "model.enc.4x4_block0.proj.bias": (16,),
+        "model.dec.4x4_in0.norm2.bias": (16,),
+        "model.dec.4x4_block0.skip.weight": (16, 32, 1, 1),
+        "model.dec.4x4_block1.qkv.bias": (48,),
+        "model.dec.8x8_up.skip.resample_filter": (1, 1, 4, 4),
+        "model.dec.8x8_aux_norm.weight": (8,),
+        "model.dec.8x8_aux_conv.weight": (3, 8, 3, 3),
+    }
+    assert {name: shapes.get(name) for name in facts} == facts
+    # Only the last block of a decoder's level attends.
+    assert "model.dec.4x4_block0.qkv.weight" not in shapes
+    assert "model.dec.4x4_in1.qkv.weight" not in shapes
+
+
+@pytest.mark.parametrize(
+    ("design", "parameters"),
+    [
+        # Of NVIDIA's CIFAR-10 networks, as EDM's code counts them.
+        (VP | {"model_channels": 128, "channel_mult": [2, 2, 2], "augment_dim": 9}, 55_733_891),
+        (VE | {"model_channels": 128, "channel_mult": [2, 2, 2], "augment_dim": 9}, 56_397_827),
+    ],
+    ids=["VP", "VE"],
+)
+def test_published_sizes(design, parameters):
+    from golddiff.oracles.edm.arguments import check_arguments
+    from golddiff.oracles.edm.network import architecture
+
+    kwargs = {"img_resolution": 32, "img_channels": 3} | design
+    with torch.device("meta"):
+        network = architecture(check_arguments("EDMPrecond", (), kwargs))
+    assert sum(p.numel() for p in network.parameters()) == parameters
+
+
+class Zero(torch.nn.Module):
+    """Keeps what it is called with and predicts 0."""
+
+    def forward(self, x, noise, classes):
+        self.x, self.noise = x, noise
+        return torch.zeros_like(x)
+
+
+class One(Zero):
+    def forward(self, x, noise, classes):
+        return torch.ones_like(super().forward(x, noise, classes))
+
+
+SIGMAS = torch.tensor([0.002, 0.5, 3.0, 80.0], dtype=torch.float64)
+S = SIGMAS.numpy()
+
+
+@pytest.mark.parametrize(
+    ("precond", "skip", "out", "scale", "noise"),
+    [
+        (
+            preconditioning.EDMPrecond,
+            0.25 / (S**2 + 0.25),
+            S * 0.5 / np.sqrt(0.25 + S**2),
+            1 / np.sqrt(0.25 + S**2),
+            np.log(S) / 4,
+        ),
+        (preconditioning.VEPrecond, np.ones(4), S, np.ones(4), np.log(S / 2)),
+        (
+            preconditioning.VPPrecond,
+            np.ones(4),
+            -S,
+            1 / np.sqrt(1 + S**2),
+            999 * (np.sqrt(0.1**2 + 2 * 19.9 * np.log(1 + S**2)) - 0.1) / 19.9,
+        ),
+    ],
+    ids=["EDM", "VE", "VP"],
+)
+def test_preconditioning_is_table_1(precond, skip, out, scale, noise):
+    x = torch.randn(4, 3, 2, 2, dtype=torch.float64)
+    zero, one = precond(Zero()), precond(One())
+    wide = (slice(None), None, None, None)
+    np.testing.assert_allclose(zero(x, SIGMAS, None), skip[wide] * x.numpy(), rtol=1e-9)
+    added = (one(x, SIGMAS, None) - zero(x, SIGMAS, None))[:, 0, 0, 0]
+    np.testing.assert_allclose(added, out, rtol=1e-6)
+    np.testing.assert_allclose(zero.model.x, scale[wide] * x.numpy(), rtol=1e-9)
+    np.testing.assert_allclose(zero.model.noise, noise, rtol=1e-9)
+
+
+def test_vp_limits_are_the_noise_at_the_ends_of_time():
+    made = preconditioning.VPPrecond(Zero())
+    assert made.sigma_max == pytest.approx(math.sqrt(math.exp(19.9 / 2 + 0.1) - 1))
+    made(torch.zeros(1, 1, 1, 1), torch.tensor([made.sigma_max]), None)
+    assert float(made.model.noise) == pytest.approx(999)
+    assert made.sigma_min == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_iddpm_takes_the_nearest_of_its_levels_and_drops_the_variance():
+    class Echo(Zero):
+        def forward(self, x, noise, classes):
+            self.noise = noise
+            return torch.cat([torch.zeros_like(x), torch.ones_like(x)], dim=1)
+
+    made = preconditioning.iDDPMPrecond(Echo())
+    levels = made.u.double()
+    assert (made.u[1:] < made.u[:-1]).all()
+    assert made.u[-1] == 0
+    # Unclipped, u_j is the noise level of alpha-bar(j): tan of the rest of the quarter turn.
+    j = np.arange(500, 1001)
+    bar = np.sin(np.pi / 2 * j / (1000 * 1.008)) ** 2
+    last = np.sin(np.pi / 2 / 1.008) ** 2
+    np.testing.assert_allclose(levels[500:], np.sqrt(last / bar - 1), rtol=1e-4, atol=1e-4)
+    x = torch.zeros(3, 2, 1, 1)
+    assert (made(x, made.u[[999, 500, 0]] * 1.0001, None) == 0).all()
+    assert made.model.noise.tolist() == [0, 499, 999]

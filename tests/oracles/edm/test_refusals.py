@@ -1,0 +1,177 @@
+"""Hostile files: whatever is planted is refused by its name, and none of it runs."""
+
+import copyreg
+import os
+import pickle
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from golddiff.errors import CheckpointError
+from golddiff.oracles.edm import load_edm
+from tests.oracles.edm.hostile import SYSTEM, TOUCH, Evil, unicode
+from tests.oracles.edm.make import SMALLEST, make_network, pickled
+from tests.oracles.edm.watch import watched
+
+
+def test_the_plants_do_run_where_pickle_reads_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = pickle.dumps(Evil(os.system, TOUCH))
+    with watched() as events:
+        pickle.loads(data)
+    assert (tmp_path / "PROOF").exists()
+    assert any(event.startswith("os.system") for event in events)
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize(
+    ("function", "arguments", "name"),
+    [
+        (os.system, (TOUCH,), SYSTEM),
+        (eval, ("__import__('os').system('touch PROOF')",), "eval"),
+        (exec, ("open('PROOF', 'w')",), "exec"),
+        (getattr, ("text", "format"), "getattr"),
+        (__import__, ("antigravity",), "__import__"),
+        (open, ("PROOF", "w"), "io.open" if open.__module__ == "io" else "open"),
+        (pickle.loads, (b"N.",), "_pickle.loads"),
+        (torch.load, ("PROOF",), "torch.serialization.load"),
+        (np.load, ("PROOF",), "numpy.load"),
+        (sys.exit, (1,), "sys.exit"),
+        (torch.nn.Linear, (10**9, 10**9), "torch.nn.modules.linear.Linear"),
+        (bytearray, (2**40,), "bytearray"),
+    ],
+)
+def test_planted_calls_are_refused_by_name(refused, network, function, arguments, name, protocol):
+    evil = Evil(function, *arguments)
+    name = name if "." in name else f"builtins.{name}"
+    if protocol == 2:  # the names that Python 2 had for them
+        name = name.replace("builtins", "__builtin__").replace("_pickle", "pickle")
+    for data in (
+        pickle.dumps(evil, protocol),
+        pickle.dumps({"ema": evil}, protocol),
+        pickled(network, protocol=protocol, extra={"hook": evil}),
+        pickled(network, protocol=protocol, extra={"_init_kwargs": {"side": evil}}),
+        pickled(network, protocol=protocol, whole={"loss_fn": evil}),
+    ):
+        refused(data, name)
+
+
+def stack_global(module, name):
+    return unicode(module) + unicode(name) + b"\x93"
+
+
+ARGUMENTS = unicode(TOUCH) + b"\x85"
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        (b"cos\nsystem\n" + ARGUMENTS + b"R", "os.system"),
+        (stack_global("os", "system") + ARGUMENTS + b"R", "os.system"),
+        # Dotted names are walked by protocol 4.
+        (stack_global("torch.serialization", "os.system") + ARGUMENTS + b"R", "torch.seriali"),
+        (stack_global("torch._utils", "_rebuild_tensor_v2.__globals__"), "torch._utils._rebuild"),
+        (stack_global("torch._utils", "sys.modules"), "torch._utils.sys.modules"),
+        (stack_global("collections", "OrderedDict.__init__.__globals__"), "collections.Ord"),
+        (stack_global("collections", "_sys.modules"), "collections._sys.modules"),
+        (stack_global("torch", "storage._load_from_bytes"), "torch.storage._load_from_bytes"),
+        (stack_global("torch.storage", "UntypedStorage"), "torch.storage.UntypedStorage"),
+        (stack_global("torch", "FloatStorage"), "torch.FloatStorage"),
+        (stack_global("numpy", "dtype.__class__"), "numpy.dtype.__class__"),
+        (stack_global("collections\0", "OrderedDict"), "collections?.OrderedDict"),
+        (stack_global("\x1b[31mred", "x"), "?[31mred.x"),
+        (b"(" + unicode(TOUCH) + b"ios\nsystem\n", "os.system"),  # INST
+        (b"(cos\nsystem\n" + unicode(TOUCH) + b"o", "os.system"),  # OBJ
+        (b"(ccollections\nOrderedDict\n0cos\nsystem\n" + unicode(TOUCH) + b"o", "os.system"),
+        (stack_global("subprocess", "Popen") + ARGUMENTS + b"\x81", "subprocess.Popen"),  # NEWOBJ
+        (stack_global("subprocess", "Popen") + ARGUMENTS + b"}\x92", "subprocess.Popen"),
+        (b"\x82\x01", "the registered extension 1"),  # EXT1
+        (b"\x83\x01\x01", "the registered extension 257"),
+        (b"\x84\x01\0\0\x7f", "the registered extension 2130706433"),
+        (b"Pkey\n", "an object kept outside the file"),  # PERSID
+        (unicode("key") + b"Q", "an object kept outside the file"),  # BINPERSID
+        (b"NN\x93", "something whose name is not text"),
+    ],
+)
+def test_every_opcode_that_names_anything_goes_through_the_gate(refused, body, name):
+    refused(b"\x80\x04" + body + b".", name)
+
+
+def test_registered_extensions_are_refused_too(refused):
+    copyreg.add_extension("os", "system", 7)
+    try:
+        refused(b"\x80\x04\x82\x07" + ARGUMENTS + b"R.", "the registered extension 7")
+    finally:
+        copyreg.remove_extension("os", "system", 7)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (ARGUMENTS + ARGUMENTS + b"R", "calls a value of type tuple"),
+        (unicode("eval") + ARGUMENTS + b"R", "calls a value of type str"),
+        (unicode("eval") + ARGUMENTS + b"\x81", "calls a value of type str"),
+        (b"(" + unicode("eval") + unicode("1") + b"o", "calls a value of type str"),
+        (b"ccollections\nOrderedDict\n)}" + unicode("a") + b"Ns\x92", "with keyword arguments"),
+        (b"ccollections\nOrderedDict\n)R}b", "sets the state of a value of type OrderedDict"),
+        (b"ccollections\nOrderedDict\n}b", "sets the state of a value of type Allowed"),
+        (b"]}b", "sets the state of a value of type list"),
+        (b"ctorch.nn.modules.linear\nIdentity\n)\x81]b", "state of a Identity is not a dict"),
+        (b"ctorch.nn.modules.linear\nIdentity\n)\x81Na", "adds values to Record"),
+        (b"ctorch.nn.modules.linear\nIdentity\n)\x81NNs", "adds values to Record"),
+        (b"ctorch.nn.modules.linear\nIdentity\n(K\1tR", "with wrong arguments"),
+        (b"cnumpy\ndtype\n" + unicode("O8") + b"\x85R", "the NumPy type O8"),
+        (b"cnumpy\ndtype\n" + unicode("V1000") + b"\x85R", "the NumPy type V1000"),
+        (b"c_codecs\nencode\n" + unicode("a") + unicode("rot13") + b"\x86R", "another encoding"),
+        (b"ctorch._utils\n_rebuild_parameter\n(NNNtR", "a parameter in it is made of NoneType"),
+        (b"ctorch._utils\n_rebuild_tensor_v2\n(NK\0))NNtR", "a tensor in it is made of NoneType"),
+        (b"ctorch_utils.persistence\n_reconstruct_persistent_obj\n}\x85R", "an unknown form"),
+    ],
+)
+def test_allowed_names_only_do_what_they_stand_for(refused, body, message):
+    refused(b"\x80\x04" + body + b".", message, what="")
+
+
+def test_the_source_text_stays_text(tmp_path, network):
+    source = f"import os\nos.system('touch {tmp_path / 'ran'}')\n"
+    path = tmp_path / "network.pkl"
+    assert source.encode() in pickled(network, source=source)
+    path.write_bytes(pickled(network, source=source))
+    load_edm(path)
+    with watched() as events:
+        load_edm(path)
+    assert events == []
+    assert not (tmp_path / "ran").exists()
+
+
+def array_of(thing):
+    array = np.empty(1, object)
+    array[0] = thing
+    return array
+
+
+def test_arrays_of_objects_are_refused(refused, network):
+    evil = array_of(Evil(os.system, TOUCH))
+    module = type(evil).__reduce__(evil)[0].__module__
+    refused(pickled(network, extra={"x": evil}), f"{module}._reconstruct")
+
+
+def test_numbers_of_objects_are_refused(refused):
+    inner = pickle.dumps(Evil(os.system, TOUCH), 2)
+    kind = b"cnumpy\ndtype\n" + unicode("O") + b"\x85R"
+    body = (
+        b"cnumpy.core.multiarray\nscalar\n" + kind + b"C" + bytes([len(inner)]) + inner + b"\x86R"
+    )
+    refused(b"\x80\x04" + body + b".", "the NumPy type O")
+
+
+def test_modules_without_end_are_refused(tmp_path):
+    network, loop = make_network(**SMALLEST), torch.nn.ModuleDict()
+    loop._modules["again"] = loop
+    network.model._modules["loop"] = loop
+    path = tmp_path / "network.pkl"
+    path.write_bytes(pickled(network))
+    with pytest.raises(CheckpointError, match="nested without end"):
+        load_edm(path)
