@@ -19,3 +19,7 @@ class SourceError(GoldDiffError, ValueError):
 
 class StoreError(GoldDiffError, ValueError):
     """A store on disk is missing, incomplete, damaged or of another format version."""
+
+
+class CheckpointError(GoldDiffError, ValueError):
+    """A file of network weights is missing, damaged, of another architecture, or not safe to read."""

@@ -1,0 +1,1 @@
+"""Trained networks to compare the analytical denoisers with, behind the same call."""

@@ -1,0 +1,235 @@
+"""The attention-free DDPM U-Net that Lukoianov et al. and the paper compare with.
+
+Ho et al. 2020 with the self-attention of its levels removed; the middle of the network keeps one
+attention block, as the published weights have it. Parameters bear the names of the published
+checkpoints (``models/baseline_unet/<data set>/ckpt_epoch_200.pt``), so those load as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+TIMESTEPS = 1000
+GROUPS = 32
+
+
+@dataclass(frozen=True)
+class UNetConfig:
+    """Sizes of a :class:`UNet`.
+
+    Attributes:
+        channels: width of the first level, a multiple of 32 (the groups of its normalisation).
+        multipliers: width of each level as a multiple of ``channels``; each level halves the side.
+        blocks: residual blocks a level on the way down; one more on the way up.
+        image_channels: of the images, in and out.
+        classes: number of classes of a conditional network, 0 for an unconditional one.
+        dropout: share of features dropped in training.
+    """
+
+    channels: int
+    multipliers: tuple[int, ...]
+    blocks: int = 2
+    image_channels: int = 3
+    classes: int = 0
+    dropout: float = 0.15
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {**asdict(self), "multipliers": list(self.multipliers)}
+
+
+def sinusoids(t: torch.Tensor, dim: int) -> torch.Tensor:
+    """Embedding (B, dim) of timesteps (B,), whole or fractional: sin and cos in turn.
+
+    Column 2i is sin(t / 10000^(2i/dim)), column 2i + 1 the cosine (Vaswani et al. 2017).
+    """
+    rates = torch.exp(torch.arange(0, dim, 2, dtype=torch.float64) * (-math.log(10000) / dim))
+    angles = t.to(torch.float64).cpu()[:, None] * rates
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float().to(t.device)
+
+
+class TimeEmbedding(nn.Module):
+    """Timestep (B,) to features (B, features): sinusoids, then two linear layers."""
+
+    def __init__(self, dim: int, features: int) -> None:
+        super().__init__()
+        table = nn.Embedding.from_pretrained(sinusoids(torch.arange(TIMESTEPS), dim))
+        layers = [table, nn.Linear(dim, features), nn.SiLU(), nn.Linear(features, features)]
+        self.timembedding = nn.Sequential(*layers)
+        for layer in (layers[1], layers[3]):
+            _start(layer)
+
+    def forward(self, t: torch.Tensor) -> torch.Tensor:
+        table, *layers = self.timembedding
+        # Rows of the table are the network's own; between them the formula that they come from.
+        if t.is_floating_point():
+            h = sinusoids(t, table.embedding_dim)
+        else:
+            h = table(t)
+        for layer in layers:
+            h = layer(h)
+        return h
+
+
+class Attention(nn.Module):
+    """Self-attention of one head over all positions, added to its input."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.group_norm = nn.GroupNorm(GROUPS, channels)
+        self.proj_q, self.proj_k, self.proj_v, self.proj = (
+            nn.Conv2d(channels, channels, 1) for _ in range(4)
+        )
+        for layer in (self.proj_q, self.proj_k, self.proj_v):
+            _start(layer)
+        _start(self.proj, gain=1e-5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.group_norm(x)
+        q, k, v = (f(h).flatten(2) for f in (self.proj_q, self.proj_k, self.proj_v))  # (B, C, HW)
+        scores = q.transpose(1, 2) @ k * q.shape[1] ** -0.5  # (B, HW, HW)
+        mixed = v @ scores.softmax(dim=-1).transpose(1, 2)
+        out: torch.Tensor = x + self.proj(mixed.view_as(x))
+        return out
+
+
+class Block(nn.Module):
+    """Two normalised convolutions with the time features between them, around a shortcut."""
+
+    def __init__(
+        self, inputs: int, outputs: int, features: int, dropout: float, *, attention: bool = False
+    ) -> None:
+        super().__init__()
+        self.block1 = nn.Sequential(
+            nn.GroupNorm(GROUPS, inputs), nn.SiLU(), nn.Conv2d(inputs, outputs, 3, padding=1)
+        )
+        self.temb_proj = nn.Sequential(nn.SiLU(), nn.Linear(features, outputs))
+        self.block2 = nn.Sequential(
+            nn.GroupNorm(GROUPS, outputs),
+            nn.SiLU(),
+            nn.Dropout(dropout),
+            nn.Conv2d(outputs, outputs, 3, padding=1),
+        )
+        self.shortcut = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
+        _start(self.block1[2])
+        _start(self.temb_proj[1])
+        _start(self.block2[3], gain=1e-5)
+        if inputs != outputs:
+            _start(self.shortcut)
+        self.attn = Attention(outputs) if attention else nn.Identity()
+
+    def forward(self, x: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        h = self.block1(x) + self.temb_proj(features)[:, :, None, None]
+        out: torch.Tensor = self.attn(self.block2(h) + self.shortcut(x))
+        return out
+
+
+class Halve(nn.Module):
+    """Half the side, by a strided convolution."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.main = nn.Conv2d(channels, channels, 3, stride=2, padding=1)
+        _start(self.main)
+
+    def forward(self, x: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.main(x)
+        return out
+
+
+class Double(nn.Module):
+    """Twice the side: nearest neighbours, then a convolution."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.main = nn.Conv2d(channels, channels, 3, padding=1)
+        _start(self.main)
+
+    def forward(self, x: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.main(F.interpolate(x, scale_factor=2, mode="nearest"))
+        return out
+
+
+class UNet(nn.Module):
+    """eps(x_t, t, labels): the noise in a variance-preserving state at timestep 0..999.
+
+    A conditional network adds a learned embedding of the class to the time features; its last row
+    (index ``classes``) stands for "no class", learned by dropping labels in training.
+    """
+
+    def __init__(self, config: UNetConfig) -> None:
+        super().__init__()
+        self.config = config
+        c, features, dropout = config.channels, 4 * config.channels, config.dropout
+        widths = [c * m for m in config.multipliers]
+        self.time_embedding = TimeEmbedding(c, features)
+        if config.classes:
+            self.class_embedding = nn.Embedding(config.classes + 1, features)
+            nn.init.normal_(self.class_embedding.weight, std=0.02)
+        self.head = nn.Conv2d(config.image_channels, c, 3, padding=1)
+        _start(self.head)
+
+        self.downblocks, kept, now = nn.ModuleList(), [c], c
+        for level, width in enumerate(widths):
+            for _ in range(config.blocks):
+                self.downblocks.append(Block(now, width, features, dropout))
+                now = width
+                kept.append(now)
+            if level < len(widths) - 1:
+                self.downblocks.append(Halve(now))
+                kept.append(now)
+        self.middleblocks = nn.ModuleList(
+            Block(now, now, features, dropout, attention=first) for first in (True, False)
+        )
+        self.upblocks = nn.ModuleList()
+        for level, width in reversed(list(enumerate(widths))):
+            for _ in range(config.blocks + 1):
+                self.upblocks.append(Block(now + kept.pop(), width, features, dropout))
+                now = width
+            if level:
+                self.upblocks.append(Double(now))
+        self.tail = nn.Sequential(
+            nn.GroupNorm(GROUPS, now), nn.SiLU(), nn.Conv2d(now, config.image_channels, 3, padding=1)
+        )
+        _start(self.tail[2], gain=1e-5)
+
+    def forward(
+        self, x: torch.Tensor, t: torch.Tensor, labels: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Predict the noise.
+
+        Args:
+            x: (B, C, H, W) x_t = sqrt(alpha_t) x0 + sqrt(1 - alpha_t) eps; H and W divide by
+                2^(levels - 1).
+            t: (B,) timesteps 0..999, integer, or float for the embedding between two of them.
+            labels: (B,) int64 class indices of a conditional network, ``classes`` for none.
+        """
+        features = self.time_embedding(t)
+        if labels is not None:
+            features = features + self.class_embedding(labels)
+        h = self.head(x)
+        kept = [h]
+        for layer in self.downblocks:
+            h = layer(h, features)
+            kept.append(h)
+        for layer in self.middleblocks:
+            h = layer(h, features)
+        for layer in self.upblocks:
+            if isinstance(layer, Block):
+                h = torch.cat([h, kept.pop()], dim=1)
+            h = layer(h, features)
+        out: torch.Tensor = self.tail(h)
+        return out
+
+
+def _start(layer: nn.Module, gain: float = 1.0) -> None:
+    """Ho et al.'s start: Glorot-uniform weights, nearly zero where a residual branch ends."""
+    assert isinstance(layer, nn.Conv2d | nn.Linear)
+    nn.init.xavier_uniform_(layer.weight, gain=gain)
+    nn.init.zeros_(layer.bias)
