@@ -102,7 +102,9 @@ def start(store: ImageStore, out: Path, settings: TrainSettings) -> Run:
     learned = [p for p in network.parameters() if p.requires_grad]
     optimiser = torch.optim.Adam(learned, settings.learning_rate)
     draws = torch.Generator("cpu").manual_seed(settings.seed)
-    run = Run(network, average, optimiser, draws, Progress(), StepClock())
+    # On the processor, time that others take from the run is not the run's.
+    now = time.thread_time if torch.device(settings.device).type == "cpu" else time.perf_counter
+    run = Run(network, average, optimiser, draws, Progress(), StepClock(now=now))
     if (out / STATE).exists():
         read_state(out, settings, run)
     return run
