@@ -22,4 +22,4 @@ class StoreError(GoldDiffError, ValueError):
 
 
 class CheckpointError(GoldDiffError, ValueError):
-    """A file of network weights is missing, damaged, of another architecture, or not safe to read."""
+    """A checkpoint that cannot be read, or that is of another kind than was asked for."""

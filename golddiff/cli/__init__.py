@@ -15,8 +15,8 @@ from golddiff import __version__
 from golddiff.cli.demo import demo
 from golddiff.cli.index import index
 from golddiff.cli.info import info
-from golddiff.cli.sample import sample
 from golddiff.cli.oracle import oracle
+from golddiff.cli.sample import sample
 from golddiff.cli.studio import studio
 from golddiff.errors import GoldDiffError
 

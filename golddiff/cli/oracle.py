@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -13,6 +13,9 @@ from golddiff.cache import SourceOptions, cached_store
 from golddiff.cli.terminal import say, watched
 from golddiff.errors import ArgumentError
 from golddiff.units import duration
+
+if TYPE_CHECKING:
+    from golddiff.store import ImageStore
 
 oracle = typer.Typer(
     name="oracle",
@@ -112,7 +115,7 @@ def parse_multipliers(text: str) -> tuple[int, ...]:
         ) from None
 
 
-def _store(data: str):
+def _store(data: str) -> ImageStore:
     from golddiff.manifest import NAME
     from golddiff.store import ImageStore
 

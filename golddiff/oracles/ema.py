@@ -15,7 +15,7 @@ def ema_decay(step: int, decay: float = DECAY) -> float:
 
 @torch.no_grad()
 def update_ema(average: nn.Module, network: nn.Module, step: int, decay: float = DECAY) -> None:
-    """average <- d * average + (1 - d) * network, with d of the step (1, 2, ...), in place."""
+    """Set average <- d * average + (1 - d) * network, with d of the step (1, 2, ...), in place."""
     d = ema_decay(step, decay)
     pairs = zip(average.parameters(), network.parameters(), strict=True)
     for mean, value in pairs:

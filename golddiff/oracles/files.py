@@ -1,32 +1,55 @@
-"""Weights on disk: safetensors with the network's description in the header."""
+"""golddiff's own weight files: safetensors with the network's description in the header."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from golddiff.errors import CheckpointError
 from golddiff.files import written_whole
-from golddiff.oracles.unet import UNet
+from golddiff.oracles.fill import fill
+from golddiff.oracles.oracle import Images, Oracle
+from golddiff.oracles.unet import TABLE, UNet, UNetConfig
+from golddiff.oracles.vp import Steps, VPDenoiser, ddpm_alphas
 
 FORMAT = "golddiff-oracle"
 VERSION = 1
+KEY = "golddiff"
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
-# Made again from its formula.
-TABLE = "time_embedding.timembedding.0.weight"
 
 
-def describe_network(network: UNet, resolution: int, training: dict[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Loaded:
+    """A network from a file.
+
+    Attributes:
+        network: in evaluation mode, float32.
+        description: what the file says of it.
+        dtype: of the weights in the file.
+    """
+
+    network: UNet
+    description: dict[str, Any]
+    dtype: torch.dtype
+
+
+def describe_network(
+    config: UNetConfig, resolution: int, is_pixels: bool, training: dict[str, Any]
+) -> dict[str, Any]:
     """What a file says of its network: format, sizes, and how it was trained."""
     return {
         "format": FORMAT,
         "version": VERSION,
-        "network": network.config.as_dict(),
+        "network": config.as_dict(),
         "resolution": resolution,
+        "is_pixels": is_pixels,
         "training": training,
     }
 
@@ -35,6 +58,8 @@ def write_weights(
     path: Path, network: UNet, description: dict[str, Any], dtype: torch.dtype = torch.float32
 ) -> None:
     """Write weights and description to one safetensors file, whole or not at all.
+
+    The table of timestep embeddings is left out: reading makes it again from its formula.
 
     Raises:
         ArgumentError: the file cannot be written.
@@ -45,7 +70,7 @@ def write_weights(
         if name != TABLE
     }
     with written_whole("out", path) as temporary:
-        save_file(tensors, temporary, {"golddiff": json.dumps(description, allow_nan=False)})
+        save_file(tensors, temporary, {KEY: json.dumps(description, allow_nan=False)})
 
 
 def write_folder(folder: Path, network: UNet, description: dict[str, Any]) -> None:
@@ -53,3 +78,69 @@ def write_folder(folder: Path, network: UNet, description: dict[str, Any]) -> No
     write_weights(folder / WEIGHTS, network, description)
     with written_whole("out", folder / CONFIG) as temporary:
         temporary.write_text(json.dumps(description, indent=1, allow_nan=False) + "\n", "utf-8")
+
+
+def read_weights(path: Path) -> Loaded:
+    """Read a file that :func:`write_weights` wrote; half-precision weights become float32.
+
+    Raises:
+        CheckpointError: missing, truncated, not of this format, weights that do not fit it.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            header = (file.metadata() or {}).get(KEY)
+            if header is None:
+                raise CheckpointError(
+                    f"{path} is a safetensors file without a description of its network; expected "
+                    "one that golddiff wrote (a diffusers U-Net: give its folder)"
+                )
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, MemoryError) as error:
+        raise CheckpointError(f"{path} cannot be read as safetensors: {error}") from error
+    description, config = _described(path, header)
+    network = UNet(config)
+    dtype = next(iter(tensors.values())).dtype if tensors else torch.float32
+    fill(network, tensors, path, optional={TABLE})
+    return Loaded(network.eval(), description, dtype)
+
+
+def make_oracle(
+    network: UNet, resolution: int, is_pixels: bool, kind: str, device: str, batch_size: int
+) -> Oracle:
+    """A U-Net trained on DDPM's steps as a denoiser."""
+    steps = Steps(ddpm_alphas())
+    network = network.to(device).eval().requires_grad_(False)
+    classes = network.config.classes
+    return Oracle(
+        VPDenoiser(network, steps),
+        Images((network.config.image_channels, resolution, resolution), is_pixels),
+        num_classes=classes,
+        no_class=classes or None,
+        kind=kind,
+        sigma_range=(float(steps.sigmas[0]), float(steps.sigmas[-1])),
+        device=device,
+        batch_size=batch_size,
+    )
+
+
+def _described(path: Path, header: str) -> tuple[dict[str, Any], UNetConfig]:
+    try:
+        description = json.loads(header)
+        if description["format"] != FORMAT or description["version"] != VERSION:
+            raise CheckpointError(
+                f"{path} has format {description['format']!r} version {description['version']!r}, "
+                f"expected {FORMAT!r} version {VERSION}"
+            )
+        sizes = description["network"]
+        config = UNetConfig(**{**sizes, "multipliers": tuple(sizes["multipliers"])})
+        side = description["resolution"]
+        config.check()
+        if type(side) is not int or side < 1 or side % config.divisor:
+            raise ValueError(f"resolution {side!r}")
+    except (ValueError, KeyError, TypeError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(
+            f"{path}: its description of the network is damaged: {error}"
+        ) from error
+    return description, config

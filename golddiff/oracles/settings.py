@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from golddiff.errors import ArgumentError
-from golddiff.oracles.unet import GROUPS, UNetConfig
+from golddiff.oracles.unet import UNetConfig
 
 if TYPE_CHECKING:
     from golddiff.store import ImageStore
@@ -27,7 +27,7 @@ class TrainSettings:
             not count.
         steps: steps to train for; None for no limit. With both, what comes first.
         batch: images a step.
-        learning_rate: peak of Adam's, reached after ``warm_up`` steps, then a cosine to 0 at the end.
+        learning_rate: peak of Adam's, reached in ``warm_up`` steps; a cosine brings it to 0.
         flip: mirror half of the images left to right.
         seed: of the weights and of all that is drawn.
         precision: "bfloat16" (autocast) or "float32"; None for the device's default.
@@ -63,16 +63,12 @@ class TrainSettings:
         """
         self._check()
         if len(store.shape) != 3 or store.shape[1] != store.shape[2]:
-            raise ArgumentError(f"data: got examples of shape {store.shape}, expected square images")
-        divisor = 2 ** (len(self.multipliers) - 1)
-        if store.shape[1] % divisor:
             raise ArgumentError(
-                f"multipliers: got {len(self.multipliers)} levels, so the side of the images must "
-                f"be a multiple of {divisor}, and it is {store.shape[1]}"
+                f"data: got examples of shape {store.shape}, expected square images"
             )
         if self.conditional and not store.classes:
             raise ArgumentError("conditional: the training set has no labels")
-        return UNetConfig(
+        config = UNetConfig(
             channels=self.channels,
             multipliers=self.multipliers,
             blocks=self.blocks,
@@ -80,28 +76,29 @@ class TrainSettings:
             classes=max(store.classes) + 1 if self.conditional else 0,
             dropout=self.dropout,
         )
+        config.check()
+        if store.shape[1] % config.divisor:
+            raise ArgumentError(
+                f"multipliers: got {len(self.multipliers)} levels, so the side of the images must "
+                f"be a multiple of {config.divisor}, and it is {store.shape[1]}"
+            )
+        return config
 
     def _check(self) -> None:
-        whole = {"channels": self.channels, "blocks": self.blocks, "batch": self.batch}
-        whole.update({f"multipliers[{i}]": m for i, m in enumerate(self.multipliers)})
+        whole = {"batch": self.batch, "warm_up": self.warm_up}
         if self.steps is not None:
             whole["steps"] = self.steps
         for name, value in whole.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ArgumentError(f"{name}: got {value!r}, expected an integer of 1 or more")
-        if self.channels % GROUPS:
-            raise ArgumentError(f"channels: got {self.channels}, expected a multiple of {GROUPS}")
-        if not self.multipliers:
-            raise ArgumentError("multipliers: got none, expected one for each level")
         if self.minutes is None and self.steps is None:
             raise ArgumentError("minutes: give --minutes or --steps, or training has no end")
         if self.minutes is not None and not (math.isfinite(self.minutes) and self.minutes > 0):
             raise ArgumentError(f"minutes: got {self.minutes}, expected a number above 0")
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
             raise ArgumentError(f"learning_rate: got {self.learning_rate}, expected one above 0")
-        for name, share in (("dropout", self.dropout), ("label_dropout", self.label_dropout)):
-            if not 0 <= share < 1:
-                raise ArgumentError(f"{name}: got {share}, expected 0 or more, below 1")
+        if not 0 <= self.label_dropout <= 1:
+            raise ArgumentError(f"label_dropout: got {self.label_dropout}, expected 0 to 1")
         if isinstance(self.seed, bool) or not 0 <= self.seed < 2**63:
             raise ArgumentError(f"seed: got {self.seed!r}, expected an integer from 0 to 2**63 - 1")
         if self.precision not in (None, *PRECISIONS):

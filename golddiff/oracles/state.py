@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,7 +55,7 @@ class Progress:
         losses = [(step, loss) for step, _, loss, _ in self.history]
         count = min(20, len(losses))
         cuts = [len(losses) * i // count for i in range(count + 1)] if count else [0]
-        parts = [losses[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+        parts = [losses[a:b] for a, b in itertools.pairwise(cuts)]
         return [[part[-1][0], round(sum(x for _, x in part) / len(part), 5)] for part in parts]
 
     def write(self, folder: Path) -> None:
@@ -75,7 +76,7 @@ def write_state(folder: Path, settings: TrainSettings, run: Run) -> None:
         "optimiser": run.optimiser.state_dict(),
         "draws": run.draws.get_state(),
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,
+        "cuda": torch.cuda.get_rng_state() if settings.device.startswith("cuda") else None,
         "step": run.progress.step,
         "elapsed": run.progress.elapsed,
         "history": [list(row) for row in run.progress.history],

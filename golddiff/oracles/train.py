@@ -14,10 +14,11 @@ import torch
 from golddiff.oracles.clock import StepClock
 from golddiff.oracles.ema import update_ema
 from golddiff.oracles.files import describe_network, write_folder
+from golddiff.oracles.layers import TIMESTEPS
 from golddiff.oracles.settings import TrainSettings
 from golddiff.oracles.state import STATE, Progress, read_state, write_state
-from golddiff.oracles.unet import TIMESTEPS, UNet
-from golddiff.oracles.vp import alphas
+from golddiff.oracles.unet import UNet
+from golddiff.oracles.vp import ddpm_alphas
 from golddiff.store import ImageStore
 
 # Losses are kept as means over so many steps.
@@ -125,7 +126,7 @@ def train_step(run: Run, store: ImageStore, settings: TrainSettings, share: floa
         assert store.labels is not None
         dropped = torch.rand(settings.batch, generator=run.draws) < settings.label_dropout
         labels = store.labels[rows].masked_fill(dropped, run.network.config.classes).to(device)
-    a = alphas()[t].float()[:, None, None, None]
+    a = ddpm_alphas()[t].float()[:, None, None, None]
     x_t = a.sqrt() * x0 + (1 - a).sqrt() * eps
 
     rate = learning_rate(settings, run.progress.step + 1, share)
@@ -136,7 +137,7 @@ def train_step(run: Run, store: ImageStore, settings: TrainSettings, share: floa
         predicted = run.network(x_t.to(device), t.to(device), labels)
     loss = (predicted.float() - eps.to(device)).square().mean()
     run.optimiser.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     torch.nn.utils.clip_grad_norm_(run.network.parameters(), 1.0)
     run.optimiser.step()
     value = float(loss.detach())
@@ -163,12 +164,12 @@ def in_bfloat16(settings: TrainSettings) -> bool:
     if settings.precision is not None:
         return settings.precision == "bfloat16"
     if settings.device.startswith("cuda"):
-        return torch.cuda.is_bf16_supported()
-    return settings.device == "cpu" and torch.backends.mkldnn.is_available() and _cpu_bfloat16()
+        return bool(torch.cuda.is_bf16_supported())
+    return settings.device == "cpu" and _cpu_bfloat16()
 
 
 def _cpu_bfloat16() -> bool:
-    supported: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    supported = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return supported and "AVX512" in torch.backends.cpu.get_cpu_capability()
 
 
@@ -184,7 +185,8 @@ def save(run: Run, store: ImageStore, out: Path, settings: TrainSettings) -> Non
         "loss": run.progress.summary(),
         "settings": settings.as_dict(),
     }
-    write_folder(out, run.average, describe_network(run.average, store.shape[1], training))
+    description = describe_network(run.average.config, store.shape[1], store.is_pixels, training)
+    write_folder(out, run.average, description)
     run.progress.write(out)
 
 

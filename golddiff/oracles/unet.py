@@ -7,16 +7,20 @@ checkpoints (``models/baseline_unet/<data set>/ckpt_epoch_200.pt``), so those lo
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
-TIMESTEPS = 1000
-GROUPS = 32
+from golddiff.errors import ArgumentError
+from golddiff.oracles.layers import GROUPS, Block, Double, Halve, TimeEmbedding, start
+
+# Far above any network that this code is for; a damaged file must not ask for terabytes.
+LARGEST = 4096
+DEEPEST = 8
+# Not learned: row t is the sinusoids of timestep t.
+TABLE = "time_embedding.timembedding.0.weight"
 
 
 @dataclass(frozen=True)
@@ -39,121 +43,37 @@ class UNetConfig:
     classes: int = 0
     dropout: float = 0.15
 
+    @property
+    def divisor(self) -> int:
+        """The side of an image must be a multiple of this."""
+        return int(2 ** (len(self.multipliers) - 1))
+
+    def check(self) -> None:
+        """Raise for sizes that no network can have.
+
+        Raises:
+            ArgumentError: names the size.
+        """
+        sizes = {"channels": self.channels, "blocks": self.blocks}
+        sizes["image_channels"] = self.image_channels
+        sizes.update({f"multipliers[{i}]": m for i, m in enumerate(self.multipliers)})
+        for name, value in sizes.items():
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
+                raise ArgumentError(f"{name}: got {value!r}, expected an integer 1 to {LARGEST}")
+        if self.channels % GROUPS:
+            raise ArgumentError(f"channels: got {self.channels}, expected a multiple of {GROUPS}")
+        if not 1 <= len(self.multipliers) <= DEEPEST:
+            raise ArgumentError(
+                f"multipliers: got {len(self.multipliers)} levels, expected 1 to {DEEPEST}"
+            )
+        if isinstance(self.classes, bool) or not isinstance(self.classes, int) or self.classes < 0:
+            raise ArgumentError(f"classes: got {self.classes!r}, expected an integer of 0 or more")
+        if not 0 <= self.dropout < 1:
+            raise ArgumentError(f"dropout: got {self.dropout}, expected 0 or more, below 1")
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {**asdict(self), "multipliers": list(self.multipliers)}
-
-
-def sinusoids(t: torch.Tensor, dim: int) -> torch.Tensor:
-    """Embedding (B, dim) of timesteps (B,), whole or fractional: sin and cos in turn.
-
-    Column 2i is sin(t / 10000^(2i/dim)), column 2i + 1 the cosine (Vaswani et al. 2017).
-    """
-    rates = torch.exp(torch.arange(0, dim, 2, dtype=torch.float64) * (-math.log(10000) / dim))
-    angles = t.to(torch.float64).cpu()[:, None] * rates
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float().to(t.device)
-
-
-class TimeEmbedding(nn.Module):
-    """Timestep (B,) to features (B, features): sinusoids, then two linear layers."""
-
-    def __init__(self, dim: int, features: int) -> None:
-        super().__init__()
-        table = nn.Embedding.from_pretrained(sinusoids(torch.arange(TIMESTEPS), dim))
-        layers = [table, nn.Linear(dim, features), nn.SiLU(), nn.Linear(features, features)]
-        self.timembedding = nn.Sequential(*layers)
-        for layer in (layers[1], layers[3]):
-            _start(layer)
-
-    def forward(self, t: torch.Tensor) -> torch.Tensor:
-        table, *layers = self.timembedding
-        # Rows of the table are the network's own; between them the formula that they come from.
-        if t.is_floating_point():
-            h = sinusoids(t, table.embedding_dim)
-        else:
-            h = table(t)
-        for layer in layers:
-            h = layer(h)
-        return h
-
-
-class Attention(nn.Module):
-    """Self-attention of one head over all positions, added to its input."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.group_norm = nn.GroupNorm(GROUPS, channels)
-        self.proj_q, self.proj_k, self.proj_v, self.proj = (
-            nn.Conv2d(channels, channels, 1) for _ in range(4)
-        )
-        for layer in (self.proj_q, self.proj_k, self.proj_v):
-            _start(layer)
-        _start(self.proj, gain=1e-5)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = self.group_norm(x)
-        q, k, v = (f(h).flatten(2) for f in (self.proj_q, self.proj_k, self.proj_v))  # (B, C, HW)
-        scores = q.transpose(1, 2) @ k * q.shape[1] ** -0.5  # (B, HW, HW)
-        mixed = v @ scores.softmax(dim=-1).transpose(1, 2)
-        out: torch.Tensor = x + self.proj(mixed.view_as(x))
-        return out
-
-
-class Block(nn.Module):
-    """Two normalised convolutions with the time features between them, around a shortcut."""
-
-    def __init__(
-        self, inputs: int, outputs: int, features: int, dropout: float, *, attention: bool = False
-    ) -> None:
-        super().__init__()
-        self.block1 = nn.Sequential(
-            nn.GroupNorm(GROUPS, inputs), nn.SiLU(), nn.Conv2d(inputs, outputs, 3, padding=1)
-        )
-        self.temb_proj = nn.Sequential(nn.SiLU(), nn.Linear(features, outputs))
-        self.block2 = nn.Sequential(
-            nn.GroupNorm(GROUPS, outputs),
-            nn.SiLU(),
-            nn.Dropout(dropout),
-            nn.Conv2d(outputs, outputs, 3, padding=1),
-        )
-        self.shortcut = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
-        _start(self.block1[2])
-        _start(self.temb_proj[1])
-        _start(self.block2[3], gain=1e-5)
-        if inputs != outputs:
-            _start(self.shortcut)
-        self.attn = Attention(outputs) if attention else nn.Identity()
-
-    def forward(self, x: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-        h = self.block1(x) + self.temb_proj(features)[:, :, None, None]
-        out: torch.Tensor = self.attn(self.block2(h) + self.shortcut(x))
-        return out
-
-
-class Halve(nn.Module):
-    """Half the side, by a strided convolution."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.main = nn.Conv2d(channels, channels, 3, stride=2, padding=1)
-        _start(self.main)
-
-    def forward(self, x: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.main(x)
-        return out
-
-
-class Double(nn.Module):
-    """Twice the side: nearest neighbours, then a convolution."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.main = nn.Conv2d(channels, channels, 3, padding=1)
-        _start(self.main)
-
-    def forward(self, x: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.main(F.interpolate(x, scale_factor=2, mode="nearest"))
-        return out
 
 
 class UNet(nn.Module):
@@ -173,7 +93,7 @@ class UNet(nn.Module):
             self.class_embedding = nn.Embedding(config.classes + 1, features)
             nn.init.normal_(self.class_embedding.weight, std=0.02)
         self.head = nn.Conv2d(config.image_channels, c, 3, padding=1)
-        _start(self.head)
+        start(self.head)
 
         self.downblocks, kept, now = nn.ModuleList(), [c], c
         for level, width in enumerate(widths):
@@ -195,9 +115,11 @@ class UNet(nn.Module):
             if level:
                 self.upblocks.append(Double(now))
         self.tail = nn.Sequential(
-            nn.GroupNorm(GROUPS, now), nn.SiLU(), nn.Conv2d(now, config.image_channels, 3, padding=1)
+            nn.GroupNorm(GROUPS, now),
+            nn.SiLU(),
+            nn.Conv2d(now, config.image_channels, 3, padding=1),
         )
-        _start(self.tail[2], gain=1e-5)
+        start(self.tail[2], gain=1e-5)
 
     def forward(
         self, x: torch.Tensor, t: torch.Tensor, labels: torch.Tensor | None = None
@@ -226,10 +148,3 @@ class UNet(nn.Module):
             h = layer(h, features)
         out: torch.Tensor = self.tail(h)
         return out
-
-
-def _start(layer: nn.Module, gain: float = 1.0) -> None:
-    """Ho et al.'s start: Glorot-uniform weights, nearly zero where a residual branch ends."""
-    assert isinstance(layer, nn.Conv2d | nn.Linear)
-    nn.init.xavier_uniform_(layer.weight, gain=gain)
-    nn.init.zeros_(layer.bias)
