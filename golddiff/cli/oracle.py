@@ -1,124 +1,102 @@
-"""``golddiff oracle``: train, inspect and pack networks to compare with."""
+"""``golddiff oracle train | info | export``: networks to compare with."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from golddiff.cache import SourceOptions, cached_store
-from golddiff.cli.terminal import say, watched
+from golddiff.cli.options import JsonPath
+from golddiff.cli.oracle_train import train
+from golddiff.cli.terminal import say, write_json
 from golddiff.errors import ArgumentError
-from golddiff.units import duration
-
-if TYPE_CHECKING:
-    from golddiff.store import ImageStore
+from golddiff.files import check_writable
+from golddiff.units import byte_size, shape_text
 
 oracle = typer.Typer(
     name="oracle",
     help="Train a network to compare with, show what a checkpoint is, pack weights.",
     no_args_is_help=True,
 )
+oracle.command()(train)
+
+DTYPES = ("float16", "float32")
 
 
 @oracle.command()
-def train(
-    out: Annotated[Path, typer.Option(help="The folder of the run; one that is there goes on.")],
-    data: Annotated[
-        str, typer.Option(help="A store, or any source of images as golddiff sample takes.")
-    ] = "digits",
-    minutes: Annotated[
-        float | None, typer.Option(help="Time to train; default 60, or none with --steps.")
+def info(
+    path: Annotated[
+        Path, typer.Argument(help="A checkpoint that load_oracle reads.")
+    ],
+    resolution: Annotated[
+        int | None, typer.Option(help="Side of the images, where the file does not tell it.")
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps to train.")] = None,
-    channels: Annotated[int, typer.Option(help="Width of the first level.")] = 64,
-    multipliers: Annotated[
-        str, typer.Option(help="Width of each level, as multiples of --channels.")
-    ] = "1,2,2",
-    blocks: Annotated[int, typer.Option(help="Residual blocks a level.")] = 2,
-    dropout: Annotated[float, typer.Option(help="Share of features dropped.")] = 0.0,
-    conditional: Annotated[
-        bool, typer.Option("--conditional", help="Learn the classes too.")
-    ] = False,
-    label_dropout: Annotated[
-        float, typer.Option(help="With --conditional: share of labels left out.")
-    ] = 0.2,
-    batch: Annotated[int, typer.Option(help="Images a step.")] = 64,
-    learning_rate: Annotated[float, typer.Option(help="Peak of Adam's.")] = 2e-4,
-    flip: Annotated[bool, typer.Option("--flip", help="Mirror half of the images.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the weights and of what is drawn.")] = 0,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    precision: Annotated[
-        str | None,
-        typer.Option(help="bfloat16 or float32; default: bfloat16 where the device has it."),
-    ] = None,
-    threads: Annotated[int | None, typer.Option(help="Processor threads.")] = None,
+    json: JsonPath = None,
 ) -> None:
-    """Train an attention-free DDPM U-Net, or go on with a run that was stopped.
+    """Show what a checkpoint is: the network, its images, and how it was trained.
 
     For example:
 
-      golddiff oracle train --data cifar.store --out cifar-oracle --minutes 90
-
-      golddiff oracle train --data digits --out digits-oracle --steps 500 --channels 32
+      golddiff oracle info oracles/mnist.safetensors
     """
+    if json is not None:
+        check_writable("json", json)
+
+    from golddiff.oracles.describe import describe_checkpoint
+
+    about = describe_checkpoint(path, resolution)
+    shape, classes = tuple(about["shape"]), about["num_classes"]
+    say(f"{path}: {about['kind']}")
+    say(
+        f"images: {shape_text(shape)}, "
+        + (f"{classes:,} classes" if classes else "unconditional")
+        + f"; noise levels {about['sigma_min']:.3g} to {about['sigma_max']:.4g}"
+    )
+    size = "" if about["bytes"] is None else f", {byte_size(about['bytes'])} on disk"
+    say(f"weights: {about['parameters']:,}{size}")
+    if about["network"] is not None:
+        say("network: " + ", ".join(f"{name} {value}" for name, value in about["network"].items()))
+    training = about["training"]
+    if training:
+        say(f"trained: {training['steps']:,} steps in {training['minutes']:g} minutes")
+        if training["loss"]:
+            say("loss: " + _losses(training["loss"]))
+        if training.get("command"):
+            say(f"command: {training['command']}")
+    if json is not None:
+        write_json(json, about)
+
+
+@oracle.command()
+def export(
+    path: Annotated[Path, typer.Argument(help="The folder of a run, or a file of golddiff's.")],
+    out: Annotated[Path, typer.Argument(help="The file to write, .safetensors.")],
+    dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
+) -> None:
+    """Pack a trained network into one file, at half the size.
+
+    The file says of itself what the network is, by which command it was trained and how the loss
+    fell; load_oracle and golddiff oracle info read it.
+
+    For example:
+
+      golddiff oracle export cifar-oracle cifar.safetensors
+    """
+    check_writable("out", out, (".safetensors",))
+    if dtype not in DTYPES:
+        raise ArgumentError(f"dtype: got {dtype!r}, expected {' or '.join(DTYPES)}")
+
     import torch
 
-    from golddiff.oracles.settings import TrainSettings
-    from golddiff.oracles.train import Step
-    from golddiff.oracles.train import train as run
+    from golddiff.oracles.files import find_weights, read_weights, write_weights
 
-    if threads is not None:
-        if threads < 1:
-            raise ArgumentError(f"threads: got {threads}, expected 1 or more")
-        torch.set_num_threads(threads)
-    settings = TrainSettings(
-        channels=channels, multipliers=parse_multipliers(multipliers), blocks=blocks,
-        dropout=dropout, conditional=conditional, label_dropout=label_dropout,
-        minutes=60.0 if minutes is None and steps is None else minutes, steps=steps, batch=batch,
-        learning_rate=learning_rate, flip=flip, seed=seed, precision=precision, device=device,
-    )  # fmt: skip
-    store = _store(data)
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
-    )  # fmt: skip
-    mean = 1.0
-    with Progress(*columns, console=Console(stderr=True), disable=not watched()) as bar:
-        task = bar.add_task("training", total=1.0)
-
-        def on_step(step: Step) -> None:
-            nonlocal mean
-            mean = step.loss if step.number == 1 else mean + 0.05 * (step.loss - mean)
-            told = f"step {step.number:,}  loss {mean:.4f}"
-            bar.update(task, completed=step.share, description=told)
-            if not watched() and step.number % 100 == 0:
-                say(f"{told}  {duration(step.elapsed)}")
-
-        progress = run(store, out, settings, on_step=on_step)
-    say(f"{out}: {progress.step:,} steps in {duration(progress.elapsed)}")
+    loaded = read_weights(find_weights(path))
+    write_weights(out, loaded.network, loaded.description, getattr(torch, dtype))
+    say(f"{out}: {byte_size(out.stat().st_size)}, {dtype}")
 
 
-def parse_multipliers(text: str) -> tuple[int, ...]:
-    """Widths of the levels: whole numbers with commas between.
-
-    Raises:
-        ArgumentError: something else.
-    """
-    try:
-        return tuple(int(word) for word in text.split(","))
-    except ValueError:
-        raise ArgumentError(
-            f"multipliers: got {text!r}, expected whole numbers with commas between (1,2,2)"
-        ) from None
-
-
-def _store(data: str) -> ImageStore:
-    from golddiff.manifest import NAME
-    from golddiff.store import ImageStore
-
-    if (Path(data) / NAME).is_file():
-        return ImageStore.open(data)
-    return cached_store(data, SourceOptions(), say=say, progress=watched())
+def _losses(points: list[list[Any]]) -> str:
+    """The first, the middle and the last of the points kept."""
+    chosen = {0, len(points) // 2, len(points) - 1}
+    return ", ".join(f"{points[i][1]:.4f} at step {points[i][0]:,}" for i in sorted(chosen))

@@ -45,7 +45,7 @@ def load_diffusers(folder: Path, resolution: int | None, device: str, batch_size
         )
     if config.get("time_embedding_type", "positional") != "positional":
         raise CheckpointError(f"{home}: a network on noise levels (VE), expected one on VP steps")
-    network = _weights(home).to(device).eval().requires_grad_(False)
+    network = _weights(home)
     alphas, prediction = _process(home)
     steps = Steps(alphas)
     shape = _shape(network.config, resolution, home)
@@ -57,6 +57,7 @@ def load_diffusers(folder: Path, resolution: int | None, device: str, batch_size
         return out[:, : shape[0]] if twice else out
 
     return Oracle(
+        network,
         VPDenoiser(predict, steps, prediction),
         Images(shape),
         num_classes=network.config.num_class_embeds or 0,

@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from golddiff.errors import CheckpointError
+from golddiff.errors import ArgumentError, CheckpointError
 from golddiff.files import written_whole
 from golddiff.oracles.fill import fill
 from golddiff.oracles.oracle import Images, Oracle
@@ -62,13 +62,16 @@ def write_weights(
     The table of timestep embeddings is left out: reading makes it again from its formula.
 
     Raises:
-        ArgumentError: the file cannot be written.
+        ArgumentError: the file cannot be written; weights that ``dtype`` cannot hold.
     """
     tensors = {
         name: value.detach().to("cpu", dtype).contiguous()
         for name, value in network.state_dict().items()
         if name != TABLE
     }
+    for name, value in tensors.items():
+        if not bool(value.isfinite().all()):
+            raise ArgumentError(f"dtype: {name} has values that {dtype} cannot hold")
     with written_whole("out", path) as temporary:
         save_file(tensors, temporary, {KEY: json.dumps(description, allow_nan=False)})
 
@@ -86,22 +89,67 @@ def read_weights(path: Path) -> Loaded:
     Raises:
         CheckpointError: missing, truncated, not of this format, weights that do not fit it.
     """
+    description = read_description(path)
     try:
         with safe_open(path, "pt") as file:
-            header = (file.metadata() or {}).get(KEY)
-            if header is None:
-                raise CheckpointError(
-                    f"{path} is a safetensors file without a description of its network; expected "
-                    "one that golddiff wrote (a diffusers U-Net: give its folder)"
-                )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, MemoryError) as error:
         raise CheckpointError(f"{path} cannot be read as safetensors: {error}") from error
-    description, config = _described(path, header)
-    network = UNet(config)
+    network = UNet(config_of(description))
     dtype = next(iter(tensors.values())).dtype if tensors else torch.float32
     fill(network, tensors, path, optional={TABLE})
     return Loaded(network.eval(), description, dtype)
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """What the header of a file says of its network, checked.
+
+    Raises:
+        CheckpointError: as :func:`read_weights`.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            header = (file.metadata() or {}).get(KEY)
+    except (SafetensorError, OSError, MemoryError) as error:
+        raise CheckpointError(f"{path} cannot be read as safetensors: {error}") from error
+    if header is None:
+        raise CheckpointError(
+            f"{path} is a safetensors file without a description of its network; expected one that "
+            "golddiff wrote (a diffusers U-Net: give its folder)"
+        )
+    try:
+        description: dict[str, Any] = json.loads(header)
+        form = description["format"], description["version"]
+        config = config_of(description)
+        config.check()
+        side, training = description["resolution"], description["training"]
+        if type(side) is not int or side < 1 or side % config.divisor:
+            raise ValueError(f"its resolution is {side!r}")
+        if type(training) is not dict:
+            raise ValueError("it does not say how it was trained")
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path}: its description is damaged ({error})") from error
+    if form != (FORMAT, VERSION):
+        raise CheckpointError(f"{path} has format {form}, expected {(FORMAT, VERSION)}")
+    return description
+
+
+def find_weights(path: Path) -> Path:
+    """The weights of a run's folder, or the file itself.
+
+    Raises:
+        CheckpointError: neither is there.
+    """
+    place = path / WEIGHTS if path.is_dir() else path
+    if not place.is_file():
+        raise CheckpointError(f"{place} does not exist")
+    return place
+
+
+def config_of(description: dict[str, Any]) -> UNetConfig:
+    """The sizes of the network that a description is of."""
+    sizes = description["network"]
+    return UNetConfig(**{**sizes, "multipliers": tuple(sizes["multipliers"])})
 
 
 def make_oracle(
@@ -109,9 +157,9 @@ def make_oracle(
 ) -> Oracle:
     """A U-Net trained on DDPM's steps as a denoiser."""
     steps = Steps(ddpm_alphas())
-    network = network.to(device).eval().requires_grad_(False)
     classes = network.config.classes
     return Oracle(
+        network,
         VPDenoiser(network, steps),
         Images((network.config.image_channels, resolution, resolution), is_pixels),
         num_classes=classes,
@@ -121,26 +169,3 @@ def make_oracle(
         device=device,
         batch_size=batch_size,
     )
-
-
-def _described(path: Path, header: str) -> tuple[dict[str, Any], UNetConfig]:
-    try:
-        description = json.loads(header)
-        if description["format"] != FORMAT or description["version"] != VERSION:
-            raise CheckpointError(
-                f"{path} has format {description['format']!r} version {description['version']!r}, "
-                f"expected {FORMAT!r} version {VERSION}"
-            )
-        sizes = description["network"]
-        config = UNetConfig(**{**sizes, "multipliers": tuple(sizes["multipliers"])})
-        side = description["resolution"]
-        config.check()
-        if type(side) is not int or side < 1 or side % config.divisor:
-            raise ValueError(f"resolution {side!r}")
-    except (ValueError, KeyError, TypeError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(
-            f"{path}: its description of the network is damaged: {error}"
-        ) from error
-    return description, config

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+from torch import nn
 
 from golddiff.denoisers.base import Labels, Sigma
 from golddiff.errors import ArgumentError
@@ -33,6 +34,7 @@ class NeuralDenoiser(Protocol):
     """What :func:`golddiff.load_oracle` returns, whatever the network.
 
     Attributes:
+        network: its weights.
         shape: (C, H, W).
         num_classes: classes that it was trained with; 0: unconditional.
         sigma_min, sigma_max: the noise levels that it was trained for.
@@ -41,6 +43,7 @@ class NeuralDenoiser(Protocol):
         batch_size: images denoised together.
     """
 
+    network: nn.Module
     shape: tuple[int, int, int]
     num_classes: int
     sigma_min: float
@@ -63,8 +66,9 @@ class Oracle:
     """A trained network as a denoiser ``D(x, sigma, labels) -> E[x0 | x]``.
 
     Args:
-        predict: x0 of x (b, C, H, W) float32 on ``device``, levels (b,) float64 on the processor,
-            and int64 labels (b,) on ``device`` or None.
+        network: its weights are moved to ``device``, in evaluation mode.
+        predict: by means of the network, x0 of x (b, C, H, W) float32 on ``device``, levels (b,)
+            float64 on the processor, and int64 labels (b,) on ``device`` or None.
         images: the shape of its images.
         num_classes: classes that it was trained with; 0: unconditional.
         no_class: the label that stands for none, where the network has one.
@@ -77,11 +81,12 @@ class Oracle:
     Attributes:
         store: ``shape`` and ``is_pixels``, which is what a sampler reads of a store.
         shape: (C, H, W).
-        num_classes, kind, sigma_min, sigma_max, device, batch_size: as given.
+        network, num_classes, kind, sigma_min, sigma_max, device, batch_size: as given.
     """
 
     def __init__(
         self,
+        network: nn.Module,
         predict: Predict,
         images: Images,
         *,
@@ -92,6 +97,7 @@ class Oracle:
         device: str | torch.device = "cpu",
         batch_size: int = 64,
     ) -> None:
+        self.network = network.to(device).eval().requires_grad_(False)
         self.store, self.shape, self.kind = images, images.shape, kind
         self.num_classes, self.no_class = num_classes, no_class
         self.sigma_min, self.sigma_max = sigma_range

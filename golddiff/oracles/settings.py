@@ -61,7 +61,7 @@ class TrainSettings:
             ArgumentError: a setting outside its range; a store of other than square images whose
                 side divides by 2^(levels - 1); classes asked of a store that has none.
         """
-        self._check()
+        self.check()
         if len(store.shape) != 3 or store.shape[1] != store.shape[2]:
             raise ArgumentError(
                 f"data: got examples of shape {store.shape}, expected square images"
@@ -84,7 +84,12 @@ class TrainSettings:
             )
         return config
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise for what can be told without the images.
+
+        Raises:
+            ArgumentError: a setting outside its range.
+        """
         whole = {"batch": self.batch, "warm_up": self.warm_up}
         if self.steps is not None:
             whole["steps"] = self.steps

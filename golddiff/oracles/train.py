@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from golddiff.errors import ArgumentError
 from golddiff.oracles.clock import StepClock
 from golddiff.oracles.ema import update_ema
 from golddiff.oracles.files import describe_network, write_folder
@@ -53,6 +54,8 @@ def train(
     settings: TrainSettings,
     *,
     on_step: Callable[[Step], None] = lambda step: None,
+    stop: Callable[[], bool] = lambda: False,
+    command: str | None = None,
     save_every: float = 120.0,
 ) -> Progress:
     """Train a network, or go on with the run that ``out`` holds.
@@ -67,11 +70,14 @@ def train(
         out: folder to make, or of the run to go on with.
         settings: what to train and for how long.
         on_step: called after each step.
+        stop: asked after each step; when true the run is saved and left, to go on later.
+        command: the command line of the run, kept with the weights.
         save_every: seconds between saved states.
 
     Raises:
         ArgumentError: a setting outside its range, or unlike that of the run in ``out``; a folder
-            that cannot be written.
+            that cannot be written; a loss that is not a number any more (the last state saved
+            stays).
         CheckpointError: the state in ``out`` is damaged.
     """
     # Drop-out draws from torch's own generator, which is left as it was found.
@@ -79,18 +85,15 @@ def train(
     with torch.random.fork_rng(devices):
         run = start(store, out, settings)
         saved = time.monotonic()
-        try:
-            while (share := _share(run, settings)) < 1:
-                loss = train_step(run, store, settings, share)
-                run.progress.elapsed = run.clock.elapsed
-                on_step(Step(run.progress.step, loss, _share(run, settings), run.clock.elapsed))
-                if time.monotonic() - saved > save_every:
-                    save(run, store, out, settings)
-                    saved = time.monotonic()
-                    run.clock.skip()
-        finally:
-            # Also when interrupted: what was learned is kept.
-            save(run, store, out, settings)
+        run.clock.skip()
+        while (share := _share(run, settings)) < 1 and not stop():
+            loss = train_step(run, store, settings, share)
+            on_step(Step(run.progress.step, loss, _share(run, settings), run.clock.elapsed))
+            if time.monotonic() - saved > save_every:
+                save(run, store, out, settings, command)
+                saved = time.monotonic()
+                run.clock.skip()
+        save(run, store, out, settings, command)
         return run.progress
 
 
@@ -138,9 +141,14 @@ def train_step(run: Run, store: ImageStore, settings: TrainSettings, share: floa
     loss = (predicted.float() - eps.to(device)).square().mean()
     run.optimiser.zero_grad(set_to_none=True)
     loss.backward()
+    value = float(loss.detach())
+    if not math.isfinite(value):
+        raise ArgumentError(
+            f"learning_rate: the loss is {value} at step {run.progress.step + 1}; try less than "
+            f"{settings.learning_rate:g}"
+        )
     torch.nn.utils.clip_grad_norm_(run.network.parameters(), 1.0)
     run.optimiser.step()
-    value = float(loss.detach())
     run.progress.step += 1
     update_ema(run.average, run.network, run.progress.step)
     run.clock.tick()
@@ -173,7 +181,9 @@ def _cpu_bfloat16() -> bool:
     return supported and "AVX512" in torch.backends.cpu.get_cpu_capability()
 
 
-def save(run: Run, store: ImageStore, out: Path, settings: TrainSettings) -> None:
+def save(
+    run: Run, store: ImageStore, out: Path, settings: TrainSettings, command: str | None = None
+) -> None:
     """Write the state to go on from, the averaged weights and the losses, each file whole."""
     write_state(out, settings, run)
     training = {
@@ -184,6 +194,7 @@ def save(run: Run, store: ImageStore, out: Path, settings: TrainSettings) -> Non
         "minutes": round(run.progress.elapsed / 60, 2),
         "loss": run.progress.summary(),
         "settings": settings.as_dict(),
+        "command": command,
     }
     description = describe_network(run.average.config, store.shape[1], store.is_pixels, training)
     write_folder(out, run.average, description)
