@@ -26,9 +26,7 @@ DTYPES = ("float16", "float32")
 
 @oracle.command()
 def info(
-    path: Annotated[
-        Path, typer.Argument(help="A checkpoint that load_oracle reads.")
-    ],
+    path: Annotated[Path, typer.Argument(help="A checkpoint that load_oracle reads.")],
     resolution: Annotated[
         int | None, typer.Option(help="Side of the images, where the file does not tell it.")
     ] = None,

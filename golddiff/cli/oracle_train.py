@@ -180,7 +180,7 @@ def _train(
             mean += max(0.02, 1 / step.number) * (step.loss - mean)
             told = f"step {step.number:,}  loss {mean:.4f}"
             bar.update(task, completed=step.share, description=told)
-            if not watched() and step.number % TOLD_EVERY == 0:
+            if not watched() and (step.number == 1 or step.number % TOLD_EVERY == 0):
                 say(f"{told}  {duration(step.elapsed)}")
 
         return run(store, out, settings, on_step=on_step, stop=stopped.is_set, command=command)

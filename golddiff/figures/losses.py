@@ -10,7 +10,7 @@ GREY, BLUE = "#b8b8b8", "#0077cc"
 
 
 def draw_losses(points: Sequence[tuple[int, float]], title: str = "") -> Figure:
-    """Loss against steps, on logarithmic axes, with a running mean over a tenth of the run.
+    """Loss against steps, on logarithmic axes, with the mean of the last tenth.
 
     Args:
         points: (step, mean loss of the steps up to it), ascending; may be empty.
@@ -21,11 +21,9 @@ def draw_losses(points: Sequence[tuple[int, float]], title: str = "") -> Figure:
     if points:
         steps, losses = zip(*points, strict=True)
         axes.plot(steps, losses, color=GREY, linewidth=0.8)
-        width = max(1, len(losses) // 10)
-        means = [
-            sum(part) / len(part)
-            for part in (losses[max(0, i + 1 - width) : i + 1] for i in range(len(losses)))
-        ]
+        # The last tenth of what there is, so that the steep start is not smeared over the rest.
+        parts = [losses[i - i // 10 : i + 1] for i in range(len(losses))]
+        means = [sum(part) / len(part) for part in parts]
         axes.plot(steps, means, color=BLUE, linewidth=1.5)
         axes.set_xscale("log")
         axes.set_yscale("log")

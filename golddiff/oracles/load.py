@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 
 from golddiff.errors import ArgumentError, CheckpointError
+from golddiff.oracles.device import checked_device
 from golddiff.oracles.oracle import NeuralDenoiser
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ ZIP = b"PK\x03\x04"
 PICKLE = b"\x80"
 # How torch.save began before it wrote zip archives: a pickle of this number.
 OLD_TORCH = bytes.fromhex("8002 8a0a 6cfc 9c46 f920 6aa8 5019 2e")
+# The safetensors format's own limit.
+LONGEST_HEADER = 100_000_000
 KNOWN = (
     "a folder or file that golddiff oracle wrote, a .pt checkpoint of the published attention-free "
     "U-Net, a diffusers UNet2DModel or pipeline folder, or an EDM .pkl"
@@ -58,7 +61,7 @@ def load_oracle(
     """
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise ArgumentError(f"batch_size: got {batch_size!r}, expected an integer of 1 or more")
-    place, where = Path(path), _device(device)
+    place, where = Path(path), checked_device(device)
     if place.is_dir():
         return _folder(place, where, resolution, batch_size)
     form = _form(place)
@@ -110,13 +113,13 @@ def _form(place: Path) -> str:
         size = place.stat().st_size
     except OSError as error:
         raise CheckpointError(f"{place} cannot be read: {error.strerror or error}") from error
+    # First, because the length of a header can begin like a pickle: 8 bytes of it, then JSON.
+    if head[8:9] == b"{" and 2 <= int.from_bytes(head[:8], "little") <= LONGEST_HEADER:
+        return "safetensors"
     if head.startswith(ZIP) or head == OLD_TORCH:
         return "published"
     if head.startswith(PICKLE):
         return "edm"
-    # safetensors: the length of a JSON header, then the header.
-    if len(head) > 8 and head[8:9] == b"{" and int.from_bytes(head[:8], "little") >= 2:
-        return "safetensors"
     found = f"begins with {head[:8]!r}" if size else "is empty"
     raise CheckpointError(f"{place} is no network: it {found}; expected {KNOWN}")
 
@@ -148,12 +151,3 @@ def _fits_resolution(oracle: NeuralDenoiser, resolution: int | None, place: Path
             f"resolution: got {resolution}, but {place} is of images of side {oracle.shape[1]}"
         )
     return oracle
-
-
-def _device(device: str | torch.device) -> str:
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise ArgumentError(f"device: got {device!r}, which is not there ({reason})") from error
-    return str(device)

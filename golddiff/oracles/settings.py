@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from golddiff.errors import ArgumentError
+from golddiff.oracles.device import checked_device
 from golddiff.oracles.unet import UNetConfig
 
 if TYPE_CHECKING:
@@ -110,3 +111,4 @@ class TrainSettings:
             raise ArgumentError(
                 f"precision: got {self.precision!r}, expected {' or '.join(PRECISIONS)}"
             )
+        checked_device(self.device)

@@ -66,11 +66,12 @@ class Progress:
             writer.writerows(self.history)
 
 
-def write_state(folder: Path, settings: TrainSettings, run: Run) -> None:
+def write_state(folder: Path, settings: TrainSettings, run: Run, data: str) -> None:
     """Write weights, averages, optimiser, generators and progress as one file."""
     state = {
         "version": VERSION,
         "settings": settings.as_dict(),
+        "data": data,
         "network": run.network.state_dict(),
         "average": run.average.state_dict(),
         "optimiser": run.optimiser.state_dict(),
@@ -86,7 +87,7 @@ def write_state(folder: Path, settings: TrainSettings, run: Run) -> None:
         torch.save(state, temporary)
 
 
-def read_state(folder: Path, settings: TrainSettings, run: Run) -> None:
+def read_state(folder: Path, settings: TrainSettings, run: Run, data: str) -> None:
     """Bring a run to where the state left it.
 
     Raises:
@@ -107,6 +108,11 @@ def read_state(folder: Path, settings: TrainSettings, run: Run) -> None:
                 f"{name}: got {now[name]!r}, but the run in {folder} has {before.get(name)!r}; "
                 "train in another folder"
             )
+    if state.get("data", data) != data:
+        raise ArgumentError(
+            f"data: got {data}, but the run in {folder} is of {state['data']}; train in another "
+            "folder"
+        )
     run.network.load_state_dict(state["network"])
     run.average.load_state_dict(state["average"])
     run.optimiser.load_state_dict(state["optimiser"])

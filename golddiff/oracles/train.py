@@ -21,6 +21,7 @@ from golddiff.oracles.state import STATE, Progress, read_state, write_state
 from golddiff.oracles.unet import UNet
 from golddiff.oracles.vp import ddpm_alphas
 from golddiff.store import ImageStore
+from golddiff.store_build import PIXELS
 
 # Losses are kept as means over so many steps.
 WINDOW = 25
@@ -80,6 +81,7 @@ def train(
             stays).
         CheckpointError: the state in ``out`` is damaged.
     """
+    settings.check()
     # Drop-out draws from torch's own generator, which is left as it was found.
     devices = [torch.cuda.current_device()] if settings.device.startswith("cuda") else []
     with torch.random.fork_rng(devices):
@@ -110,7 +112,7 @@ def start(store: ImageStore, out: Path, settings: TrainSettings) -> Run:
     now = time.thread_time if torch.device(settings.device).type == "cpu" else time.perf_counter
     run = Run(network, average, optimiser, draws, Progress(), StepClock(now=now))
     if (out / STATE).exists():
-        read_state(out, settings, run)
+        read_state(out, settings, run, fingerprint(store))
     return run
 
 
@@ -185,7 +187,7 @@ def save(
     run: Run, store: ImageStore, out: Path, settings: TrainSettings, command: str | None = None
 ) -> None:
     """Write the state to go on from, the averaged weights and the losses, each file whole."""
-    write_state(out, settings, run)
+    write_state(out, settings, run, fingerprint(store))
     training = {
         "data": store.manifest.source,
         "images": store.n,
@@ -199,6 +201,12 @@ def save(
     description = describe_network(run.average.config, store.shape[1], store.is_pixels, training)
     write_folder(out, run.average, description)
     run.progress.write(out)
+
+
+def fingerprint(store: ImageStore) -> str:
+    """Tells one training set from another, wherever its store lies."""
+    pixels = store.manifest.files[PIXELS]
+    return f"{store.n} images {pixels.sha256[:16]}"
 
 
 def _share(run: Run, settings: TrainSettings) -> float:
