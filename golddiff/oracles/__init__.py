@@ -1,1 +1,1 @@
-"""Trained networks to compare the analytical denoisers with, behind the same call."""
+"""Trained networks to compare with: denoisers D(x, sigma, labels) read from checkpoints."""
