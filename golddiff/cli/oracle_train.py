@@ -49,6 +49,13 @@ def train(
     blocks: Annotated[
         int, typer.Option(help="Residual blocks a level.", rich_help_panel=_NETWORK)
     ] = 2,
+    groups: Annotated[
+        int | None,
+        typer.Option(
+            help="Of its normalisation; default: of four channels or more, 32 at most.",
+            rich_help_panel=_NETWORK,
+        ),
+    ] = None,
     conditional: Annotated[
         bool,
         typer.Option("--conditional", help="Learn the classes too.", rich_help_panel=_NETWORK),
@@ -71,6 +78,12 @@ def train(
     learning_rate: Annotated[
         float, typer.Option(help="Adam's, at its peak.", rich_help_panel=_TRAINING)
     ] = 2e-4,
+    noise_weight: Annotated[
+        float,
+        typer.Option(
+            help="Weigh the loss by (1 + sigma^2) to this power, 0 to 1.", rich_help_panel=_TRAINING
+        ),
+    ] = 0.0,
     flip: Annotated[
         bool,
         typer.Option("--flip", help="Mirror half of the images.", rich_help_panel=_TRAINING),
@@ -111,7 +124,8 @@ def train(
         torch.set_num_threads(threads)
     settings = TrainSettings(
         channels=channels, multipliers=parse_multipliers(multipliers), blocks=blocks,
-        dropout=dropout, conditional=conditional, label_dropout=label_dropout,
+        dropout=dropout, groups=groups, noise_weight=noise_weight,
+        conditional=conditional, label_dropout=label_dropout,
         minutes=60.0 if minutes is None and steps is None else minutes, steps=steps, batch=batch,
         learning_rate=learning_rate, flip=flip, seed=seed, precision=precision, device=device,
     )  # fmt: skip

@@ -10,7 +10,6 @@ from torch import nn
 from torch.nn.functional import interpolate
 
 TIMESTEPS = 1000
-GROUPS = 32
 
 
 def sinusoids(t: torch.Tensor, dim: int) -> torch.Tensor:
@@ -50,9 +49,9 @@ class TimeEmbedding(nn.Module):
 class Attention(nn.Module):
     """Self-attention of one head over all positions, added to its input."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, groups: int) -> None:
         super().__init__()
-        self.group_norm = nn.GroupNorm(GROUPS, channels)
+        self.group_norm = nn.GroupNorm(groups, channels)
         self.proj_q, self.proj_k, self.proj_v, self.proj = (
             nn.Conv2d(channels, channels, 1) for _ in range(4)
         )
@@ -74,15 +73,22 @@ class Block(nn.Module):
     """Two normalised convolutions with the time features between them, around a shortcut."""
 
     def __init__(
-        self, inputs: int, outputs: int, features: int, dropout: float, *, attention: bool = False
+        self,
+        inputs: int,
+        outputs: int,
+        features: int,
+        dropout: float,
+        groups: int,
+        *,
+        attention: bool = False,
     ) -> None:
         super().__init__()
         self.block1 = nn.Sequential(
-            nn.GroupNorm(GROUPS, inputs), nn.SiLU(), nn.Conv2d(inputs, outputs, 3, padding=1)
+            nn.GroupNorm(groups, inputs), nn.SiLU(), nn.Conv2d(inputs, outputs, 3, padding=1)
         )
         self.temb_proj = nn.Sequential(nn.SiLU(), nn.Linear(features, outputs))
         self.block2 = nn.Sequential(
-            nn.GroupNorm(GROUPS, outputs),
+            nn.GroupNorm(groups, outputs),
             nn.SiLU(),
             nn.Dropout(dropout),
             nn.Conv2d(outputs, outputs, 3, padding=1),
@@ -93,7 +99,7 @@ class Block(nn.Module):
         start(self.block2[3], gain=1e-5)
         if inputs != outputs:
             start(self.shortcut)
-        self.attn = Attention(outputs) if attention else nn.Identity()
+        self.attn = Attention(outputs, groups) if attention else nn.Identity()
 
     def forward(self, x: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         """Of x (B, inputs, H, W) and time features (B, features)."""

@@ -22,6 +22,8 @@ class TrainSettings:
 
     Attributes:
         channels, multipliers, blocks, dropout: sizes of the network (:class:`UNetConfig`).
+        groups: of its normalisation; None for the most that divide ``channels``
+            and leave four channels in each, up to 32.
         conditional: learn the store's classes too, and the network without them by leaving out a
             share ``label_dropout`` of the labels.
         minutes: time to train for; None for no limit. Time in which the process was stopped does
@@ -29,6 +31,9 @@ class TrainSettings:
         steps: steps to train for; None for no limit. With both, what comes first.
         batch: images a step.
         learning_rate: peak of Adam's, reached in ``warm_up`` steps; a cosine brings it to 0.
+        noise_weight: the loss at a level is weighed by (1 + sigma^2)^noise_weight; 0: DDPM's. The
+            minimum is the same, but x0 = x - sigma * eps multiplies an error of eps by sigma, and a
+            short run does not come to the minimum.
         flip: mirror half of the images left to right.
         seed: of the weights and of all that is drawn.
         precision: "bfloat16" (autocast) or "float32"; None for the device's default.
@@ -39,6 +44,7 @@ class TrainSettings:
     multipliers: tuple[int, ...] = (1, 2, 2)
     blocks: int = 2
     dropout: float = 0.0
+    groups: int | None = None
     conditional: bool = False
     label_dropout: float = 0.2
     minutes: float | None = 60.0
@@ -46,6 +52,7 @@ class TrainSettings:
     batch: int = 64
     learning_rate: float = 2e-4
     warm_up: int = 200
+    noise_weight: float = 0.0
     flip: bool = False
     seed: int = 0
     precision: str | None = None
@@ -76,6 +83,7 @@ class TrainSettings:
             image_channels=store.shape[0],
             classes=max(store.classes) + 1 if self.conditional else 0,
             dropout=self.dropout,
+            groups=_groups(self.channels) if self.groups is None else self.groups,
         )
         config.check()
         if store.shape[1] % config.divisor:
@@ -103,6 +111,8 @@ class TrainSettings:
             raise ArgumentError(f"minutes: got {self.minutes}, expected a number above 0")
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
             raise ArgumentError(f"learning_rate: got {self.learning_rate}, expected one above 0")
+        if not 0 <= self.noise_weight <= 1:
+            raise ArgumentError(f"noise_weight: got {self.noise_weight}, expected 0 to 1")
         if not 0 <= self.label_dropout <= 1:
             raise ArgumentError(f"label_dropout: got {self.label_dropout}, expected 0 to 1")
         if isinstance(self.seed, bool) or not 0 <= self.seed < 2**63:
@@ -112,3 +122,8 @@ class TrainSettings:
                 f"precision: got {self.precision!r}, expected {' or '.join(PRECISIONS)}"
             )
         checked_device(self.device)
+
+
+def _groups(channels: int) -> int:
+    most = max(1, min(32, channels // 4))
+    return next(g for g in range(most, 0, -1) if channels % g == 0)

@@ -140,10 +140,12 @@ def train_step(run: Run, store: ImageStore, settings: TrainSettings, share: floa
     run.network.train()
     with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=in_bfloat16(settings)):
         predicted = run.network(x_t.to(device), t.to(device), labels)
-    loss = (predicted.float() - eps.to(device)).square().mean()
+    errors = (predicted.float() - eps.to(device)).square().mean(dim=(1, 2, 3))
+    weights = level_weights(settings.noise_weight)[t].to(device)
+    loss = (weights * errors).mean()
     run.optimiser.zero_grad(set_to_none=True)
     loss.backward()
-    value = float(loss.detach())
+    value = float(errors.detach().mean())
     if not math.isfinite(value):
         raise ArgumentError(
             f"learning_rate: the loss is {value} at step {run.progress.step + 1}; try less than "
@@ -162,6 +164,12 @@ def learning_rate(settings: TrainSettings, step: int, share: float) -> float:
     """Linear to the peak over ``warm_up`` steps, times a cosine over the share of the run done."""
     cosine = 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
     return settings.learning_rate * min(1.0, step / settings.warm_up) * cosine
+
+
+def level_weights(power: float) -> torch.Tensor:
+    """(1 + sigma^2)^power of each timestep, (1000,) float32, over their mean."""
+    weights = ddpm_alphas() ** -power
+    return (weights / weights.mean()).float()
 
 
 def in_bfloat16(settings: TrainSettings) -> bool:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from golddiff.errors import ArgumentError
-from golddiff.oracles.layers import GROUPS, Block, Double, Halve, TimeEmbedding, start
+from golddiff.oracles.layers import Block, Double, Halve, TimeEmbedding, start
 
 # Far above any network that this code is for; a damaged file must not ask for terabytes.
 LARGEST = 4096
@@ -28,12 +28,14 @@ class UNetConfig:
     """Sizes of a :class:`UNet`.
 
     Attributes:
-        channels: width of the first level, a multiple of 32 (the groups of its normalisation).
+        channels: width of the first level, a multiple of ``groups``.
         multipliers: width of each level as a multiple of ``channels``; each level halves the side.
         blocks: residual blocks a level on the way down; one more on the way up.
         image_channels: of the images, in and out.
         classes: number of classes of a conditional network, 0 for an unconditional one.
         dropout: share of features dropped in training.
+        groups: of its group normalisation; 32 in the published networks. A group of one channel
+            loses its mean, and with it the brightness of an image, so narrow networks want fewer.
     """
 
     channels: int
@@ -42,6 +44,7 @@ class UNetConfig:
     image_channels: int = 3
     classes: int = 0
     dropout: float = 0.15
+    groups: int = 32
 
     @property
     def divisor(self) -> int:
@@ -54,14 +57,16 @@ class UNetConfig:
         Raises:
             ArgumentError: names the size.
         """
-        sizes = {"channels": self.channels, "blocks": self.blocks}
+        sizes = {"channels": self.channels, "blocks": self.blocks, "groups": self.groups}
         sizes["image_channels"] = self.image_channels
         sizes.update({f"multipliers[{i}]": m for i, m in enumerate(self.multipliers)})
         for name, value in sizes.items():
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
                 raise ArgumentError(f"{name}: got {value!r}, expected an integer 1 to {LARGEST}")
-        if self.channels % GROUPS:
-            raise ArgumentError(f"channels: got {self.channels}, expected a multiple of {GROUPS}")
+        if self.channels % self.groups:
+            raise ArgumentError(
+                f"channels: got {self.channels}, expected a multiple of {self.groups} groups"
+            )
         if not 1 <= len(self.multipliers) <= DEEPEST:
             raise ArgumentError(
                 f"multipliers: got {len(self.multipliers)} levels, expected 1 to {DEEPEST}"
@@ -86,7 +91,8 @@ class UNet(nn.Module):
     def __init__(self, config: UNetConfig) -> None:
         super().__init__()
         self.config = config
-        c, features, dropout = config.channels, 4 * config.channels, config.dropout
+        c, features = config.channels, 4 * config.channels
+        common = features, config.dropout, config.groups
         widths = [c * m for m in config.multipliers]
         self.time_embedding = TimeEmbedding(c, features)
         if config.classes:
@@ -98,24 +104,24 @@ class UNet(nn.Module):
         self.downblocks, kept, now = nn.ModuleList(), [c], c
         for level, width in enumerate(widths):
             for _ in range(config.blocks):
-                self.downblocks.append(Block(now, width, features, dropout))
+                self.downblocks.append(Block(now, width, *common))
                 now = width
                 kept.append(now)
             if level < len(widths) - 1:
                 self.downblocks.append(Halve(now))
                 kept.append(now)
         self.middleblocks = nn.ModuleList(
-            Block(now, now, features, dropout, attention=first) for first in (True, False)
+            Block(now, now, *common, attention=first) for first in (True, False)
         )
         self.upblocks = nn.ModuleList()
         for level, width in reversed(list(enumerate(widths))):
             for _ in range(config.blocks + 1):
-                self.upblocks.append(Block(now + kept.pop(), width, features, dropout))
+                self.upblocks.append(Block(now + kept.pop(), width, *common))
                 now = width
             if level:
                 self.upblocks.append(Double(now))
         self.tail = nn.Sequential(
-            nn.GroupNorm(GROUPS, now),
+            nn.GroupNorm(config.groups, now),
             nn.SiLU(),
             nn.Conv2d(now, config.image_channels, 3, padding=1),
         )

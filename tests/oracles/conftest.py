@@ -10,8 +10,9 @@ from golddiff.oracles.unet import TABLE, UNet, UNetConfig
 def make_unet():
     """make_unet(multipliers, image_channels, classes, seed): 32 channels, random weights."""
 
-    def make(multipliers=(1, 2), image_channels=1, classes=0, blocks=1, seed=0):
-        network = UNet(UNetConfig(32, multipliers, blocks, image_channels, classes))
+    def make(multipliers=(1, 2), image_channels=1, classes=0, blocks=1, seed=0, groups=32):
+        sizes = UNetConfig(32, multipliers, blocks, image_channels, classes, groups=groups)
+        network = UNet(sizes)
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for name, p in network.named_parameters():

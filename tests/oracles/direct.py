@@ -10,9 +10,9 @@ import torch
 from torch.nn.functional import conv2d, embedding, group_norm, linear, softmax
 
 
-def eps(state, x, t, labels=None, *, multipliers, blocks):
+def eps(state, x, t, labels=None, *, multipliers, blocks, groups=32):
     """eps(x_t, t), float64 (B, C, H, W)."""
-    w = {name: value.double() for name, value in state.items()}
+    w = {name: value.double() for name, value in state.items()} | {"groups": groups}
     x = x.double()
     width = w["head.weight"].shape[0]
 
@@ -59,7 +59,7 @@ def swish(x):
 
 
 def norm(w, name, x):
-    return group_norm(x, 32, w[f"{name}.weight"], w[f"{name}.bias"], eps=1e-5)
+    return group_norm(x, w["groups"], w[f"{name}.weight"], w[f"{name}.bias"], eps=1e-5)
 
 
 def conv(w, name, x, **settings):

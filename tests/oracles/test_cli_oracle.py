@@ -98,7 +98,7 @@ def test_a_polite_kill_saves_the_run(tmp_path):
     [
         (("train", "--out", "run", "--multipliers", "1,x"), "multipliers: got '1,x'"),
         (("train", "--out", "run", "--threads", "0"), "threads: got 0"),
-        (("train", "--out", "run", "--channels", "30", "--steps", "1"), "channels: got 30"),
+        (("train", "--out", "run", "--channels", "0", "--steps", "1"), "channels: got 0"),
         (("train", "--out", "run", "--minutes", "0"), "minutes: got 0"),
         (("train", "--out", "run", "--data", "nothing-here/x.zip"), "nothing-here"),
         (("train",), "--out"),

@@ -14,6 +14,7 @@ from golddiff.oracles.clock import StepClock
 from golddiff.oracles.ema import ema_decay, update_ema
 from golddiff.oracles.settings import TrainSettings
 from golddiff.oracles.train import learning_rate, train
+from golddiff.oracles.vp import Steps, ddpm_alphas
 
 SMALL = {"channels": 32, "multipliers": (1,), "blocks": 1, "batch": 8, "minutes": None}
 
@@ -155,6 +156,22 @@ def test_bfloat16_learns_too(digits, tmp_path):
     assert sum(losses[-5:]) < sum(losses[:5])
 
 
+def test_levels_are_weighed_by_a_power_of_1_plus_sigma_squared():
+    assert torch.equal(training.level_weights(0.0), torch.ones(1000))
+    weights = training.level_weights(0.25).double()
+    sigmas = Steps(ddpm_alphas()).sigmas
+    ratio = ((1 + sigmas[900] ** 2) / (1 + sigmas[100] ** 2)) ** 0.25
+    assert float(weights[900] / weights[100]) == pytest.approx(float(ratio), rel=1e-5)
+    assert float(weights.mean()) == pytest.approx(1, rel=1e-5)
+
+
+def test_narrow_networks_have_groups_of_four_channels(digits):
+    assert TrainSettings(channels=32).network(digits).groups == 8
+    assert TrainSettings(channels=128).network(digits).groups == 32
+    assert TrainSettings(channels=30).network(digits).groups == 6
+    assert TrainSettings(channels=256).network(digits).groups == 32
+
+
 def test_learning_rate_warms_up_and_falls_to_zero():
     settings = TrainSettings(learning_rate=1e-3, warm_up=10)
     assert learning_rate(settings, 1, 0.0) == pytest.approx(1e-4)
@@ -206,12 +223,14 @@ def test_clock_leaves_out_the_time_of_a_stopped_process():
         ({"minutes": float("nan")}, "minutes: got nan"),
         ({"batch": 0}, "batch: got 0"),
         ({"learning_rate": -1.0}, "learning_rate: got -1.0"),
+        ({"noise_weight": 1.5}, "noise_weight: got 1.5"),
         ({"label_dropout": 1.5}, "label_dropout: got 1.5"),
         ({"seed": -1}, "seed: got -1"),
         ({"precision": "float16"}, "precision: got 'float16', expected bfloat16 or float32"),
         ({"device": "nowhere"}, "device: got 'nowhere'"),
         ({"multipliers": (1,) * 5}, "multipliers: got 5 levels, .* multiple of 16, and it is 8"),
-        ({"channels": 33}, "channels: got 33"),
+        ({"channels": 0}, "channels: got 0"),
+        ({"groups": 5}, "channels: got 32, expected a multiple of 5 groups"),
     ],
 )
 def test_bad_settings_are_named(digits, tmp_path, settings, message):

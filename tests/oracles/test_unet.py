@@ -26,13 +26,15 @@ def test_output_is_the_direct_computation_from_the_state_dict(
 
 
 def test_classes_and_fractional_timesteps_are_the_direct_computation(make_unet):
-    network = make_unet((1, 2), 3, classes=4)
+    network = make_unet((1, 2), 3, classes=4, groups=8)
     x = torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     t, labels = torch.tensor([0.25, 17.5, 998.9]), torch.tensor([0, 3, 4])
     with torch.no_grad():
         out = network(x, t, labels)
         without = network(x, t)
-    expected = direct.eps(network.state_dict(), x, t, labels, multipliers=(1, 2), blocks=1)
+    expected = direct.eps(
+        network.state_dict(), x, t, labels, multipliers=(1, 2), blocks=1, groups=8
+    )
     torch.testing.assert_close(out.double(), expected, atol=1e-4, rtol=0)
     assert (out - without).abs().max() > 1e-2
 
@@ -64,6 +66,7 @@ def test_untrained_network_predicts_next_to_nothing():
     [
         ({"channels": 48}, "channels"),
         ({"channels": 0}, "channels"),
+        ({"groups": 0}, "groups"),
         ({"channels": 8192}, "channels"),
         ({"multipliers": ()}, "multipliers"),
         ({"multipliers": (1, 0)}, r"multipliers\[1\]"),
