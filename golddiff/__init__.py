@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from golddiff.denoisers.wiener import Wiener as Wiener
     from golddiff.diffusers import AnalyticUNet as AnalyticUNet
     from golddiff.errors import ArgumentError as ArgumentError
+    from golddiff.errors import CheckpointError as CheckpointError
     from golddiff.errors import GoldDiffError as GoldDiffError
     from golddiff.errors import SourceError as SourceError
     from golddiff.errors import StoreError as StoreError
+    from golddiff.oracles.load import load_oracle as load_oracle
     from golddiff.report import write_report as write_report
     from golddiff.sampling import Samples as Samples
     from golddiff.sampling import sample as sample
@@ -33,6 +35,7 @@ _HOMES = {
     "AnalyticUNet": "diffusers",
     "ArgumentError": "errors",
     "Attribution": "attribution",
+    "CheckpointError": "errors",
     "GoldDiff": "denoisers.golddiff",
     "GoldDiffError": "errors",
     "ImageStore": "store",
@@ -46,6 +49,7 @@ _HOMES = {
     "StoreError": "errors",
     "Wiener": "denoisers.wiener",
     "diffusers": "diffusers",
+    "load_oracle": "oracles.load",
     "metrics": "metrics",
     "pixel_sources": "attribution",
     "sample": "sampling",

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 # diffusers loads its parts when they are first asked for, and fails where two threads ask at once.
-_LOADING = threading.Lock()
+LOADING = threading.Lock()
 
 
 def normalised_noise(sigma: float) -> float:
@@ -44,7 +44,7 @@ def ddim_scheduler(steps: int, *, clip: bool) -> DDIMScheduler:
         steps: number of denoising steps.
         clip: clip predictions to [-1, 1]: right for pixels, not for latents or points.
     """
-    with _LOADING:
+    with LOADING:
         from diffusers import DDIMScheduler
 
     scheduler = DDIMScheduler(

@@ -15,6 +15,7 @@ from golddiff import __version__
 from golddiff.cli.demo import demo
 from golddiff.cli.index import index
 from golddiff.cli.info import info
+from golddiff.cli.oracle import oracle
 from golddiff.cli.sample import sample
 from golddiff.cli.studio import studio
 from golddiff.errors import GoldDiffError
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 for command in (index, info, sample, demo, studio):
     app.command()(command)
+app.add_typer(oracle)
 
 
 @app.callback()

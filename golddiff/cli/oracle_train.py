@@ -1,0 +1,241 @@
+"""``golddiff oracle train``: train a network to compare with."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from golddiff.cache import SourceOptions, cached_store
+from golddiff.cli.terminal import say, watched
+from golddiff.errors import ArgumentError
+from golddiff.units import duration
+
+if TYPE_CHECKING:
+    from golddiff.oracles.settings import TrainSettings
+    from golddiff.oracles.state import Progress as Trained
+    from golddiff.store import ImageStore
+
+TOLD_EVERY = 100
+_NETWORK, _TRAINING, _RUNNING = "Network", "Training", "Running"
+
+
+def train(
+    out: Annotated[Path, typer.Option(help="The folder of the run; one that is there goes on.")],
+    data: Annotated[
+        str, typer.Option(help="A store, or any source of images that golddiff sample takes.")
+    ] = "digits",
+    minutes: Annotated[
+        float | None, typer.Option(help="Time to train; default 60, without --steps.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps to train.")] = None,
+    channels: Annotated[
+        int, typer.Option(help="Width of the first level.", rich_help_panel=_NETWORK)
+    ] = 64,
+    multipliers: Annotated[
+        str,
+        typer.Option(
+            help="Width of each level, in multiples of --channels.", rich_help_panel=_NETWORK
+        ),
+    ] = "1,2,2",
+    blocks: Annotated[
+        int, typer.Option(help="Residual blocks a level.", rich_help_panel=_NETWORK)
+    ] = 2,
+    groups: Annotated[
+        int | None,
+        typer.Option(
+            help="Of its normalisation; default: of four channels or more, 32 at most.",
+            rich_help_panel=_NETWORK,
+        ),
+    ] = None,
+    conditional: Annotated[
+        bool,
+        typer.Option("--conditional", help="Learn the classes too.", rich_help_panel=_NETWORK),
+    ] = False,
+    label_dropout: Annotated[
+        float,
+        typer.Option(
+            help="With --conditional: share of labels left out, to learn the network without.",
+            rich_help_panel=_NETWORK,
+        ),
+    ] = 0.2,
+    dropout: Annotated[
+        float,
+        typer.Option(
+            help="Share of features dropped; the published networks have 0.15, for long runs.",
+            rich_help_panel=_TRAINING,
+        ),
+    ] = 0.0,
+    batch: Annotated[int, typer.Option(help="Images a step.", rich_help_panel=_TRAINING)] = 64,
+    learning_rate: Annotated[
+        float, typer.Option(help="Adam's, at its peak.", rich_help_panel=_TRAINING)
+    ] = 2e-4,
+    noise_weight: Annotated[
+        float,
+        typer.Option(
+            help="Weigh the loss by (1 + sigma^2) to this power, 0 to 1.", rich_help_panel=_TRAINING
+        ),
+    ] = 0.0,
+    flip: Annotated[
+        bool,
+        typer.Option("--flip", help="Mirror half of the images.", rich_help_panel=_TRAINING),
+    ] = False,
+    seed: Annotated[
+        int, typer.Option(help="Of the weights and all that is drawn.", rich_help_panel=_TRAINING)
+    ] = 0,
+    device: Annotated[str, typer.Option(help="cpu or cuda.", rich_help_panel=_RUNNING)] = "cpu",
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="bfloat16 or float32; default bfloat16 where the device has it.",
+            rich_help_panel=_RUNNING,
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Processor threads.", rich_help_panel=_RUNNING)
+    ] = None,
+) -> None:
+    """Train an attention-free DDPM U-Net, or go on with a run that was stopped.
+
+    Averaged weights are written to the folder every two minutes. On the processor the minutes are
+    those of its own work: a stopped process or a busy machine makes it last longer, not learn less.
+
+    For example:
+
+      golddiff oracle train --data cifar.store --out cifar-oracle --minutes 90
+
+      golddiff oracle train --data digits --out digits-oracle --steps 500 --channels 32
+    """
+    import torch
+
+    from golddiff.oracles.settings import TrainSettings
+
+    if threads is not None:
+        if threads < 1:
+            raise ArgumentError(f"threads: got {threads}, expected 1 or more")
+        torch.set_num_threads(threads)
+    settings = TrainSettings(
+        channels=channels, multipliers=parse_multipliers(multipliers), blocks=blocks,
+        dropout=dropout, groups=groups, noise_weight=noise_weight,
+        conditional=conditional, label_dropout=label_dropout,
+        minutes=60.0 if minutes is None and steps is None else minutes, steps=steps, batch=batch,
+        learning_rate=learning_rate, flip=flip, seed=seed, precision=precision, device=device,
+    )  # fmt: skip
+    settings.check()
+    command = command_of(data, out, settings, threads)
+    with _stop_asked() as stopped:
+        trained = _train(_store(data), out, settings, stopped, command)
+        _draw(trained, out)
+        say(
+            f"{out}: {trained.step:,} steps in {duration(trained.elapsed)}"
+            + (f", loss {trained.history[-1][2]:.4f}" if trained.history else "")
+        )
+        if stopped.is_set():
+            say("stopped; the same command goes on from here")
+            raise KeyboardInterrupt
+
+
+def command_of(data: str, out: Path, settings: TrainSettings, threads: int | None) -> str:
+    """The command line of a run: every setting that is not the default."""
+    from golddiff.oracles.settings import TrainSettings
+
+    words = ["golddiff", "oracle", "train", "--data", data, "--out", str(out)]
+    plain = TrainSettings().as_dict()
+    given: dict[str, Any] = {n: v for n, v in settings.as_dict().items() if v != plain[n]}
+    given["multipliers"] = ",".join(map(str, settings.multipliers))
+    given["minutes"] = settings.minutes
+    for name, value in {**given, "channels": settings.channels, "threads": threads}.items():
+        if value is True:
+            words.append(f"--{name.replace('_', '-')}")
+        elif value is not None:
+            number = f"{value:g}" if isinstance(value, float) else str(value)
+            words += [f"--{name.replace('_', '-')}", number]
+    return shlex.join(words)
+
+
+def parse_multipliers(text: str) -> tuple[int, ...]:
+    """Widths of the levels: whole numbers with commas between.
+
+    Raises:
+        ArgumentError: something else.
+    """
+    try:
+        return tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise ArgumentError(
+            f"multipliers: got {text!r}, expected whole numbers with commas between (1,2,2)"
+        ) from None
+
+
+def _train(
+    store: ImageStore, out: Path, settings: TrainSettings, stopped: threading.Event, command: str
+) -> Trained:
+    from golddiff.oracles.train import Step
+    from golddiff.oracles.train import train as run
+
+    mean = 1.0
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
+    bar = Progress(*columns, console=Console(stderr=True), disable=not watched())
+    with bar:
+        task = bar.add_task("training", total=1.0)
+
+        def on_step(step: Step) -> None:
+            nonlocal mean
+            mean += max(0.02, 1 / step.number) * (step.loss - mean)
+            told = f"step {step.number:,}  loss {mean:.4f}"
+            bar.update(task, completed=step.share, description=told)
+            if not watched() and (step.number == 1 or step.number % TOLD_EVERY == 0):
+                say(f"{told}  {duration(step.elapsed)}")
+
+        return run(store, out, settings, on_step=on_step, stop=stopped.is_set, command=command)
+
+
+def _draw(trained: Trained, out: Path) -> None:
+    from golddiff.figures.losses import draw_losses
+    from golddiff.figures.save import save
+
+    points = [(step, loss) for step, _, loss, _ in trained.history]
+    save("out", draw_losses(points, f"{out.name}: {trained.step:,} steps"), out / "loss.png")
+
+
+@contextlib.contextmanager
+def _stop_asked() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C or polite kill sets; the second one ends the process."""
+    event = threading.Event()
+
+    def ask(number: int, frame: object) -> None:
+        event.set()
+        restore()
+
+    # Signals can be taken over by the main thread only; elsewhere nobody presses Ctrl-C.
+    taken: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        taken = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in taken.items():
+            signal.signal(number, handler)
+
+    try:
+        yield event
+    finally:
+        restore()
+
+
+def _store(data: str) -> ImageStore:
+    from golddiff.manifest import NAME
+    from golddiff.store import ImageStore
+
+    if (Path(data) / NAME).is_file():
+        return ImageStore.open(data)
+    return cached_store(data, SourceOptions(), say=say, progress=watched())

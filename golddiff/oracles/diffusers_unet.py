@@ -1,0 +1,169 @@
+"""U-Nets of the diffusers library, ``UNet2DModel``, alone or in a pipeline's folder."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from golddiff.errors import ArgumentError, CheckpointError
+from golddiff.noise import LOADING
+from golddiff.oracles.fill import listed
+from golddiff.oracles.oracle import Images, Oracle
+from golddiff.oracles.vp import PREDICTIONS, Steps, VPDenoiser, ddpm_alphas
+
+CONFIG = "config.json"
+SCHEDULER = "scheduler_config.json"
+CLASS = "UNet2DModel"
+NAME = "diffusion_pytorch_model"
+
+
+def load_diffusers(folder: Path, resolution: int | None, device: str, batch_size: int) -> Oracle:
+    """A ``UNet2DModel`` as a denoiser.
+
+    What it predicts, and its noise levels, are read from a ``scheduler_config.json`` in its folder
+    or the pipeline's ``scheduler`` folder; without one: epsilon, on DDPM's steps.
+
+    Args:
+        folder: of the model (``config.json`` and weights), or of a pipeline with it in ``unet``.
+        resolution: side of the images, where the configuration has no ``sample_size``.
+        device: where it runs.
+        batch_size: images denoised together.
+
+    Raises:
+        CheckpointError: another model or scheduler, damaged files, weights that do not fit.
+        ArgumentError: no resolution, or one that contradicts the configuration.
+    """
+    home = folder if (folder / CONFIG).is_file() else folder / "unet"
+    config = read_json(home / CONFIG)
+    if config.get("_class_name") != CLASS:
+        raise CheckpointError(
+            f"{home / CONFIG} is of a {config.get('_class_name')!r}, expected a diffusers {CLASS}"
+        )
+    if config.get("time_embedding_type", "positional") != "positional":
+        raise CheckpointError(f"{home}: a network on noise levels (VE), expected one on VP steps")
+    network = _weights(home)
+    alphas, prediction = _process(home)
+    steps = Steps(alphas)
+    shape = _shape(network.config, resolution, home)
+    twice = network.config.out_channels == 2 * network.config.in_channels
+
+    def predict(x: torch.Tensor, t: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
+        out: torch.Tensor = network(x, t, class_labels=labels).sample
+        # A learned variance comes second; the mean does not need it.
+        return out[:, : shape[0]] if twice else out
+
+    return Oracle(
+        network,
+        VPDenoiser(predict, steps, prediction),
+        Images(shape),
+        num_classes=network.config.num_class_embeds or 0,
+        kind=f"diffusers {CLASS}, {prediction}",
+        sigma_range=(float(steps.sigmas[0]), float(steps.sigmas[-1])),
+        device=device,
+        batch_size=batch_size,
+    )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file.
+
+    Raises:
+        CheckpointError: unreadable, or something else.
+    """
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path} holds a {type(found).__name__}, expected an object")
+    return found
+
+
+def _weights(home: Path) -> Any:
+    safe = (home / f"{NAME}.safetensors").is_file()
+    if not safe and not (home / f"{NAME}.bin").is_file():
+        raise CheckpointError(f"{home} has no {NAME}.safetensors and no {NAME}.bin")
+    with LOADING:
+        from diffusers import UNet2DModel
+
+    try:
+        if not safe:
+            # Refuses what is no tensor, before diffusers sees the file.
+            torch.load(home / f"{NAME}.bin", map_location="cpu", weights_only=True)
+        network, told = UNet2DModel.from_pretrained(
+            home,
+            use_safetensors=safe,
+            local_files_only=True,
+            low_cpu_mem_usage=False,
+            output_loading_info=True,
+            torch_dtype=torch.float32,
+        )
+    except Exception as error:
+        # diffusers raises errors of many kinds for damaged or foreign files.
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"{home} cannot be loaded as a {CLASS}: {reason}") from error
+    kinds = (("missing_keys", "lacks"), ("unexpected_keys", "has unexpected"))
+    problems = [f"{what} {listed(sorted(told[k]))}" for k, what in kinds if told.get(k)]
+    if told.get("mismatched_keys"):
+        shapes = sorted(str(key[0]) for key in told["mismatched_keys"])
+        problems.append(f"has wrong shapes: {listed(shapes)}")
+    if problems:
+        raise CheckpointError(f"{home} does not fit the network: it {'; it '.join(problems)}")
+    return network
+
+
+def _process(home: Path) -> tuple[torch.Tensor, str]:
+    """Alphas (T,) and the kind of prediction."""
+    places = (
+        home / SCHEDULER,
+        home / "scheduler" / SCHEDULER,
+        home.parent / "scheduler" / SCHEDULER,
+    )
+    path = next((place for place in places if place.is_file()), None)
+    if path is None:
+        return ddpm_alphas(), "epsilon"
+    config = read_json(path)
+    if not {"beta_start", "trained_betas"} & config.keys():
+        raise CheckpointError(f"{path} is of a {config.get('_class_name')!r} without VP's betas")
+    prediction = config.get("prediction_type", "epsilon")
+    if prediction not in PREDICTIONS:
+        raise CheckpointError(
+            f"{path}: prediction_type is {prediction!r}, expected one of {', '.join(PREDICTIONS)}"
+        )
+    with LOADING:
+        from diffusers import DDPMScheduler
+
+    names = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule", "trained_betas",
+             "rescale_betas_zero_snr")  # fmt: skip
+    try:
+        scheduler = DDPMScheduler(**{name: config[name] for name in names if name in config})
+        alphas = scheduler.alphas_cumprod.double()
+    except Exception as error:
+        raise CheckpointError(f"{path} is no VP schedule: {error}") from error
+    # The last step of a zero-SNR schedule is pure noise: sigma has no number for it.
+    alphas = alphas[alphas > 1e-9]
+    if (
+        len(alphas) < 2
+        or not bool((alphas.diff() < 0).all())
+        or not math.isfinite(float(alphas[0]))
+    ):
+        raise CheckpointError(f"{path} is no VP schedule: its alphas do not fall")
+    return alphas, prediction
+
+
+def _shape(config: Any, resolution: int | None, home: Path) -> tuple[int, int, int]:
+    size = config.sample_size
+    height, width = size if isinstance(size, list | tuple) else (size, size)
+    if resolution is not None:
+        if height is not None and (height, width) != (resolution, resolution):
+            raise ArgumentError(
+                f"resolution: got {resolution}, but {home} is of {height} x {width} images"
+            )
+        height = width = resolution
+    if height is None or width is None:
+        raise ArgumentError(f"resolution: {home} does not tell the side of its images, give it")
+    return int(config.in_channels), int(height), int(width)

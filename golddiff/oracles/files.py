@@ -1,0 +1,171 @@
+"""golddiff's own weight files: safetensors with the network's description in the header."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from golddiff.errors import ArgumentError, CheckpointError
+from golddiff.files import written_whole
+from golddiff.oracles.fill import fill
+from golddiff.oracles.oracle import Images, Oracle
+from golddiff.oracles.unet import TABLE, UNet, UNetConfig
+from golddiff.oracles.vp import Steps, VPDenoiser, ddpm_alphas
+
+FORMAT = "golddiff-oracle"
+VERSION = 1
+KEY = "golddiff"
+WEIGHTS = "model.safetensors"
+CONFIG = "config.json"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A network from a file.
+
+    Attributes:
+        network: in evaluation mode, float32.
+        description: what the file says of it.
+        dtype: of the weights in the file.
+    """
+
+    network: UNet
+    description: dict[str, Any]
+    dtype: torch.dtype
+
+
+def describe_network(
+    config: UNetConfig, resolution: int, is_pixels: bool, training: dict[str, Any]
+) -> dict[str, Any]:
+    """What a file says of its network: format, sizes, and how it was trained."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "network": config.as_dict(),
+        "resolution": resolution,
+        "is_pixels": is_pixels,
+        "training": training,
+    }
+
+
+def write_weights(
+    path: Path, network: UNet, description: dict[str, Any], dtype: torch.dtype = torch.float32
+) -> None:
+    """Write weights and description to one safetensors file, whole or not at all.
+
+    The table of timestep embeddings is left out: reading makes it again from its formula.
+
+    Raises:
+        ArgumentError: the file cannot be written; weights that ``dtype`` cannot hold.
+    """
+    tensors = {
+        name: value.detach().to("cpu", dtype).contiguous()
+        for name, value in network.state_dict().items()
+        if name != TABLE
+    }
+    for name, value in tensors.items():
+        if not bool(value.isfinite().all()):
+            raise ArgumentError(f"dtype: {name} has values that {dtype} cannot hold")
+    with written_whole("out", path) as temporary:
+        save_file(tensors, temporary, {KEY: json.dumps(description, allow_nan=False)})
+
+
+def write_folder(folder: Path, network: UNet, description: dict[str, Any]) -> None:
+    """Write ``model.safetensors``, and beside it ``config.json`` to be read by people."""
+    write_weights(folder / WEIGHTS, network, description)
+    with written_whole("out", folder / CONFIG) as temporary:
+        temporary.write_text(json.dumps(description, indent=1, allow_nan=False) + "\n", "utf-8")
+
+
+def read_weights(path: Path) -> Loaded:
+    """Read a file that :func:`write_weights` wrote; half-precision weights become float32.
+
+    Raises:
+        CheckpointError: missing, truncated, not of this format, weights that do not fit it.
+    """
+    description = read_description(path)
+    try:
+        with safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, MemoryError) as error:
+        raise CheckpointError(f"{path} cannot be read as safetensors: {error}") from error
+    network = UNet(config_of(description))
+    dtype = next(iter(tensors.values())).dtype if tensors else torch.float32
+    fill(network, tensors, path, optional={TABLE})
+    return Loaded(network.eval(), description, dtype)
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """What the header of a file says of its network, checked.
+
+    Raises:
+        CheckpointError: as :func:`read_weights`.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            header = (file.metadata() or {}).get(KEY)
+    except (SafetensorError, OSError, MemoryError) as error:
+        raise CheckpointError(f"{path} cannot be read as safetensors: {error}") from error
+    if header is None:
+        raise CheckpointError(
+            f"{path} is a safetensors file without a description of its network; expected one that "
+            "golddiff wrote (a diffusers U-Net: give its folder)"
+        )
+    try:
+        description: dict[str, Any] = json.loads(header)
+        form = description["format"], description["version"]
+        config = config_of(description)
+        config.check()
+        side, training = description["resolution"], description["training"]
+        if type(side) is not int or side < 1 or side % config.divisor:
+            raise ValueError(f"its resolution is {side!r}")
+        if type(training) is not dict:
+            raise ValueError("it does not say how it was trained")
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path}: its description is damaged ({error})") from error
+    if form != (FORMAT, VERSION):
+        raise CheckpointError(f"{path} has format {form}, expected {(FORMAT, VERSION)}")
+    return description
+
+
+def find_weights(path: Path) -> Path:
+    """The weights of a run's folder, or the file itself.
+
+    Raises:
+        CheckpointError: neither is there.
+    """
+    place = path / WEIGHTS if path.is_dir() else path
+    if not place.is_file():
+        raise CheckpointError(f"{place} does not exist")
+    return place
+
+
+def config_of(description: dict[str, Any]) -> UNetConfig:
+    """The sizes of the network that a description is of."""
+    sizes = description["network"]
+    return UNetConfig(**{**sizes, "multipliers": tuple(sizes["multipliers"])})
+
+
+def make_oracle(
+    network: UNet, resolution: int, is_pixels: bool, kind: str, device: str, batch_size: int
+) -> Oracle:
+    """A U-Net trained on DDPM's steps as a denoiser."""
+    steps = Steps(ddpm_alphas())
+    classes = network.config.classes
+    return Oracle(
+        network,
+        VPDenoiser(network, steps),
+        Images((network.config.image_channels, resolution, resolution), is_pixels),
+        num_classes=classes,
+        no_class=classes or None,
+        kind=kind,
+        sigma_range=(float(steps.sigmas[0]), float(steps.sigmas[-1])),
+        device=device,
+        batch_size=batch_size,
+    )

@@ -1,0 +1,271 @@
+import json
+import sys
+import types
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from golddiff import CheckpointError, load_oracle
+from golddiff.errors import ArgumentError
+from golddiff.oracles.files import describe_network, write_folder, write_weights
+from golddiff.oracles.unet import TABLE
+from tests.oracles import direct
+
+
+@pytest.fixture
+def x():
+    return torch.randn(2, 1, 28, 28, generator=torch.Generator().manual_seed(3))
+
+
+def expected(network, x, sigma, timestep):
+    """X0 by the direct computation, at the level of a whole timestep."""
+    config = network.config
+    t = torch.full((len(x),), timestep)
+    state = x.double() / (1 + sigma**2) ** 0.5
+    labels = torch.full((len(x),), config.classes) if config.classes else None
+    eps = direct.eps(
+        network.state_dict(), state, t, labels,
+        multipliers=config.multipliers, blocks=config.blocks,
+    )  # fmt: skip
+    return (x.double() - sigma * eps).float()
+
+
+def sigma_of(oracle, timestep):
+    return float(oracle._predict.steps.sigmas[timestep])
+
+
+def test_a_header_that_begins_like_a_pickle_is_safetensors(make_unet, tmp_path):
+    network, path = make_unet((1, 2, 2)), tmp_path / "a.safetensors"
+    description = describe(network)
+    for length in range(256):
+        # safetensors pads headers to a multiple of 8, so some lengths end in 0x80.
+        description["training"]["data"] = "x" * length
+        write_weights(path, network, description)
+        if path.read_bytes()[0] == 0x80:
+            break
+    assert path.read_bytes()[0] == 0x80
+    assert load_oracle(path).shape == (1, 28, 28)
+
+
+def describe(network, side=28):
+    training = {"data": "test", "steps": 3, "minutes": 0.1, "loss": [[3, 0.5]], "command": None}
+    return describe_network(network.config, side, True, training)
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_published_checkpoint(make_unet, tmp_path, x, wrapped, zipped):
+    network = make_unet((1, 2, 2))
+    state = network.state_dict()
+    whole = {"epoch": 200, "model_state_dict": state, "loss": 0.02} if wrapped else state
+    path = tmp_path / "ckpt_epoch_200.pt"
+    torch.save(whole, path, _use_new_zipfile_serialization=zipped)
+    oracle = load_oracle(path)
+    assert oracle.shape == (1, 28, 28)
+    assert oracle.num_classes == 0
+    sigma = sigma_of(oracle, 400)
+    torch.testing.assert_close(
+        oracle(x, sigma), expected(network, x, sigma, 400), atol=1e-3, rtol=0
+    )
+
+
+@pytest.mark.parametrize(
+    ("folder", "resolution", "side"),
+    [("cifar10", None, 32), ("afhq", None, 64), ("celeba_hq", None, 64), ("cifar10", 16, 16)],
+)
+def test_side_of_a_published_checkpoint(make_unet, tmp_path, folder, resolution, side):
+    (tmp_path / folder).mkdir()
+    path = tmp_path / folder / "ckpt_epoch_200.pt"
+    torch.save({"model_state_dict": make_unet((1, 1, 2, 2), 3).state_dict()}, path)
+    assert load_oracle(path, resolution=resolution).shape == (3, side, side)
+    with pytest.raises(ArgumentError, match="resolution: got 30, expected a multiple of 8"):
+        load_oracle(path, resolution=30)
+
+
+def test_own_folder_and_file_in_half_precision(make_unet, tmp_path, x):
+    network = make_unet((1, 2, 2), classes=5)
+    write_folder(tmp_path / "run", network, describe(network))
+    write_weights(tmp_path / "a.bin", network, describe(network), torch.float16)
+    whole, half = load_oracle(tmp_path / "run"), load_oracle(tmp_path / "a.bin")
+    assert whole.num_classes == half.num_classes == 5
+    sigma = sigma_of(whole, 400)
+    torch.testing.assert_close(whole(x, sigma), expected(network, x, sigma, 400), atol=1e-3, rtol=0)
+    assert all(p.dtype == torch.float32 for p in half.network.parameters())
+    for name, value in half.network.state_dict().items():
+        torch.testing.assert_close(value, network.state_dict()[name], atol=2e-3, rtol=1e-3)
+    assert torch.equal(half.network.state_dict()[TABLE], network.state_dict()[TABLE])
+    assert TABLE not in load_file(tmp_path / "a.bin")
+
+
+def test_weights_that_half_precision_cannot_hold_are_not_written(make_unet, tmp_path):
+    network = make_unet()
+    with torch.no_grad():
+        network.head.weight[0] = 1e6
+    with pytest.raises(ArgumentError, match=r"dtype: head\.weight"):
+        write_weights(tmp_path / "a.safetensors", network, describe(network), torch.float16)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def diffusers_unet():
+    from diffusers import UNet2DModel
+
+    torch.manual_seed(0)
+    return UNet2DModel(
+        sample_size=8, in_channels=1, out_channels=1, layers_per_block=1, norm_num_groups=8,
+        block_out_channels=(8, 16), down_block_types=("DownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "UpBlock2D"), num_class_embeds=3,
+    ).eval()  # fmt: skip
+
+
+@pytest.mark.parametrize("safe", [True, False])
+@pytest.mark.parametrize("prediction", [None, "epsilon", "v_prediction", "sample"])
+def test_diffusers_model(diffusers_unet, tmp_path, safe, prediction):
+    from diffusers import DDPMScheduler
+
+    home = tmp_path / "unet"
+    diffusers_unet.save_pretrained(home, safe_serialization=safe)
+    scheduler = DDPMScheduler(prediction_type=prediction or "epsilon")
+    if prediction is not None:
+        scheduler.save_pretrained(tmp_path / "scheduler")
+    oracle = load_oracle(tmp_path)
+    assert oracle.shape == (1, 8, 8)
+    x = torch.randn(2, 1, 8, 8)
+    alpha = scheduler.alphas_cumprod[300]
+    sigma = float(((1 - alpha) / alpha).sqrt())
+    state = alpha.sqrt() * x
+    with torch.no_grad():
+        out = diffusers_unet(state, 300, class_labels=torch.tensor([1, 1])).sample
+    x0 = scheduler_x0(scheduler, out, state)
+    torch.testing.assert_close(oracle(x, sigma, 1), x0, atol=1e-4, rtol=1e-4)
+    with pytest.raises(ArgumentError, match="labels: this network takes a class"):
+        oracle(x, sigma)
+    assert load_oracle(home).kind == oracle.kind
+
+
+def scheduler_x0(scheduler, out, state):
+    """The scheduler's own reading of a prediction."""
+    scheduler.register_to_config(clip_sample=False)
+    return scheduler.step(out, 300, state).pred_original_sample
+
+
+def test_edm_pickles_go_to_their_own_reader(tmp_path, monkeypatch):
+    path = tmp_path / "edm.pkl"
+    path.write_bytes(b"\x80\x03}q\x00.")
+    asked = []
+
+    def load_edm(path, device, batch_size):
+        asked.append((path, device, batch_size))
+        return types.SimpleNamespace(shape=(3, 32, 32))
+
+    monkeypatch.setitem(
+        sys.modules, "golddiff.oracles.edm", types.SimpleNamespace(load_edm=load_edm)
+    )
+    assert load_oracle(path, batch_size=7).shape == (3, 32, 32)
+    assert asked == [(path, "cpu", 7)]
+    with pytest.raises(ArgumentError, match="resolution: got 64"):
+        load_oracle(path, resolution=64)
+
+
+class Foreign:
+    def __init__(self):
+        self.ran = True
+
+
+def test_foreign_classes_are_refused(tmp_path):
+    torch.save({"model_state_dict": {}, "args": Foreign()}, tmp_path / "a.pt")
+    with pytest.raises(CheckpointError, match=r"asks for .*Foreign"):
+        load_oracle(tmp_path / "a.pt")
+
+
+def damaged(state):
+    """Ways to spoil a published state dict, and what the error says."""
+    names = sorted(state)
+    yield {n: v for n, v in state.items() if n != "tail.2.bias"}, r"lacks tail\.2\.bias"
+    yield {**state, "extra": torch.zeros(1)}, "has unexpected extra"
+    yield {**state, "tail.2.bias": torch.zeros(7)}, r"wrong shapes: tail\.2\.bias \(7,\) instead"
+    yield {n: state[n] for n in names if "middleblocks" not in n}, r"lacks 30 names: .*, \.\.\.$"
+    yield {**state, "tail.2.bias": torch.full((1,), torch.nan)}, r"tail\.2\.bias holds NaN"
+    yield {**state, TABLE: torch.zeros(1000, 32)}, "timestep table"
+    yield {**state, TABLE: torch.zeros(10, 32)}, "wrong shapes"
+    yield {"weight": torch.zeros(3)}, "no attention-free DDPM U-Net; it has weight"
+    yield {}, "it has nothing"
+    yield {**state, "head.weight": torch.zeros(48, 1, 3, 3)}, "no attention-free|architecture"
+    yield {**state, "epoch": 3}, "epoch are not tensors"
+    yield [1, 2], "holds a list"
+
+
+def test_weights_that_do_not_fit_are_named(make_unet, tmp_path):
+    path = tmp_path / "a.pt"
+    for state, message in damaged(make_unet((1, 2, 2)).state_dict()):
+        torch.save(state, path)
+        with pytest.raises(CheckpointError, match=message) as caught:
+            load_oracle(path)
+        assert str(path) in str(caught.value)
+
+
+def test_truncated_files(make_unet, tmp_path):
+    network = make_unet()
+    torch.save(network.state_dict(), tmp_path / "a.pt")
+    write_weights(tmp_path / "b.safetensors", network, describe(network))
+    for path in list(tmp_path.iterdir()):
+        data = path.read_bytes()
+        for keep in (0, 4, 12, 100, len(data) // 2, len(data) - 1):
+            path.write_bytes(data[:keep])
+            with pytest.raises(CheckpointError, match=path.name):
+                load_oracle(path)
+
+
+def test_no_checkpoint_at_all(tmp_path):
+    (tmp_path / "page.pt").write_text("<html>404</html>")
+    (tmp_path / "config.json").write_text("[1]")
+    for path, message in (
+        (tmp_path / "none.pt", "does not exist"),
+        (tmp_path / "page.pt", "is no network: it begins with"),
+        (tmp_path, "holds a list"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            load_oracle(path)
+    (tmp_path / "config.json").write_text(json.dumps({"_class_name": "UNet2DConditionModel"}))
+    with pytest.raises(CheckpointError, match="UNet2DConditionModel"):
+        load_oracle(tmp_path)
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(CheckpointError, match="no folder of a known network"):
+        load_oracle(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 9}, "expected"),
+        ({"resolution": 27}, "resolution is 27"),
+        ({"network": {"channels": 10**9, "multipliers": [1]}}, "channels"),
+        ({"network": {"channels": 32}}, "damaged"),
+        ({"training": None}, "how it was trained"),
+    ],
+)
+def test_damaged_description(make_unet, tmp_path, change, message):
+    network = make_unet((1, 2, 2))
+    path = tmp_path / "a.safetensors"
+    write_weights(path, network, {**describe(network), **change})
+    with pytest.raises(CheckpointError, match=message):
+        load_oracle(path)
+    save_file({"a": torch.zeros(1)}, path)
+    with pytest.raises(CheckpointError, match="without a description"):
+        load_oracle(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "nowhere"}, "device: got 'nowhere'"),
+        ({"batch_size": 0}, "batch_size: got 0"),
+        ({"resolution": 32}, "resolution: got 32, but .* side 28"),
+    ],
+)
+def test_bad_options_are_named(make_unet, tmp_path, options, message):
+    network = make_unet((1, 2, 2))
+    write_weights(tmp_path / "a.safetensors", network, describe(network))
+    with pytest.raises(ArgumentError, match=message):
+        load_oracle(tmp_path / "a.safetensors", **options)

@@ -1,0 +1,111 @@
+import pytest
+import torch
+
+import golddiff
+from golddiff.errors import ArgumentError
+from golddiff.noise import ddim_sigmas
+from golddiff.oracles.files import make_oracle
+from golddiff.oracles.load import check_fits
+
+
+@pytest.fixture
+def oracle(make_unet):
+    return make_oracle(make_unet(), 8, True, "test", "cpu", 64)
+
+
+@pytest.fixture
+def conditional(make_unet):
+    return make_oracle(make_unet(classes=3), 8, True, "test", "cpu", 64)
+
+
+def x_of(b, seed=0):
+    return torch.randn(b, 1, 8, 8, generator=torch.Generator().manual_seed(seed))
+
+
+def test_mixed_levels_are_each_their_own_call(oracle):
+    x, sigmas = x_of(3), torch.tensor([0.3, 5.0, 60.0])
+    whole = oracle(x * sigmas[:, None, None, None], sigmas)
+    for i in range(3):
+        alone = oracle(x[i : i + 1] * sigmas[i], float(sigmas[i]))
+        torch.testing.assert_close(whole[i : i + 1], alone, atol=1e-4, rtol=1e-5)
+
+
+def test_results_do_not_depend_on_the_batch_size(make_unet):
+    network, x = make_unet(classes=3), x_of(5)
+    labels = torch.tensor([0, 1, 2, 1, 0])
+    wide, narrow = (make_oracle(network, 8, True, "test", "cpu", b)(x, 1.0, labels) for b in (5, 2))
+    torch.testing.assert_close(wide, narrow, atol=1e-5, rtol=1e-5)
+    assert oracle_like(wide)
+
+
+def oracle_like(images):
+    return images.dtype == torch.float32 and not images.requires_grad
+
+
+def test_input_of_another_float_type_gives_float32(oracle):
+    assert oracle_like(oracle(x_of(2).double(), 1.0))
+    assert oracle(x_of(0), 1.0).shape == (0, 1, 8, 8)
+
+
+def test_no_label_is_the_learned_no_class(conditional):
+    x, t = x_of(2), torch.full((2,), 500)
+    sigma = float(conditional._predict.steps.sigmas[500])
+    with torch.no_grad():
+        state = x / (1 + sigma**2) ** 0.5
+        eps = conditional.network(state, t, torch.full((2,), 3))
+    torch.testing.assert_close(conditional(x, sigma), x - sigma * eps, atol=1e-4, rtol=1e-4)
+    assert (conditional(x, sigma) - conditional(x, sigma, 1)).abs().max() > 1e-3
+
+
+def test_one_label_is_for_every_image(conditional):
+    x = x_of(2)
+    assert torch.equal(conditional(x, 1.0, 2), conditional(x, 1.0, [2, 2]))
+
+
+def test_a_network_may_need_a_class(conditional):
+    conditional.no_class = None
+    with pytest.raises(ArgumentError, match="labels: this network takes a class"):
+        conditional(x_of(1), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("x", "sigma", "labels", "message"),
+    [
+        (torch.zeros(2, 3, 8, 8), 1.0, None, r"x: got shape .* \(B, 1, 8, 8\)"),
+        (torch.zeros(2, 1, 8, 8, dtype=torch.int64), 1.0, None, "x: got torch.int64"),
+        ([1.0], 1.0, None, "x: got list"),
+        (torch.full((1, 1, 8, 8), float("nan")), 1.0, None, "x: holds NaN"),
+        (torch.zeros(2, 1, 8, 8), 0.0, None, "sigma: got 0.0"),
+        (torch.zeros(2, 1, 8, 8), float("inf"), None, "sigma: got inf"),
+        (torch.zeros(2, 1, 8, 8), 158.0, None, "sigma: got 158"),
+        (torch.zeros(2, 1, 8, 8), torch.ones(3), None, r"sigma: got shape \(3,\)"),
+        (torch.zeros(2, 1, 8, 8), 1.0, 3, "labels: got 3, expected 0 to 2"),
+        (torch.zeros(2, 1, 8, 8), 1.0, [0, -1], "labels: got -1"),
+        (torch.zeros(2, 1, 8, 8), 1.0, [0, 1, 2], r"labels: got shape \(3,\)"),
+        (torch.zeros(2, 1, 8, 8), 1.0, 0.5, "labels: got torch.float32"),
+    ],
+)
+def test_bad_input_is_named(conditional, x, sigma, labels, message):
+    with pytest.raises(ArgumentError, match=message):
+        conditional(x, sigma, labels)
+
+
+def test_labels_of_an_unconditional_network_are_an_error(oracle):
+    with pytest.raises(ArgumentError, match="trained without classes"):
+        oracle(x_of(1), 1.0, 0)
+
+
+def test_sample_takes_an_oracle_with_either_sampler(oracle):
+    made = golddiff.sample(oracle, 2, 3, seed=1)
+    assert made.images.shape == (2, 1, 8, 8)
+    assert made.images.abs().max() <= 1
+    assert made.sigmas == ddim_sigmas(3)
+    heun = golddiff.sample(oracle, 2, 2, sampler="heun", seed=1)
+    assert bool(heun.images.isfinite().all())
+
+
+def test_fits_compares_channels_and_side(oracle, make_store):
+    check_fits(oracle, make_store(torch.zeros(4, 1, 8, 8, dtype=torch.uint8)))
+    for shape in ((4, 3, 8, 8), (4, 1, 9, 9)):
+        with pytest.raises(ArgumentError, match=r"oracle: takes images of shape \(1, 8, 8\)"):
+            check_fits(oracle, make_store(torch.zeros(shape, dtype=torch.uint8)))
