@@ -9,7 +9,9 @@ from pathlib import Path
 from golddiff.bench.peers import recognise
 from golddiff.errors import ArgumentError
 from golddiff.methods import METHODS, MethodSettings
+from golddiff.noise import ddim_sigmas
 
+STEPS = 10
 QUERIES_FROM = ("trajectory", "noised")
 
 
@@ -25,7 +27,8 @@ class StepJob:
         settings: of the methods; each side takes those that it has.
         batch: queries of a step.
         repeats: timed steps, after one to warm up.
-        levels: noise levels; None for the ten of 10-step DDIM.
+        levels: noise levels; None for the ten of 10-step DDIM. One within 0.1 % of one of those
+            is that one.
         queries_from: "trajectory" or "noised".
         truth_queries: how many of the queries errors are measured at; 0 for no errors.
         cache: keep and use full scans in the cache folder.
@@ -93,6 +96,16 @@ class StepJob:
         for setting in self.settings.given():
             if setting not in having:
                 raise ArgumentError(f"{setting}: does not apply to {', '.join(self.methods)}")
+
+    def sigmas(self) -> list[float]:
+        """The noise levels raced."""
+        steps = ddim_sigmas(STEPS)
+        if self.levels is None:
+            return steps
+        return [
+            next((step for step in steps if abs(step - level) <= 1e-3 * step), level)
+            for level in self.levels
+        ]
 
     def named(self) -> Iterator[str]:
         """The names of the sides, in turn."""

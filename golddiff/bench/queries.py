@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 import torch
 
-from golddiff.bench.job import QUERIES_FROM
+from golddiff.bench.job import QUERIES_FROM, STEPS
 from golddiff.denoisers.base import Labels, Sigma
 from golddiff.errors import ArgumentError
 from golddiff.methods import make_denoiser
 from golddiff.sampling import Denoises, sample
 from golddiff.store import ImageStore
 
-STEPS = 10
 TRAJECTORY_OF = "golddiff-pca"
 
 

@@ -81,7 +81,7 @@ def notes(job: StepJob, outcome: Outcome) -> list[str]:
             f"the last, from which the middle lies off by {100 * (min(off) - 1):+.0f} to "
             f"{100 * (max(off) - 1):+.0f} %; no error, as it did not scan all images"
         )
-    for name in outcome.memory:
+    for name in outcome.memory:  # a side that does not warm up has no first step of its own
         extra = sum(
             max(0.0, level.timings[name].first - max(level.timings[name].measured))
             for level in outcome.levels

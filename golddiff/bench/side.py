@@ -68,6 +68,7 @@ class Side:
         describe: one line about a step at sigma, or None.
         images: how many images ``step`` scans where those are not all that there are.
         half, quarter: then, the same step over a half and a quarter of those.
+        warm_up: whether a first step makes anything that later ones use.
     """
 
     step: Step
@@ -77,6 +78,7 @@ class Side:
     images: int | None = None
     half: Step | None = None
     quarter: Step | None = None
+    warm_up: bool = True
 
 
 def make_side(spec: SideSpec, store: ImageStore) -> Side:

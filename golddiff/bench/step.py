@@ -12,14 +12,13 @@ from golddiff.bench import truth
 from golddiff.bench.job import StepJob
 from golddiff.bench.machine import Machine, measure
 from golddiff.bench.peers import PEERS, recognise
-from golddiff.bench.queries import STEPS, queries
+from golddiff.bench.queries import queries
 from golddiff.bench.side import SideSpec, own_settings
 from golddiff.bench.stores import first_images
 from golddiff.bench.timing import Timing, race
 from golddiff.bench.worker import Remote
 from golddiff.denoisers.base import Estimator
 from golddiff.methods import make_denoiser
-from golddiff.noise import ddim_sigmas
 from golddiff.store import ImageStore
 
 
@@ -80,7 +79,7 @@ def run(job: StepJob, watch: Watch = lambda what, steps: None) -> Outcome:
         store = ImageStore.open(job.store)
         if job.limit is not None and job.limit < store.n:
             store = stack.enter_context(first_images(store, job.limit))
-        sigmas = list(job.levels or ddim_sigmas(STEPS))
+        sigmas = job.sigmas()
         watch("machine", 0)
         before = measure()
         watch("queries", 0)
@@ -88,7 +87,11 @@ def run(job: StepJob, watch: Watch = lambda what, steps: None) -> Outcome:
         specs = _specs(job, store, threads)
         references = {spec.name: _reference(spec, store) for spec in specs}
         truths = _truths(job, references, batches, sigmas, watch)
-        remotes = [stack.enter_context(Remote(spec)) for spec in specs]
+        remotes = [Remote(spec) for spec in specs]  # they start together
+        for remote in remotes:
+            stack.callback(remote.close)
+        for remote in remotes:
+            stack.enter_context(remote)
         levels = []
         for sigma, x in zip(sigmas, batches, strict=True):
             timings = race(remotes, x, sigma, job.repeats, store.n, lambda: watch("steps", 1))

@@ -23,7 +23,8 @@ class Timing:
     Attributes:
         seconds: median of a step of the whole batch, over all images.
         measured: every timed step, in turn; over fewer images where ``extrapolated``.
-        first: the first step at this level, which makes masks and compiles.
+        first: the first step at this level, which makes masks and compiles; where there is
+            nothing to make, the first that was timed.
         work: of one step, or None.
         out: (B, *shape) output, or None where the side did not scan all images.
         extrapolated: seconds were drawn out on a straight line through two numbers of images.
@@ -47,7 +48,7 @@ def race(
     images: int,
     on_step: Callable[[], None] = lambda: None,
 ) -> dict[str, Timing]:
-    """Time every side at one noise level: one step each to warm up, then ``repeats`` in turns.
+    """Time every side at one noise level: a step each to warm up, then ``repeats`` in turns.
 
     Args:
         sides: in the order in which they take turns.
@@ -57,10 +58,12 @@ def race(
         images: that there are; a side that scans fewer is drawn out to them.
         on_step: called after every step of every side.
     """
-    firsts, outs = {}, {}
+    firsts: dict[str, float] = {}
+    outs: dict[str, torch.Tensor] = {}
     taken: dict[str, dict[str, list[float]]] = {}
     for side in sides:
-        firsts[side.spec.name], outs[side.spec.name] = side.step(x, sigma)
+        if side.warm_up:
+            firsts[side.spec.name], outs[side.spec.name] = side.step(x, sigma)
         parts = ["step"] if side.images is None else ["step", "half", "quarter"]
         taken[side.spec.name] = {part: [] for part in parts}
         on_step()
@@ -68,7 +71,11 @@ def race(
         for side in sides:
             time.sleep(PAUSE)
             for part, seconds in taken[side.spec.name].items():
-                seconds.append(side.step(x, sigma, part)[0])
+                took, out = side.step(x, sigma, part)
+                seconds.append(took)
+                if part == "step":
+                    firsts.setdefault(side.spec.name, took)
+                    outs.setdefault(side.spec.name, out)
             on_step()
     timings = {}
     for side in sides:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import time
 import traceback
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from golddiff.bench.memory import peak_resident
-from golddiff.bench.side import SideSpec, make_side
+from golddiff.bench.side import Check, SideSpec, make_side
 from golddiff.bench.work import Work
 from golddiff.errors import ArgumentError, GoldDiffError, StoreError
 from golddiff.store import ImageStore
@@ -27,7 +31,7 @@ class Remote:
     Attributes:
         spec: what was asked for.
         opened: bytes resident at most once the package was imported and the store was open.
-        images: see :class:`golddiff.bench.side.Side`; None for all.
+        images, warm_up: see :class:`golddiff.bench.side.Side`.
 
     Raises:
         GoldDiffError: whatever the side raises, with its name in front.
@@ -38,14 +42,18 @@ class Remote:
         context = multiprocessing.get_context("spawn")
         self._pipe, there = context.Pipe()
         self._process = context.Process(target=serve, args=(spec, there), daemon=True)
-        self._process.start()
+        # Read when torch and tqdm are imported, which is before ``serve`` runs: the threads of
+        # libraries that a peer loads, and a peer's bars, which would run through ours.
+        with _environment(OMP_NUM_THREADS=str(spec.threads), TQDM_DISABLE="1"):
+            self._process.start()
         there.close()  # so that its end is noticed here
         self.opened: int
         self.images: int | None
+        self.warm_up: bool
 
     def __enter__(self) -> Remote:
         try:
-            self.opened, self.images = self._answer()
+            self.opened, self.images, self.warm_up = self._answer()
         except BaseException:
             self.close()
             raise
@@ -113,38 +121,30 @@ class Remote:
         return answer
 
 
+@contextlib.contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
 def serve(spec: SideSpec, pipe: Connection) -> None:
     """The other process: make the side, then answer questions until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends this one
-    os.environ["OMP_NUM_THREADS"] = str(spec.threads)  # for libraries that a peer loads
-    os.environ["TQDM_DISABLE"] = "1"  # a peer's bars would run through ours
     torch.set_num_threads(spec.threads)
     try:
-        store = ImageStore.open(spec.store)
-        opened = peak_resident()
-        side = make_side(spec, store)
-        pipe.send((None, (opened, side.images)))
-        check = None
+        side = Answering(spec)
+        pipe.send((None, side.about))
         while True:
             what, array, sigma = pipe.recv()
-            x = torch.empty(0) if array is None else torch.from_numpy(array)
-            answer: Any = None
-            if what in ("step", "half", "quarter"):
-                step = getattr(side, what)
-                start = time.perf_counter()
-                out = step(x, sigma)
-                answer = time.perf_counter() - start, out.numpy()
-            elif what == "work":
-                answer = side.work(x, sigma)
-            elif what == "describe":
-                answer = side.describe(sigma)
-            elif what == "peak":
-                answer = peak_resident()
-            elif side.check is not None:
-                check = side.check() if check is None else check
-                difference = check.theirs(x, sigma) - check.ours(x, sigma)
-                answer = float(difference.abs().max()), check.text
-            pipe.send((None, answer))
+            pipe.send((None, side.answer(what, array, sigma)))
     except (EOFError, BrokenPipeError):
         return  # nobody asks any more
     except GoldDiffError as error:
@@ -155,3 +155,40 @@ def serve(spec: SideSpec, pipe: Connection) -> None:
         where = traceback.extract_tb(error.__traceback__)[-1]
         text = f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
         pipe.send((ArgumentError if spec.peer is not None else RuntimeError, text))
+
+
+class Answering:
+    """A side that answers questions by name.
+
+    Attributes:
+        about: peak memory with the store open, images scanned, whether to warm up.
+    """
+
+    def __init__(self, spec: SideSpec) -> None:
+        store = ImageStore.open(spec.store)
+        opened = peak_resident()
+        self._side = make_side(spec, store)
+        self._check: Check | None = None
+        self.about = opened, self._side.images, self._side.warm_up
+
+    def answer(self, what: str, array: NDArray[np.float32] | None, sigma: float) -> Any:
+        """What a question asks: see the methods of :class:`Remote`."""
+        side = self._side
+        x = torch.empty(0) if array is None else torch.from_numpy(array)
+        if what == "work":
+            return side.work(x, sigma)
+        if what == "describe":
+            return side.describe(sigma)
+        if what == "peak":
+            return peak_resident()
+        if what == "check":
+            if side.check is None:
+                return None
+            if self._check is None:
+                self._check = side.check()
+            difference = self._check.theirs(x, sigma) - self._check.ours(x, sigma)
+            return float(difference.abs().max()), self._check.text
+        step = getattr(side, what)
+        start = time.perf_counter()
+        out = step(x, sigma)
+        return time.perf_counter() - start, out.numpy()

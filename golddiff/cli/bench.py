@@ -54,7 +54,8 @@ def step(
     levels: Annotated[
         str | None,
         typer.Option(
-            help="Noise levels, with commas between; default: the ten of 10-step DDIM.",
+            help="Noise levels, with commas between; default: the ten of 10-step DDIM (three "
+            "digits of one of those are enough).",
             show_default=False,
         ),
     ] = None,
@@ -147,12 +148,11 @@ def step(
         check_writable("json", json)
 
     from golddiff.bench import report
-    from golddiff.bench.queries import STEPS
     from golddiff.bench.step import run
 
     with progress_bar() as bar:
         sides = len(names) + len(peer or ())
-        total = sides * (repeats + 1) * len(job.levels or range(STEPS))
+        total = sides * (repeats + 1) * len(job.sigmas())
         tasks = {
             "machine": bar.add_task("machine's rates, queries", total=None, visible=False),
             "queries": bar.add_task("queries", total=None, visible=False),

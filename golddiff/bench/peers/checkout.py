@@ -45,10 +45,16 @@ def imported(root: Path, module: str, stubs: Mapping[str, Sequence[str]]) -> Ite
     finally:
         sys.path.remove(str(root))
         for name in set(sys.modules) - set(before):
-            file = getattr(sys.modules[name], "__file__", None)
-            if name in stubs or (file is not None and Path(file).is_relative_to(root)):
+            # Packages without an __init__.py have no file.
+            theirs = name.split(".")[0] == module.split(".")[0]
+            if theirs or name in stubs or _lies_in(root, sys.modules[name]):
                 del sys.modules[name]
         sys.modules.update(before)
+
+
+def _lies_in(root: Path, module: types.ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and Path(file).is_relative_to(root)
 
 
 def _stub(name: str, names: Sequence[str]) -> types.ModuleType:

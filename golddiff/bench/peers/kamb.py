@@ -50,7 +50,9 @@ def make(spec: SideSpec, store: ImageStore) -> Side:
             f"patch_size: got {size}, expected 3 to {store.shape[1] - 1} to race Kamb's code"
         )
     return Side(
-        _step(spec.path, store, size, boundary), lambda x, sigma: _work(store, size, len(x))
+        _step(spec.path, store, size, boundary),
+        lambda x, sigma: _work(store, size, len(x)),
+        warm_up=False,  # a step takes a minute
     )
 
 
