@@ -29,6 +29,20 @@ def parse_size(name: str, text: str | None) -> int | float | None:
         ) from None
 
 
+def parse_numbers(name: str, text: str | None) -> tuple[float, ...] | None:
+    """Numbers with commas between; None for none given.
+
+    Raises:
+        ArgumentError: something that is no number.
+    """
+    if text is None:
+        return None
+    try:
+        return tuple(float(word) for word in text.split(","))
+    except ValueError:
+        raise ArgumentError(f"{name}: got {text!r}, expected numbers with commas between") from None
+
+
 def parse_patch_size(text: str | None) -> int | str | None:
     """An odd number, or the name of a calibration."""
     return int(text) if text is not None and text.lstrip("+-").isdigit() else text

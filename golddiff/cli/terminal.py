@@ -15,6 +15,7 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 
 from golddiff.files import written_whole
 
@@ -22,6 +23,12 @@ from golddiff.files import written_whole
 def say(line: str) -> None:
     """One line of results, at once."""
     print(line, flush=True)
+
+
+def show(table: Table) -> None:
+    """A table of results, at its full width where the output is no terminal."""
+    console = Console()
+    console.print(table, width=None if console.is_terminal else 200)
 
 
 def watched() -> bool:

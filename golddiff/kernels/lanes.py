@@ -6,7 +6,8 @@ value lives in registers, one on AVX-512, two on AVX2, four on ARM; the compiler
 
 Inside a compiled function: ``load(array, i)``, ``load_stored(array, i)``,
 ``store(array, i, lanes)``, ``spread(number)``, ``+ - *`` between lanes, ``largest(lanes)``,
-``any_above(lanes, number)``, ``sum_of(lanes)`` and ``exp(lanes)``.
+``larger(lanes, lanes)``, ``any_above(lanes, number)``, ``any_at_least(lanes, number)``,
+``sum_of(lanes)`` and ``exp(lanes)``.
 """
 
 from __future__ import annotations
@@ -122,16 +123,40 @@ _define_arithmetic(operator.sub, "fsub")
 _define_arithmetic(operator.mul, "fmul")
 
 
+def _any(builder: Any, comparison: str, lanes: Any, number: Any) -> Any:
+    found = builder.fcmp_ordered(comparison, lanes, _spread(builder, number))
+    bits = builder.bitcast(found, ir.IntType(LANES))
+    return builder.icmp_unsigned("!=", bits, ir.IntType(LANES)(0))
+
+
 @intrinsic  # type: ignore[untyped-decorator]
 def any_above(typingctx: Any, lanes: Any, number: Any) -> Any:
     """Whether any lane is above the number."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        above = builder.fcmp_ordered(">", args[0], _spread(builder, args[1]))
-        bits = builder.bitcast(above, ir.IntType(LANES))
-        return builder.icmp_unsigned("!=", bits, ir.IntType(LANES)(0))
+        return _any(builder, ">", *args)
 
     return types.boolean(_LANES, types.float32), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def any_at_least(typingctx: Any, lanes: Any, number: Any) -> Any:
+    """Whether any lane is the number or above."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _any(builder, ">=", *args)
+
+    return types.boolean(_LANES, types.float32), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def larger(typingctx: Any, a: Any, b: Any) -> Any:
+    """Lane by lane, the larger of two."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.select(builder.fcmp_ordered(">", *args), *args)
+
+    return _LANES(_LANES, _LANES), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]

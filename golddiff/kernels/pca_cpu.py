@@ -16,7 +16,10 @@ from numpy.typing import NDArray
 from golddiff.kernels.gather import BLOCK, gather
 from golddiff.kernels.lanes import (
     LANES,
+    any_above,
+    any_at_least,
     exp,
+    larger,
     largest,
     load,
     load_stored,
@@ -87,11 +90,13 @@ def _masked_posterior(  # type: ignore[no-untyped-def]
                 b = b * gains + load(prior, LANES)
                 c = c * gains + load(prior, 2 * LANES)
                 e = e * gains + load(prior, 3 * LANES)
-                best = max(max(largest(a), largest(b)), max(largest(c), largest(e)))
+                # Whether any is above is soon told; the largest takes long, and is rarely needed.
+                ahead = larger(larger(a, b), larger(c, e))
                 top = maxima[o]
-                if best < top - NEGLIGIBLE:
+                if not any_at_least(ahead, top - NEGLIGIBLE):
                     continue
-                if best > top:
+                if any_above(ahead, top):
+                    best = largest(ahead)
                     shrink = np.exp(top - best)
                     totals[o] *= shrink
                     moments[o] *= shrink

@@ -3,7 +3,17 @@ import pytest
 from numba import njit
 
 from golddiff.kernels.boxsum import box_sum
-from golddiff.kernels.lanes import LANES, any_above, exp, largest, load, spread, store
+from golddiff.kernels.lanes import (
+    LANES,
+    any_above,
+    any_at_least,
+    exp,
+    larger,
+    largest,
+    load,
+    spread,
+    store,
+)
 
 
 @njit
@@ -19,11 +29,13 @@ def arithmetic(a, b):
     store(b, LANES, x - y)
     store(b, 2 * LANES, x * y)
     store(b, 3 * LANES, spread(a[0]))
+    store(b, 4 * LANES, larger(x, y))
 
 
 @njit
 def comparisons(a, number):
-    return largest(load(a, 0)), any_above(load(a, 0), number)
+    lanes = load(a, 0)
+    return largest(lanes), any_above(lanes, number), any_at_least(lanes, number)
 
 
 def test_exp_is_within_2e_7_of_float64():
@@ -44,18 +56,20 @@ def test_exp_of_zero_is_one_and_of_minus_infinity_nothing_to_speak_of():
 
 def test_arithmetic_is_lane_by_lane():
     a = np.random.default_rng(0).normal(size=2 * LANES).astype(np.float32)
-    b = np.zeros(4 * LANES, np.float32)
+    b = np.zeros(5 * LANES, np.float32)
     arithmetic(a, b)
     x, y = a[:LANES], a[LANES:]
-    assert np.array_equal(b, np.concatenate([x + y, x - y, x * y, np.full(LANES, a[0])]))
+    expected = [x + y, x - y, x * y, np.full(LANES, a[0]), np.maximum(x, y)]
+    assert np.array_equal(b, np.concatenate(expected))
 
 
 @pytest.mark.parametrize("where", range(LANES))
 def test_largest_lane_is_found_wherever_it_is(where):
     a = np.full(LANES, -3, np.float32)
     a[where] = -1
-    assert comparisons(a, np.float32(-2)) == (-1, True)
-    assert comparisons(a, np.float32(-1)) == (-1, False)
+    assert comparisons(a, np.float32(-2)) == (-1, True, True)
+    assert comparisons(a, np.float32(-1)) == (-1, False, True)
+    assert comparisons(a, np.float32(-0.5)) == (-1, False, False)
 
 
 @pytest.mark.parametrize("window", range(1, 60))

@@ -1,0 +1,224 @@
+"""Operations and bytes of one step, counted from what the kernels do: no measurement.
+
+Counted: additions, subtractions and products one each, an exponential one. Bytes: each stored value
+that a pass over the images brings in, once for the queries that share the pass. Not counted: masks
+and trees (made once a noise level and kept), drawing random rows, selecting the nearest, the sort.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from golddiff.bench.machine import Machine
+from golddiff.denoisers.base import Denoiser, Estimator
+from golddiff.denoisers.golddiff import GoldDiff
+from golddiff.denoisers.kamb import Kamb
+from golddiff.denoisers.optimal import Optimal
+from golddiff.denoisers.pca import PCA
+from golddiff.denoisers.wiener import Wiener
+from golddiff.errors import ArgumentError
+from golddiff.kernels.kamb_cpu import Axis
+from golddiff.kernels.mask_tree import MaskTree
+from golddiff.kernels.rows import squared_distances
+from golddiff.noise import precision
+from golddiff.proxy import quarter_shape, side_16_shape
+from golddiff.schedules import PaperSchedule
+from golddiff.store import ImageStore
+from golddiff.support import Support
+
+# (x_i - a)(x_i - b): scale, two differences, a product.
+TERM = 4
+# Gain, importance, less the maximum, exp, its sum; the value (scale, offset), times, its sum.
+SOFTMAX = 9
+DISTANCE = 3  # difference, square, sum
+WEIGHTED = 2  # product, sum
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one step does.
+
+    Attributes:
+        operations: arithmetic on floating-point numbers.
+        bytes: brought in from the stored images.
+        rate: the machine's rate that bounds the operations.
+    """
+
+    operations: float
+    bytes: float
+    rate: Literal["float32_add", "float32_matrix"] = "float32_add"
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.operations + other.operations, self.bytes + other.bytes, self.rate)
+
+
+def step_work(denoiser: Denoiser, x: torch.Tensor, sigma: float) -> Work | None:
+    """The work of ``denoiser(x, sigma)``; None where its method has no formula here.
+
+    A method of another make may tell its own: ``denoiser.step_work(x, sigma)`` returns
+    (operations, bytes).
+    """
+    own = getattr(denoiser, "step_work", None)
+    if callable(own):
+        return Work(*own(x, sigma))
+    queries = x.reshape(len(x), -1).numpy()
+    if isinstance(denoiser, Wiener):
+        return wiener_work(denoiser, len(queries))
+    if not isinstance(denoiser, Estimator | GoldDiff):
+        return None
+    total = Work(0, 0)
+    if isinstance(denoiser, GoldDiff):
+        if not isinstance(denoiser.schedule, PaperSchedule):
+            return None
+        total += screening_work(denoiser.schedule, denoiser.store, sigma, len(queries))
+    try:
+        weighed = denoiser.weighing(queries, sigma, None)
+    except ArgumentError:
+        return None
+    passes: dict[int, tuple[Estimator, Support, list[int]]] = {}
+    for i, (estimator, support) in enumerate(weighed):
+        passes.setdefault(id(support), (estimator, support, []))[2].append(i)
+    for estimator, support, group in passes.values():
+        work = estimator_work(estimator, queries[group], sigma, support)
+        if work is None:
+            return None
+        total += work
+    return total
+
+
+def estimator_work(
+    estimator: Estimator, x: NDArray[np.float32], sigma: float, support: Support
+) -> Work | None:
+    """The work of queries (b, D) that share one support."""
+    match estimator:
+        case PCA():
+            return pca_work(estimator.store, estimator.tree(sigma), len(x), len(support))
+        case Optimal():
+            return optimal_work(estimator, x, sigma, support)
+        case Kamb():
+            return kamb_work(estimator, sigma, len(x), len(support))
+    return None
+
+
+def tree_additions(tree: MaskTree) -> int:
+    """Additions that the tree of shared sums takes for one query and image."""
+    return int((tree.stop - tree.start).sum())
+
+
+def pca_work(store: ImageStore, tree: MaskTree, queries: int, images: int) -> Work:
+    """B k (additions of the tree + 13 D) operations, k D values brought in.
+
+    An upper bound at low noise, where the kernel skips the softmax of images far below the best.
+    """
+    each = tree_additions(tree) + (TERM + SOFTMAX) * store.d
+    return Work(queries * images * each, images * row_bytes(store))
+
+
+def optimal_work(
+    estimator: Optimal, x: NDArray[np.float32], sigma: float, support: Support
+) -> Work:
+    """3 b k D for the distances, 2 D for each weight that is not negligible (1e-18 and above)."""
+    store = estimator.store
+    distances = squared_distances(store.flat, support.rows, x, store.scale, store.offset)
+    logits = distances * -precision(sigma) + support.log_importance()
+    kept = np.exp(logits - logits.max(axis=1, keepdims=True)) >= 1e-18
+    operations = DISTANCE * logits.size * store.d + WEIGHTED * int(kept.sum()) * store.d
+    rows = len(support) + int(kept.any(axis=0).sum())
+    return Work(operations, rows * row_bytes(store))
+
+
+def wiener_work(denoiser: Wiener, queries: int) -> Work:
+    """Two products with the (D, r) eigenvectors, 4 b D r; they are brought in twice, float64."""
+    d, r = denoiser.store.factor().eigenvectors.shape
+    return Work(4 * queries * d * r, 2 * 8 * d * r, "float32_matrix")
+
+
+def screening_work(schedule: PaperSchedule, store: ImageStore, sigma: float, queries: int) -> Work:
+    """Distances of the paper's schedule: in proxies, then in all values."""
+    m, k = schedule.budgets(sigma, store.n)
+    if k == store.n:
+        return Work(0, 0)
+    if schedule.variant == "text":
+        shape, pool, keep = quarter_shape(store.shape), store.n, m
+    else:
+        # k_max images are kept by the proxy: as many as are weighed at the highest noise.
+        shape, pool = side_16_shape(store.shape), m
+        keep = max(k, schedule.budgets(1e9, store.n)[1])
+    width = int(np.prod(shape))
+    total = Work(0, 0)
+    if keep < pool:
+        total += Work(DISTANCE * queries * pool * width, pool * 4 * width)
+    if k < keep:
+        total += Work(DISTANCE * queries * keep * store.d, queries * keep * row_bytes(store))
+    return total
+
+
+def kamb_work(estimator: Kamb, sigma: float, queries: int, images: int) -> Work:
+    """Squared differences, box sums and softmax of every offset between compared positions.
+
+    For one offset over a x s positions, reach r, C channels: 3 C (a + 2r)(s + 2r) for the squared
+    differences, the box sums' additions, and a s (4 + 2C) for the softmax. An upper bound: where
+    all patches are far below the best, the kernel skips their softmax.
+    """
+    channels = estimator.store.shape[0]
+    vertical, horizontal = estimator._axes(sigma)
+    operations = 0
+    heights, widths = _extents(vertical), _extents(horizontal)
+    for height, rows in heights.items():
+        for width, columns in widths.items():
+            lines, line = height + 2 * vertical.reach, width + 2 * horizontal.reach
+            each = 3 * channels * lines * line
+            each += lines * box_additions(width, 2 * horizontal.reach + 1)
+            each += width * box_additions(height, 2 * vertical.reach + 1)
+            each += height * width * (4 + 2 * channels)
+            operations += rows * columns * each
+    return Work(queries * images * operations, images * row_bytes(estimator.store))
+
+
+def _extents(axis: Axis) -> dict[int, int]:
+    """How many runs there are of each length."""
+    lengths, counts = np.unique(axis.runs[:, 1] - axis.runs[:, 0], return_counts=True)
+    return {int(n): int(count) for n, count in zip(lengths, counts, strict=True)}
+
+
+def box_additions(n: int, p: int) -> int:
+    """Additions of ``kernels.boxsum.box_sum``: n sums of p consecutive numbers."""
+    total, window, rest, used = 0, 1, p, 0
+    while True:
+        digit, rest = (rest, 0) if rest <= 7 else (rest % 3, rest // 3)
+        if digit:
+            total += n * (digit - (1 if used == 0 else 0))
+        used += digit * window
+        if rest == 0:
+            return total
+        total += 2 * (n + p - 3 * window)
+        window *= 3
+
+
+def row_bytes(store: ImageStore) -> int:
+    """Bytes of one stored image."""
+    return store.d * int(store.flat.itemsize)
+
+
+def dense_pca_work(
+    queries: int, images: int, d: int, mask_side: int, itemsize: int = 4, shared: bool = False
+) -> Work:
+    """The peers' PCA step: dense products with the mask, as their code writes it.
+
+    2 b k D^2 for the masked distances, 2 D^2 mask_side for the mask, which they make anew at every
+    step; their images are float32.
+    """
+    operations = 2 * queries * images * d * d + 2 * d * d * mask_side
+    rows = images if shared else queries * images
+    return Work(operations, rows * d * itemsize, "float32_matrix")
+
+
+def floor_seconds(work: Work, machine: Machine) -> float:
+    """The least time that the machine could take: the larger of arithmetic and memory."""
+    rate = machine.float32_add if work.rate == "float32_add" else machine.float32_matrix
+    return max(work.operations / rate, work.bytes / machine.copy)
