@@ -130,6 +130,10 @@ class FittedSchedule:
             supports.append(tiles[0] if side is None else TiledSupport(side, tiles))
         return supports
 
+    def ranked(self, sigma: float, label: int | None = None) -> int:
+        """How many images are ranked for each query and tile at a noise level."""
+        return len(self.estimator.store.rows_of(label))
+
     def _measured(self, sigma: float, label: int | None) -> Plan:
         from golddiff.adaptive.calibration import cheapest, full_scan, probes
 

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from golddiff.adaptive.plan import FULL
+from golddiff.adaptive.schedule import FittedSchedule
 from golddiff.bench.machine import Machine
 from golddiff.denoisers.base import Denoiser, Estimator
 from golddiff.denoisers.golddiff import GoldDiff
@@ -29,7 +31,7 @@ from golddiff.noise import precision
 from golddiff.proxy import quarter_shape, side_16_shape
 from golddiff.schedules import PaperSchedule
 from golddiff.store import ImageStore
-from golddiff.support import Support
+from golddiff.support import AnySupport, Support, TiledSupport
 
 # (x_i - a)(x_i - b): scale, two differences, a product.
 TERM = 4
@@ -73,14 +75,18 @@ def step_work(denoiser: Denoiser, x: torch.Tensor, sigma: float) -> Work | None:
         return None
     total = Work(0, 0)
     if isinstance(denoiser, GoldDiff):
-        if not isinstance(denoiser.schedule, PaperSchedule):
+        schedule = denoiser.schedule
+        if isinstance(schedule, PaperSchedule):
+            total += screening_work(schedule, denoiser.store, sigma, len(queries))
+        elif isinstance(schedule, FittedSchedule):
+            total += ranking_work(schedule, sigma, len(queries))
+        else:
             return None
-        total += screening_work(denoiser.schedule, denoiser.store, sigma, len(queries))
     try:
         weighed = denoiser.weighing(queries, sigma, None)
     except ArgumentError:
         return None
-    passes: dict[int, tuple[Estimator, Support, list[int]]] = {}
+    passes: dict[int, tuple[Estimator, AnySupport, list[int]]] = {}
     for i, (estimator, support) in enumerate(weighed):
         passes.setdefault(id(support), (estimator, support, []))[2].append(i)
     for estimator, support, group in passes.values():
@@ -91,10 +97,26 @@ def step_work(denoiser: Denoiser, x: torch.Tensor, sigma: float) -> Work | None:
     return total
 
 
+def ranking_work(schedule: FittedSchedule, sigma: float, queries: int) -> Work:
+    """Two operations a coordinate and one more, for each query, tile and image that is ranked.
+
+    The coordinates and each tile's own term are brought in once a query.
+    """
+    plan = schedule.plan(sigma)
+    if plan.kind == FULL:
+        return Work(0, 0)
+    n, tiles = schedule.ranked(sigma), len(schedule.estimator.relevance(sigma, plan.kind.side))
+    coordinates = len(schedule.coordinates.basis)
+    operations = queries * tiles * n * (2 * coordinates + 1)
+    return Work(operations, 4 * queries * n * (coordinates + 2 * tiles))
+
+
 def estimator_work(
-    estimator: Estimator, x: NDArray[np.float32], sigma: float, support: Support
+    estimator: Estimator, x: NDArray[np.float32], sigma: float, support: AnySupport
 ) -> Work | None:
     """The work of queries (b, D) that share one support."""
+    if isinstance(support, TiledSupport):
+        return tiled_work(estimator, len(x), sigma, support)
     match estimator:
         case PCA():
             return pca_work(estimator.store, estimator.tree(sigma), len(x), len(support))
@@ -117,6 +139,21 @@ def pca_work(store: ImageStore, tree: MaskTree, queries: int, images: int) -> Wo
     """
     each = tree_additions(tree) + (TERM + SOFTMAX) * store.d
     return Work(queries * images * each, images * row_bytes(store))
+
+
+def tiled_work(
+    estimator: Estimator, queries: int, sigma: float, support: TiledSupport
+) -> Work | None:
+    """As :func:`pca_work`, tile by tile: a tile's tree, the columns it reads, its images."""
+    if not isinstance(estimator, PCA):
+        return None
+    total = Work(0, 0)
+    itemsize = estimator.store.flat.itemsize
+    for tile, part in zip(estimator.tiles(sigma, support.side), support.tiles, strict=True):
+        outputs = int((tile.output >= 0).sum())
+        each = tree_additions(tile) + TERM * len(tile.columns) + SOFTMAX * outputs
+        total += Work(queries * len(part) * each, len(part) * len(tile.columns) * itemsize)
+    return total
 
 
 def optimal_work(

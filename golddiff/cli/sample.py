@@ -143,16 +143,13 @@ def sample(
 
       golddiff sample --data moons --method optimal --n 500 --trajectory paths.png
     """
+    sizes = {
+        name: parse_size(name, text)
+        for name, text in (("k_min", k_min), ("k_max", k_max), ("m_min", m_min), ("m_max", m_max))
+    }
     settings = MethodSettings(
-        mask_threshold, weighting, parse_patch_size(patch_size), boundary, variant,
-        *(
-            parse_size(name, text)
-            for name, text in (
-                ("k_min", k_min), ("k_max", k_max), ("m_min", m_min), ("m_max", m_max),
-            )
-        ),
-        tol=tol,
-    )  # fmt: skip
+        mask_threshold, weighting, parse_patch_size(patch_size), boundary, variant, tol=tol, **sizes
+    )
     reading = SourceOptions(size, channels, split or "train", column, label_column, skip_bad, limit)
     run_sample(
         SampleJob(
