@@ -71,6 +71,10 @@ def export(
     path: Annotated[Path, typer.Argument(help="The folder of a run, or a file of golddiff's.")],
     out: Annotated[Path, typer.Argument(help="The file to write, .safetensors.")],
     dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
+    command: Annotated[
+        str | None,
+        typer.Option(help="The command line it was trained by, where the run did not keep it."),
+    ] = None,
 ) -> None:
     """Pack a trained network into one file, at half the size.
 
@@ -90,7 +94,10 @@ def export(
     from golddiff.oracles.files import find_weights, read_weights, write_weights
 
     loaded = read_weights(find_weights(path))
-    write_weights(out, loaded.network, loaded.description, getattr(torch, dtype))
+    description = loaded.description
+    if command is not None:
+        description = {**description, "training": {**description["training"], "command": command}}
+    write_weights(out, loaded.network, description, getattr(torch, dtype))
     say(f"{out}: {byte_size(out.stat().st_size)}, {dtype}")
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 STATE = "state.pt"
 LOSSES = "loss.csv"
-VERSION = 1
+VERSION = 2
 # What may differ when a run goes on: how long, and where it runs.
 FREE = {"minutes", "steps", "precision", "device"}
 
