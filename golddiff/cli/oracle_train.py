@@ -84,6 +84,13 @@ def train(
             help="Weigh the loss by (1 + sigma^2) to this power, 0 to 1.", rich_help_panel=_TRAINING
         ),
     ] = 0.0,
+    prediction: Annotated[
+        str,
+        typer.Option(
+            help="What it learns to return: v_prediction, or epsilon as the published networks.",
+            rich_help_panel=_TRAINING,
+        ),
+    ] = "v_prediction",
     flip: Annotated[
         bool,
         typer.Option("--flip", help="Mirror half of the images.", rich_help_panel=_TRAINING),
@@ -127,7 +134,7 @@ def train(
         dropout=dropout, groups=groups, noise_weight=noise_weight,
         conditional=conditional, label_dropout=label_dropout,
         minutes=60.0 if minutes is None and steps is None else minutes, steps=steps, batch=batch,
-        learning_rate=learning_rate, flip=flip, seed=seed, precision=precision, device=device,
+        learning_rate=learning_rate, prediction=prediction, flip=flip, seed=seed, precision=precision, device=device,
     )  # fmt: skip
     settings.check()
     command = command_of(data, out, settings, threads)

@@ -16,7 +16,7 @@ from golddiff.files import written_whole
 from golddiff.oracles.fill import fill
 from golddiff.oracles.oracle import Images, Oracle
 from golddiff.oracles.unet import TABLE, UNet, UNetConfig
-from golddiff.oracles.vp import Steps, VPDenoiser, ddpm_alphas
+from golddiff.oracles.vp import EPSILON, PREDICTIONS, Steps, VPDenoiser, ddpm_alphas
 
 FORMAT = "golddiff-oracle"
 VERSION = 1
@@ -41,15 +41,20 @@ class Loaded:
 
 
 def describe_network(
-    config: UNetConfig, resolution: int, is_pixels: bool, training: dict[str, Any]
+    config: UNetConfig,
+    resolution: int,
+    is_pixels: bool,
+    training: dict[str, Any],
+    prediction: str = EPSILON,
 ) -> dict[str, Any]:
-    """What a file says of its network: format, sizes, and how it was trained."""
+    """What a file says of its network: format, sizes, what it predicts and how it was trained."""
     return {
         "format": FORMAT,
         "version": VERSION,
         "network": config.as_dict(),
         "resolution": resolution,
         "is_pixels": is_pixels,
+        "prediction": prediction,
         "training": training,
     }
 
@@ -125,6 +130,8 @@ def read_description(path: Path) -> dict[str, Any]:
         side, training = description["resolution"], description["training"]
         if type(side) is not int or side < 1 or side % config.divisor:
             raise ValueError(f"its resolution is {side!r}")
+        if predicted(description) not in PREDICTIONS:
+            raise ValueError(f"it predicts {predicted(description)!r}")
         if type(training) is not dict:
             raise ValueError("it does not say how it was trained")
     except (ValueError, KeyError, TypeError) as error:
@@ -152,15 +159,26 @@ def config_of(description: dict[str, Any]) -> UNetConfig:
     return UNetConfig(**{**sizes, "multipliers": tuple(sizes["multipliers"])})
 
 
+def predicted(description: dict[str, Any]) -> str:
+    """What the network returns, a name in ``PREDICTIONS``."""
+    return str(description.get("prediction", EPSILON))
+
+
 def make_oracle(
-    network: UNet, resolution: int, is_pixels: bool, kind: str, device: str, batch_size: int
+    network: UNet,
+    resolution: int,
+    is_pixels: bool,
+    kind: str,
+    device: str,
+    batch_size: int,
+    prediction: str = EPSILON,
 ) -> Oracle:
     """A U-Net trained on DDPM's steps as a denoiser."""
     steps = Steps(ddpm_alphas())
     classes = network.config.classes
     return Oracle(
         network,
-        VPDenoiser(network, steps),
+        VPDenoiser(network, steps, prediction),
         Images((network.config.image_channels, resolution, resolution), is_pixels),
         num_classes=classes,
         no_class=classes or None,

@@ -125,14 +125,15 @@ def _form(place: Path) -> str:
 
 
 def _own(place: Path, device: str, resolution: int | None, batch_size: int) -> NeuralDenoiser:
-    from golddiff.oracles.files import make_oracle, read_weights
+    from golddiff.oracles.files import make_oracle, predicted, read_weights
 
     loaded = read_weights(place)
     side, data = loaded.description["resolution"], loaded.description["training"].get("data")
     kind = f"DDPM U-Net trained on {data}"
     oracle = make_oracle(
-        loaded.network, side, loaded.description.get("is_pixels", True), kind, device, batch_size
-    )
+        loaded.network, side, loaded.description.get("is_pixels", True), kind, device, batch_size,
+        predicted(loaded.description),
+    )  # fmt: skip
     return _fits_resolution(oracle, resolution, place)
 
 

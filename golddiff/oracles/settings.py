@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from golddiff.errors import ArgumentError
 from golddiff.oracles.device import checked_device
 from golddiff.oracles.unet import UNetConfig
+from golddiff.oracles.vp import EPSILON, V
 
 if TYPE_CHECKING:
     from golddiff.store import ImageStore
@@ -34,6 +35,10 @@ class TrainSettings:
         noise_weight: the loss at a level is weighed by (1 + sigma^2)^noise_weight; 0: DDPM's. The
             minimum is the same, but x0 = x - sigma * eps multiplies an error of eps by sigma, and a
             short run does not come to the minimum.
+        prediction: what the network learns to return: "v_prediction", sqrt(alpha) eps -
+            sqrt(1 - alpha) x0 (Salimans and Ho 2022), which leaves an error of x0 as it is at every
+            level; or "epsilon", as DDPM and the published networks, whose errors x0 = x - sigma *
+            eps multiplies by sigma.
         flip: mirror half of the images left to right.
         seed: of the weights and of all that is drawn.
         precision: "bfloat16" (autocast) or "float32"; None for the device's default.
@@ -53,6 +58,7 @@ class TrainSettings:
     learning_rate: float = 2e-4
     warm_up: int = 200
     noise_weight: float = 0.0
+    prediction: str = V
     flip: bool = False
     seed: int = 0
     precision: str | None = None
@@ -121,6 +127,8 @@ class TrainSettings:
             raise ArgumentError(
                 f"precision: got {self.precision!r}, expected {' or '.join(PRECISIONS)}"
             )
+        if self.prediction not in (EPSILON, V):
+            raise ArgumentError(f"prediction: got {self.prediction!r}, expected {EPSILON} or {V}")
         checked_device(self.device)
 
 

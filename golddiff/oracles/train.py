@@ -19,7 +19,7 @@ from golddiff.oracles.layers import TIMESTEPS
 from golddiff.oracles.settings import TrainSettings
 from golddiff.oracles.state import STATE, Progress, read_state, write_state
 from golddiff.oracles.unet import UNet
-from golddiff.oracles.vp import ddpm_alphas
+from golddiff.oracles.vp import EPSILON, ddpm_alphas
 from golddiff.store import ImageStore
 from golddiff.store_build import PIXELS
 
@@ -61,8 +61,8 @@ def train(
 ) -> Progress:
     """Train a network, or go on with the run that ``out`` holds.
 
-    The loss is ||eps - eps_theta(sqrt(alpha_t) x0 + sqrt(1 - alpha_t) eps, t)||^2 a value, t
-    uniform over the 1000 timesteps (Ho et al. 2020, Eq. 14). Images are drawn with replacement.
+    The loss is the mean square of eps (or v) less the network's at (sqrt(alpha_t) x0 +
+    sqrt(1 - alpha_t) eps, t), t uniform over the 1000 timesteps (Ho et al. 2020, Eq. 14). Images are drawn with replacement.
     The averaged weights are written to ``out/model.safetensors`` as it goes; each file is replaced
     whole, so that it can be read or the run killed at any time.
 
@@ -140,7 +140,8 @@ def train_step(run: Run, store: ImageStore, settings: TrainSettings, share: floa
     run.network.train()
     with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=in_bfloat16(settings)):
         predicted = run.network(x_t.to(device), t.to(device), labels)
-    errors = (predicted.float() - eps.to(device)).square().mean(dim=(1, 2, 3))
+    target = eps if settings.prediction == EPSILON else a.sqrt() * eps - (1 - a).sqrt() * x0
+    errors = (predicted.float() - target.to(device)).square().mean(dim=(1, 2, 3))
     weights = level_weights(settings.noise_weight)[t].to(device)
     loss = (weights * errors).mean()
     run.optimiser.zero_grad(set_to_none=True)
@@ -206,7 +207,9 @@ def save(
         "settings": settings.as_dict(),
         "command": command,
     }
-    description = describe_network(run.average.config, store.shape[1], store.is_pixels, training)
+    description = describe_network(
+        run.average.config, store.shape[1], store.is_pixels, training, settings.prediction
+    )
     write_folder(out, run.average, description)
     run.progress.write(out)
 

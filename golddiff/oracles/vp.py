@@ -75,6 +75,7 @@ def _of_sample(x: torch.Tensor, sigma: torch.Tensor, out: torch.Tensor) -> torch
     return out
 
 
+EPSILON, V = "epsilon", "v_prediction"
 PREDICTIONS = {"epsilon": _of_epsilon, "v_prediction": _of_v, "sample": _of_sample}
 
 
