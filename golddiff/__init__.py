@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from golddiff.errors import GoldDiffError as GoldDiffError
     from golddiff.errors import SourceError as SourceError
     from golddiff.errors import StoreError as StoreError
+    from golddiff.evaluation.compare import Evaluation as Evaluation
+    from golddiff.evaluation.compare import evaluate as evaluate
     from golddiff.report import write_report as write_report
     from golddiff.sampling import Samples as Samples
     from golddiff.sampling import sample as sample
@@ -31,6 +33,7 @@ _HOMES = {
     "AnalyticUNet": "diffusers",
     "ArgumentError": "errors",
     "Attribution": "attribution",
+    "Evaluation": "evaluation.compare",
     "GoldDiff": "denoisers.golddiff",
     "GoldDiffError": "errors",
     "ImageStore": "store",
@@ -44,6 +47,7 @@ _HOMES = {
     "StoreError": "errors",
     "Wiener": "denoisers.wiener",
     "diffusers": "diffusers",
+    "evaluate": "evaluation.compare",
     "metrics": "metrics",
     "pixel_sources": "attribution",
     "sample": "sampling",

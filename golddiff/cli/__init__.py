@@ -1,4 +1,4 @@
-"""The command line: ``golddiff index | info | sample | demo | studio``.
+"""The command line: ``golddiff index | info | sample | evaluate | reproduce | plot | ...``.
 
 Bad input ends in one line on stderr and status 2, an interrupt in one line and status 130.
 torch, diffusers and numba take seconds to import, so they are imported by the commands only.
@@ -13,8 +13,11 @@ import typer
 
 from golddiff import __version__
 from golddiff.cli.demo import demo
+from golddiff.cli.evaluate import evaluate
 from golddiff.cli.index import index
 from golddiff.cli.info import info
+from golddiff.cli.plot import plot
+from golddiff.cli.reproduce import reproduce
 from golddiff.cli.sample import sample
 from golddiff.cli.studio import studio
 from golddiff.errors import GoldDiffError
@@ -30,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-for command in (index, info, sample, demo, studio):
+for command in (index, info, sample, evaluate, reproduce, plot, demo, studio):
     app.command()(command)
 
 

@@ -1,0 +1,75 @@
+"""The most memory that a run held at one time."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+_CLEAR = Path("/proc/self/clear_refs")
+_STATUS = Path("/proc/self/status")
+_RESET_PEAK = "5"  # proc(5): "reset the peak resident set size"
+
+
+@dataclass
+class PeakMemory:
+    """Filled in when the block of :func:`peak_memory` ends.
+
+    Attributes:
+        bytes: the peak.
+        kind: what it is the peak of. "allocator": the GPU tensors of torch's allocator. "resident":
+            the process's resident memory during the block, all of it: interpreter, libraries and
+            the mapped pages of the store included. "process": the same since the process started,
+            where the system cannot start counting anew (not Linux). "unknown": no system call here
+            tells it; bytes is 0.
+    """
+
+    bytes: int = 0
+    kind: str = "unknown"
+
+    def figures(self) -> dict[str, int | str]:
+        """The same for JSON."""
+        return {"bytes": self.bytes, "kind": self.kind}
+
+
+@contextlib.contextmanager
+def peak_memory() -> Iterator[PeakMemory]:
+    """Measure the block's peak memory: a GPU's where the block uses one, otherwise resident."""
+    peak = PeakMemory()
+    gpu = torch.cuda.is_available()
+    if gpu:
+        torch.cuda.reset_peak_memory_stats()
+    anew = _reset()
+    yield peak
+    allocated = torch.cuda.max_memory_allocated() if gpu else 0
+    if allocated > 0:
+        peak.bytes, peak.kind = allocated, "allocator"
+        return
+    peak.bytes = _high_water_mark()
+    peak.kind = "unknown" if peak.bytes == 0 else "resident" if anew else "process"
+
+
+def _reset() -> bool:
+    try:
+        _CLEAR.write_text(_RESET_PEAK)
+    except OSError:
+        return False
+    return True
+
+
+def _high_water_mark() -> int:
+    with contextlib.suppress(OSError):
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return 1024 * int(line.split()[1])
+    try:
+        import resource
+    except ImportError:
+        return 0
+    # Kilobytes, but bytes on macOS.
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
