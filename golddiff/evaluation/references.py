@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
@@ -66,7 +65,10 @@ class Oracle:
 
 
 def weights_checksum(path: Path) -> str:
-    """SHA-256 of a file, or of the names and contents of all files of a folder.
+    """SHA-256 of a file, or of names and contents of a folder's weights.
+
+    In a folder with .safetensors files these and .json files (the network's description) are its
+    weights, logs and optimiser states beside them are not; in any other folder every file is.
 
     Raises:
         ArgumentError: nothing there.
@@ -75,6 +77,8 @@ def weights_checksum(path: Path) -> str:
         raise ArgumentError(f"oracle: {path} does not exist")
     digest = hashlib.sha256()
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    if any(file.suffix == ".safetensors" for file in files):
+        files = [file for file in files if file.suffix in (".safetensors", ".json")]
     for file in files:
         with file.open("rb") as stream:
             contents = hashlib.file_digest(stream, "sha256").hexdigest()

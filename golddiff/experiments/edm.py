@@ -30,15 +30,17 @@ COLUMNS = tuple(
     )
 )  # fmt: skip
 
+PAIRING_NOTE = (
+    "The authors compare two samplers from the same unit noise: the analytical side runs 10 "
+    "DDIM steps, the network EDM's own 10 Heun steps (sigma 80 to 0.002, 19 calls). The fair "
+    "pairing runs Heun on both sides; the paper has no figures for it. Checkpoints: "
+    "`--oracle cifar10-edm-vp=PATH`, `-edm-ve`, `afhq-edm-vp`, `afhq-edm-ve`."
+)
+
 
 def run(context: Context) -> Page:
     """The page of the table."""
-    page = likeness_page(context, LABEL, COLUMNS, ALL, difference=GOLDDIFF_LESS_PCA)
-    page.lines[1:1] = [
-        SETTINGS_NOTE,
-        "The authors compare two samplers from the same unit noise: the analytical side runs 10 "
-        "DDIM steps, the network EDM's own 10 Heun steps (sigma 80 to 0.002, 19 calls). The fair "
-        "pairing runs Heun on both sides; the paper has no figures for it. Checkpoints: "
-        "`--oracle cifar10-edm-vp=PATH`, `-edm-ve`, `afhq-edm-vp`, `afhq-edm-ve`.",
-    ]
-    return page
+    return likeness_page(
+        context, LABEL, COLUMNS, ALL,
+        difference=GOLDDIFF_LESS_PCA, notes=[SETTINGS_NOTE, PAIRING_NOTE],
+    )  # fmt: skip

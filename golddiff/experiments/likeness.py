@@ -59,6 +59,7 @@ class Column:
         steps, sampler, oracle_sampler: of both sides.
         conditional: each image of a class, in turn.
         missing: said where the oracle is not here.
+        stand_in: in place of a data set of the paper's: no gap where it is not here.
     """
 
     title: str
@@ -70,6 +71,7 @@ class Column:
     oracle_sampler: str | None = None
     conditional: bool = False
     missing: str = NO_ORACLE
+    stand_in: bool = False
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,4 @@ COLUMNS = (
 
 def run(context: Context) -> Page:
     """The page of the table."""
-    page = likeness_page(context, LABEL, COLUMNS, ALL, METRICS, GOLDDIFF_LESS_PCA)
-    page.lines.insert(1, SETTINGS_NOTE)
-    return page
+    return likeness_page(context, LABEL, COLUMNS, ALL, METRICS, GOLDDIFF_LESS_PCA, [SETTINGS_NOTE])

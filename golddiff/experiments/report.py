@@ -11,6 +11,7 @@ from golddiff.experiments.registry import EXPERIMENTS
 from golddiff.files import written_whole
 
 INTRODUCTION = "introduction"
+LONG = 150  # characters of a line that is a paragraph
 
 HEAD = """# Results
 
@@ -53,6 +54,10 @@ def write_report(out: Path, page: Path) -> list[str]:
         text = (out / f"{name}.md").read_text("utf-8")
         heading, _, body = text.partition("\n")
         remark = f"\n{notes[name]}\n" if notes.get(name) else ""
+        # Notes that several tables share are read once.
+        body = "\n".join(
+            line for line in body.splitlines() if len(line) < LONG or not _repeated(line, parts)
+        )
         linked = re.sub(r"\]\(([\w-]+\.png)\)", rf"]({page.stem}/\1)", body)
         parts.append(f"{heading}\n{remark}{linked}")
         for picture in re.findall(r"\]\(([\w-]+\.png)\)", body):
@@ -61,6 +66,10 @@ def write_report(out: Path, page: Path) -> list[str]:
     with written_whole("report", page) as temporary:
         temporary.write_text("\n".join(parts).rstrip() + "\n", "utf-8")
     return finished
+
+
+def _repeated(line: str, parts: list[str]) -> bool:
+    return any(line in part.splitlines() for part in parts)
 
 
 def read_notes(path: Path) -> dict[str, str]:

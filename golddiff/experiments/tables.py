@@ -23,13 +23,15 @@ from golddiff.figures.curves import Panel, Series
 from golddiff.units import shape_text
 
 HEADINGS = {"MSE": "MSE", "r2": "r2", "Time": "s a step", "Memory": "peak GB"}
+SAMPLERS = {"ddim": "DDIM", "heun": "Heun"}
 DASH = "–"
 
 NOTE = (
     "MSE and r2 of images in [0, 1] against the oracle's from the same noise, averaged over the "
     "images, with 95% bootstrap intervals. Seconds an image and step, without what is made once "
-    "(masks, compiled kernels); the paper's times and memory are its GPU's, ours this machine's, "
-    "and our memory is the whole process's, mapped images included, unless it says otherwise."
+    "(masks, compiled kernels). The paper's times and memory are of its GPU, ours of this machine: "
+    "our memory is the whole process's at its highest, mapped images included, and in brackets "
+    "what it grew by while the method was set up and ran."
 )
 
 
@@ -40,6 +42,7 @@ def likeness_page(
     rows: Sequence[Row],
     metrics: Sequence[str] = ("MSE", "r2"),
     difference: Sequence[tuple[str, str]] = (),
+    notes: Sequence[str] = (),
 ) -> Page:
     """A page of tables.
 
@@ -50,12 +53,13 @@ def likeness_page(
         rows: the methods.
         metrics: of ``HEADINGS``.
         difference: pairs of row titles whose paired difference is told under each table.
+        notes: paragraphs above the tables.
     """
-    page = Page([NOTE])
+    page = Page([NOTE, *(line for note in notes for line in ("", note))])
     for column in columns:
         here = column_here(context, column)
         # A stand-in that is not here is no gap in the paper's table.
-        if isinstance(here, str) and column.group is None:
+        if isinstance(here, str) and column.stand_in:
             continue
         page.lines += ["", f"### {column.title}", ""]
         if isinstance(here, str):
@@ -92,9 +96,9 @@ def about(here: Here, result: Result) -> str:
     """One line: what was compared with what, and how."""
     store, settings = here.store, here.settings
     theirs = here.column.oracle_sampler or settings.sampler
-    sampler = settings.sampler
-    if theirs != sampler:
-        sampler = f"{sampler} (the oracle's: {theirs})"
+    sampler = SAMPLERS[settings.sampler]
+    if theirs != settings.sampler:
+        sampler = f"{sampler} (the oracle's: {SAMPLERS[theirs]})"
     return (
         f"{store.n:,} images, {shape_text(store.shape)} (checksum {store_checksum(store)[:12]}); "
         f"oracle `{here.oracle.name}` (checksum {here.oracle.checksum[:12]}); {settings.n} images"
@@ -143,11 +147,15 @@ def _cells(
         "MSE": _interval(result["mse"], 4),
         "r2": _interval(result["r2"], 3) + _undefined(result["r2_undefined"]),
         "Time": f"{result['seconds']['per_image_and_step']:.3g}",
-        "Memory": f"{result['memory']['bytes'] / 1e9:.2f}"
-        + (" (GPU)" if result["memory"]["kind"] == "allocator" else ""),
+        "Memory": _memory(**result["memory"]),
     }
     paper = _paper(label, column, row, metrics)
     return [text for metric in metrics for text in (paper[metric] or DASH, ours[metric])]
+
+
+def _memory(bytes: int, kind: str, before: int) -> str:
+    grown = f" (+{max(0, bytes - before) / 1e9:.2f})" if before else ""
+    return f"{bytes / 1e9:.2f}{grown}{' on a GPU' if kind == 'allocator' else ''}"
 
 
 def _interval(figures: dict[str, Any], digits: int) -> str:

@@ -81,7 +81,8 @@ def errors(store: ImageStore, x: NDArray[np.float32], sigma: float, ks: list[int
         head, tail = (_merged(part, store) for part in (parts[: i + 1], parts[i + 1 :]))
         error = 0.0
         if k < store.n:
-            share = 1 / (1 + np.exp(_log_total(head) - _log_total(tail)))
+            log_head, log_tail = _log_total(head), _log_total(tail)
+            share = np.exp(log_tail - np.logaddexp(log_head, log_tail))
             error = float(share * np.linalg.norm(head.mean() - tail.mean()))
         out.append([error, *(f(logits, k, store.radius) for f in (tail_bound, truncation_bound))])
     return np.array(out)

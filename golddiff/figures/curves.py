@@ -10,6 +10,7 @@ from typing import Any, Literal
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import NullFormatter
 
 from golddiff.errors import ArgumentError
 
@@ -18,6 +19,7 @@ Scale = Literal["linear", "log"]
 COLUMNS = 3
 PANEL = (4.1, 3.2)  # inches
 LEGEND = 0.35
+FEW = 8  # different x that each have their own tick
 # Okabe & Ito's, told apart with any colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A6D3B")
 MARKERS = "osD^vPX*"
@@ -93,10 +95,10 @@ def draw_panels(panels: Sequence[Panel], title: str = "") -> Figure:
         panels: at least one.
         title: above all.
     """
-    columns = min(COLUMNS, len(panels))
+    columns = 2 if len(panels) == 4 else min(COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
     names = list(dict.fromkeys(line.name for panel in panels for line in panel.series))
-    a_row = max(1, int(PANEL[0] * columns / 1.5))
+    a_row = max(1, int(PANEL[0] * columns / (0.7 + 0.075 * max(map(len, names), default=0))))
     below = LEGEND * math.ceil(len(names) / a_row) if len(names) > 1 else 0.05
     height = PANEL[1] * rows + below + (LEGEND if title else 0)
     top = 1 - (LEGEND / height if title else 0)
@@ -146,7 +148,13 @@ def _draw(axes: Axes, panel: Panel, names: list[str]) -> None:
     axes.set_title(panel.title, fontsize=10)
     axes.set_xlabel(panel.xlabel, fontsize=9)
     axes.set_ylabel(panel.ylabel, fontsize=9)
-    axes.tick_params(labelsize=8)
+    axes.tick_params(labelsize=8, which="both")
+    sizes = sorted({value for line in panel.series for value in line.x})
+    if panel.xscale == "log" and len(sizes) <= FEW:
+        axes.set_xticks(
+            sizes, [f"{size:,.3g}" if size < 1000 else f"{size:,.0f}" for size in sizes]
+        )
+        axes.xaxis.set_minor_formatter(NullFormatter())
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
 
