@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, fields, replace
 from itertools import combinations
 from pathlib import Path
@@ -169,13 +170,13 @@ def _tell(made: dict[str, Evaluation]) -> None:
             f"{byte_size(evaluation.memory.bytes)} ({evaluation.memory.kind})",
         )  # fmt: skip
     # Not cut to the width of a terminal that is not there.
-    console = Console()
-    console.print(table, width=None if console.is_terminal else 200)
-    for (a, first), (b, second) in combinations(made.items(), 2):
-        difference = _difference(first, second)
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    (first, baseline), *others = made.items()
+    for name, evaluation in others:
+        difference = _difference(evaluation, baseline)
         mse, r2 = difference["mse"], difference["r2"]
         say(
-            f"{a} less {b}, image by image: MSE {mse.mean:+.4f} ({mse.low:+.4f} to "
+            f"{name} less {first}, image by image: MSE {mse.mean:+.4f} ({mse.low:+.4f} to "
             f"{mse.high:+.4f}), r2 {r2.mean:+.3f} ({r2.low:+.3f} to {r2.high:+.3f})"
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from golddiff.experiments.cells import Result
 from golddiff.experiments.context import Context
 from golddiff.experiments.likeness import (
     PICTURES,
@@ -45,9 +46,19 @@ def run(context: Context) -> Page:
         )
         page.lines += [f"Of {title.partition(' (')[0]}: {title}." for title in sorted(parts)]
         page.pictures["grid"] = _draw(context, found, bool(parts))
+        page.rows += [
+            {"column": here.column.title, "row": row_title(context, here, row), **_scores(result)}
+            for here in found
+            for row in ALL
+            for result in (likeness(context, here, row),)
+        ]
     if missing:
         page.lines += ["", *(f"- {line}" for line in missing)]
     return page
+
+
+def _scores(result: Result) -> dict[str, float | None]:
+    return {metric: result[metric]["mean"] for metric in ("mse", "r2")}
 
 
 def _draw(context: Context, found: list[Here], part: bool) -> object:

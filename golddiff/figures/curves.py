@@ -18,6 +18,7 @@ Scale = Literal["linear", "log"]
 
 COLUMNS = 3
 PANEL = (4.1, 3.2)  # inches
+ALONE = 5.6  # width of a single panel
 LEGEND = 0.35
 FEW = 8  # different x that each have their own tick
 # Okabe & Ito's, told apart with any colour vision.
@@ -98,12 +99,13 @@ def draw_panels(panels: Sequence[Panel], title: str = "") -> Figure:
     columns = 2 if len(panels) == 4 else min(COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
     names = list(dict.fromkeys(line.name for panel in panels for line in panel.series))
-    a_row = max(1, int(PANEL[0] * columns / (0.7 + 0.075 * max(map(len, names), default=0))))
+    width = PANEL[0] * columns if columns > 1 else ALONE
+    a_row = max(1, int(width / (0.7 + 0.075 * max(map(len, names), default=0))))
     below = LEGEND * math.ceil(len(names) / a_row) if len(names) > 1 else 0.05
     height = PANEL[1] * rows + below + (LEGEND if title else 0)
     top = 1 - (LEGEND / height if title else 0)
     layout = ConstrainedLayoutEngine(rect=(0, below / height, 1, top - below / height))
-    figure = Figure(figsize=(PANEL[0] * columns, height), layout=layout)
+    figure = Figure(figsize=(width, height), layout=layout)
     grid = figure.subplots(rows, columns, squeeze=False).flatten()
     for axes, panel in zip(grid, panels, strict=False):
         _draw(axes, panel, names)
