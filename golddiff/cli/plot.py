@@ -17,7 +17,9 @@ from golddiff.files import check_writable
 def plot(
     paths: Annotated[
         list[Path],
-        typer.Argument(help="JSON files of evaluate, reproduce or bench.", metavar="PATH.json..."),
+        typer.Argument(
+            help="JSON files of evaluate, reproduce, bench or sample.", metavar="PATH.json..."
+        ),
     ],
     out: Annotated[
         Path | None,
@@ -34,7 +36,7 @@ def plot(
 
       golddiff plot results/main.json results/theorem1.json
 
-      golddiff plot compared/evaluation.json --out curves.png
+      golddiff plot compared/evaluation.json --out curves.png --title CIFAR-10
     """
     if out is not None and len(paths) > 1:
         raise ArgumentError(f"out: is for one file, got {len(paths)}")
@@ -43,31 +45,23 @@ def plot(
         check_writable("out", target, SUFFIXES)
     bodies = [_read(path) for path in paths]
 
-    from golddiff.figures.curves import Panel, draw_panels
+    from golddiff.figures.curves import draw_panels
+    from golddiff.figures.recorded import panels_of
     from golddiff.figures.save import save
 
     for path, body, target in zip(paths, bodies, targets, strict=True):
         try:
-            panels = [Panel.read(figures) for figures in body]
+            panels = panels_of(body)
         except ArgumentError as error:
-            raise ArgumentError(f"{path}: {error}") from None
+            raise ArgumentError(f"path: {path}: {error}") from None
         save("out", draw_panels(panels, title), target)
         say(f"{target}: {len(panels)} plot{'' if len(panels) == 1 else 's'}")
 
 
-def _read(path: Path) -> list[object]:
-    """The panels of a file.
-
-    Raises:
-        ArgumentError: no such file, no JSON, or nothing to plot in it.
-    """
+def _read(path: Path) -> object:
     try:
-        body = json.loads(path.read_text("utf-8"))
+        return json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ArgumentError(f"path: {path} cannot be read ({error.strerror or error})") from None
     except (ValueError, RecursionError):
         raise ArgumentError(f"path: {path} is not JSON") from None
-    panels = body.get("panels") if isinstance(body, dict) else None
-    if not isinstance(panels, list) or not panels:
-        raise ArgumentError(f"path: {path} has no line plots (no list 'panels')")
-    return panels

@@ -215,6 +215,14 @@ def test_plot_draws_the_same_picture_again(all_pages):
         np.testing.assert_array_equal(np.asarray(again), np.asarray(first))
 
 
+def test_plot_draws_what_sample_wrote():
+    command = ["sample", "--method", "wiener", "--n", "2", "--steps", "3", "--json", "run.json"]
+    assert run(command) == 0
+    assert run(["plot", "run.json", "--title", "Wiener"]) == 0
+    with Image.open("run.png") as picture:
+        assert picture.width > 500
+
+
 def test_bad_input_to_plot(fails, all_pages):
     assert "cannot be read" in fails("plot", "none.json")
     Path("text.json").write_text("no json")
@@ -222,5 +230,9 @@ def test_bad_input_to_plot(fails, all_pages):
     Path("empty.json").write_text("{}")
     assert "has no line plots" in fails("plot", "empty.json")
     Path("odd.json").write_text('{"panels": [{"title": "x"}]}')
-    assert fails("plot", "odd.json").startswith("odd.json: panels: a panel is not as")
+    assert fails("plot", "odd.json").startswith("path: odd.json: panels: a panel is not as")
+    Path("race.json").write_text('{"levels": [{"sigma": 1.0, "sides": {"a": {}}}]}')
+    assert fails("plot", "race.json") == (
+        "path: race.json: its figures are not as golddiff writes them"
+    )
     assert "out: is for one file" in fails("plot", "a.json", "b.json", "--out", "c.png")
