@@ -11,7 +11,6 @@ import torch
 from golddiff.denoisers.base import Denoiser, Labels, Sigma
 from golddiff.errors import ArgumentError
 from golddiff.noise import ddim_scheduler, ddim_sigmas, edm_sigmas, sigma_of_alpha
-from golddiff.store import ImageStore
 
 if TYPE_CHECKING:
     from golddiff.attribution import Attribution
@@ -41,10 +40,27 @@ class Samples:
     subsets: Subsets | None = None
 
 
+class Space(Protocol):
+    """What a sampler reads of a denoiser's store."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one image."""
+        ...
+
+    @property
+    def is_pixels(self) -> bool:
+        """Whether values lie in [-1, 1], so that predictions are clipped to it."""
+        ...
+
+
 class Denoises(Protocol):
     """What a sampler needs: a denoiser, or something that looks like one."""
 
-    store: ImageStore
+    @property
+    def store(self) -> Space:
+        """The training images, or what else tells the shape of an image."""
+        ...
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """E[x0 | x], as :meth:`golddiff.denoisers.base.Denoiser.__call__`."""

@@ -24,7 +24,7 @@ def stand_in(store, path):
     """The weights (the store's mean image) in a file, and the function that loads them."""
     torch.save(store.mean, path)
 
-    def load(where):
+    def load(where, device="cpu"):
         return Shrinking(torch.load(where, weights_only=True), store.shape)
 
     return load

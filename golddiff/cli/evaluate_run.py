@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, fields, replace
-from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from golddiff import __version__
+from golddiff.cli.evaluate_figures import difference, figures, write_folder
 from golddiff.cli.parse import parse_labels
-from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, write_json
 from golddiff.errors import ArgumentError
 from golddiff.files import check_writable
@@ -21,10 +19,7 @@ if TYPE_CHECKING:
     from golddiff.evaluation.compare import Evaluation
     from golddiff.evaluation.references import Oracle
     from golddiff.evaluation.runs import Run, RunSettings
-    from golddiff.figures.curves import Panel
     from golddiff.store import ImageStore
-
-SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -67,11 +62,11 @@ def run_evaluate(job: EvaluateJob) -> None:
     _tell(made)
     if job.json is None and job.out is None:
         return
-    figures = _figures(job, store, oracle, made, settings)
+    told = figures(store, oracle, made, settings)
     if job.json is not None:
-        write_json(job.json, figures)
+        write_json(job.json, told)
     if job.out is not None:
-        _write_folder(job.out, store, reference, made, figures)
+        write_folder(job.out, store, reference, made, told)
 
 
 def settings_of_each(
@@ -173,105 +168,9 @@ def _tell(made: dict[str, Evaluation]) -> None:
     Console(width=None if sys.stdout.isatty() else 200).print(table)
     (first, baseline), *others = made.items()
     for name, evaluation in others:
-        difference = _difference(evaluation, baseline)
-        mse, r2 = difference["mse"], difference["r2"]
+        apart = difference(evaluation, baseline)
+        mse, r2 = apart["mse"], apart["r2"]
         say(
             f"{name} less {first}, image by image: MSE {mse.mean:+.4f} ({mse.low:+.4f} to "
             f"{mse.high:+.4f}), r2 {r2.mean:+.3f} ({r2.low:+.3f} to {r2.high:+.3f})"
         )
-
-
-def _difference(first: Evaluation, second: Evaluation) -> dict[str, Any]:
-    from golddiff.evaluation.bootstrap import bootstrap
-
-    return {
-        "mse": bootstrap(first.mse_per_image - second.mse_per_image),
-        "r2": bootstrap(first.r2_per_image - second.r2_per_image),
-    }
-
-
-def _figures(
-    job: EvaluateJob,
-    store: ImageStore,
-    oracle: Oracle,
-    made: dict[str, Evaluation],
-    settings: dict[str, MethodSettings],
-) -> dict[str, Any]:
-    from golddiff.experiments.context import store_checksum
-
-    return {
-        "golddiff": __version__,
-        "kind": "evaluation",
-        "store": {
-            "description": describe(store), "checksum": store_checksum(store), **summary(store)
-        },
-        "oracle": {"path": str(oracle.path), "checksum": oracle.checksum},
-        "methods": {
-            name: {"settings": settings[name].given(), **evaluation.figures()}
-            for name, evaluation in made.items()
-        },
-        "differences": [
-            {"of": a, "less": b, **{k: v.figures() for k, v in _difference(x, y).items()}}
-            for (a, x), (b, y) in combinations(made.items(), 2)
-        ],
-        "panels": [panel.figures() for panel in _panels(made)],
-    }  # fmt: skip
-
-
-def _panels(made: dict[str, Evaluation]) -> list[Panel]:
-    from golddiff.figures.curves import Panel, Series
-
-    titles = {"own": "both sides at their own states", "single": "one step, at the oracle's states"}
-    panels = []
-    for which, title in titles.items():
-        curves = {
-            name: e.figures()["per_step"][which]
-            for name, e in made.items()
-            if getattr(e, which) is not None
-        }
-        for metric, text in (("mse", "MSE"), ("r2", "r2")):
-            lines = [
-                Series(name, made[name].sigmas, curve[metric]) for name, curve in curves.items()
-            ]
-            if lines:
-                panels.append(
-                    Panel(
-                        title, "noise level σ", f"{text} of the predicted x0", lines, "log",
-                        "log" if metric == "mse" else "linear", falling=True,
-                        floor=None if metric == "mse" else -1.0,
-                    )
-                )  # fmt: skip
-    return panels
-
-
-def _write_folder(
-    out: Path,
-    store: ImageStore,
-    reference: Run,
-    made: dict[str, Evaluation],
-    figures: dict[str, Any],
-) -> None:
-    from golddiff.figures.curves import draw_panels
-    from golddiff.figures.save import save
-
-    write_json(out / "evaluation.json", figures)
-    panels = _panels(made)
-    if panels:
-        save("out", draw_panels(panels), out / "curves.png")
-    if len(store.shape) == 3:
-        save("out", _pictures(reference, made, figures), out / "images.png")
-    say(f"{out}: evaluation.json" + (", curves.png" if panels else "") + ", images.png")
-
-
-def _pictures(reference: Run, made: dict[str, Evaluation], figures: dict[str, Any]) -> Any:
-    from golddiff.figures.methods import Block, Made, draw_methods
-    from golddiff.sampling import initial_noise
-
-    settings = next(iter(made.values())).settings
-    shown = min(SHOWN, settings.n)
-    rows = {METHODS[name].title: Made(e.images[:shown], e.seconds) for name, e in made.items()}
-    seconds = reference.seconds / (settings.n * settings.steps)
-    rows["oracle"] = Made(reference.images[:shown], seconds)
-    noise = initial_noise(shown, tuple(reference.images.shape[1:]), settings.seed)
-    name = Path(figures["store"]["path"]).name
-    return draw_methods([Block("", f"{name}, {settings.steps} steps", noise, rows)])

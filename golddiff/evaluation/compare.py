@@ -18,14 +18,13 @@ from golddiff.evaluation.runs import (
     OracleCall,
     Run,
     RunSettings,
-    ShapedStore,
     Watched,
     denoise,
     run,
     settings_of,
 )
 from golddiff.metrics import mse_per_image, r2_per_image
-from golddiff.sampling import OnStep, initial_noise, noise_levels
+from golddiff.sampling import OnStep, Space, initial_noise, noise_levels
 
 Array = NDArray[np.float64]
 
@@ -162,7 +161,7 @@ def evaluate(
     )
 
 
-def check_oracle(oracle: object, store: ShapedStore) -> None:
+def check_oracle(oracle: object, store: Space) -> None:
     """Raise where an oracle says that it is for images of another shape, or cannot be called.
 
     Raises:

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from golddiff.cache import cache_folder
 from golddiff.errors import ArgumentError
 from golddiff.evaluation.compare import check_oracle
-from golddiff.evaluation.runs import OracleCall, Run, RunSettings, ShapedStore, run
+from golddiff.evaluation.runs import OracleCall, Run, RunSettings, run
 from golddiff.files import written_whole
-from golddiff.sampling import OnStep, noise_levels
+from golddiff.sampling import OnStep, Space, noise_levels
 
 TENSORS = ("images", "states", "predictions")
 
@@ -60,7 +61,8 @@ class Oracle:
 
             if not hasattr(golddiff, "load_oracle"):
                 raise ArgumentError("oracle: this golddiff has no loader for neural oracles")
-            self._loaded = golddiff.load_oracle(self.path)
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+            self._loaded = golddiff.load_oracle(self.path, device=device)
         return self._loaded
 
 
@@ -89,7 +91,7 @@ def weights_checksum(path: Path) -> str:
 
 def reference_run(
     oracle: Oracle,
-    store: ShapedStore,
+    store: Space,
     settings: RunSettings,
     folder: Path | None = None,
     on_step: OnStep = lambda images: None,
@@ -139,7 +141,7 @@ def _read(path: Path, settings: RunSettings) -> Run | None:
         return None
 
 
-def _key(oracle: Oracle, store: ShapedStore, settings: RunSettings) -> str:
+def _key(oracle: Oracle, store: Space, settings: RunSettings) -> str:
     identity: dict[str, Any] = {
         "format": _FORMAT,
         "oracle": oracle.checksum,

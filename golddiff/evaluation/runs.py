@@ -12,7 +12,7 @@ import torch
 from golddiff.denoisers.base import Labels, Sigma
 from golddiff.errors import ArgumentError
 from golddiff.figures.trajectory import thinned
-from golddiff.sampling import OnStep, check_settings, noise_levels, sample
+from golddiff.sampling import OnStep, Space, check_settings, noise_levels, sample
 
 STEPS_KEPT = 20  # of a longer run, evenly spread: states of every step would fill the memory
 
@@ -22,20 +22,6 @@ class OracleCall(Protocol):
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """E[x0 | x], as :meth:`golddiff.denoisers.base.Denoiser.__call__`."""
-        ...
-
-
-class ShapedStore(Protocol):
-    """What the sampler reads of a store."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one image."""
-        ...
-
-    @property
-    def is_pixels(self) -> bool:
-        """Whether predictions are clipped to [-1, 1]."""
         ...
 
 
@@ -102,7 +88,7 @@ class Run:
 class Watched:
     """A denoiser that remembers its calls, and how long they took."""
 
-    def __init__(self, denoiser: OracleCall, store: ShapedStore) -> None:
+    def __init__(self, denoiser: OracleCall, store: Space) -> None:
         self.denoiser = denoiser
         self.store = store
         self.calls: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -134,7 +120,7 @@ def denoise(denoiser: OracleCall, x: torch.Tensor, sigma: Sigma, labels: Labels)
 
 def run(
     denoiser: OracleCall,
-    store: ShapedStore,
+    store: Space,
     settings: RunSettings,
     on_step: OnStep = lambda images: None,
 ) -> Run:
@@ -148,7 +134,7 @@ def run(
     """
     watched = Watched(denoiser, store)
     made = sample(
-        watched,  # type: ignore[arg-type]
+        watched,
         settings.n, settings.steps, settings.sampler, settings.seed,
         None if settings.labels is None else list(settings.labels),
         batch_size=settings.batch, trajectory=False, on_step=on_step,

@@ -28,6 +28,7 @@ Float = NDArray[np.float64]
 
 QUERIES = 16
 FRACTIONS = (0.001, 0.003, 0.01, 0.03, 0.05, 0.1, 0.3, 0.6)
+VISIBLE = 1e-9  # an error below is left out of the plots
 TOLD = 0.05  # the fraction of the tables: the paper's k_min
 
 NOTE = (
@@ -154,13 +155,13 @@ def _number(value: float) -> str:
 
 
 def _panels(title: str, result: Result) -> list[Panel]:
-    """Three noise levels: high, middle, low. Below 1e-12 is rounding, and left out."""
-    count = len(result["sigmas"])
-    chosen = (1, count // 2, count - 3)
+    """Three noise levels: the highest, the lowest with an error to speak of, and one between."""
+    seen = [i for i, errors in enumerate(result["median"]["error"]) if errors[0] > VISIBLE]
+    chosen = sorted({seen[0], seen[len(seen) // 2], seen[-1]}) if seen else []
     names: dict[str, str] = {"error": "error", "tail": "2 R Z_tail / Z", "bound": "Theorem 1"}
 
     def line(what: str, i: int) -> list[Any]:
-        return [v if v > 1e-12 else None for v in result["median"][what][i]]
+        return [v if v > VISIBLE else None for v in result["median"][what][i]]
 
     panels = []
     for i in chosen:

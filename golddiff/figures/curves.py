@@ -153,12 +153,23 @@ def _draw(axes: Axes, panel: Panel, names: list[str]) -> None:
     axes.tick_params(labelsize=8, which="both")
     sizes = sorted({value for line in panel.series for value in line.x})
     if panel.xscale == "log" and len(sizes) <= FEW:
+        sizes = _apart(sizes)
         axes.set_xticks(
             sizes, [f"{size:,.3g}" if size < 1000 else f"{size:,.0f}" for size in sizes]
         )
         axes.xaxis.set_minor_formatter(NullFormatter())
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _apart(sizes: list[float]) -> list[float]:
+    """Those of ascending sizes whose labels do not touch on a log axis."""
+    least = (sizes[-1] / sizes[0]) ** 0.12
+    kept = sizes[:1]
+    for size in sizes[1:]:
+        if size > kept[-1] * least:
+            kept.append(size)
+    return kept
 
 
 def _numbers(values: Sequence[float | None]) -> list[float]:

@@ -84,7 +84,7 @@ def test_the_network_is_loaded_when_first_called(monkeypatch, tmp_path):
     path.write_bytes(b"one")
     loaded = []
     monkeypatch.setattr(
-        golddiff, "load_oracle", lambda p: loaded.append(p) or Shrinking(0.0, (1, 6, 6)),
+        golddiff, "load_oracle", lambda p, device: loaded.append(p) or Shrinking(0.0, (1, 6, 6)),
         raising=False,
     )  # fmt: skip
     oracle = Oracle.at(path)

@@ -21,7 +21,7 @@ def tiny(tmp_path_factory, smooth_images):
         store = golddiff.ImageStore.build(images, root / f"{name}.store", np.arange(40) % 4)
         stores[name] = store.path
         loaders[str(root / f"{name}.pt")] = stand_in(store, root / f"{name}.pt")
-    return root, stores, lambda path: loaders[str(path)](path)
+    return root, stores, lambda path, device="cpu": loaders[str(path)](path)
 
 
 @pytest.fixture(scope="session")
