@@ -63,6 +63,8 @@ class Evaluation:
         single: the error of one step alone: both denoise the oracle's own states. None where it
             was not asked for.
         seconds: in the denoiser's calls, an image and step.
+        processor_seconds: the same of all processors together, which other programs do not
+            lengthen.
         setup_seconds: of a run of one image and a step of one batch before, which make what is
             made once (masks, compiled kernels).
         memory: peak during both.
@@ -79,6 +81,7 @@ class Evaluation:
     own: Curve | None
     single: Curve | None
     seconds: float
+    processor_seconds: float
     setup_seconds: float
     memory: PeakMemory
     threads: int = field(default_factory=torch.get_num_threads)
@@ -114,7 +117,11 @@ class Evaluation:
                 "own": None if self.own is None else self.own.figures(),
                 "single": None if self.single is None else self.single.figures(),
             },
-            "seconds": {"per_image_and_step": self.seconds, "setup": self.setup_seconds},
+            "seconds": {
+                "per_image_and_step": self.seconds,
+                "processor_per_image_and_step": self.processor_seconds,
+                "setup": self.setup_seconds,
+            },
             "memory": self.memory.figures(),
             "threads": self.threads,
         }
@@ -208,6 +215,7 @@ def compare(
         if single_step
         else None,
         made.seconds / (settings.n * settings.steps),
+        made.processor_seconds / (settings.n * settings.steps),
         setup,
         memory,
     )

@@ -20,6 +20,7 @@ from golddiff.files import written_whole
 from golddiff.sampling import OnStep, Space, noise_levels
 
 TENSORS = ("images", "states", "predictions")
+TIMES = ("seconds", "processor_seconds")
 
 _FORMAT = 1  # of the files; another number, and none of the old are found
 
@@ -120,7 +121,7 @@ def reference_run(
         save_file(
             {name: getattr(made, name).contiguous() for name in TENSORS},
             temporary,
-            {"seconds": repr(made.seconds)},
+            {name: repr(getattr(made, name)) for name in TIMES},
         )
     return made
 
@@ -133,9 +134,10 @@ def _read(path: Path, settings: RunSettings) -> Run | None:
     try:
         with safe_open(path, "pt") as file:
             images, states, predictions = (file.get_tensor(name) for name in TENSORS)
-            seconds = float((file.metadata() or {})["seconds"])
+            told = file.metadata() or {}
+            times = [float(told[name]) for name in TIMES]
         return Run(
-            images, settings.kept, [levels[i] for i in settings.kept], states, predictions, seconds
+            images, settings.kept, [levels[i] for i in settings.kept], states, predictions, *times
         )  # fmt: skip
     except (SafetensorError, KeyError, ValueError):
         return None

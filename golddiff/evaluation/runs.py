@@ -75,6 +75,8 @@ class Run:
         states: (kept, n, *shape), the x that each of these steps saw, in sigma coordinates.
         predictions: (kept, n, *shape), the x0 predicted there.
         seconds: spent in the denoiser's calls.
+        processor_seconds: the same of all processors together: what other programs on the machine
+            do not lengthen.
     """
 
     images: torch.Tensor
@@ -83,6 +85,7 @@ class Run:
     states: torch.Tensor
     predictions: torch.Tensor
     seconds: float
+    processor_seconds: float
 
 
 class Watched:
@@ -92,13 +95,14 @@ class Watched:
         self.denoiser = denoiser
         self.store = store
         self.calls: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self.seconds = 0.0
+        self.seconds, self.processor_seconds = 0.0, 0.0
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """Denoise as the denoiser does."""
-        start = time.perf_counter()
+        start, processor = time.perf_counter(), time.process_time()
         x0 = denoise(self.denoiser, x, sigma, labels)
         self.seconds += time.perf_counter() - start
+        self.processor_seconds += time.process_time() - processor
         self.calls.append((x, x0))
         return x0
 
@@ -156,5 +160,5 @@ def run(
     levels = noise_levels(settings.steps, settings.sampler)
     return Run(
         made.images, settings.kept, [levels[i] for i in settings.kept], states, predictions,
-        watched.seconds,
+        watched.seconds, watched.processor_seconds,
     )  # fmt: skip

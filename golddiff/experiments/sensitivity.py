@@ -13,7 +13,7 @@ from golddiff.experiments.datasets import DataSet
 from golddiff.experiments.likeness import Column, Here, Row, column_here, likeness
 from golddiff.experiments.methods import PCA, golden_settings
 from golddiff.experiments.page import Page, table
-from golddiff.experiments.tables import about
+from golddiff.experiments.tables import about, seconds_text
 from golddiff.figures.curves import Panel, Series
 from golddiff.methods import MethodSettings
 
@@ -113,7 +113,7 @@ def _table(name: str, values: tuple[Fraction, ...], made: list[Result]) -> list[
                 else "undefined"
                 for m, d in (("mse", 4), ("r2", 3))
             ),
-            f"{r['seconds']['per_image_and_step']:.3g}",
+            seconds_text(r),
         ]
         for text, r in zip([*map(str, values), "PCA, full scan"], made, strict=True)
     ]

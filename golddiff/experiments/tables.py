@@ -29,7 +29,8 @@ DASH = "–"
 NOTE = (
     "MSE and r2 of images in [0, 1] against the oracle's from the same noise, averaged over the "
     "images, with 95% bootstrap intervals. Seconds an image and step, without what is made once "
-    "(masks, compiled kernels). The paper's times and memory are of its GPU, ours of this machine: "
+    "(masks, compiled kernels), and in brackets of processors, which other work on the machine "
+    "does not lengthen. The paper's times and memory are of its GPU, ours of this machine: "
     "our memory is the whole process's at its highest, mapped images included, and in brackets "
     "what it grew by while the method was set up and ran."
 )
@@ -146,11 +147,20 @@ def _cells(
     ours = {
         "MSE": _interval(result["mse"], 4),
         "r2": _interval(result["r2"], 3) + _undefined(result["r2_undefined"]),
-        "Time": f"{result['seconds']['per_image_and_step']:.3g}",
+        "Time": seconds_text(result),
         "Memory": _memory(**result["memory"]),
     }
     paper = _paper(label, column, row, metrics)
     return [text for metric in metrics for text in (paper[metric] or DASH, ours[metric])]
+
+
+def seconds_text(result: Result) -> str:
+    """Seconds an image and step, and of processors."""
+    seconds = result["seconds"]
+    wall, processor = (
+        seconds[name] for name in ("per_image_and_step", "processor_per_image_and_step")
+    )
+    return f"{wall:.2g} ({processor:.2g})"
 
 
 def _memory(bytes: int, kind: str, before: int) -> str:
