@@ -141,8 +141,8 @@ def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
 
 def _cell(context: Context, stores: Stores, point: Point) -> Result:
     key: Key = {
-        "kind": "complexity", "clock": "processor", **vars(point), "sigma": SIGMA, "seed": context.seed,
-        "threads": torch.get_num_threads(),
+        "kind": "complexity", "clock": "processor", **vars(point), "sigma": SIGMA,
+        "seed": context.seed, "threads": torch.get_num_threads(),
     }  # fmt: skip
 
     def compute() -> Result:
