@@ -14,15 +14,8 @@ from golddiff.denoisers.base import Denoiser
 from golddiff.errors import ArgumentError
 from golddiff.evaluation.bootstrap import Interval, bootstrap
 from golddiff.evaluation.memory import PeakMemory, peak_memory
-from golddiff.evaluation.runs import (
-    OracleCall,
-    Run,
-    RunSettings,
-    Watched,
-    denoise,
-    run,
-    settings_of,
-)
+from golddiff.evaluation.runs import OracleCall, Run, RunSettings, Watched, denoise, run
+from golddiff.evaluation.runs import settings_of as run_settings
 from golddiff.metrics import mse_per_image, r2_per_image
 from golddiff.sampling import OnStep, Space, initial_noise, noise_levels
 
@@ -159,8 +152,8 @@ def evaluate(
     Raises:
         ArgumentError: an argument out of range; an oracle of another image shape.
     """
-    settings = settings_of(n, steps, sampler, seed, labels, batch)
-    theirs = settings_of(n, steps, oracle_sampler or sampler, seed, labels, batch)
+    settings = run_settings(n, steps, sampler, seed, labels, batch)
+    theirs = run_settings(n, steps, oracle_sampler or sampler, seed, labels, batch)
     check_oracle(oracle, denoiser.store)
     reference = run(oracle, denoiser.store, theirs)
     return compare(

@@ -128,5 +128,5 @@ def _series(
     mean, low, high = ([p[side] for p in points] for side in ("mean", "low", "high"))
     return [
         Series(title, x, mean, low, high),
-        Series(f"{title}, PCA", [x[0], x[-1]], [baseline, baseline], dashed=True),
+        Series(f"{title}, PCA", [x[0], x[-1]], [baseline, baseline], dashed=True, like=title),
     ]

@@ -31,7 +31,9 @@ STEPS = 10
 SIZES = (10, 30, 100, 300, 1000, 3000, 5000)
 DRAWN = (10, 100, 1000, 5000)  # the paper's, in the pictures
 TOP = 10
-PIXELS = 4  # a side of the lattice of pixels whose weights are looked at
+# A pixel's weights take about as long as a step: the weights are looked at
+PIXELS = 3  # at a lattice of 3 x 3 pixels
+LOOKED_AT = 4  # of so many images
 ORDER = ("cifar10", "mnist", "fashion-mnist", "celeba-hq", "afhq", "imagenet64-100")
 
 NOTE = (
@@ -59,6 +61,7 @@ def run(context: Context) -> Page:
     key: Key = {
         "kind": "weights", "data": name, "store": store_checksum(store), "threshold": threshold,
         "n": images, "steps": steps, "seed": context.seed, "sizes": sizes,
+        "pixels": PIXELS, "looked_at": LOOKED_AT,
     }  # fmt: skip
 
     def compute() -> Result:
@@ -66,7 +69,8 @@ def run(context: Context) -> Page:
         total = images * steps
         with context.watch(f"weights: {title}, full scan", total) as on_step:
             full = run_sampler(pca, store, settings, on_step)
-        with context.watch(f"weights: {title}, weights", total) as on_step:
+        looks = 2 * min(images, LOOKED_AT) * steps
+        with context.watch(f"weights: {title}, weights", looks) as on_step:
             spread = [_spread(e, full, on_step) for e in (Optimal(store), pca)]
         subsets = _subsets(context, pca, full, settings, sizes, title)
         return {
@@ -93,7 +97,7 @@ def _spread(estimator: Estimator, full: Run, on_step: Any) -> dict[str, list[flo
     found: dict[str, list[float]] = {"effective": [], "top1": [], "top10": []}
     for states, sigma in zip(full.states, full.sigmas, strict=True):
         each = []
-        for x in states.flatten(1).numpy():
+        for x in states[:LOOKED_AT].flatten(1).numpy():
             for pixel in pixels:
                 weights = Weights(estimator, support, x, sigma, TOP, pixel)
                 ranked = weights.ranked().scores
@@ -134,7 +138,8 @@ def _page(title: str, store: ImageStore, threshold: float, result: Result) -> Pa
     whole, pixel, sigmas = result["whole"], result["pixel"], result["sigmas"]
     about = (
         f"{title}: {result['n']:,} images (checksum {store_checksum(store)[:12]}), "
-        f"{result['images']} samples, mask threshold {threshold:g}."
+        f"{result['images']} samples, mask threshold {threshold:g}; weights of at most "
+        f"{LOOKED_AT} of them, PCA's at {PIXELS} x {PIXELS} pixels."
     )
     header = [
         "σ", "effective images", "largest weight", "PCA, a pixel: effective", "largest weight",
@@ -170,7 +175,8 @@ def _panels(title: str, result: Result) -> list[Panel]:
     effective = [Series(name, sigmas, spread["effective"]) for name, spread in kinds]
     top = [Series(name, sigmas, spread["top1"]) for name, spread in kinds]
     top += [
-        Series(f"{name}, top ten", sigmas, spread["top10"], dashed=True) for name, spread in kinds
+        Series(f"{name}, top ten", sigmas, spread["top10"], dashed=True, like=name)
+        for name, spread in kinds
     ]
     shown = sorted({0, len(sigmas) // 4, len(sigmas) // 2, 3 * len(sigmas) // 4, len(sigmas) - 1})
     single = [

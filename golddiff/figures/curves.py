@@ -19,7 +19,7 @@ Scale = Literal["linear", "log"]
 COLUMNS = 3
 PANEL = (4.1, 3.2)  # inches
 ALONE = 5.6  # width of a single panel
-LEGEND = 0.35
+LEGEND, TITLE = 0.22, 0.35  # of each line
 FEW = 8  # different x that each have their own tick
 # Okabe & Ito's, told apart with any colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A6D3B")
@@ -35,6 +35,7 @@ class Series:
         x, y: its points; None in y is a gap.
         low, high: a band around y, or None.
         dashed: a line to compare with, without markers.
+        like: the name of the series whose colour it has too; empty for a colour of its own.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Series:
     low: Sequence[float | None] | None = None
     high: Sequence[float | None] | None = None
     dashed: bool = False
+    like: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,15 +102,18 @@ def draw_panels(panels: Sequence[Panel], title: str = "") -> Figure:
     rows = math.ceil(len(panels) / columns)
     names = list(dict.fromkeys(line.name for panel in panels for line in panel.series))
     width = PANEL[0] * columns if columns > 1 else ALONE
+    # A series of another's colour takes none away.
+    own = dict.fromkeys(s.like or s.name for panel in panels for s in panel.series)
+    places = {name: place for place, name in enumerate(own)}
     a_row = max(1, int(width / (0.7 + 0.075 * max(map(len, names), default=0))))
-    below = LEGEND * math.ceil(len(names) / a_row) if len(names) > 1 else 0.05
-    height = PANEL[1] * rows + below + (LEGEND if title else 0)
-    top = 1 - (LEGEND / height if title else 0)
+    below = 0.1 + LEGEND * math.ceil(len(names) / a_row) if len(names) > 1 else 0.05
+    height = PANEL[1] * rows + below + (TITLE if title else 0)
+    top = 1 - (TITLE / height if title else 0)
     layout = ConstrainedLayoutEngine(rect=(0, below / height, 1, top - below / height))
     figure = Figure(figsize=(width, height), layout=layout)
     grid = figure.subplots(rows, columns, squeeze=False).flatten()
     for axes, panel in zip(grid, panels, strict=False):
-        _draw(axes, panel, names)
+        _draw(axes, panel, places)
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
     if len(names) > 1:
@@ -127,9 +132,9 @@ def draw_panels(panels: Sequence[Panel], title: str = "") -> Figure:
     return figure
 
 
-def _draw(axes: Axes, panel: Panel, names: list[str]) -> None:
+def _draw(axes: Axes, panel: Panel, places: dict[str, int]) -> None:
     for line in panel.series:
-        place = names.index(line.name)
+        place = places[line.like or line.name]
         colour = COLOURS[place % len(COLOURS)]
         marker = "" if line.dashed or len(line.x) > 40 else MARKERS[place % len(MARKERS)]
         axes.plot(

@@ -27,6 +27,12 @@ def test_a_name_has_one_colour_in_all_panels_and_stands_once_in_the_legend():
     assert second.xaxis_inverted()
 
 
+def test_a_series_like_another_has_its_colour():
+    lines = [Series("one", [1], [1]), Series("base", [1], [1], like="one"), Series("two", [1], [1])]
+    drawn = draw_panels([Panel("a", "x", "y", lines)]).axes[0].lines
+    assert [line.get_color() for line in drawn] == [COLOURS[0], COLOURS[0], COLOURS[1]]
+
+
 def test_scores_without_bound_are_cut_at_the_floor():
     low = Panel("a", "x", "r2", [Series("one", [1, 2], [-50.0, 0.5])], floor=-1.0)
     assert draw_panels([low]).axes[0].get_ylim()[0] == -1
