@@ -13,6 +13,7 @@ from golddiff.errors import ArgumentError
 
 RESAMPLES = 4000
 LEVEL = 0.95
+AT_ONCE = 10**6  # values drawn in one go
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,11 @@ def paired_difference(a: Sequence[float | None], b: Sequence[float | None]) -> I
 def _resampled_means(
     values: NDArray[np.float64], generator: np.random.Generator, resamples: int
 ) -> NDArray[np.float64]:
-    drawn = generator.integers(0, len(values), (resamples, len(values)))
-    means: NDArray[np.float64] = values[drawn].mean(axis=1)
-    return means
+    n = len(values)
+    at_once = max(1, AT_ONCE // n)
+    return np.concatenate(
+        [
+            values[generator.integers(0, n, (min(at_once, resamples - start), n))].mean(axis=1)
+            for start in range(0, resamples, at_once)
+        ]
+    )
