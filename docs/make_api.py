@@ -43,7 +43,21 @@ MODULES = {
     "Diffusers": ["diffusers", "latents", "describe"],
     "Statistics and masks": ["statistics", "masks"],
     "Metrics": ["metrics"],
-    "Figures": ["figures.grid", "figures.points", "figures.moons", "figures.trajectory"],
+    "Evaluation": [
+        "evaluation.compare",
+        "evaluation.bootstrap",
+        "evaluation.memory",
+        "evaluation.runs",
+        "evaluation.references",
+    ],
+    "The paper's bound": ["truncation"],
+    "Figures": [
+        "figures.grid",
+        "figures.points",
+        "figures.moons",
+        "figures.trajectory",
+        "figures.curves",
+    ],
     "The equations in float64": ["reference", "reference_kamb"],
     "Errors": ["errors"],
 }

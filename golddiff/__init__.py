@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from golddiff.errors import GoldDiffError as GoldDiffError
     from golddiff.errors import SourceError as SourceError
     from golddiff.errors import StoreError as StoreError
+    from golddiff.evaluation.compare import Evaluation as Evaluation
+    from golddiff.evaluation.compare import evaluate as evaluate
     from golddiff.oracles.load import load_oracle as load_oracle
     from golddiff.report import write_report as write_report
     from golddiff.sampling import Samples as Samples
@@ -36,6 +38,7 @@ _HOMES = {
     "ArgumentError": "errors",
     "Attribution": "attribution",
     "CheckpointError": "errors",
+    "Evaluation": "evaluation.compare",
     "GoldDiff": "denoisers.golddiff",
     "GoldDiffError": "errors",
     "ImageStore": "store",
@@ -50,6 +53,7 @@ _HOMES = {
     "Wiener": "denoisers.wiener",
     "diffusers": "diffusers",
     "load_oracle": "oracles.load",
+    "evaluate": "evaluation.compare",
     "metrics": "metrics",
     "pixel_sources": "attribution",
     "sample": "sampling",

@@ -1,4 +1,4 @@
-"""The command line: ``golddiff index | info | sample | demo | studio | bench``.
+"""The command line: ``golddiff index | info | sample | evaluate | reproduce | plot | ...``.
 
 Bad input ends in one line on stderr and status 2, an interrupt in one line and status 130.
 torch, diffusers and numba take seconds to import, so they are imported by the commands only.
@@ -14,9 +14,12 @@ import typer
 from golddiff import __version__
 from golddiff.cli.bench import bench
 from golddiff.cli.demo import demo
+from golddiff.cli.evaluate import evaluate
 from golddiff.cli.index import index
 from golddiff.cli.info import info
 from golddiff.cli.oracle import oracle
+from golddiff.cli.plot import plot
+from golddiff.cli.reproduce import reproduce
 from golddiff.cli.sample import sample
 from golddiff.cli.studio import studio
 from golddiff.errors import GoldDiffError
@@ -32,7 +35,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-for command in (index, info, sample, demo, studio):
+for command in (index, info, sample, evaluate, reproduce, plot, demo, studio):
     app.command()(command)
 app.add_typer(oracle)
 app.add_typer(bench, name="bench")

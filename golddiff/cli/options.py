@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
+from golddiff.cli.parse import parse_patch_size, parse_size
+from golddiff.methods import MethodSettings
+
 _IMAGES = "Reading the images"
+_METHOD = "Method"
+_SCHEDULE = "Golden subset"
+_COUNT = "a count (100) or a fraction (0.05, 1/20)"
 
 Size = Annotated[
     int | None,
@@ -62,3 +68,84 @@ JsonPath = Annotated[
     Path | None,
     typer.Option("--json", help="Write settings and figures to this file.", metavar="PATH"),
 ]
+
+MaskThreshold = Annotated[
+    float | None,
+    typer.Option(
+        help="PCA: mask threshold, 0 to 1; default 0.02, or 0.03 for 32 x 32 RGB.",
+        rich_help_panel=_METHOD,
+    ),
+]
+Weighting = Annotated[
+    str | None,
+    typer.Option(help="PCA: ss (exact; default) or wss.", rich_help_panel=_METHOD),
+]
+PatchSize = Annotated[
+    str | None,
+    typer.Option(
+        help="Kamb: an odd number, or the name of a calibration; default: from the data.",
+        rich_help_panel=_METHOD,
+    ),
+]
+BoundaryRule = Annotated[
+    str | None,
+    typer.Option(help="Kamb: zeros (default), circular or none.", rich_help_panel=_METHOD),
+]
+Variant = Annotated[
+    str | None,
+    typer.Option(
+        help="The paper's schedule: released (as its code; default) or text.",
+        rich_help_panel=_SCHEDULE,
+    ),
+]
+KMin = Annotated[
+    str | None,
+    typer.Option(help=f"Smallest subset: {_COUNT}; default 1/20.", rich_help_panel=_SCHEDULE),
+]
+KMax = Annotated[
+    str | None,
+    typer.Option(help="Largest subset; default 1/10.", rich_help_panel=_SCHEDULE),
+]
+MMin = Annotated[
+    str | None,
+    typer.Option(
+        help="Fewest screened, with --variant text; default 1/10.", rich_help_panel=_SCHEDULE
+    ),
+]
+MMax = Annotated[
+    str | None,
+    typer.Option(
+        help="Most screened, with --variant text; default 1/4.", rich_help_panel=_SCHEDULE
+    ),
+]
+Tol = Annotated[
+    float | None,
+    typer.Option(
+        help="Adaptive methods: expected RMSE to the full scan; default 0.02.",
+        rich_help_panel=_SCHEDULE,
+    ),
+]
+
+
+def method_settings(
+    mask_threshold: float | None,
+    weighting: str | None,
+    patch_size: str | None,
+    boundary: str | None,
+    variant: str | None,
+    k_min: str | None,
+    k_max: str | None,
+    m_min: str | None,
+    m_max: str | None,
+    tol: float | None,
+) -> MethodSettings:
+    """The options above as settings.
+
+    Raises:
+        ArgumentError: a size that is neither a count nor a fraction.
+    """
+    sizes = (("k_min", k_min), ("k_max", k_max), ("m_min", m_min), ("m_max", m_max))
+    return MethodSettings(
+        mask_threshold, weighting, parse_patch_size(patch_size), boundary, variant,
+        **{name: parse_size(name, text) for name, text in sizes}, tol=tol,
+    )  # fmt: skip

@@ -9,22 +9,28 @@ import typer
 
 from golddiff.cache import SourceOptions
 from golddiff.cli.options import (
+    BoundaryRule,
     Channels,
     Column,
     JsonPath,
+    KMax,
+    KMin,
     LabelColumn,
     Limit,
+    MaskThreshold,
+    MMax,
+    MMin,
+    PatchSize,
     Size,
     SkipBadByDefault,
     Split,
+    Tol,
+    Variant,
+    Weighting,
+    method_settings,
 )
-from golddiff.cli.parse import parse_patch_size, parse_size
 from golddiff.cli.sample_run import SampleJob, run_sample
-from golddiff.methods import METHODS, MethodSettings
-
-_METHOD = "Method"
-_SCHEDULE = "Golden subset"
-_COUNT = "a count (100) or a fraction (0.05, 1/20)"
+from golddiff.methods import METHODS
 
 
 def sample(
@@ -65,62 +71,16 @@ def sample(
     threads: Annotated[
         int | None, typer.Option(help="Threads to use; default: all cores.", show_default=False)
     ] = None,
-    mask_threshold: Annotated[
-        float | None,
-        typer.Option(
-            help="PCA: mask threshold, 0 to 1; default 0.02, or 0.03 for 32 x 32 RGB.",
-            rich_help_panel=_METHOD,
-        ),
-    ] = None,
-    weighting: Annotated[
-        str | None,
-        typer.Option(help="PCA: ss (exact; default) or wss.", rich_help_panel=_METHOD),
-    ] = None,
-    patch_size: Annotated[
-        str | None,
-        typer.Option(
-            help="Kamb: an odd number, or the name of a calibration; default: from the data.",
-            rich_help_panel=_METHOD,
-        ),
-    ] = None,
-    boundary: Annotated[
-        str | None,
-        typer.Option(help="Kamb: zeros (default), circular or none.", rich_help_panel=_METHOD),
-    ] = None,
-    variant: Annotated[
-        str | None,
-        typer.Option(
-            help="The paper's schedule: released (as its code; default) or text.",
-            rich_help_panel=_SCHEDULE,
-        ),
-    ] = None,
-    k_min: Annotated[
-        str | None,
-        typer.Option(help=f"Smallest subset: {_COUNT}; default 1/20.", rich_help_panel=_SCHEDULE),
-    ] = None,
-    k_max: Annotated[
-        str | None,
-        typer.Option(help="Largest subset; default 1/10.", rich_help_panel=_SCHEDULE),
-    ] = None,
-    m_min: Annotated[
-        str | None,
-        typer.Option(
-            help="Fewest screened, with --variant text; default 1/10.", rich_help_panel=_SCHEDULE
-        ),
-    ] = None,
-    m_max: Annotated[
-        str | None,
-        typer.Option(
-            help="Most screened, with --variant text; default 1/4.", rich_help_panel=_SCHEDULE
-        ),
-    ] = None,
-    tol: Annotated[
-        float | None,
-        typer.Option(
-            help="Adaptive methods: expected RMSE to the full scan; default 0.02.",
-            rich_help_panel=_SCHEDULE,
-        ),
-    ] = None,
+    mask_threshold: MaskThreshold = None,
+    weighting: Weighting = None,
+    patch_size: PatchSize = None,
+    boundary: BoundaryRule = None,
+    variant: Variant = None,
+    k_min: KMin = None,
+    k_max: KMax = None,
+    m_min: MMin = None,
+    m_max: MMax = None,
+    tol: Tol = None,
     size: Size = None,
     channels: Channels = None,
     split: Split = None,
@@ -143,12 +103,17 @@ def sample(
 
       golddiff sample --data moons --method optimal --n 500 --trajectory paths.png
     """
-    sizes = {
-        name: parse_size(name, text)
-        for name, text in (("k_min", k_min), ("k_max", k_max), ("m_min", m_min), ("m_max", m_max))
-    }
-    settings = MethodSettings(
-        mask_threshold, weighting, parse_patch_size(patch_size), boundary, variant, tol=tol, **sizes
+    settings = method_settings(
+        mask_threshold,
+        weighting,
+        patch_size,
+        boundary,
+        variant,
+        k_min,
+        k_max,
+        m_min,
+        m_max,
+        tol,
     )
     reading = SourceOptions(size, channels, split or "train", column, label_column, skip_bad, limit)
     run_sample(

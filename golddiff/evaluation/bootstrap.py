@@ -1,0 +1,98 @@
+"""How sure a mean over images is: bootstrap intervals, also of paired differences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from golddiff.errors import ArgumentError
+
+RESAMPLES = 4000
+LEVEL = 0.95
+AT_ONCE = 10**6  # values drawn in one go
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and what it would have been for other images of the same kind.
+
+    Attributes:
+        mean: over the values that are not NaN; NaN where there is none.
+        low, high: bounds of the percentile interval; the mean itself for a single value.
+        count: values averaged.
+    """
+
+    mean: float
+    low: float
+    high: float
+    count: int
+
+    def figures(self) -> dict[str, float | int | None]:
+        """The same for JSON, which has no NaN."""
+        values = {"mean": self.mean, "low": self.low, "high": self.high}
+        return {k: None if math.isnan(v) else v for k, v in values.items()} | {"count": self.count}
+
+
+def bootstrap(
+    values: ArrayLike, seed: int = 0, resamples: int = RESAMPLES, level: float = LEVEL
+) -> Interval:
+    """Mean and percentile bootstrap interval (Efron 1979) of independent values.
+
+    Args:
+        values: (n,) one value an image; NaN (r2 of a constant reference) is left out.
+        seed: of the resampling: the same values give the same interval.
+        resamples: how many times n values are drawn with replacement.
+        level: share of the resampled means inside the interval, in (0, 1).
+
+    Raises:
+        ArgumentError: values that are not one-dimensional; resamples or level out of range.
+    """
+    array = np.asarray(values, np.float64)
+    if array.ndim != 1:
+        raise ArgumentError(f"values: got shape {array.shape}, expected (n,)")
+    if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 1:
+        raise ArgumentError(f"resamples: got {resamples!r}, expected an integer of 1 or more")
+    if not 0 < level < 1:
+        raise ArgumentError(f"level: got {level!r}, expected a number between 0 and 1")
+    kept = array[~np.isnan(array)]
+    if len(kept) == 0:
+        return Interval(math.nan, math.nan, math.nan, 0)
+    means = _resampled_means(kept, np.random.default_rng(seed), resamples)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(kept.mean()), float(low), float(high), len(kept))
+
+
+def paired_difference(a: Sequence[float | None], b: Sequence[float | None]) -> Interval:
+    """The interval of the mean of a - b, image by image.
+
+    Two methods that start from the same noise err on the same images: their difference is known
+    far better than either mean.
+
+    Args:
+        a: (n,) one value an image; None or NaN is left out.
+        b: (n,) the other method's, in the same order.
+
+    Raises:
+        ArgumentError: another number of values in ``b``.
+    """
+    left, right = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    if left.shape != right.shape:
+        raise ArgumentError(f"b: got {len(right)} values, expected {len(left)}, as many as a")
+    return bootstrap(left - right)
+
+
+def _resampled_means(
+    values: NDArray[np.float64], generator: np.random.Generator, resamples: int
+) -> NDArray[np.float64]:
+    n = len(values)
+    at_once = max(1, AT_ONCE // n)
+    return np.concatenate(
+        [
+            values[generator.integers(0, n, (min(at_once, resamples - start), n))].mean(axis=1)
+            for start in range(0, resamples, at_once)
+        ]
+    )

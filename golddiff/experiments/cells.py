@@ -1,0 +1,66 @@
+"""Results that are computed once: a small JSON file for each, written whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from golddiff import __version__
+from golddiff.files import written_whole
+
+FORMAT = 1  # another number, and results of older code are not found
+
+Key = dict[str, Any]
+Result = dict[str, Any]
+
+
+class Cells:
+    """A folder of results by what they are results of.
+
+    Args:
+        folder: made when the first result is written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def get(self, key: Key, compute: Callable[[], Result]) -> Result:
+        """The stored result of ``key``, or ``compute()``, which is then stored.
+
+        Args:
+            key: everything that the result depends on, as JSON: settings, checksums of the data.
+            compute: makes the result, which must fit in JSON; interrupted, it stores nothing.
+
+        Raises:
+            ArgumentError: the folder cannot be written.
+        """
+        path = self.path(key)
+        stored = _read(path, key)
+        if stored is not None:
+            return stored
+        result = compute()
+        with written_whole("out", path) as temporary:
+            body = {"golddiff": __version__, "format": FORMAT, "key": key, "result": result}
+            temporary.write_text(json.dumps(body, indent=1, allow_nan=False) + "\n", "utf-8")
+        return result
+
+    def path(self, key: Key) -> Path:
+        """Where the result of ``key`` lies."""
+        canonical = json.dumps({"format": FORMAT, **key}, sort_keys=True)
+        digest = hashlib.sha256(canonical.encode()).hexdigest()[:20]
+        return self.folder / f"{key['kind']}-{digest}.json"
+
+
+def _read(path: Path, key: Key) -> Result | None:
+    try:
+        body = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    # As JSON holds it: tuples are lists there.
+    if not isinstance(body, dict) or body.get("key") != json.loads(json.dumps(key)):
+        return None
+    result: Result | None = body.get("result")
+    return result

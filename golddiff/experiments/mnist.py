@@ -1,0 +1,21 @@
+"""The same table for MNIST and Fashion-MNIST (the paper's appendix)."""
+
+from __future__ import annotations
+
+from golddiff.experiments.context import Context
+from golddiff.experiments.likeness import Column
+from golddiff.experiments.main import METRICS
+from golddiff.experiments.methods import ALL, GOLDDIFF_LESS_PCA, SETTINGS_NOTE
+from golddiff.experiments.page import Page
+from golddiff.experiments.tables import likeness_page
+
+LABEL = "tab:main_comparison_mnist"
+COLUMNS = (
+    Column("MNIST", "mnist", "MNIST"),
+    Column("Fashion-MNIST", "fashion-mnist", "Fashion-MNIST"),
+)
+
+
+def run(context: Context) -> Page:
+    """The page of the table."""
+    return likeness_page(context, LABEL, COLUMNS, ALL, METRICS, GOLDDIFF_LESS_PCA, [SETTINGS_NOTE])

@@ -1,0 +1,41 @@
+"""Optimal and Kamb with and without golden subsets."""
+
+from __future__ import annotations
+
+from golddiff.experiments.context import Context
+from golddiff.experiments.datasets import DataSet
+from golddiff.experiments.likeness import Column, Row
+from golddiff.experiments.methods import KAMB, OPTIMAL
+from golddiff.experiments.page import Page
+from golddiff.experiments.tables import likeness_page
+from golddiff.methods import MethodSettings
+
+LABEL = "tab:orthogonal"
+COLUMNS = (
+    Column("CelebA-HQ", "celeba-hq", "CelebA-HQ"),
+    Column("AFHQv2", "afhq", "AFHQ"),
+    Column("CIFAR-10 (not in the paper's table)", "cifar10", None, stand_in=True),
+    Column("MNIST (not in the paper's table)", "mnist", None, stand_in=True),
+)
+
+
+def _released(data: DataSet) -> MethodSettings:
+    return MethodSettings(variant="released")
+
+
+def _released_kamb(data: DataSet) -> MethodSettings:
+    return MethodSettings(variant="released", patch_size=data.kamb)
+
+
+ROWS = (
+    OPTIMAL,
+    Row("Optimal + GoldDiff", "golddiff-optimal", _released),
+    KAMB,
+    Row("Kamb + GoldDiff", "golddiff-kamb", _released_kamb),
+)
+DIFFERENCES = (("Optimal + GoldDiff", "Optimal"), ("Kamb + GoldDiff", "Kamb"))
+
+
+def run(context: Context) -> Page:
+    """The page of the table."""
+    return likeness_page(context, LABEL, COLUMNS, ROWS, ("MSE", "r2", "Time"), DIFFERENCES)

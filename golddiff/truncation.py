@@ -1,0 +1,89 @@
+"""The paper's Theorem 1: how far a posterior mean over the top k images can be from the exact one.
+
+With logits sorted l_(1) >= ... >= l_(N), weights w_i = exp(l_i) / Z, Z = sum_j exp(l_j), and S the
+first k: the two means differ by
+
+    f_S - f_D = (Z_tail / Z) (f_S - f_tail),    Z_tail = sum over i outside S of exp(l_i),
+
+where f_tail is the weighted mean of the images left out. Both means lie in the ball of radius
+R = max_i ||x_i||, so ||f_S - f_D|| <= 2 R Z_tail / Z (:func:`tail_bound`). Each of the N - k terms
+of Z_tail is at most exp(l_(k+1)) and Z is at least exp(l_(1)), which gives the paper's
+2 R (N - k) exp(-(l_(1) - l_(k+1))) (:func:`truncation_bound`): never smaller than the former.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from golddiff.errors import ArgumentError
+
+Float = NDArray[np.float64]
+
+
+def truncation_bound(logits: ArrayLike, k: int, radius: float) -> float:
+    """The paper's Theorem 1: 2 R (N - k) exp(-Delta_k), Delta_k = l_(1) - l_(k+1).
+
+    Args:
+        logits: (N,) finite log weights, in any order, up to a constant.
+        k: images kept, those of the largest logits, 1 to N.
+        radius: R >= 0, the largest Euclidean norm of an image.
+
+    Returns:
+        A bound on ||f_S - f_D||_2 in the units of ``radius``; 0 for k = N.
+
+    Raises:
+        ArgumentError: an argument out of range.
+    """
+    ordered = _ordered(logits, k, radius)
+    n = len(ordered)
+    return 0.0 if k == n else float(2 * radius * (n - k) * np.exp(ordered[k] - ordered[0]))
+
+
+def tail_bound(logits: ArrayLike, k: int, radius: float) -> float:
+    """The step before in its proof: 2 R Z_tail / Z, tighter, and needs every logit.
+
+    Args, returns and raises as :func:`truncation_bound`.
+    """
+    ordered = _ordered(logits, k, radius)
+    weights = np.exp(ordered - ordered[0])
+    return float(2 * radius * weights[k:].sum() / weights.sum())
+
+
+def truncation_error(logits: ArrayLike, values: ArrayLike, k: int) -> float:
+    """The error itself, ||f_S - f_D||_2, without the cancellation of a difference of two means.
+
+    Args:
+        logits: (N,) finite log weights.
+        values: (N, D) the images.
+        k: images kept, 1 to N; of equal logits the earlier.
+
+    Raises:
+        ArgumentError: an argument out of range, or another number of images than of logits.
+    """
+    ordered = _ordered(logits, k, 0.0)
+    images = np.asarray(values, np.float64)
+    if images.ndim != 2 or len(images) != len(ordered):
+        raise ArgumentError(f"values: got shape {images.shape}, expected ({len(ordered)}, D)")
+    if k == len(ordered):
+        return 0.0
+    images = images[np.argsort(-np.asarray(logits, np.float64), kind="stable")]
+    weights = np.exp(ordered - ordered[0])
+    # The tail by its own largest: its weights may all be below what a float can hold.
+    tail = np.exp(ordered[k:] - ordered[k])
+    kept_mean = weights[:k] @ images[:k] / weights[:k].sum()
+    tail_mean = tail @ images[k:] / tail.sum()
+    return float(weights[k:].sum() / weights.sum() * np.linalg.norm(kept_mean - tail_mean))
+
+
+def _ordered(logits: ArrayLike, k: int, radius: float) -> Float:
+    """The logits, largest first."""
+    values = np.asarray(logits, np.float64)
+    if values.ndim != 1 or len(values) == 0 or not np.isfinite(values).all():
+        raise ArgumentError(f"logits: got shape {values.shape}, expected (N,) finite numbers")
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= len(values):
+        raise ArgumentError(f"k: got {k!r}, expected an integer from 1 to {len(values)}")
+    if not (np.isfinite(radius) and radius >= 0):
+        raise ArgumentError(f"radius: got {radius!r}, expected a finite number of 0 or more")
+    ordered: Float = -np.sort(-values)
+    return ordered

@@ -1,0 +1,93 @@
+"""The oracle's runs on disk."""
+
+import pytest
+import torch
+
+import golddiff
+from golddiff.errors import ArgumentError
+from golddiff.evaluation.references import Oracle, reference_run, weights_checksum
+from golddiff.evaluation.runs import RunSettings
+from tests.oracles_for_tests import Shrinking
+
+
+@pytest.fixture(scope="module")
+def store(make_store, smooth_images):
+    return make_store(smooth_images(20, (1, 6, 6)))
+
+
+@pytest.fixture
+def oracle(store, tmp_path):
+    path = tmp_path / "weights.bin"
+    path.write_bytes(b"one")
+    made = Oracle.at(path)
+    made._loaded = Shrinking(store.mean, store.shape)
+    return made
+
+
+def test_a_run_is_made_once_and_read_the_same(store, oracle, tmp_path):
+    settings = RunSettings(3, 4)
+    first = reference_run(oracle, store, settings, tmp_path)
+    calls = oracle.call.calls
+    again = reference_run(oracle, store, RunSettings(3, 4, batch=2), tmp_path)
+    assert oracle.call.calls == calls
+    for name in ("images", "states", "predictions"):
+        torch.testing.assert_close(getattr(first, name), getattr(again, name), rtol=0, atol=0)
+    assert (again.steps, again.sigmas, again.seconds) == (first.steps, first.sigmas, first.seconds)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [RunSettings(2, 4), RunSettings(3, 5), RunSettings(3, 4, "heun"), RunSettings(3, 4, seed=1)],
+)
+def test_other_settings_are_another_run(store, oracle, tmp_path, other):
+    reference_run(oracle, store, RunSettings(3, 4), tmp_path)
+    calls = oracle.call.calls
+    reference_run(oracle, store, other, tmp_path)
+    assert oracle.call.calls > calls
+
+
+def test_other_weights_are_another_run(store, oracle, tmp_path):
+    settings = RunSettings(2, 2)
+    reference_run(oracle, store, settings, tmp_path)
+    oracle.path.write_bytes(b"two")
+    other = Oracle.at(oracle.path)
+    assert other.checksum != oracle.checksum
+    other._loaded = Shrinking(0.0, store.shape)
+    reference_run(other, store, settings, tmp_path)
+    assert other.call.calls > 0
+
+
+def test_a_damaged_file_is_made_again(store, oracle, tmp_path):
+    settings = RunSettings(2, 2)
+    first = reference_run(oracle, store, settings, tmp_path)
+    (file,) = tmp_path.glob("*.safetensors")
+    file.write_bytes(file.read_bytes()[:40])
+    again = reference_run(oracle, store, settings, tmp_path)
+    torch.testing.assert_close(first.images, again.images)
+
+
+def test_the_checksum_of_a_folder_is_that_of_its_weights(tmp_path):
+    folder = tmp_path / "net"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(b"weights")
+    before = weights_checksum(folder)
+    (folder / "log.csv").write_text("loss")
+    assert weights_checksum(folder) == before
+    (folder / "config.json").write_text("{}")
+    assert weights_checksum(folder) != before
+    with pytest.raises(ArgumentError, match="does not exist"):
+        weights_checksum(tmp_path / "none")
+
+
+def test_the_network_is_loaded_when_first_called(monkeypatch, tmp_path):
+    path = tmp_path / "weights.bin"
+    path.write_bytes(b"one")
+    loaded = []
+    monkeypatch.setattr(
+        golddiff, "load_oracle", lambda p, device: loaded.append(p) or Shrinking(0.0, (1, 6, 6)),
+        raising=False,
+    )  # fmt: skip
+    oracle = Oracle.at(path)
+    assert loaded == []
+    assert oracle.call is oracle.call
+    assert loaded == [path]

@@ -1,0 +1,76 @@
+"""Line plots from plain figures, and what of a file can be plotted."""
+
+import pytest
+
+from golddiff.errors import ArgumentError
+from golddiff.figures.curves import COLOURS, Panel, Series, draw_panels
+from golddiff.figures.recorded import panels_of
+
+PANELS = [
+    Panel("a", "x", "y", [Series("one", [1, 2, 4], [3.0, None, 5.0]), Series("two", [1], [2])]),
+    Panel("b", "x", "y", [Series("two", [1, 10], [2, 3], [1, 2], [3, 4])], "log", "log", True),
+]
+
+
+def test_a_panel_survives_as_json():
+    for panel in PANELS:
+        assert Panel.read(panel.figures()).figures() == panel.figures()
+
+
+def test_a_name_has_one_colour_in_all_panels_and_stands_once_in_the_legend():
+    figure = draw_panels(PANELS, "title")
+    first, second = figure.axes
+    assert [line.get_color() for line in first.lines] == list(COLOURS[:2])
+    assert second.lines[0].get_color() == COLOURS[1]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["one", "two"]
+    assert second.xaxis_inverted()
+
+
+def test_a_series_like_another_has_its_colour():
+    lines = [Series("one", [1], [1]), Series("base", [1], [1], like="one"), Series("two", [1], [1])]
+    drawn = draw_panels([Panel("a", "x", "y", lines)]).axes[0].lines
+    assert [line.get_color() for line in drawn] == [COLOURS[0], COLOURS[0], COLOURS[1]]
+
+
+def test_scores_without_bound_are_cut_at_the_floor():
+    low = Panel("a", "x", "r2", [Series("one", [1, 2], [-50.0, 0.5])], floor=-1.0)
+    assert draw_panels([low]).axes[0].get_ylim()[0] == -1
+
+
+def test_a_race_is_drawn_as_time_and_error():
+    sides = {"ours": {"seconds": 1.0, "rmse": 0.1}, "theirs": {"seconds": 2.0, "rmse": None}}
+    levels = [{"sigma": s, "sides": sides} for s in (10.0, 1.0)]
+    time, error = panels_of({"levels": levels})
+    assert {line.name: list(line.y) for line in time.series} == {
+        "ours": [1.0, 1.0],
+        "theirs": [2.0, 2.0],
+    }
+    assert [line.name for line in error.series] == ["ours"]
+
+
+def test_patch_sizes_are_drawn_by_boundary_and_side():
+    rows = [
+        {"boundary": b, "size": p, "ours": p / 10, "theirs": p}
+        for b in ("zeros", "circular")
+        for p in (3, 5)
+    ]
+    (panel,) = panels_of({"rows": rows, "limit": 2000})
+    assert [line.name for line in panel.series] == [
+        "ours, zeros", "theirs, zeros", "ours, circular", "theirs, circular",
+    ]  # fmt: skip
+    assert list(panel.series[2].y) == [0.3, 0.5]
+
+
+@pytest.mark.parametrize(
+    "body", [[], {}, {"panels": [1]}, {"panels": [{"title": "x"}]}, {"levels": []}, {"levels": 3}]
+)
+def test_what_cannot_be_plotted_is_told(body):
+    with pytest.raises(ArgumentError):
+        panels_of(body)
+
+
+def test_panels_whose_lines_do_not_fit_are_told():
+    broken = Panel("a", "x", "y", [Series("one", [1, 2], [3.0])])
+    with pytest.raises(ArgumentError, match="panels: a panel is not as golddiff writes them"):
+        Panel.read(broken.figures())

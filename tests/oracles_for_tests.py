@@ -1,0 +1,30 @@
+"""A stand-in for a trained network: a denoiser with weights on disk, and no training."""
+
+from types import SimpleNamespace
+
+import torch
+
+
+class Shrinking:
+    """D(x, sigma) = mean + (x - mean) / (1 + sigma^2) of every image: the Wiener filter of unit
+    covariance. Remembers how often it was called."""
+
+    def __init__(self, mean, shape):
+        self.mean, self.store = mean, SimpleNamespace(shape=shape, is_pixels=True)
+        self.calls = 0
+
+    def __call__(self, x, sigma, labels=None):
+        self.calls += 1
+        level = torch.as_tensor(sigma).reshape(-1, *[1] * (x.ndim - 1))
+        shift = 0.0 if labels is None else 0.01 * float(torch.as_tensor(labels).float().mean())
+        return self.mean + shift + (x - self.mean) / (1 + level**2)
+
+
+def stand_in(store, path):
+    """The weights (the store's mean image) in a file, and the function that loads them."""
+    torch.save(store.mean, path)
+
+    def load(where, device="cpu"):
+        return Shrinking(torch.load(where, weights_only=True), store.shape)
+
+    return load

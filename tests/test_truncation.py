@@ -1,0 +1,87 @@
+"""Theorem 1: the bounds are never below the error, whatever the data."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from golddiff.errors import ArgumentError
+from golddiff.truncation import tail_bound, truncation_bound, truncation_error
+
+
+@st.composite
+def posteriors(draw):
+    n = draw(st.integers(1, 30))
+    seed = draw(st.integers(0, 10**6))
+    generator = np.random.default_rng(seed)
+    spread = 10 ** draw(st.floats(-3, 3))
+    logits = generator.normal(0, spread, n)
+    if draw(st.booleans()):
+        logits = np.round(logits, 0)  # ties
+    values = generator.normal(0, 1, (n, draw(st.integers(1, 5))))
+    return logits, values, draw(st.integers(1, n))
+
+
+def direct_error(logits, values, k):
+    """The two means, each as the equation has it, in extended precision."""
+    order = np.argsort(-logits, kind="stable")
+    weights = np.exp((logits - logits.max()).astype(np.longdouble))
+    kept = order[:k]
+    exact = weights @ values / weights.sum()
+    truncated = weights[kept] @ values[kept] / weights[kept].sum()
+    return float(np.sqrt(((exact - truncated) ** 2).sum()))
+
+
+@given(posteriors())
+def test_the_error_is_that_of_the_two_means(posterior):
+    logits, values, k = posterior
+    error = truncation_error(logits, values, k)
+    assert error == pytest.approx(direct_error(logits, values, k), rel=1e-9, abs=1e-14)
+
+
+@given(posteriors())
+def test_the_bound_is_never_below_the_error(posterior):
+    logits, values, k = posterior
+    radius = float(np.linalg.norm(values, axis=1).max())
+    error = truncation_error(logits, values, k)
+    tail, bound = tail_bound(logits, k, radius), truncation_bound(logits, k, radius)
+    assert error <= tail * (1 + 1e-12)
+    assert tail <= bound * (1 + 1e-12)
+
+
+def test_the_tail_bound_is_reached_by_opposite_images():
+    logits, values = np.array([0.0, -1.0]), np.array([[1.0, 0.0], [-1.0, 0.0]])
+    assert truncation_error(logits, values, 1) == pytest.approx(tail_bound(logits, 1, 1.0))
+
+
+def test_the_bound_is_the_papers_formula():
+    logits = np.array([-3.0, 0.5, -1.0, 2.0])
+    assert truncation_bound(logits, 2, 1.5) == pytest.approx(2 * 1.5 * 2 * np.exp(-3.0))
+
+
+@given(posteriors())
+def test_a_constant_added_to_all_logits_changes_nothing(posterior):
+    logits, _, k = posterior
+    assert truncation_bound(logits + 8.0, k, 1.0) == pytest.approx(
+        truncation_bound(logits, k, 1.0), rel=1e-9, abs=1e-300
+    )
+
+
+@given(posteriors())
+def test_all_images_have_no_error_and_more_images_no_larger_bound(posterior):
+    logits, values, k = posterior
+    assert truncation_error(logits, values, len(logits)) == 0
+    assert truncation_bound(logits, len(logits), 1.0) == 0
+    assume(k < len(logits))
+    assert truncation_bound(logits, k + 1, 1.0) <= truncation_bound(logits, k, 1.0)
+
+
+def test_bad_input():
+    with pytest.raises(ArgumentError, match="k: got 3, expected an integer from 1 to 2"):
+        truncation_bound([0.0, 1.0], 3, 1.0)
+    with pytest.raises(ArgumentError, match="radius: got -1"):
+        truncation_bound([0.0, 1.0], 1, -1)
+    with pytest.raises(ArgumentError, match="logits: got shape"):
+        tail_bound([[0.0]], 1, 1.0)
+    with pytest.raises(ArgumentError, match="values: got shape"):
+        truncation_error([0.0, 1.0], [[1.0]], 1)
