@@ -134,7 +134,8 @@ def train(
         dropout=dropout, groups=groups, noise_weight=noise_weight,
         conditional=conditional, label_dropout=label_dropout,
         minutes=60.0 if minutes is None and steps is None else minutes, steps=steps, batch=batch,
-        learning_rate=learning_rate, prediction=prediction, flip=flip, seed=seed, precision=precision, device=device,
+        learning_rate=learning_rate, prediction=prediction, flip=flip, seed=seed,
+        precision=precision, device=device,
     )  # fmt: skip
     settings.check()
     command = command_of(data, out, settings, threads)

@@ -62,9 +62,9 @@ def train(
     """Train a network, or go on with the run that ``out`` holds.
 
     The loss is the mean square of eps (or v) less the network's at (sqrt(alpha_t) x0 +
-    sqrt(1 - alpha_t) eps, t), t uniform over the 1000 timesteps (Ho et al. 2020, Eq. 14). Images are drawn with replacement.
-    The averaged weights are written to ``out/model.safetensors`` as it goes; each file is replaced
-    whole, so that it can be read or the run killed at any time.
+    sqrt(1 - alpha_t) eps, t), t uniform over the 1000 timesteps (Ho et al. 2020, Eq. 14). Images
+    are drawn with replacement. The averaged weights are written to ``out/model.safetensors`` as it
+    goes; each file is replaced whole, so that it can be read or the run killed at any time.
 
     Args:
         store: the training images.
