@@ -62,7 +62,12 @@ def describe(denoiser: Denoiser) -> dict[str, Any]:
         description["base"] = describe(description["base"])
         # A schedule that was fitted to its estimator is described as it was before.
         schedule = getattr(description["schedule"], "settings", description["schedule"])
-        description["schedule"] = _described("schedule", schedule, "schedule", SCHEDULES)
+        described = _described("schedule", schedule, "schedule", SCHEDULES)
+        if isinstance(described.get("tol"), list):
+            described["tol"] = [
+                _described("tol", other, "schedule", SCHEDULES) for other in described["tol"]
+            ]
+        description["schedule"] = described
     return description
 
 
@@ -81,6 +86,9 @@ def build(description: Mapping[str, Any], store: ImageStore) -> Denoiser:
         raise ArgumentError("description: golddiff needs a base, the description of an estimator")
     if "schedule" in settings:
         schedule, sizes = _parsed(settings["schedule"], "schedule", SCHEDULES)
+        if isinstance(sizes.get("tol"), list):
+            others = [_parsed(other, "schedule", SCHEDULES) for other in sizes["tol"]]
+            sizes["tol"] = [kind(**theirs) for kind, theirs in others]
         settings["schedule"] = schedule(**sizes)
     if description["method"] == "golddiff":
         made: Denoiser = kind(**settings)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from golddiff.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from golddiff.adaptive.schedule import AdaptiveSchedule
     from golddiff.denoisers.base import Denoiser, Estimator
     from golddiff.denoisers.golddiff import GoldDiff
     from golddiff.store import ImageStore
@@ -26,7 +27,8 @@ class MethodSettings:
         variant: of the schedule: "released" (default here: it reproduces the paper's figures) or
             "text".
         k_min, k_max, m_min, m_max: of the schedule; int a count, float a fraction of the images.
-        tol: of the adaptive schedule: expected RMSE to the full scan, in units of x0.
+        tol: of the adaptive schedule: expected RMSE to the full scan, in units of x0; or "paper":
+            at each noise level the smaller of what the paper's schedule has, text and released.
     """
 
     mask_threshold: float | None = None
@@ -38,7 +40,7 @@ class MethodSettings:
     k_max: int | float | None = None
     m_min: int | float | None = None
     m_max: int | float | None = None
-    tol: float | None = None
+    tol: float | str | None = None
 
     def given(self) -> dict[str, object]:
         """The settings that are not None."""
@@ -146,13 +148,24 @@ def _adaptive(
     make: Callable[[ImageStore, MethodSettings, int], Estimator],
 ) -> Callable[[ImageStore, MethodSettings, int], Denoiser]:
     def made(store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
-        from golddiff.adaptive.schedule import AdaptiveSchedule
         from golddiff.denoisers.golddiff import GoldDiff
 
-        schedule = AdaptiveSchedule() if settings.tol is None else AdaptiveSchedule(settings.tol)
-        return GoldDiff(make(store, settings, seed), schedule, seed)
+        return GoldDiff(make(store, settings, seed), _adaptive_schedule(settings.tol), seed)
 
     return made
+
+
+def _adaptive_schedule(tol: float | str | None) -> AdaptiveSchedule:
+    from golddiff.adaptive.schedule import AdaptiveSchedule
+    from golddiff.schedules import PaperSchedule
+
+    if tol is None:
+        return AdaptiveSchedule()
+    if isinstance(tol, str):
+        if tol != "paper":
+            raise ArgumentError(f"tol: got {tol!r}, expected an RMSE of 0 or more, or 'paper'")
+        return AdaptiveSchedule([PaperSchedule(), PaperSchedule(variant="released")])
+    return AdaptiveSchedule(tol)
 
 
 _OF_PCA = frozenset({"mask_threshold", "weighting"})

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from golddiff import __version__
-from golddiff.cli.options import JsonPath
-from golddiff.cli.parse import parse_numbers, parse_patch_size, parse_size
+from golddiff.cli.options import JsonPath, Tol
+from golddiff.cli.parse import parse_numbers, parse_patch_size, parse_size, parse_tol
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, show, write_json
 from golddiff.files import check_writable
@@ -87,6 +87,7 @@ def step(
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Say what each side does at each level.")
     ] = False,
+    tol: Tol = None,
     mask_threshold: Annotated[
         float | None,
         typer.Option(help="PCA, all sides: mask threshold, 0 to 1.", rich_help_panel=_METHOD),
@@ -135,7 +136,7 @@ def step(
     sizes = {"k_min": k_min, "k_max": k_max, "m_min": m_min, "m_max": m_max}
     settings = MethodSettings(
         mask_threshold, weighting, parse_patch_size(patch_size), boundary, variant,
-        *(parse_size(name, text) for name, text in sizes.items()),
+        **{name: parse_size(name, text) for name, text in sizes.items()}, tol=parse_tol(tol),
     )  # fmt: skip
     names = tuple(name.strip() for text in method or ["golddiff-pca"] for name in text.split(","))
     job = StepJob(

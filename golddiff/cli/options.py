@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from golddiff.cli.parse import parse_patch_size, parse_size
+from golddiff.cli.parse import parse_patch_size, parse_size, parse_tol
 from golddiff.methods import MethodSettings
 
 _IMAGES = "Reading the images"
@@ -119,9 +119,10 @@ MMax = Annotated[
     ),
 ]
 Tol = Annotated[
-    float | None,
+    str | None,
     typer.Option(
-        help="Adaptive methods: expected RMSE to the full scan; default 0.02.",
+        help="Adaptive methods: expected RMSE to the full scan, default 0.02; or paper: no more "
+        "than the paper's schedules have.",
         rich_help_panel=_SCHEDULE,
     ),
 ]
@@ -137,7 +138,7 @@ def method_settings(
     k_max: str | None,
     m_min: str | None,
     m_max: str | None,
-    tol: float | None,
+    tol: str | None,
 ) -> MethodSettings:
     """The options above as settings.
 
@@ -147,5 +148,5 @@ def method_settings(
     sizes = (("k_min", k_min), ("k_max", k_max), ("m_min", m_min), ("m_max", m_max))
     return MethodSettings(
         mask_threshold, weighting, parse_patch_size(patch_size), boundary, variant,
-        **{name: parse_size(name, text) for name, text in sizes}, tol=tol,
+        **{name: parse_size(name, text) for name, text in sizes}, tol=parse_tol(tol),
     )  # fmt: skip

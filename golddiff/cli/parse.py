@@ -77,3 +77,17 @@ def _class_index(word: str, store: ImageStore) -> int:
             f"labels: got {word!r}, expected a class index{known}; several with commas between"
         )
     return names.index(word)
+
+
+def parse_tol(text: str | None) -> float | str | None:
+    """A tolerance: a number, or a word that the method knows.
+
+    Args:
+        text: as given; None stays None.
+    """
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text

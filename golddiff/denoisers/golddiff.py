@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.adaptive.schedule import AdaptiveSchedule
+from golddiff.adaptive.schedule import AdaptiveSchedule, FittedSchedule
 from golddiff.denoisers.base import Denoiser, Estimator, Labels
 from golddiff.errors import ArgumentError
 from golddiff.schedules import PaperSchedule
@@ -79,6 +79,13 @@ class GoldDiff(Denoiser):
     ) -> NDArray[np.float32]:
         supports = self.schedule.supports(self.store, x, sigma, label, self.seed)
         return self.base.denoise_each(x, sigma, supports)
+
+    def describe_step(self, sigma: float, label: int | None = None) -> str:
+        """How the images of a noise level are chosen, in words."""
+        if isinstance(self.schedule, FittedSchedule):
+            return str(self.schedule.plan(sigma, label))
+        m, k = self.schedule.budgets(sigma, len(self.store.rows_of(label)))
+        return f"{k:,} images of {m:,} screened"
 
     def weighing(
         self, x: NDArray[np.float32], sigma: float, label: int | None

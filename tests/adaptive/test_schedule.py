@@ -228,10 +228,11 @@ def test_coordinates_are_orthonormal_projections(store):
         assert np.abs(coordinates.z[:20].numpy() - expected).max() < 1e-4
 
 
-def test_a_description_builds_the_same_denoiser(store, queries):
+@pytest.mark.parametrize("tol", [0.1, PaperSchedule(variant="released")])
+def test_a_description_builds_the_same_denoiser(store, queries, tol):
     from golddiff.describe import build, describe
 
-    golden = GoldDiff(PCA(store, 0.05), AdaptiveSchedule(0.1))
+    golden = GoldDiff(PCA(store, 0.05), AdaptiveSchedule(tol))
     again = build(json.loads(json.dumps(describe(golden))), store)
     x = queries(store, 2.0)
     assert torch.equal(again(x, 2.0), golden(x, 2.0))
