@@ -18,9 +18,7 @@ def tile_order(shape: tuple[int, ...]) -> torch.Tensor:
     if len(shape) != 3:
         return torch.arange(int(torch.tensor(shape).prod()))
     c, h, w = shape
-    channel, y, x = torch.meshgrid(
-        torch.arange(c), torch.arange(h), torch.arange(w), indexing="ij"
-    )
+    channel, y, x = torch.meshgrid(torch.arange(c), torch.arange(h), torch.arange(w), indexing="ij")
     square = _morton(y // SIDE, x // SIDE)
     key = ((square * c + channel) * SIDE + y % SIDE) * SIDE + x % SIDE
     return torch.argsort(key.flatten())

@@ -20,6 +20,7 @@ VALUES = 128
 def distance_kernel(  # type: ignore[no-untyped-def]
     pixels, rows, x, out, k, width, row_stride, ROWS: tl.constexpr, VALUES: tl.constexpr
 ):
+    """Distances of ROWS gathered rows to one query."""
     # Queries run fastest: where they share rows, all but the first find them in the cache.
     query = tl.program_id(0)
     i = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
@@ -38,6 +39,7 @@ def weighted_sum_kernel(  # type: ignore[no-untyped-def]
     pixels, rows, weights, out, queries, k, width, row_stride, part_size,
     ROWS: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
+    """Weighted sums of VALUES values over one part of the gathered rows, for one query."""
     query, part = tl.program_id(0), tl.program_id(2)
     n = tl.program_id(1) * VALUES + tl.arange(0, VALUES)
     total = tl.zeros([VALUES], tl.float32)

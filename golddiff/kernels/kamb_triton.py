@@ -61,6 +61,7 @@ def difference_kernel(  # type: ignore[no-untyped-def]
     log_max, total, weighted, queries, k, width, locations, patch, row_stride, part_size, shift,
     WEIGHTED: tl.constexpr, CHANNELS: tl.constexpr, PADDED: tl.constexpr, POSITIONS: tl.constexpr,
 ):  # fmt: skip
+    """(max, sum, weighted sums) of one block of positions, by float32 differences."""
     block, query, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     u = block * POSITIONS + tl.arange(0, POSITIONS)
     channel = tl.arange(0, PADDED)
@@ -104,6 +105,7 @@ def product_kernel(  # type: ignore[no-untyped-def]
     log_max, total, weighted, queries, k, width, locations, patch, row_stride, part_size, shift,
     WEIGHTED: tl.constexpr, CHANNELS: tl.constexpr, PADDED: tl.constexpr, POSITIONS: tl.constexpr,
 ):  # fmt: skip
+    """(max, sum, weighted sums) of one block of positions, by matrix products."""
     block, query, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     u = block * POSITIONS + tl.arange(0, POSITIONS)
     channel = tl.arange(0, PADDED)
@@ -175,7 +177,8 @@ def patch_partials(
         x: (b, D) float32 queries in units of x0, values where the tables say, D <= width.
         sigma: noise level.
         tables: of the patch size, with blocks of ``POSITIONS``.
-        scale, offset: a stored value s stands for s * scale + offset.
+        scale: a stored value s stands for s * scale + offset.
+        offset: see ``scale``.
 
     Returns:
         (parts, b, L) and weighted (parts, b, C * L), positions in the order of the tables.

@@ -100,10 +100,8 @@ class MaskBlocks:
 
 def block_share(mask: torch.Tensor, tiling: Tiling) -> float:
     """The share of a mask's blocks (D, D) that hold an entry, 0 to 1."""
-    used = mask
-    for axis, size in ((0, tiling.inputs), (1, tiling.outputs)):
-        short = -used.shape[axis] % size
-        padding = (0, 0, 0, short) if axis == 0 else (0, short)
-        used = torch.nn.functional.pad(used, padding)
-        used = used.unflatten(axis, (-1, size)).any(dim=axis + 1)
-    return float(used.float().mean())
+    rows, tiles = -(-len(mask) // tiling.inputs), -(-len(mask) // tiling.outputs)
+    short = (tiles * tiling.outputs - len(mask), rows * tiling.inputs - len(mask))
+    padded = torch.nn.functional.pad(mask, (0, short[0], 0, short[1]))
+    blocks = padded.view(rows, tiling.inputs, tiles, tiling.outputs)
+    return float(blocks.any(dim=3).any(dim=1).float().mean())

@@ -16,9 +16,9 @@ from golddiff.noise import precision
 
 FLOAT16_ROOM = 60_000.0  # float16 ends at 65,504
 
-# Above this noise the terms are so small, in nats, that one float16 rounds their sums by less than 0.01
-# nats; below it two are taken. Counted in docs/gpu.md, checked by the tests.
-ONE_PART_FROM = 3.0
+# On CIFAR-10 one float16 a term changed the outputs by 5e-4 of their RMS or less from here on, and
+# two by 2e-6 or less at every noise level (docs/gpu.md).
+ONE_PART_FROM = 5.0
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ def terms(
     Args:
         x: (b, D) queries in units of x0.
         sigma: noise level.
-        scale, offset: a stored value s stands for s * scale + offset.
+        scale: a stored value s stands for s * scale + offset.
+        offset: see ``scale``.
         largest: no stored value is larger than this in magnitude.
         parts: 1 or 2; None for what the noise level needs.
     """

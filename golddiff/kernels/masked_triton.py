@@ -27,6 +27,7 @@ def masked_kernel(  # type: ignore[no-untyped-def]
     WEIGHTED: tl.constexpr, PARTS: tl.constexpr,
     IMAGES: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
 ):  # fmt: skip
+    """(max, sum, weighted sum) of one tile of outputs, one query and one part of its support."""
     # Tiles run fastest: those at work together read the same images, through the cache.
     tile, query, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     q = tile * OUTPUTS + tl.arange(0, OUTPUTS)
@@ -94,7 +95,8 @@ def masked_partials(
             place out.
         terms: of the queries.
         mask: of the noise level.
-        scale, offset: a stored value s stands for s * scale + offset.
+        scale: a stored value s stands for s * scale + offset.
+        offset: see ``scale``.
         part_size: images a part; None for what fills the GPU.
 
     Returns:

@@ -11,10 +11,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from golddiff.kernels.masked_terms import FLOAT16_ROOM
 
+CHUNK = 65_536
 BLOCK = 32  # proxies are filled up with zeros to whole blocks
 
 
@@ -36,27 +39,33 @@ class Proxies:
     d: int
 
     @classmethod
-    def of(cls, values: torch.Tensor, unit: float) -> Proxies:
-        """Proxies from their values (N, d') float32.
+    def of(cls, values: NDArray[np.float32], unit: float, device: torch.device) -> Proxies:
+        """Bring proxies (N, d') over, some at a time.
 
         Args:
             values: in units of x0.
-            unit: half of what two levels may differ by: the pixels' scale over twice the number
-                of pixels that a proxy value is the mean of.
+            unit: what halves of levels count in, see :func:`pool_unit`.
+            device: where they go.
         """
         n, d = values.shape
         width = -(-d // BLOCK) * BLOCK
-        exact = torch.round(values.double() / unit)
-        rounded = (values.double() / unit - exact).abs().amax() < 1e-2 if n else torch.tensor(True)
-        # Halves of levels, so that the centre of an even number of pixels is one too.
-        halves = (exact / 2).to(torch.float16)
-        if bool(rounded) and bool((halves.double() * 2 == exact).all()):
-            levels, unit = halves, 2 * unit
-        else:
-            levels, unit = values, 1.0
-        filled = torch.nn.functional.pad(levels, (0, width - d)).contiguous()
-        norms = filled.double().square().sum(dim=1).float()
-        return cls(filled, norms, unit, d)
+        for dtype, step in ((torch.float16, 2 * unit), (torch.float32, 1.0)):
+            levels = torch.zeros((n, width), dtype=dtype, device=device)
+            norms = torch.zeros(n, device=device)
+            for i in range(0, n, CHUNK):
+                some = torch.from_numpy(np.array(values[i : i + CHUNK])).to(device).double() / step
+                if dtype == torch.float16:
+                    # Levels, or halves where the centre of an odd number of pixels is one.
+                    nearest = (some * 2).round() / 2
+                    rounded = (nearest - some).abs().amax() > 1e-2
+                    if rounded or (nearest.half().double() != nearest).any():
+                        break
+                    some = nearest
+                levels[i : i + CHUNK, :d] = some.to(dtype)
+                norms[i : i + CHUNK] = some.square().sum(dim=1).float()
+            else:
+                return cls(levels, norms, step, d)
+        raise AssertionError("float32 holds every level")
 
     def bytes(self) -> int:
         """Memory that they take."""
@@ -123,5 +132,5 @@ def up_to(distances: torch.Tensor, limit: torch.Tensor, k: int) -> torch.Tensor:
 
 
 def pool_unit(scale: float, shape: tuple[int, ...], proxy: tuple[int, ...]) -> float:
-    """The ``unit`` of :meth:`Proxies.of` for stored values of a scale, pooled to a shape."""
+    """Half of what the sum of the pixels under a proxy value counts in, over their number."""
     return scale * math.prod(proxy) / math.prod(shape) / 2

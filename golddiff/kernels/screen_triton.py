@@ -24,6 +24,7 @@ def screen_kernel(  # type: ignore[no-untyped-def]
     levels, norms, rows, high, low, times, out, b, m, width,
     GATHERED: tl.constexpr, IMAGES: tl.constexpr, QUERIES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """Distances of IMAGES proxies to QUERIES queries: one block of the matrix product."""
     i = tl.program_id(0) * IMAGES + tl.arange(0, IMAGES)
     q = tl.program_id(1) * QUERIES + tl.arange(0, QUERIES)
     row = i

@@ -31,7 +31,7 @@ POINTERS = {
     "high": "*fp16", "low": "*fp16", "levels": "*fp16", "keys": "*i64", "prefix": "*i64",
     "counts": "*i32",
 }  # fmt: skip
-NUMBERS = "queries k d width row_stride part_size locations patch m b".split()
+NUMBERS = ["queries", "k", "d", "width", "row_stride", "part_size", "locations", "patch", "m", "b"]
 MULTIPLES_OF_16 = {"width", "part_size"}  # as Triton finds them at run time
 
 
@@ -50,9 +50,7 @@ def compiled(kernel, constants, warps, stages=3):
     source = ASTSource(
         kernel, signature, {(names.index(n),): v for n, v in constants.items()}, aligned
     )
-    built = triton.compile(
-        source, target=H200, options={"num_warps": warps, "num_stages": stages}
-    )
+    built = triton.compile(source, target=H200, options={"num_warps": warps, "num_stages": stages})
     with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
         file.write(built.asm["ptx"])
         file.flush()
