@@ -1,4 +1,4 @@
-"""The command line: ``golddiff index | info | sample | demo | studio``.
+"""The command line: ``golddiff index | info | sample | demo | studio | bench``.
 
 Bad input ends in one line on stderr and status 2, an interrupt in one line and status 130.
 torch, diffusers and numba take seconds to import, so they are imported by the commands only.
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import typer
 
 from golddiff import __version__
+from golddiff.cli.bench import bench
 from golddiff.cli.demo import demo
 from golddiff.cli.index import index
 from golddiff.cli.info import info
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 for command in (index, info, sample, demo, studio):
     app.command()(command)
+app.add_typer(bench, name="bench")
 
 
 @app.callback()

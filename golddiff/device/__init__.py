@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from golddiff.denoisers.base import Denoiser
-from golddiff.device.run import OnDevice, step_on
+from golddiff.device.run import OnDevice
+from golddiff.device.steps import step_on
 from golddiff.device.store import DeviceStore, device_store
 
 __all__ = ["DeviceStore", "OnDevice", "device_store", "on_device"]

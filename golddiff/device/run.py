@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 
-from golddiff.denoisers.base import Denoiser, Estimator, Labels, Sigma
-from golddiff.denoisers.golddiff import GoldDiff
-from golddiff.denoisers.wiener import Wiener
-from golddiff.device.estimators import DeviceEstimator, device_estimator
-from golddiff.device.golden import DevicePaperSchedule
+from golddiff.denoisers.base import Denoiser, Labels, Sigma
+from golddiff.device.graphs import recorded
+from golddiff.device.steps import step_on
 from golddiff.device.store import DeviceStore
-from golddiff.device.support import DeviceSupport
 from golddiff.errors import ArgumentError
-from golddiff.schedules import PaperSchedule
-
-
-class Step(Protocol):
-    """Posterior means (b, D) of queries (b, D), tile order, that share sigma and label."""
-
-    def __call__(self, x: torch.Tensor, sigma: float, label: int | None) -> torch.Tensor:
-        """One step."""
-        ...
 
 
 class OnDevice:
@@ -33,6 +19,9 @@ class OnDevice:
     Args:
         denoiser: Optimal, PCA, Kamb, Wiener, or GoldDiff over one of the first three.
         there: its store, on the device.
+        graphs: record each step's launches as a CUDA graph, one for a batch size, noise level and
+            class; of no effect on the CPU, where pixels are streamed, and for schedules that run
+            on the CPU.
 
     Attributes:
         store: the denoiser's.
@@ -41,7 +30,7 @@ class OnDevice:
         ArgumentError: another denoiser, or one over another store.
     """
 
-    def __init__(self, denoiser: Denoiser, there: DeviceStore) -> None:
+    def __init__(self, denoiser: Denoiser, there: DeviceStore, graphs: bool = False) -> None:
         if denoiser.store is not there.store:
             raise ArgumentError("there: is not the store that the denoiser is over")
         step = step_on(denoiser, there)
@@ -53,7 +42,7 @@ class OnDevice:
         self.denoiser = denoiser
         self.store = denoiser.store
         self.there = there
-        self._step = step
+        self._step = recorded(step, there.device, there.plan.resident) if graphs else step
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """As :meth:`golddiff.denoisers.base.Denoiser.__call__`; the result on x's device."""
@@ -75,79 +64,3 @@ class OnDevice:
                 some = torch.tensor(group[start : start + at_once], device=queries.device)
                 out[some] = self._step(queries[some], *key)
         return self.there.restored(out).reshape(x.shape).to(x.device)
-
-
-def step_on(denoiser: Denoiser, store: DeviceStore) -> Step | None:
-    """A denoiser's step on a device; None where it has none (a subclass may do anything)."""
-    if type(denoiser) is Wiener:
-        return WienerStep(denoiser, store)
-    if type(denoiser) is GoldDiff:
-        base = device_estimator(denoiser.base, store)
-        return None if base is None else GoldenStep(denoiser, base, store)
-    if isinstance(denoiser, Estimator):
-        estimator = device_estimator(denoiser, store)
-        return None if estimator is None else FullStep(estimator, store)
-    return None
-
-
-class FullStep:
-    """An estimator over every image of the store, or of a class."""
-
-    def __init__(self, estimator: DeviceEstimator, store: DeviceStore) -> None:
-        self._estimator, self._store = estimator, store
-
-    def __call__(self, x: torch.Tensor, sigma: float, label: int | None) -> torch.Tensor:
-        """One step."""
-        support = DeviceSupport(self._store.rows_of(label)[None])
-        return self._estimator.mean(x, sigma, support)
-
-
-class GoldenStep:
-    """An estimator over each query's golden subset.
-
-    The paper's schedule runs on the device; any other says its supports on the CPU, and only the
-    estimator's part, by far the larger, runs on the device.
-    """
-
-    def __init__(self, denoiser: GoldDiff, base: DeviceEstimator, store: DeviceStore) -> None:
-        self._denoiser, self._base, self._store = denoiser, base, store
-        schedule = denoiser.schedule
-        self._paper = (
-            DevicePaperSchedule(schedule, store, denoiser.seed)
-            if type(schedule) is PaperSchedule
-            else None
-        )
-
-    def __call__(self, x: torch.Tensor, sigma: float, label: int | None) -> torch.Tensor:
-        """One step."""
-        if self._paper is not None:
-            return self._base.mean(x, sigma, self._paper.support(x, sigma, label))
-        queries = self._store.restored(x).cpu().numpy()
-        supports = self._denoiser.schedule.supports(
-            self._denoiser.store, queries, sigma, label, self._denoiser.seed
-        )
-        return self._base.mean(x, sigma, DeviceSupport.of(supports, self._store.device))
-
-
-class WienerStep:
-    """:class:`golddiff.denoisers.wiener.Wiener` in float32: two products with the eigenvectors."""
-
-    def __init__(self, denoiser: Wiener, store: DeviceStore) -> None:
-        self._store = store
-        self._kept: dict[int | None, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
-
-    def __call__(self, x: torch.Tensor, sigma: float, label: int | None) -> torch.Tensor:
-        """One step."""
-        mean, eigenvalues, vectors = self._factor(label)
-        gains = eigenvalues / (eigenvalues + sigma**2)
-        return mean + ((x - mean) @ vectors * gains) @ vectors.T
-
-    def _factor(self, label: int | None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        if label not in self._kept:
-            factor, store = self._store.store.factor(label), self._store
-            mean, values, vectors = (
-                torch.from_numpy(a).to(store.device, torch.float32)
-                for a in (factor.mean, factor.eigenvalues, factor.eigenvectors)
-            )
-            self._kept[label] = mean[store.order], values, vectors[store.order]
-        return self._kept[label]
