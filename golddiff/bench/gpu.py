@@ -169,7 +169,7 @@ def _ours(
     return rows
 
 
-def _add_peer(row: dict[str, Any], step: Step, store: ImageStore, batch: int, job: GpuJob) -> None:
+def _add_peer(row: dict[str, Any], step: Step, store: ImageStore, job: GpuJob) -> None:
     """The released code's figures beside ours, or why there are none."""
     try:
         times = _timed(step, store, row["batch"], job)
