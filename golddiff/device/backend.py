@@ -51,7 +51,7 @@ class SquaredDistances(Protocol):
     """:func:`golddiff.kernels.gather_torch.squared_distances`."""
 
     def __call__(  # noqa: D102
-        self, pixels: torch.Tensor, rows: torch.Tensor, x: torch.Tensor
+        self, pixels: torch.Tensor, rows: torch.Tensor, x: torch.Tensor, shift: float
     ) -> torch.Tensor: ...
 
 

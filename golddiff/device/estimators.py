@@ -39,13 +39,13 @@ class DeviceOptimal:
     def mean(self, x: torch.Tensor, sigma: float, support: DeviceSupport) -> torch.Tensor:
         """See :class:`DeviceEstimator`."""
         store, kernels = self._store, self._store.kernels
-        stored = (x - store.offset) / store.scale
+        stored, shift = x / store.scale, store.offset / store.scale
         gain = -min(precision(sigma) * store.scale**2, 1e25)
         done: Partial | None = None
         for pixels, part in store.chunks(support):
             for i in range(0, len(part), IMAGES_AT_ONCE):
                 some = part.part(i, IMAGES_AT_ONCE)
-                logits = kernels.squared_distances(pixels, some.rows, stored) * gain
+                logits = kernels.squared_distances(pixels, some.rows, stored, shift) * gain
                 if some.log_weights is not None:
                     logits = logits + some.log_weights
                 log_max = logits.amax(dim=1, keepdim=True)

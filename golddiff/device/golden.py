@@ -54,10 +54,10 @@ class DevicePaperSchedule:
         if k >= pool.shape[1]:
             return pool
         store = self._store
-        stored = (x - store.offset) / store.scale
+        stored, shift = x / store.scale, store.offset / store.scale
         distances = torch.cat(
             [
-                store.kernels.squared_distances(pixels, part.rows, stored)
+                store.kernels.squared_distances(pixels, part.rows, stored, shift)
                 for pixels, part in store.chunks(DeviceSupport(pool))
             ],
             dim=1,

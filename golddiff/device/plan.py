@@ -19,6 +19,8 @@ BYTES_TO_CHOOSE = 44
 STATES = 64
 
 SMALLEST_WORK = 64 << 20
+CHUNK_BYTES = 256 << 20  # of streamed rows: large enough to keep the bus and the kernels busy
+SMALLEST_CHUNK = 256  # images
 
 
 @dataclass(frozen=True)
@@ -95,19 +97,18 @@ def memory_plan(size: SetSize, free: int, batch: int = 64, levels: int = 12) -> 
     """
     budget = int(USED_SHARE * free)
     needed = size.proxy_bytes + size.mask_bytes + max(size.query_bytes, SMALLEST_WORK)
-    row = padded_width(size.d) * size.itemsize
-    chunk = min(size.n, max(1, (256 << 20) // row))
-    streamed = 2 * chunk * row
-    if needed + streamed > budget:
+    row = size.pixel_bytes // size.n
+    resident = needed + size.pixel_bytes <= budget
+    chunk = 0 if resident else min(size.n, CHUNK_BYTES // row, max(0, budget - needed) // (2 * row))
+    if not resident and chunk < min(size.n, SMALLEST_CHUNK):
+        least = needed + 2 * min(size.n, SMALLEST_CHUNK) * row
         raise ArgumentError(
             f"device: {byte_size(free)} are free, but {size.n:,} images of {size.d:,} values need "
-            f"{byte_size(math.ceil((needed + streamed) / USED_SHARE))} even when their pixels stay "
-            "on the host"
+            f"{byte_size(math.ceil(least / USED_SHARE))} even when their pixels stay on the host"
         )
-    resident = needed + size.pixel_bytes <= budget
-    taken = needed + (size.pixel_bytes if resident else streamed)
+    taken = needed + (size.pixel_bytes if resident else 2 * chunk * row)
     more = min(batch - 1, (budget - taken) // size.query_bytes)
     taken += more * size.query_bytes
     masks = size.mask_bytes * (1 + min(levels - 1, (budget - taken) // size.mask_bytes))
     taken += masks - size.mask_bytes
-    return MemoryPlan(resident, masks, 0 if resident else chunk, 1 + more, taken)
+    return MemoryPlan(resident, masks, chunk, 1 + more, taken)

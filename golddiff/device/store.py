@@ -26,21 +26,25 @@ class DeviceStore:
     Args:
         store: the training set.
         device: where it goes.
-        free: bytes that may be planned with; default what is free on the device (of the CPU, for
-            tests, 1 GB).
+        plan: what its memory is given to; default a plan for what is free there.
+        kernels: Triton's or plain torch's; default Triton's where they run.
 
     Attributes:
         pixels: (n, width) stored values in tile order, padded with 0; None where they are streamed.
         places: (D,) int64, where a row of ``pixels`` holds each value of an image.
-        largest: no stored value is larger than this in magnitude.
-        plan: what the memory is given to.
-        kernels: Triton's or plain torch's.
+        largest: no stored value, centred, is larger than this in magnitude.
 
     Raises:
         ArgumentError: the device's memory is too small.
     """
 
-    def __init__(self, store: ImageStore, device: torch.device, free: int | None = None) -> None:
+    def __init__(
+        self,
+        store: ImageStore,
+        device: torch.device,
+        plan: MemoryPlan | None = None,
+        kernels: Backend | None = None,
+    ) -> None:
         self.store = store
         self.device = device
         self.d, self.shape = store.d, store.shape
@@ -48,9 +52,9 @@ class DeviceStore:
         self.width = padded_width(store.d)
         self.order = tile_order(store.shape).to(device)
         self.places = torch.argsort(self.order)
-        self.kernels: Backend = backend_of(device)
-        self.plan: MemoryPlan = memory_plan(set_size(store), free_bytes(device, free))
-        self.largest = 255.0 if store.is_pixels else _largest(store)
+        self.kernels = kernels or backend_of(device)
+        self.plan = plan or memory_plan(set_size(store), free_bytes(device))
+        self.largest = 127.5 if store.is_pixels else _largest(store)
         self.pixels = self._uploaded() if self.plan.resident else None
         self._proxies: dict[tuple[int, ...], Proxies] = {}
         self._rows: dict[int | None, torch.Tensor] = {}
@@ -119,10 +123,8 @@ def set_size(store: ImageStore) -> SetSize:
     return SetSize(store.n, store.d, store.flat.itemsize, proxy)
 
 
-def free_bytes(device: torch.device, free: int | None = None) -> int:
-    """What may be planned with: ``free`` if given, else what the device has free."""
-    if free is not None:
-        return free
+def free_bytes(device: torch.device) -> int:
+    """What may be planned with: what a GPU has free; 1 GB of the CPU, which is for tests."""
     if device.type == "cuda":
         available: int = torch.cuda.mem_get_info(device)[0]
         return available

@@ -57,9 +57,8 @@ def streamed(
 def _gathered(store: ImageStore, rows: np.ndarray, pinned: bool) -> tuple[torch.Tensor, ...]:
     """The distinct rows of a part (m, D) as stored, and where in them each place finds its own."""
     distinct, places = np.unique(rows, return_inverse=True)
-    pixels = torch.empty(
-        (len(distinct), store.d), dtype=torch.from_numpy(store.flat[:0]).dtype, pin_memory=pinned
-    )
+    dtype = torch.uint8 if store.is_pixels else torch.float32
+    pixels = torch.empty((len(distinct), store.d), dtype=dtype, pin_memory=pinned)
     np.take(store.flat, distinct, axis=0, out=pixels.numpy())
     local = torch.from_numpy(places.reshape(rows.shape).astype(np.int64))
     return pixels, local.pin_memory() if pinned else local

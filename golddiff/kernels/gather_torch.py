@@ -7,14 +7,16 @@ import torch
 CHUNK_BYTES = 1 << 28
 
 
-def squared_distances(pixels: torch.Tensor, rows: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+def squared_distances(
+    pixels: torch.Tensor, rows: torch.Tensor, x: torch.Tensor, shift: float
+) -> torch.Tensor:
     """As :func:`golddiff.kernels.gather_triton.squared_distances`."""
     b, d = x.shape
     out = torch.empty((b, rows.shape[1]), dtype=torch.float32, device=pixels.device)
     step = max(1, CHUNK_BYTES // (8 * b * d))
     for i in range(0, rows.shape[1], step):
         stored = pixels[rows[:, i : i + step].long(), :d].to(torch.float32)
-        difference = stored - x[:, None]
+        difference = (stored + shift) - x[:, None]
         out[:, i : i + step] = difference.square().sum(dim=2, dtype=torch.float64).float()
     return out
 

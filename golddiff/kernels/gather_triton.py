@@ -18,7 +18,7 @@ VALUES = 128
 
 @triton.jit  # type: ignore[untyped-decorator]
 def distance_kernel(  # type: ignore[no-untyped-def]
-    pixels, rows, x, out, k, width, row_stride, ROWS: tl.constexpr, VALUES: tl.constexpr
+    pixels, rows, x, out, k, width, row_stride, shift, ROWS: tl.constexpr, VALUES: tl.constexpr
 ):
     """Distances of ROWS gathered rows to one query."""
     # Queries run fastest: where they share rows, all but the first find them in the cache.
@@ -28,7 +28,7 @@ def distance_kernel(  # type: ignore[no-untyped-def]
     total = tl.zeros([ROWS], tl.float64)
     for start in range(0, width, VALUES):
         n = start + tl.arange(0, VALUES)
-        stored = tl.load(pixels + row[:, None] + n[None, :]).to(tl.float32)
+        stored = tl.load(pixels + row[:, None] + n[None, :]).to(tl.float32) + shift
         difference = stored - tl.load(x + query * width + n)[None, :]
         total += tl.sum(difference * difference, axis=1).to(tl.float64)
     tl.store(out + query.to(tl.int64) * k + i, total.to(tl.float32), mask=i < k)
@@ -55,25 +55,28 @@ def weighted_sum_kernel(  # type: ignore[no-untyped-def]
     tl.store(out + (part * queries + query) * width + n, total)
 
 
-def squared_distances(pixels: torch.Tensor, rows: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """||x_q - s_i||^2 in stored units.
+def squared_distances(
+    pixels: torch.Tensor, rows: torch.Tensor, x: torch.Tensor, shift: float
+) -> torch.Tensor:
+    """||x_q - (s_i + shift)||^2 in stored units.
 
     Args:
         pixels: (N, width) stored values, uint8 or float32, contiguous; width is a multiple of
             ``VALUES``, and columns from D on hold 0.
         rows: (b, k) rows for each query, or (1, k) for all.
-        x: (b, D) float32 queries in stored units.
+        x: (b, D) float32 queries in stored units, centred as the images are.
+        shift: added to stored values; centred on the value 0, a query loses no digits.
 
     Returns:
         (b, k) float32.
     """
     (b, d), k = x.shape, rows.shape[1]
     width = _whole(pixels)
-    x = torch.nn.functional.pad(x, (0, width - d))
+    x = torch.nn.functional.pad(x, (0, width - d), value=shift)
     out = torch.empty((b, k), dtype=torch.float32, device=pixels.device)
     distance_kernel[(b, triton.cdiv(k, ROWS))](
         pixels, rows.contiguous(), x.contiguous(), out, k, width, k if len(rows) > 1 else 0,
-        ROWS=ROWS, VALUES=VALUES, num_warps=4,
+        shift, ROWS=ROWS, VALUES=VALUES, num_warps=4,
     )  # fmt: skip
     return out
 

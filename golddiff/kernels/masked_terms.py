@@ -1,7 +1,8 @@
 """The terms whose masked sums are the logits: which form, and in which units.
 
 With u_in = (x_n - x_in)^2 the logit of image i at output q is -sum_n M_nq u_in / (2 sigma^2). The
-kernels work in stored units (a uint8 is exact in them) and split u into one or two float16: with
+kernels work in stored units, centred on the value 0 (a uint8 is exact in them, and a query loses
+no digits to a shift), and split u into one or two float16: with
 the mask's 0 and 1, also exact, a matrix product in float16 with float32 sums then loses nothing but
 the split's own rounding, 2^-12 of a term with one part and 2^-23 with two.
 """
@@ -23,12 +24,15 @@ ONE_PART_FROM = 5.0
 
 @dataclass(frozen=True)
 class Terms:
-    """u = (gain_s * s - first)(gain_s * s - second), s a stored value; logit = gain * sum(u).
+    """u = (unit * s + shift - first)(unit * s + shift - second) and logit = gain * sum(u).
+
+    s is a stored value.
 
     Attributes:
         first, second: (b, D) float32.
         unit: (b,) float32 powers of two by which stored values are scaled, so that no term leaves
             the range of float16.
+        shift: (b,) float32, the centre times ``unit``.
         gain: (b,) float32, below 0.
         parts: how many float16 a term is split into, 1 or 2.
     """
@@ -36,6 +40,7 @@ class Terms:
     first: torch.Tensor
     second: torch.Tensor
     unit: torch.Tensor
+    shift: torch.Tensor
     gain: torch.Tensor
     parts: int
 
@@ -52,10 +57,10 @@ def terms(
         sigma: noise level.
         scale: a stored value s stands for s * scale + offset.
         offset: see ``scale``.
-        largest: no stored value is larger than this in magnitude.
+        largest: no centred stored value is larger than this in magnitude.
         parts: 1 or 2; None for what the noise level needs.
     """
-    stored = (x - offset) / scale
+    stored = x / scale
     reach = stored.abs().amax(dim=1)
     if sigma > 1:
         first, second = 2 * stored, torch.zeros_like(stored)
@@ -69,4 +74,5 @@ def terms(
     gain = gain.clamp(min=-1e37 / FLOAT16_ROOM / x.shape[1])
     if parts is None:
         parts = 1 if sigma >= ONE_PART_FROM else 2
-    return Terms(first * unit[:, None], second * unit[:, None], unit, gain.float(), parts)
+    shift = unit * (offset / scale)
+    return Terms(first * unit[:, None], second * unit[:, None], unit, shift, gain.float(), parts)

@@ -55,7 +55,7 @@ def _part(
     for i in range(0, rows.shape[1], step):
         # (1 or b, c, D), the only array with both images and values, CHUNK_BYTES at most.
         stored = pixels[rows[:, i : i + step].long(), :d].to(torch.float32)
-        scaled = stored * terms.unit[:, None, None]
+        scaled = stored * terms.unit[:, None, None] + terms.shift[:, None, None]
         u = (scaled - terms.first[:, None]) * (scaled - terms.second[:, None])
         logits = (u @ matrix) * terms.gain[:, None, None]
         prior = _columns(log_weights, i, step)

@@ -22,7 +22,7 @@ from golddiff.kernels.triton_support import parts_of
 
 @triton.jit  # type: ignore[untyped-decorator]
 def masked_kernel(  # type: ignore[no-untyped-def]
-    pixels, rows, log_weights, first_root, second_root, unit, gain, start, inputs, values,
+    pixels, rows, log_weights, first_root, second_root, unit, shift, gain, start, inputs, values,
     log_max, total, weighted, queries, k, width, row_stride, part_size,
     WEIGHTED: tl.constexpr, PARTS: tl.constexpr,
     IMAGES: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
@@ -32,6 +32,7 @@ def masked_kernel(  # type: ignore[no-untyped-def]
     tile, query, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     q = tile * OUTPUTS + tl.arange(0, OUTPUTS)
     scale, slope = tl.load(unit + query), tl.load(gain + query)
+    centre = tl.load(shift + query)
     first_entry, last_entry = tl.load(start + tile), tl.load(start + tile + 1)
     within = tl.arange(0, OUTPUTS)[:, None] * INPUTS + tl.arange(0, INPUTS)[None, :]
     best = tl.full([OUTPUTS], float("-inf"), tl.float32)
@@ -46,7 +47,7 @@ def masked_kernel(  # type: ignore[no-untyped-def]
         logits = tl.zeros([OUTPUTS, IMAGES], tl.float32)
         for entry in range(first_entry, last_entry):
             n = tl.load(inputs + entry) * INPUTS + tl.arange(0, INPUTS)
-            stored = tl.load(pixels + row[:, None] + n[None, :]).to(tl.float32) * scale
+            stored = tl.load(pixels + row[:, None] + n[None, :]).to(tl.float32) * scale + centre
             a = tl.load(first_root + query * width + n)
             b = tl.load(second_root + query * width + n)
             term = tl.trans((stored - a[None, :]) * (stored - b[None, :]))
@@ -120,7 +121,7 @@ def masked_partials(
     )
     masked_kernel[(tiles, b, parts)](
         pixels, rows.contiguous(), rows if log_weights is None else log_weights.contiguous(),
-        first, second, terms.unit, terms.gain, mask.start, mask.inputs, mask.values,
+        first, second, terms.unit, terms.shift, terms.gain, mask.start, mask.inputs, mask.values,
         log_max, total, weighted, b, k, width, k if shared > 1 else 0, part_size,
         WEIGHTED=log_weights is not None, PARTS=terms.parts, IMAGES=tiling.images,
         INPUTS=tiling.inputs, OUTPUTS=tiling.outputs, num_warps=tiling.warps, num_stages=3,

@@ -1,6 +1,6 @@
 """Compile every Triton kernel for an H200 (sm_90), without a GPU, and print what came out.
 
-    python -m tests.kernels.compiled
+    python -m tests.kernels.compiled [the beginning of a kernel's name]
 
 One JSON line a kernel: registers, bytes of registers spilled to memory, shared memory, and whether
 its products run on the matrix units. Triton brings NVIDIA's assembler along.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -39,8 +40,8 @@ def compiled(kernel, constants, warps, stages=3):
     names = kernel.arg_names
     kinds = {n: POINTERS.get(n, "*fp32") for n in names}
     kinds |= dict.fromkeys(NUMBERS, "i32") | {"shift": "i32"}
-    if "centres" in names:
-        kinds["shift"] = "fp32"
+    if "keys" not in names:
+        kinds["shift"] = "*fp32" if "unit" in names else "fp32"
     signature = {n: "constexpr" if n in constants else kinds[n] for n in names}
     aligned = {
         (i,): [["tt.divisibility", 16]]
@@ -75,7 +76,7 @@ def kernels():
                 "WEIGHTED": True, "PARTS": parts, "IMAGES": tiling.images,
                 "INPUTS": tiling.inputs, "OUTPUTS": tiling.outputs,
             }  # fmt: skip
-            yield f"masked {name} {parts}", masked, constants, tiling.warps
+            yield f"masked {parts} {name}", masked, constants, tiling.warps
     rows = {"ROWS": gather_triton.ROWS, "VALUES": gather_triton.VALUES}
     yield "distance", gather_triton.distance_kernel, rows, 4
     yield "weighted sum", gather_triton.weighted_sum_kernel, rows, 4
@@ -94,6 +95,8 @@ def kernels():
 
 def main() -> None:
     for name, kernel, constants, warps in kernels():
+        if not name.startswith("".join(sys.argv[1:2])):
+            continue
         print(json.dumps({"kernel": name, **compiled(kernel, constants, warps)}), flush=True)
 
 
