@@ -32,6 +32,7 @@ MODULES = {
     "Where an output comes from": ["attribution", "contributions", "report"],
     "Diffusers": ["diffusers", "latents", "describe"],
     "Statistics and masks": ["statistics", "masks"],
+    "On a GPU": ["device", "device.run", "device.store", "device.plan"],
     "Metrics": ["metrics"],
     "Figures": ["figures.grid", "figures.points", "figures.moons", "figures.trajectory"],
     "The equations in float64": ["reference", "reference_kamb"],
