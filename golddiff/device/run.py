@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 
 from golddiff.denoisers.base import Denoiser, Labels, Sigma
@@ -62,5 +64,12 @@ class OnDevice:
             at_once = self.there.plan.queries
             for start in range(0, len(group), at_once):
                 some = torch.tensor(group[start : start + at_once], device=queries.device)
-                out[some] = self._step(queries[some], *key)
+                with self._current():
+                    out[some] = self._step(queries[some], *key)
         return self.there.restored(out).reshape(x.shape).to(x.device)
+
+    def _current(self) -> contextlib.AbstractContextManager[object]:
+        """Makes the device the current one: kernels are launched on that."""
+        if self.there.device.type == "cuda":
+            return torch.cuda.device(self.there.device)
+        return contextlib.nullcontext()

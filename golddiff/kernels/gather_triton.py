@@ -14,6 +14,7 @@ from golddiff.kernels.triton_support import parts_of
 
 ROWS = 32
 VALUES = 128
+LARGEST_GRID = 65_535  # along the second and third axis
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -70,13 +71,20 @@ def squared_distances(
     Returns:
         (b, k) float32.
     """
-    (b, d), k = x.shape, rows.shape[1]
-    width = _whole(pixels)
+    d, width = x.shape[1], _whole(pixels)
     x = torch.nn.functional.pad(x, (0, width - d), value=shift)
+    parts = torch.split(rows, ROWS * LARGEST_GRID, dim=1)
+    return torch.cat([_distances(pixels, part.contiguous(), x, shift) for part in parts], dim=1)
+
+
+def _distances(
+    pixels: torch.Tensor, rows: torch.Tensor, x: torch.Tensor, shift: float
+) -> torch.Tensor:
+    (b, width), k = x.shape, rows.shape[1]
     out = torch.empty((b, k), dtype=torch.float32, device=pixels.device)
     distance_kernel[(b, triton.cdiv(k, ROWS))](
-        pixels, rows.contiguous(), x.contiguous(), out, k, width, k if len(rows) > 1 else 0,
-        shift, ROWS=ROWS, VALUES=VALUES, num_warps=4,
+        pixels, rows, x.contiguous(), out, k, width, k if len(rows) > 1 else 0, shift,
+        ROWS=ROWS, VALUES=VALUES, num_warps=4,
     )  # fmt: skip
     return out
 

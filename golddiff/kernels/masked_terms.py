@@ -18,8 +18,8 @@ from golddiff.noise import precision
 FLOAT16_ROOM = 60_000.0  # float16 ends at 65,504
 
 # On CIFAR-10 one float16 a term changed the outputs by 5e-4 of their RMS or less from here on, and
-# two by 2e-6 or less at every noise level (docs/gpu.md).
-ONE_PART_FROM = 5.0
+# two by 4e-6 or less at every noise level (docs/gpu.md).
+ONE_PART_FROM = 1.0
 
 
 @dataclass(frozen=True)
