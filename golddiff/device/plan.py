@@ -19,7 +19,8 @@ BYTES_TO_CHOOSE = 44
 STATES = 64
 
 SMALLEST_WORK = 64 << 20
-CHUNK_BYTES = 256 << 20  # of streamed rows: large enough to keep the bus and the kernels busy
+CHUNK_BYTES = 128 << 20  # of streamed rows: large enough to keep the bus and the kernels busy
+CHUNKS_HELD = 4  # the next one, and the last as it came, in tile order, and padded
 SMALLEST_CHUNK = 256  # images
 
 
@@ -99,14 +100,18 @@ def memory_plan(size: SetSize, free: int, batch: int = 64, levels: int = 12) -> 
     needed = size.proxy_bytes + size.mask_bytes + max(size.query_bytes, SMALLEST_WORK)
     row = size.pixel_bytes // size.n
     resident = needed + size.pixel_bytes <= budget
-    chunk = 0 if resident else min(size.n, CHUNK_BYTES // row, max(0, budget - needed) // (2 * row))
+    chunk = (
+        0
+        if resident
+        else min(size.n, CHUNK_BYTES // row, max(0, budget - needed) // (CHUNKS_HELD * row))
+    )
     if not resident and chunk < min(size.n, SMALLEST_CHUNK):
-        least = needed + 2 * min(size.n, SMALLEST_CHUNK) * row
+        least = needed + CHUNKS_HELD * min(size.n, SMALLEST_CHUNK) * row
         raise ArgumentError(
             f"device: {byte_size(free)} are free, but {size.n:,} images of {size.d:,} values need "
             f"{byte_size(math.ceil(least / USED_SHARE))} even when their pixels stay on the host"
         )
-    taken = needed + (size.pixel_bytes if resident else 2 * chunk * row)
+    taken = needed + (size.pixel_bytes if resident else CHUNKS_HELD * chunk * row)
     more = min(batch - 1, (budget - taken) // size.query_bytes)
     taken += more * size.query_bytes
     masks = size.mask_bytes * (1 + min(levels - 1, (budget - taken) // size.mask_bytes))
