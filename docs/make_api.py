@@ -42,6 +42,7 @@ MODULES = {
     ],
     "Diffusers": ["diffusers", "latents", "describe"],
     "Statistics and masks": ["statistics", "masks"],
+    "On a GPU": ["device", "device.run", "device.store", "device.plan"],
     "Metrics": ["metrics"],
     "Evaluation": [
         "evaluation.compare",

@@ -28,7 +28,7 @@ class MethodSettings:
             "text".
         k_min, k_max, m_min, m_max: of the schedule; int a count, float a fraction of the images.
         tol: of the adaptive schedule: expected RMSE to the full scan, in units of x0; or "paper":
-            at each noise level the smaller of what the paper's schedule has, text and released.
+            at each noise level no more than the paper's schedule (its text) has.
     """
 
     mask_threshold: float | None = None
@@ -164,7 +164,7 @@ def _adaptive_schedule(tol: float | str | None) -> AdaptiveSchedule:
     if isinstance(tol, str):
         if tol != "paper":
             raise ArgumentError(f"tol: got {tol!r}, expected an RMSE of 0 or more, or 'paper'")
-        return AdaptiveSchedule([PaperSchedule(), PaperSchedule(variant="released")])
+        return AdaptiveSchedule(PaperSchedule())
     return AdaptiveSchedule(tol)
 
 

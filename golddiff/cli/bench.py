@@ -1,4 +1,4 @@
-"""``golddiff bench step | kamb``: times that can be trusted."""
+"""``golddiff bench step | kamb | gpu``: times that can be trusted."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from golddiff import __version__
+from golddiff.cli.bench_gpu import gpu
 from golddiff.cli.options import JsonPath, Tol
 from golddiff.cli.parse import parse_numbers, parse_patch_size, parse_size, parse_tol
 from golddiff.cli.summary import describe, summary
@@ -26,6 +27,8 @@ _PEER = (
     "A checkout of another's code, told by its content (shangxinyi/GoldDiff, analytic-diffusion-"
     "studio, convolutional_diffusion), or 'faiss'. Its code is run. May be repeated."
 )
+bench.command()(gpu)
+
 Threads = Annotated[
     int | None, typer.Option(help="Threads to use; default: all cores.", show_default=False)
 ]

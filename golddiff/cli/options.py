@@ -122,7 +122,7 @@ Tol = Annotated[
     str | None,
     typer.Option(
         help="Adaptive methods: expected RMSE to the full scan, default 0.02; or paper: no more "
-        "than the paper's schedules have.",
+        "than the paper's schedule (its text) has.",
         rich_help_panel=_SCHEDULE,
     ),
 ]

@@ -41,7 +41,8 @@ class Denoiser(ABC):
         """Denoise a batch.
 
         Args:
-            x: (B, *store.shape) noisy images, any float type, any device.
+            x: (B, *store.shape) noisy images, any float type, any device. On a GPU the work is
+                done there, where the method can be (docs/gpu.md), else on the CPU.
             sigma: noise level > 0 in units of x0 (x0 in [-1, 1]); one number or (B,).
             labels: class index for all, or (B,) of them: only that class's images are used.
 
@@ -52,6 +53,12 @@ class Denoiser(ABC):
             ArgumentError: x of another shape or not finite; sigma not positive and finite;
                 a label that no image has.
         """
+        if isinstance(x, torch.Tensor) and x.is_cuda:
+            from golddiff.device import on_device  # only a GPU needs it
+
+            there = on_device(self, x.device)
+            if there is not None:
+                return there(x, sigma, labels)
         queries, sigmas, classes = self.checked(x, sigma, labels)
         out = np.empty_like(queries)
         for key in dict.fromkeys(zip(sigmas, classes, strict=True)):
@@ -116,7 +123,8 @@ class Denoiser(ABC):
         sigmas = self._checked_sigma(sigma, len(queries))
         return queries, sigmas, self._checked_labels(labels, len(queries))
 
-    def _checked_x(self, x: torch.Tensor) -> NDArray[np.float32]:
+    def check_shape(self, x: torch.Tensor) -> None:
+        """Raise ArgumentError where x is no batch of the store's images in a float type."""
         if not isinstance(x, torch.Tensor):
             raise ArgumentError(f"x: got {type(x).__name__}, expected a torch.Tensor")
         if x.ndim != 1 + len(self.store.shape) or tuple(x.shape[1:]) != self.store.shape:
@@ -126,6 +134,9 @@ class Denoiser(ABC):
             )
         if not x.is_floating_point():
             raise ArgumentError(f"x: got {x.dtype}, expected a floating-point tensor")
+
+    def _checked_x(self, x: torch.Tensor) -> NDArray[np.float32]:
+        self.check_shape(x)
         flat = x.detach().to("cpu", torch.float32).reshape(len(x), self.store.d).numpy()
         if not np.isfinite(flat).all():
             bad = int(np.flatnonzero(~np.isfinite(flat).all(axis=1))[0])
