@@ -1,12 +1,14 @@
-"""How many images an error takes, measured on training images that are left out and noised.
+"""How many images an error takes, measured.
 
 What is measured at a noise level is the RMSE between the estimator over a small support and over
-all images, for a few such queries. At low noise that is on the safe side for sampling: a generated
-image lies nearer to the training images than a photograph that is not among them.
+all images, for a few queries: training images that are left out and noised, and points that
+sampling passes. The first are harder at low noise, where a generated image lies nearer to the
+training images than a photograph does; the second at medium noise, where it is a blur of many.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,11 +22,13 @@ from golddiff.adaptive.ranking import Ranking
 from golddiff.denoisers.base import Estimator
 from golddiff.kernels.lowest import lowest
 from golddiff.posterior import Posterior
+from golddiff.schedules import PaperSchedule
 from golddiff.support import Support, TiledSupport
 
 if TYPE_CHECKING:
     from golddiff.denoisers.golddiff import Schedule
 
+HIGHEST = 80.0
 NINETEEN_IN_TWENTY = 1.645
 SMALLEST = 32
 GROWTH = 1.25
@@ -32,15 +36,16 @@ GROWTH = 1.25
 
 @dataclass(frozen=True)
 class Probe:
-    """A training image that is left out, and noised.
+    """A query that errors are measured on.
 
     Attributes:
-        place: where it is among the rows.
+        place: where among the rows is the image that it is, noised, which is then left out; None
+            for a query that is no training image.
         x: (D,) the query.
         exact: (D,) its posterior mean over all the other rows.
     """
 
-    place: int
+    place: int | None
     x: NDArray[np.float32]
     exact: NDArray[np.float32]
 
@@ -91,17 +96,43 @@ def cheapest(
     return best
 
 
-def probes(estimator: Estimator, rows: NDArray[np.int64], sigma: float, count: int) -> list[Probe]:
-    """``count`` probes, the same every time."""
+def probes(
+    estimator: Estimator, rows: NDArray[np.int64], sigma: float, label: int | None
+) -> list[Probe]:
+    """Half of them noised images, half points that sampling passes; the same every time."""
+    count = estimator.probes
     generator = np.random.default_rng([0, _bits(sigma)])
     made = []
-    for place in generator.permutation(len(rows))[:count]:
+    for place in generator.permutation(len(rows))[: count // 2]:
         clean = estimator.store.values(rows[[place]])
         noise = generator.standard_normal(clean.shape, np.float32)
         x = clean + np.float32(sigma) * noise
         exact = estimator.denoise_over(x, sigma, Support(np.delete(rows, place)))
         made.append(Probe(int(place), x[0], exact[0]))
-    return made
+    noise = generator.standard_normal((count - count // 2, estimator.store.d), np.float32)
+    passed = _sampled(estimator, noise, sigma, label)
+    exact = estimator.denoise_over(passed, sigma, Support(rows))
+    return made + [Probe(None, x, mean) for x, mean in zip(passed, exact, strict=True)]
+
+
+def _sampled(
+    estimator: Estimator, noise: NDArray[np.float32], sigma: float, label: int | None
+) -> NDArray[np.float32]:
+    """Where sampling from noise (b, D) comes by at a level, over the released code's subsets.
+
+    Levels halve down to sigma from 80 or above; each step is DDIM's (Song et al. 2021).
+    """
+    schedule = PaperSchedule(variant="released")
+    halvings = max(0, math.ceil(math.log2(HIGHEST / sigma)))
+    x = noise * np.float32(sigma * 2**halvings)
+    for k in range(halvings, 0, -1):
+        level = sigma * 2**k
+        supports = schedule.supports(estimator.store, x, level, label, 0)
+        mean = estimator.denoise_each(x, level, supports)
+        if estimator.store.is_pixels:
+            mean = mean.clip(-1, 1)
+        x = (x + mean) / 2
+    return x
 
 
 def error_of(
@@ -113,7 +144,7 @@ def error_of(
     for probe in given:
         (support,) = schedule.supports(estimator.store, probe.x[None], sigma, label, 0)
         assert isinstance(support, Support)
-        kept = support.rows != rows[probe.place]
+        kept = support.rows != (-1 if probe.place is None else rows[probe.place])
         weights = None if support.log_weights is None else support.log_weights[kept]
         mean = estimator.denoise_over(probe.x[None], sigma, Support(support.rows[kept], weights))
         squares.append(np.mean((mean[0] - probe.exact) ** 2))
@@ -162,7 +193,8 @@ def _nearest(
 ) -> Callable[[int], NDArray[np.floating]]:
     """The mean over the nearest k, for k that grow from call to call: each image weighed once."""
     distances = way.ranking.distances(probe.x)
-    distances[:, probe.place] = np.inf
+    if probe.place is not None:
+        distances[:, probe.place] = np.inf
     done = 0
     posterior: Posterior | None = None
 
@@ -187,8 +219,9 @@ def _drawn(
     estimator: Estimator, way: Way, sigma: float, number: int, probe: Probe
 ) -> Callable[[int], NDArray[np.floating]]:
     """The mean over about k images drawn by weight."""
-    distances = np.delete(way.ranking.distances(probe.x), probe.place, axis=1)
-    others = np.delete(way.ranking.rows, probe.place)
+    left_out = [] if probe.place is None else [probe.place]
+    distances = np.delete(way.ranking.distances(probe.x), left_out, axis=1)
+    others = np.delete(way.ranking.rows, left_out)
     generator = np.random.default_rng([1, number, _bits(sigma)])
     uniform = generator.random(len(others), np.float32)
 

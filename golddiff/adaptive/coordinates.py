@@ -29,6 +29,11 @@ class Coordinates:
     basis: NDArray[np.float32]
     z: torch.Tensor
 
+    def first(self, count: int) -> Coordinates:
+        """The first coordinates alone."""
+        z = self.z[:, :count].contiguous()
+        return Coordinates(self.mean, self.basis[:count], z)
+
 
 def principal(store: ImageStore) -> Coordinates:
     """The first principal components, at most ``COMPONENTS``."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from golddiff.adaptive.coordinates import Coordinates
 from golddiff.kernels.lowest import lowest
+from golddiff.kernels.rows import less_twice_the_product
 from golddiff.parallel import in_order
 from golddiff.store import ImageStore
 from golddiff.support import Support
@@ -58,11 +59,17 @@ class Ranking:
         """Tiles times images."""
         return self._own.numel()
 
+    @property
+    def coordinates(self) -> int:
+        """How many coordinates are compared."""
+        return len(self._coordinates.basis)
+
     def distances(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Distances (T, n) of one query (D,), less a constant for each tile."""
         seen = (self._relevance * (x - self._coordinates.mean)) @ self._coordinates.basis.T
-        found = torch.addmm(self._own, torch.from_numpy(seen), self._z.T, alpha=-2)
-        return found.numpy()
+        if len(seen) == 1:  # too little work to wait for a second thread
+            return less_twice_the_product(self._own.numpy()[0], self._z.numpy(), seen[0])[None]
+        return torch.addmm(self._own, torch.from_numpy(seen), self._z.T, alpha=-2).numpy()
 
 
 def nearest(distances: NDArray[np.float32], rows: NDArray[np.int64], count: int) -> list[Support]:

@@ -28,6 +28,7 @@ LEVELS_A_DECADE = 20
 MARGIN = 0.9  # the way that measures cheapest is in part the luckiest
 FEWEST = 256  # images; below that the full scan costs little and measuring tells little
 RANKINGS_KEPT = 32
+ROUGH = 32  # coordinates for drawing by the whole image's weight: a rough one does no harm
 
 # In the unit of an estimator's cost: selecting, and each coordinate of the product that ranks, for
 # a tile and an image.
@@ -44,8 +45,9 @@ class AdaptiveSchedule:
     compete with the nearest ones, chosen once for the whole image or by each tile of it: at high
     noise thousands of images weigh about the same, and the nearest are a biased sample of them; at
     low noise a pixel's few decisive images are not the whole image's nearest ones. Which way is
-    cheapest, and how many images it takes, is measured once for each noise level on training
-    images that are left out and noised, and kept with the store.
+    cheapest, and how many images it takes, is measured once for each noise level, on
+    training images that are left out and noised and on points that sampling passes, and kept with
+    the store.
 
     The measuring takes full scans: on 50,000 images of 3 x 32 x 32 some seconds for each noise
     level that is new to the store, later calls none. Noise levels are rounded to 20 a decade for
@@ -84,7 +86,8 @@ class FittedSchedule:
         self.settings = settings
         self.tol = settings.tol
         self._coordinates: Coordinates | None = None
-        self._rankings: dict[tuple[float, int | None, int | None], Ranking] = {}
+        self._rough: Coordinates | None = None
+        self._rankings: dict[tuple[float, int | None, int | None, bool], Ranking] = {}
         self._plans: dict[tuple[float, int | None], Plan] = {}
 
     def plan(self, sigma: float, label: int | None = None) -> Plan:
@@ -115,7 +118,7 @@ class FittedSchedule:
         rows = store.rows_of(label)
         if plan.kind == FULL or plan.k >= len(rows):
             return [Support(rows)] * len(x)
-        ranking = self._ranking(sigma, label, plan.kind.side)
+        ranking = self._ranking(sigma, label, plan.kind)
         # One draw decides for all queries of a noise level and class, whatever their batch.
         uniform = _generator(seed, sigma, label).random(len(rows), np.float32)
         supports: list[AnySupport] = []
@@ -134,6 +137,10 @@ class FittedSchedule:
         """How many images are ranked for each query and tile at a noise level."""
         return len(self.estimator.store.rows_of(label))
 
+    def compared(self, sigma: float, label: int | None = None) -> int:
+        """How many coordinates of an image are compared with a query's at a noise level."""
+        return self._ranking(sigma, label, self.plan(sigma, label).kind).coordinates
+
     def _measured(self, sigma: float, label: int | None) -> Plan:
         from golddiff.adaptive.calibration import cheapest, full_scan, probes
 
@@ -141,7 +148,7 @@ class FittedSchedule:
         full = full_scan(len(rows))
         if len(rows) < FEWEST:
             return full
-        given = probes(self.estimator, rows, sigma, self.estimator.probes)
+        given = probes(self.estimator, rows, sigma, label)
         log.info("sigma %.3g: measuring how many images an RMSE of %s takes", sigma, self.tol)
         cost = self.estimator.cost(sigma) * len(rows)
         tol = self._tolerance(sigma, label, given)
@@ -161,28 +168,39 @@ class FittedSchedule:
         from golddiff.adaptive.calibration import Way
 
         for side in (None, *sorted(self.estimator.tile_sides(), reverse=True)):
-            ranking = self._ranking(sigma, label, side)
             each = self.estimator.cost(sigma, side)
-            compared = COST_OF_SELECTING + COST_OF_A_COORDINATE * len(self.coordinates.basis)
             for name in ("drawn", "nearest"):
-                yield Way(Kind(name, side), ranking, each, ranking.size * compared)
+                kind = Kind(name, side)
+                ranking = self._ranking(sigma, label, kind)
+                compared = COST_OF_SELECTING + COST_OF_A_COORDINATE * ranking.coordinates
+                yield Way(kind, ranking, each, ranking.size * compared)
 
     @property
     def coordinates(self) -> Coordinates:
         """What ranking compares; made once."""
         if self._coordinates is None:
-            make = principal if self.estimator.tile_sides() else pooled
-            self._coordinates = make(self.estimator.store)
+            if self.estimator.tile_sides():
+                self._coordinates = principal(self.estimator.store)
+                self._rough = self._coordinates.first(ROUGH)
+            else:  # pooled values are not in the order of their variance
+                self._coordinates = self._rough = pooled(self.estimator.store)
         return self._coordinates
 
-    def _ranking(self, sigma: float, label: int | None, side: int | None) -> Ranking:
-        key = (sigma, label, side)
+    def _ranking(self, sigma: float, label: int | None, kind: Kind) -> Ranking:
+        coordinates = self.coordinates
+        rough = kind == Kind("drawn")
+        key = (sigma, label, kind.side, rough)
         if key not in self._rankings:
             if len(self._rankings) >= RANKINGS_KEPT:
                 self._rankings.pop(next(iter(self._rankings)))
             store = self.estimator.store
-            relevance = self.estimator.relevance(sigma, side)
-            self._rankings[key] = Ranking(store, self.coordinates, relevance, store.rows_of(label))
+            relevance = self.estimator.relevance(sigma, kind.side)
+            self._rankings[key] = Ranking(
+                store,
+                self._rough if rough and self._rough else coordinates,
+                relevance,
+                store.rows_of(label),
+            )
         return self._rankings[key]
 
 

@@ -106,7 +106,7 @@ def ranking_work(schedule: FittedSchedule, sigma: float, queries: int) -> Work:
     if plan.kind == FULL:
         return Work(0, 0)
     n, tiles = schedule.ranked(sigma), len(schedule.estimator.relevance(sigma, plan.kind.side))
-    coordinates = len(schedule.coordinates.basis)
+    coordinates = schedule.compared(sigma)
     operations = queries * tiles * n * (2 * coordinates + 1)
     return Work(operations, 4 * queries * n * (coordinates + 2 * tiles))
 
