@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.adaptive.drawing import draw
+from golddiff.adaptive.drawing import drawn
 from golddiff.adaptive.plan import FULL, Curve, Kind, Plan
 from golddiff.adaptive.ranking import Ranking
 from golddiff.denoisers.base import Estimator
@@ -226,7 +226,7 @@ def _drawn(
     uniform = generator.random(len(others), np.float32)
 
     def mean_of(k: int) -> NDArray[np.floating]:
-        parts = [draw(tile, others, k, sigma, uniform) for tile in distances]
+        parts = drawn(distances, others, k, sigma, uniform)
         posterior = _posterior(estimator, probe.x, sigma, parts, way.kind.side)
         mean: NDArray[np.floating] = posterior.mean()[0]
         return mean

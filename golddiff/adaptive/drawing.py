@@ -16,11 +16,23 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.lowest import up_to
 from golddiff.noise import precision
+from golddiff.parallel import in_order
 from golddiff.support import Support
 
 SHARES = (0.5, 0.3, 0.2)  # of the posterior, the tempered one, the equal weights
 TEMPERATURE = 5.0
 NEGLIGIBLE = 12.0  # nats, tempered: exp(-12) of the largest weight, far below the equal weights
+
+
+def drawn(
+    distances: NDArray[np.float32],
+    rows: NDArray[np.int64],
+    count: int,
+    sigma: float,
+    uniform: NDArray[np.float32],
+) -> list[Support]:
+    """:func:`draw` for each tile of distances (T, n)."""
+    return list(in_order(lambda tile: draw(tile, rows, count, sigma, uniform), list(distances)))
 
 
 def draw(
@@ -71,11 +83,16 @@ def _within(values: NDArray[np.int64], among: NDArray[np.int64]) -> NDArray[np.b
 
 def _factor(weights: NDArray[np.float64], equal: float, others: int, count: int) -> float:
     """C such that min(1, c w) over the weights and the others' equal ones sums to ``count``."""
-    ordered = np.sort(weights)[::-1]
-    rest = weights.sum() - np.concatenate([[0.0], np.cumsum(ordered)]) + others * equal
-    # With the first s images sure, c = (count - s) / rest[s]; right once the next one is not sure.
-    sure = np.arange(min(len(ordered), count - 1) + 1)
-    c = (count - sure) / np.maximum(rest[sure], 1e-300)
-    following = np.append(ordered, equal)[sure]
-    fits = np.flatnonzero(c * following < 1)
-    return float(c[fits[0]]) if len(fits) else float(c[-1])
+    total = float(weights.sum()) + others * equal
+    c = count / total
+    # Those that are sure at one c are sure at the next, larger one: their number only grows.
+    while True:
+        sure = c * weights >= 1
+        number = int(np.count_nonzero(sure))
+        rest = total - float(weights[sure].sum())
+        if number >= count or rest <= 0:
+            return c
+        larger = (count - number) / rest
+        if larger <= c * (1 + 1e-12):
+            return c
+        c = larger

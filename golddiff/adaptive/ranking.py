@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from golddiff.adaptive.coordinates import Coordinates
 from golddiff.kernels.lowest import lowest
-from golddiff.kernels.rows import less_twice_the_product
+from golddiff.kernels.products import less_twice_the_products, padded
 from golddiff.parallel import in_order
 from golddiff.store import ImageStore
 from golddiff.support import Support
@@ -45,19 +45,21 @@ class Ranking:
         self.rows = rows
         self._coordinates = coordinates
         self._relevance = relevance
-        z = coordinates.z
-        self._z = z if len(rows) == len(z) else z[torch.from_numpy(rows)]
-        self._own = torch.empty(len(relevance), len(rows))
+        z = coordinates.z.numpy()
+        n = padded(len(rows))
+        self._z = np.zeros((z.shape[1], n), np.float32)
+        self._own = np.zeros((len(relevance), n), np.float32)
         shares = torch.from_numpy(relevance)
         for start in range(0, len(rows), IMAGES_AT_ONCE):
-            part = slice(start, start + IMAGES_AT_ONCE)
+            part = slice(start, min(start + IMAGES_AT_ONCE, len(rows)))
+            self._z[:, part] = z[rows[part]].T
             squares = torch.from_numpy(store.values(rows[part]) - coordinates.mean).square_()
-            self._own[:, part] = shares @ squares.T
+            self._own[:, part] = (shares @ squares.T).numpy()
 
     @property
     def size(self) -> int:
         """Tiles times images."""
-        return self._own.numel()
+        return len(self._own) * len(self.rows)
 
     @property
     def coordinates(self) -> int:
@@ -66,10 +68,10 @@ class Ranking:
 
     def distances(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Distances (T, n) of one query (D,), less a constant for each tile."""
-        seen = (self._relevance * (x - self._coordinates.mean)) @ self._coordinates.basis.T
-        if len(seen) == 1:  # too little work to wait for a second thread
-            return less_twice_the_product(self._own.numpy()[0], self._z.numpy(), seen[0])[None]
-        return torch.addmm(self._own, torch.from_numpy(seen), self._z.T, alpha=-2).numpy()
+        seen = self._relevance * (x - self._coordinates.mean)
+        vectors = torch.from_numpy(seen) @ torch.from_numpy(self._coordinates.basis).T
+        made = less_twice_the_products(self._own, self._z, vectors.numpy())
+        return made[:, : len(self.rows)]
 
 
 def nearest(distances: NDArray[np.float32], rows: NDArray[np.int64], count: int) -> list[Support]:

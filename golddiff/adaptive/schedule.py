@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.adaptive.coordinates import Coordinates, pooled, principal
-from golddiff.adaptive.drawing import draw
+from golddiff.adaptive.drawing import drawn
 from golddiff.adaptive.memory import recall, remember
 from golddiff.adaptive.plan import FULL, Kind, Plan
 from golddiff.adaptive.ranking import Ranking, nearest
@@ -125,7 +125,7 @@ class FittedSchedule:
         for query in x:
             distances = ranking.distances(query)
             tiles = (
-                [draw(tile, rows, plan.k, sigma, uniform) for tile in distances]
+                drawn(distances, rows, plan.k, sigma, uniform)
                 if plan.kind.name == "drawn"
                 else nearest(distances, rows, plan.k)
             )

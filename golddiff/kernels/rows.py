@@ -63,25 +63,6 @@ def _weighted_sums(flat, rows, weights, scale, offset, out):  # type: ignore[no-
                 sums[n] += weight * value[n]
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
-def _less_twice_the_product(own, rows, vector, out):  # type: ignore[no-untyped-def]
-    for i in range(len(rows)):
-        row = rows[i]
-        total = np.float32(0.0)
-        for n in range(len(vector)):
-            total += row[n] * vector[n]
-        out[i] = own[i] - np.float32(2.0) * total
-
-
-def less_twice_the_product(
-    own: NDArray[np.float32], rows: NDArray[np.float32], vector: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    """own_i - 2 rows_i . vector for rows (n, r): the distances of a vector, less its own square."""
-    out = np.empty(len(rows), np.float32)
-    _less_twice_the_product(own, rows, vector, out)
-    return out
-
-
 def squared_distances(
     flat: NDArray[Any],
     rows: NDArray[np.int64],

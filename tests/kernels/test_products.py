@@ -1,0 +1,21 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golddiff.kernels.products import less_twice_the_products, padded
+
+
+@given(st.integers(1, 7), st.integers(1, 40), st.integers(1, 400), st.integers(0, 99))
+def test_products_are_those_of_float64(tiles, coordinates, images, seed):
+    generator = np.random.default_rng(seed)
+    n = padded(images)
+    own, rows, vectors = (
+        generator.standard_normal(shape).astype(np.float32)
+        for shape in ((tiles, n), (coordinates, n), (tiles, coordinates))
+    )
+    expected = own - 2 * vectors.astype(np.float64) @ rows
+    made = less_twice_the_products(own, rows, vectors)
+    assert np.abs(made - expected).max() < 1e-4
+    for t in range(tiles):  # a tile's do not depend on the others
+        alone = less_twice_the_products(own[t : t + 1], rows, vectors[t : t + 1])
+        assert np.array_equal(alone[0], made[t])
