@@ -30,9 +30,9 @@ FEWEST = 256  # images; below that the full scan costs little and measuring tell
 RANKINGS_KEPT = 32
 ROUGH = 32  # coordinates for drawing by the whole image's weight: a rough one does no harm
 
-# In the unit of an estimator's cost: selecting, and each coordinate of the product that ranks, for
-# a tile and an image.
-COST_OF_SELECTING = 16.0
+# In the unit of an estimator's cost, for a tile and an image: drawing by weight (two exponentials),
+# finding the nearest, and each coordinate of the product that ranks.
+COST_OF_CHOOSING = {"drawn": 150.0, "nearest": 16.0}
 COST_OF_A_COORDINATE = 0.3
 
 log = logging.getLogger("golddiff")
@@ -172,7 +172,7 @@ class FittedSchedule:
             for name in ("drawn", "nearest"):
                 kind = Kind(name, side)
                 ranking = self._ranking(sigma, label, kind)
-                compared = COST_OF_SELECTING + COST_OF_A_COORDINATE * ranking.coordinates
+                compared = COST_OF_CHOOSING[name] + COST_OF_A_COORDINATE * ranking.coordinates
                 yield Way(kind, ranking, each, ranking.size * compared)
 
     @property
