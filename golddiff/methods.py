@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from golddiff.store import ImageStore
 
 
+DEFAULT_METHOD = "recommended"
+
+
 @dataclass(frozen=True)
 class MethodSettings:
     """What the methods can be told; None is the default of the method, or of the data.
@@ -144,7 +147,15 @@ _OF_PCA = frozenset({"mask_threshold", "weighting"})
 _OF_KAMB = frozenset({"patch_size", "boundary"})
 _OF_SCHEDULE = frozenset({"variant", "k_min", "k_max", "m_min", "m_max"})
 
+
+def _recommended(store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
+    from golddiff.denoisers.recommended import recommended
+
+    return recommended(store, seed)
+
+
 METHODS = {
+    "recommended": Method("Recommended", frozenset(), _recommended),
     "optimal": Method("Optimal", frozenset(), _optimal),
     "wiener": Method("Wiener", frozenset(), _wiener),
     "kamb": Method("Kamb", _OF_KAMB, _kamb),
