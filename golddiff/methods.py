@@ -49,11 +49,15 @@ class MethodSettings:
 
 @dataclass(frozen=True)
 class Method:
-    """One method: how pictures call it, what it can be told, and how it is made."""
+    """One method: how pictures call it, what it can be told, and how it is made.
+
+    Its output has sources where it is a weighted sum of training images.
+    """
 
     title: str
     settings: frozenset[str]
     make: Callable[[ImageStore, MethodSettings, int], Denoiser]
+    has_sources: bool = True
 
 
 def default_mask_threshold(shape: tuple[int, ...]) -> float:
@@ -155,9 +159,9 @@ def _recommended(store: ImageStore, settings: MethodSettings, seed: int) -> Deno
 
 
 METHODS = {
-    "recommended": Method("Recommended", frozenset(), _recommended),
+    "recommended": Method("Recommended", frozenset(), _recommended, has_sources=False),
     "optimal": Method("Optimal", frozenset(), _optimal),
-    "wiener": Method("Wiener", frozenset(), _wiener),
+    "wiener": Method("Wiener", frozenset(), _wiener, has_sources=False),
     "kamb": Method("Kamb", _OF_KAMB, _kamb),
     "pca": Method("PCA", _OF_PCA, _pca),
     "golddiff-optimal": Method("GoldDiff (Optimal)", _OF_SCHEDULE, _golden(_optimal)),
