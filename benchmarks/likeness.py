@@ -21,7 +21,7 @@ import torch
 
 import golddiff
 from golddiff.denoisers.base import Denoiser
-from golddiff.denoisers.recommended import FewImages, Recommended
+from golddiff.denoisers.recommended import Recommended
 from golddiff.methods import make_denoiser
 from golddiff.metrics import mse_per_image, r2_per_image
 from golddiff.sampling import sample
@@ -31,43 +31,46 @@ RESAMPLES = 10_000
 YARDSTICK = "golddiff-pca"
 
 
-def _pca_of(made: Recommended) -> golddiff.PCA:
-    base = made.golden.base
-    assert isinstance(base, golddiff.PCA)
-    return base
+def _with_weights(
+    made: Recommended, of: Callable[[float, np.ndarray], np.ndarray]
+) -> golddiff.Blend:
+    """The parts of ``recommended`` with other weights: of(sigma, its own), scaled to sum to 1."""
+    pairs = [(sigma, of(sigma, np.array(row))) for sigma, row in made.blend.weights]
+    return golddiff.Blend(
+        made.blend.denoisers, [(s, tuple((w / w.sum()).tolist())) for s, w in pairs]
+    )
 
 
-def _blend(made: Recommended, weight: Callable[[float, float], float]) -> golddiff.Blend:
-    """The halves of ``recommended`` with other weights: weight(sigma, its own) of the golden."""
-    pairs = [(s, weight(s, w[0])) for s, w in made.blend.weights]
-    return golddiff.Blend(made.blend.denoisers, [(s, (w, 1 - w)) for s, w in pairs])
+def _only(*parts: int) -> Make:
+    kept = np.isin(np.arange(4), parts)
+    return lambda store, made: _with_weights(made, lambda sigma, own: own * kept)
 
 
+def _with_papers_subsets(store: golddiff.ImageStore, made: Recommended) -> Denoiser:
+    schedule = golddiff.PaperSchedule(variant="released")
+    parts = [
+        golddiff.GoldDiff(part.base, schedule) if isinstance(part, golddiff.GoldDiff) else part
+        for part in made.blend.denoisers
+    ]
+    return golddiff.Blend(parts, made.blend.weights)
+
+
+# The parts of recommended: 0 and 1 golden, the better threshold first; 2 the mixture; 3 Wiener.
 METHODS: dict[str, Make] = {
     YARDSTICK: lambda store, made: make_denoiser(YARDSTICK, store),
     "recommended": lambda store, made: made,
     "optimal": lambda store, made: golddiff.Optimal(store),
-    "wiener": lambda store, made: golddiff.Wiener(store),
-    "golden half alone": lambda store, made: made.golden,
-    "mixture alone": lambda store, made: made.blend.denoisers[1],
-    "equal weights": lambda store, made: _blend(made, lambda sigma, own: 0.5),
-    "paper's subset sizes": lambda store, made: golddiff.Blend(
-        [
-            golddiff.GoldDiff(_pca_of(made), golddiff.PaperSchedule(variant="released")),
-            made.blend.denoisers[1],
-        ],
-        made.blend.weights,
-    ),
-    "paper's mask threshold": lambda store, made: golddiff.Blend(
-        [
-            golddiff.GoldDiff(make_denoiser("pca", store), FewImages()),  # type: ignore[arg-type]
-            made.blend.denoisers[1],
-        ],
-        made.blend.weights,
-    ),
-    "Wiener for the mixture": lambda store, made: golddiff.Blend(
-        [made.golden, golddiff.Wiener(store)], made.blend.weights
-    ),
+    "wiener": _only(3),
+    "mixture": _only(2),
+    "golden, better threshold": _only(0),
+    "both golden": _only(0, 1),
+    "mixture and Wiener": _only(2, 3),
+    "one golden and mixture": _only(0, 2),
+    "without Wiener": _only(0, 1, 2),
+    "without mixture": _only(0, 1, 3),
+    "equal weights": lambda store, made: _with_weights(made, lambda sigma, own: np.ones(4)),
+    "weights 1 / error^4": lambda store, made: _with_weights(made, lambda sigma, own: own**4),
+    "paper's subset sizes": _with_papers_subsets,
 }
 
 

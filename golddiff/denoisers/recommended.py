@@ -1,28 +1,29 @@
-"""The denoiser that we advise: a golden posterior and a mixture of Gaussians, weighed on the data.
+"""The denoiser that we advise: golden posteriors and Gaussian ones, weighed on the data.
 
-Beyond the paper. Both halves are posterior means E[x0 | x], under two priors fitted to the same
+Beyond the paper. Every part is a posterior mean E[x0 | x], under another prior fitted to the same
 images:
 
-- GoldDiff over PCA: each output value's own neighbourhood is matched against training images.
-  Sharp, and made of pieces of real images, which need not fit together.
-- A mixture of Gaussians (:mod:`golddiff.denoisers.mixture`): whole, and blurred.
+- GoldDiff over PCA, with two mask thresholds: each output value's own neighbourhood is matched
+  against training images. Sharp, and made of pieces of real images, which need not fit together.
+- A mixture of Gaussians (:mod:`golddiff.denoisers.mixture`), and one Gaussian (what
+  Wiener is): whole, and blurred.
 
-They err in different directions, so that a weighted mean errs less than either. The weights at each
-noise level, and the threshold of the masks, are those of least squared denoising error on training
-images that neither half has seen (:mod:`golddiff.calibration` says why that error, which needs no
-network, is the right one): least squares in closed form, no gradient steps.
+They err in different directions, so that their weighted mean errs less than any. Each weighs as its
+error says, on images that none has seen (:mod:`golddiff.calibration`): no network is asked, and
+there are no gradient steps.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from golddiff.calibration import Calibration, LeavingOut, calibrate
+from golddiff.calibration import LeavingOut, denoising_errors, inverse_error_weights
 from golddiff.denoisers.base import Denoiser, Estimator
 from golddiff.denoisers.blend import Blend, Weights
 from golddiff.denoisers.golddiff import GoldDiff
@@ -35,12 +36,13 @@ from golddiff.store_build import add_file
 from golddiff.support import Support
 
 # The name changes with what is kept in it and how that is found: an older file is not read.
-KEPT = "recommended-1.safetensors"
+KEPT = "recommended-2.safetensors"
 LEFT_OUT = 32  # images to measure on; a tenth of a small store
-FEWEST = 20  # images; with fewer there is nothing to measure on, and both halves weigh the same
-THRESHOLDS = (0.005, 0.02, 0.1)
+FEWEST = 20  # images; with fewer there is nothing to measure on, and all parts weigh the same
+THRESHOLDS = (0.005, 0.02, 0.05, 0.1)
 LEVELS = (0.01, 0.1, 0.3, 0.6, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0)
 K_MIN, K_MAX = 300, 600
+FIELDS = tuple(field.name for field in fields(Components))
 
 
 def recommended(store: ImageStore, seed: int = 0) -> Recommended:
@@ -78,15 +80,17 @@ class FewImages:
 
 
 class Recommended(Denoiser):
-    """D(x) = w(sigma) D_golden(x) + (1 - w(sigma)) D_mixture(x), each clipped to the pixels' range.
+    """D(x) = sum_j w_j(sigma) D_j(x), each part D_j clipped to the range of pixels.
 
-    D_golden is GoldDiff over PCA with the released schedule, at most 600 images a subset; D_mixture
-    the posterior mean under a mixture of Gaussians. The weight w and PCA's mask threshold are found
-    at the first call, by least squares on up to 32 images that both halves leave out, and kept in
-    the store's folder with the mixture (where that may be written): seconds to a minute, once a
-    store. Stores of under 20 images have w = 1/2.
+    The parts: GoldDiff over PCA with the released schedule, at most 600 images a subset, at two
+    mask thresholds; the posterior means under a mixture of Gaussians and under one Gaussian. w_j
+    is proportional to one over the mean squared error of D_j on up to 32 images that all parts
+    leave out; the thresholds are the two of least error among 0.005, 0.02, 0.05 and 0.1. All this
+    is found at the first call and kept in the store's folder with the Gaussians (where that may be
+    written): seconds to a minute or two, once a store. Stores of under 20 images have equal
+    weights.
 
-    With ``labels`` both halves are the class's, the weights those of the whole store.
+    With ``labels`` all parts are the class's, the weights those of the whole store.
 
     Args:
         store: the training set.
@@ -104,6 +108,16 @@ class Recommended(Denoiser):
         """The blend's posterior means (b, D)."""
         return self.blend.denoise(x, sigma, label)
 
+    def with_seed(self, seed: int) -> Recommended:
+        """The same with other random draws; masks, mixture and weights are shared."""
+        other = Recommended(self.store, seed)
+        parts = [
+            GoldDiff(part.base, part.schedule, seed) if isinstance(part, GoldDiff) else part
+            for part in self.blend.denoisers
+        ]
+        other._blend = Blend(parts, self.blend.weights)
+        return other
+
     @property
     def is_ready(self) -> bool:
         """Whether the weights are known, here or in the store's folder."""
@@ -111,22 +125,22 @@ class Recommended(Denoiser):
 
     @property
     def blend(self) -> Blend:
-        """The golden half and the mixture with their weights; made at the first use."""
+        """The parts with their weights; made at the first use."""
         if self._blend is None:
             self._blend = self._loaded() or self._made()
         return self._blend
 
     @property
     def golden(self) -> GoldDiff:
-        """The half that weighs training images."""
-        half = self.blend.denoisers[0]
-        assert isinstance(half, GoldDiff)
-        return half
+        """The better of the two parts that weigh training images."""
+        part = self.blend.denoisers[0]
+        assert isinstance(part, GoldDiff)
+        return part
 
     def weighing(
         self, x: NDArray[np.float32], sigma: float, label: int | None
     ) -> list[tuple[Estimator, Support]]:
-        """Refuses: see :attr:`golden` for the half that weighs images.
+        """Refuses: see :attr:`golden` for a part that weighs images.
 
         Raises:
             ArgumentError: always.
@@ -140,39 +154,51 @@ class Recommended(Denoiser):
         if KEPT not in self.store.manifest.files:
             return None
         kept = load_file(self.store.path / KEPT)
-        table = kept.pop("table")
-        threshold = float(kept.pop("threshold"))
-        mixture = self._mixture()
-        mixture.keep(Components(**kept))
-        weights = [(row[0], row[1:]) for row in table.tolist()]
-        return self._joined(threshold, mixture, weights)
+        table, thresholds = kept.pop("table").tolist(), kept.pop("thresholds").tolist()
+        gaussians = self._gaussians()
+        for name, part in gaussians.items():
+            part.keep(Components(**{field: kept[f"{name}.{field}"] for field in FIELDS}))
+        return self._joined(thresholds, gaussians, [(row[0], row[1:]) for row in table])
 
     def _made(self) -> Blend:
-        mixture, rows = self._mixture(), left_out(self.store.n)
+        gaussians, rows = self._gaussians(), left_out(self.store.n)
         if len(rows) == 0:
-            return self._joined(THRESHOLDS[0], mixture, [(1.0, (0.5, 0.5))])
-        found: list[tuple[float, Calibration]] = []
-        for threshold in THRESHOLDS:
-            unseeing = GoldDiff(PCA(self.store, threshold), LeavingOut(FewImages(), rows))
-            found.append((threshold, calibrate([unseeing, mixture], rows, LEVELS)))
-        threshold, best = min(found, key=lambda pair: pair[1].mean_log_error())
-        self._save(threshold, best.weights, mixture.fitted())
-        return self._joined(threshold, mixture, best.weights)
+            return self._joined(THRESHOLDS[:2], gaussians, [(1.0, (0.25,) * 4)])
+        unseeing = LeavingOut(FewImages(), rows)
+        golden = [GoldDiff(PCA(self.store, t), unseeing) for t in THRESHOLDS]
+        errors = denoising_errors([*golden, *gaussians.values()], rows, LEVELS)
+        count = len(golden)
+        best = np.argsort(np.log(errors[:, :count]).mean(axis=0), kind="stable")[:2]
+        table = inverse_error_weights(errors[:, [*best, count, count + 1]])
+        weights = list(zip(LEVELS, table.tolist(), strict=True))
+        thresholds = [THRESHOLDS[i] for i in best]
+        self._save(thresholds, weights, gaussians)
+        return self._joined(thresholds, gaussians, weights)
 
-    def _mixture(self) -> GaussianMixture:
+    def _gaussians(self) -> dict[str, GaussianMixture]:
         rows = left_out(self.store.n)
         seen = np.setdiff1d(np.arange(self.store.n), rows)
-        return GaussianMixture(self.store, rows=seen)
-
-    def _joined(self, threshold: float, mixture: GaussianMixture, weights: Weights) -> Blend:
-        golden = GoldDiff(PCA(self.store, threshold), FewImages(), self.seed)
-        return Blend([golden, mixture], weights)
-
-    def _save(self, threshold: float, weights: Weights, fitted: Components) -> None:
-        tensors = vars(fitted) | {
-            "table": np.array([[sigma, *row] for sigma, row in weights]),
-            "threshold": np.array(threshold),
+        return {
+            "mixture": GaussianMixture(self.store, rows=seen),
+            "one": GaussianMixture(self.store, components=1, shrinkage=0, rows=seen),
         }
+
+    def _joined(
+        self, thresholds: Sequence[float], gaussians: dict[str, GaussianMixture], weights: Weights
+    ) -> Blend:
+        golden = [GoldDiff(PCA(self.store, t), FewImages(), self.seed) for t in thresholds]
+        return Blend([*golden, *gaussians.values()], weights)
+
+    def _save(
+        self, thresholds: Sequence[float], weights: Weights, gaussians: dict[str, GaussianMixture]
+    ) -> None:
+        tensors = {
+            f"{name}.{field}": getattr(part.fitted(), field)
+            for name, part in gaussians.items()
+            for field in FIELDS
+        }
+        tensors["table"] = np.array([[sigma, *row] for sigma, row in weights])
+        tensors["thresholds"] = np.array(thresholds)
         with contextlib.suppress(OSError):
             add_file(self.store.path, self.store.manifest, KEPT, tensors)
 

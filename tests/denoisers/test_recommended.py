@@ -25,15 +25,15 @@ def denoiser(store):
     return golddiff.recommended(store)
 
 
-def test_it_is_the_weighted_mean_of_its_halves(store, denoiser, queries):
-    golden, mixture = denoiser.blend.denoisers
-    assert isinstance(golden, GoldDiff)
-    assert isinstance(mixture, GaussianMixture)
+def test_it_is_the_weighted_mean_of_its_parts(store, denoiser, queries):
+    parts = denoiser.blend.denoisers
+    assert [type(part) for part in parts] == [GoldDiff] * 2 + [GaussianMixture] * 2
     for sigma in (0.1, 1.0, 8.0):
         x = queries(store, sigma)
-        weight = float(denoiser.blend.weights_at(sigma)[0])
-        expected = weight * golden(x, sigma).clamp(-1, 1)
-        expected += (1 - weight) * mixture(x, sigma).clamp(-1, 1)
+        weights = denoiser.blend.weights_at(sigma)
+        expected = sum(
+            float(w) * part(x, sigma).clamp(-1, 1) for w, part in zip(weights, parts, strict=True)
+        )
         assert (denoiser(x, sigma) - expected).abs().max() < 1e-5
 
 
@@ -123,11 +123,19 @@ def test_its_golden_subsets_do_not_grow_with_the_data(n):
         assert k <= 600
 
 
-def test_it_has_no_sources_but_its_golden_half_has(store, denoiser, queries):
+def test_it_has_no_sources_but_its_golden_parts_have(store, denoiser, queries):
     x = queries(store, 1.0, b=1)
     with pytest.raises(ArgumentError, match=r"has no sources; expected .* its attribute golden"):
         denoiser.attribute(x, 1.0)
     assert denoiser.golden.attribute(x, 1.0)
+
+
+def test_another_seed_changes_the_random_draws_alone(store, denoiser, queries):
+    other = denoiser.with_seed(7)
+    assert other.golden.base is denoiser.golden.base
+    x = queries(store, 1.0)
+    assert torch.equal(other(x, 1.0), golddiff.recommended(store, 7)(x, 1.0))
+    assert (denoiser.golden.seed, other.golden.seed, other.seed) == (0, 7, 7)
 
 
 def test_it_is_described_and_built_again(store, denoiser, queries):
