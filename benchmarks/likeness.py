@@ -69,7 +69,7 @@ METHODS: dict[str, Make] = {
     "without Wiener": _only(0, 1, 2),
     "without mixture": _only(0, 1, 3),
     "equal weights": lambda store, made: _with_weights(made, lambda sigma, own: np.ones(4)),
-    "weights 1 / error^4": lambda store, made: _with_weights(made, lambda sigma, own: own**4),
+    "weights 1 / error": lambda store, made: _with_weights(made, lambda sigma, own: own**2),
     "paper's subset sizes": _with_papers_subsets,
 }
 

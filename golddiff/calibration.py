@@ -80,12 +80,15 @@ def denoising_errors(
 
 
 def inverse_error_weights(errors: Float) -> Float:
-    """Weights proportional to 1 / error over the last axis; they sum to 1.
+    """Weights proportional to 1 / sqrt(error) over the last axis; they sum to 1.
 
-    They are the least squares weights where the denoisers' errors are uncorrelated. Least squares
-    with the correlations measured, too, errs less on noised images, but samples drift further from
-    a network's (measured: docs/recommended.md). Source: Bates & Granger 1969.
+    Between 1 / error, the least squares weights of denoisers whose errors are uncorrelated (Bates &
+    Granger 1969), and equal ones. Least squares with the correlations measured errs less on noised
+    images, but its samples drift further from a network's (measured: docs/recommended.md).
+
+    Args:
+        errors: mean squared errors, > 0.
     """
-    inverse = errors.min(axis=-1, keepdims=True) / errors
+    inverse = np.sqrt(errors.min(axis=-1, keepdims=True) / errors)
     weights: Float = inverse / inverse.sum(axis=-1, keepdims=True)
     return weights

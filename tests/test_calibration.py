@@ -19,11 +19,11 @@ def store(make_store, smooth_images):
 def test_weights_are_inverse_to_the_errors(errors):
     weights = inverse_error_weights(np.array(errors))
     assert weights.sum() == pytest.approx(1)
-    assert np.allclose(weights * errors, weights[0] * errors[0])
+    assert np.allclose(weights**2 * errors, weights[0] ** 2 * errors[0])
 
 
 def test_each_noise_level_has_its_own_weights():
-    weights = inverse_error_weights(np.array([[1.0, 1.0], [1.0, 3.0]]))
+    weights = inverse_error_weights(np.array([[1.0, 1.0], [1.0, 9.0]]))
     assert np.allclose(weights, [[0.5, 0.5], [0.75, 0.25]])
 
 
