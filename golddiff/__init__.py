@@ -12,10 +12,13 @@ if TYPE_CHECKING:
     from golddiff.attribution import Attribution as Attribution
     from golddiff.attribution import PixelSources as PixelSources
     from golddiff.attribution import pixel_sources as pixel_sources
+    from golddiff.denoisers.blend import Blend as Blend
     from golddiff.denoisers.golddiff import GoldDiff as GoldDiff
     from golddiff.denoisers.kamb import Kamb as Kamb
+    from golddiff.denoisers.mixture import GaussianMixture as GaussianMixture
     from golddiff.denoisers.optimal import Optimal as Optimal
     from golddiff.denoisers.pca import PCA as PCA
+    from golddiff.denoisers.recommended import recommended as recommended
     from golddiff.denoisers.wiener import Wiener as Wiener
     from golddiff.diffusers import AnalyticUNet as AnalyticUNet
     from golddiff.errors import ArgumentError as ArgumentError
@@ -37,6 +40,8 @@ _HOMES = {
     "AnalyticUNet": "diffusers",
     "ArgumentError": "errors",
     "Attribution": "attribution",
+    "Blend": "denoisers.blend",
+    "GaussianMixture": "denoisers.mixture",
     "CheckpointError": "errors",
     "Evaluation": "evaluation.compare",
     "GoldDiff": "denoisers.golddiff",
@@ -56,6 +61,7 @@ _HOMES = {
     "evaluate": "evaluation.compare",
     "metrics": "metrics",
     "pixel_sources": "attribution",
+    "recommended": "denoisers.recommended",
     "sample": "sampling",
     "write_report": "report",
 }

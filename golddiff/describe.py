@@ -40,6 +40,7 @@ METHODS = {
         ("mask_threshold", "weighting", "batch_size", "memory_limit"),
     ),
     "kamb": Kind("golddiff.denoisers.kamb", "Kamb", ("patch_sizes", "boundary", "memory_limit")),
+    "recommended": Kind("golddiff.denoisers.recommended", "Recommended", ("seed",)),
     "golddiff": Kind("golddiff.denoisers.golddiff", "GoldDiff", ("base", "schedule", "seed")),
 }
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from golddiff.store import ImageStore
 
 
+DEFAULT_METHOD = "recommended"
+
+
 @dataclass(frozen=True)
 class MethodSettings:
     """What the methods can be told; None is the default of the method, or of the data.
@@ -50,11 +53,15 @@ class MethodSettings:
 
 @dataclass(frozen=True)
 class Method:
-    """One method: how pictures call it, what it can be told, and how it is made."""
+    """One method: how pictures call it, what it can be told, and how it is made.
+
+    Its output has sources where it is a weighted sum of training images.
+    """
 
     title: str
     settings: frozenset[str]
     make: Callable[[ImageStore, MethodSettings, int], Denoiser]
+    has_sources: bool = True
 
 
 def default_mask_threshold(shape: tuple[int, ...]) -> float:
@@ -173,9 +180,17 @@ _OF_KAMB = frozenset({"patch_size", "boundary"})
 _OF_ADAPTIVE = frozenset({"tol"})
 _OF_SCHEDULE = frozenset({"variant", "k_min", "k_max", "m_min", "m_max"})
 
+
+def _recommended(store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
+    from golddiff.denoisers.recommended import recommended
+
+    return recommended(store, seed)
+
+
 METHODS = {
+    "recommended": Method("Recommended", frozenset(), _recommended, has_sources=False),
     "optimal": Method("Optimal", frozenset(), _optimal),
-    "wiener": Method("Wiener", frozenset(), _wiener),
+    "wiener": Method("Wiener", frozenset(), _wiener, has_sources=False),
     "kamb": Method("Kamb", _OF_KAMB, _kamb),
     "pca": Method("PCA", _OF_PCA, _pca),
     "golddiff-optimal": Method("GoldDiff (Optimal)", _OF_SCHEDULE, _golden(_optimal)),

@@ -59,3 +59,18 @@ def pca_wss(
     batches = [images[i : i + batch_size] for i in range(0, len(images), batch_size)]
     mean: Array = np.mean([pca(x, sigma, batch, mask) for batch in batches], axis=0)
     return mean
+
+
+def gaussian_mixture(
+    x: Array, sigma: float, weights: Array, means: Array, covariances: Array
+) -> Array:
+    """E[x0 | x] for one x (D,) under sum_c w_c N(mu_c, C_c): full (K, D, D) covariances."""
+    noise = sigma**2 * np.eye(len(x))
+    logits = np.empty(len(weights))
+    filtered = np.empty_like(means)
+    for c, (mean, covariance) in enumerate(zip(means, covariances, strict=True)):
+        whitened = np.linalg.solve(covariance + noise, x - mean)
+        _, log_determinant = np.linalg.slogdet(covariance + noise)
+        logits[c] = np.log(weights[c]) - 0.5 * ((x - mean) @ whitened + log_determinant)
+        filtered[c] = mean + covariance @ whitened
+    return softmax_mean(logits[:, None], filtered)

@@ -22,7 +22,7 @@ from golddiff.errors import ArgumentError, StoreError
 from golddiff.manifest import Manifest, file_record
 from golddiff.proxy import pool
 from golddiff.statistics import Factor, covariance_factor
-from golddiff.store_build import FACTOR, LABELS, NORMS, PIXELS, PROXIES, build, write_factor
+from golddiff.store_build import FACTOR, LABELS, NORMS, PIXELS, PROXIES, add_file, build
 
 Indices = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
 
@@ -203,7 +203,7 @@ class ImageStore:
         factor = covariance_factor(self.flat, self.scale, self.offset)
         # Kept for next time where the store may be written to; made again where it may not.
         with contextlib.suppress(OSError):
-            write_factor(self.path, self.manifest, factor)
+            add_file(self.path, self.manifest, FACTOR, vars(factor))
         return factor
 
     @property

@@ -9,7 +9,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,7 +30,7 @@ from golddiff.errors import ArgumentError, SourceError, StoreError
 from golddiff.manifest import FileRecord, Manifest, file_record
 from golddiff.proxy import pool, quarter_shape
 from golddiff.sources.base import Source
-from golddiff.statistics import Factor, covariance_factor
+from golddiff.statistics import covariance_factor
 
 PIXELS, LABELS, PROXIES, NORMS = "pixels.bin", "labels.bin", "proxies.bin", "norms.bin"
 FACTOR = "factor.safetensors"
@@ -73,17 +73,26 @@ def build(source: Source, path: Path, *, overwrite: bool, progress: bool) -> Non
         raise
 
 
-def write_factor(path: Path, manifest: Manifest, factor: Factor) -> None:
-    """Add the covariance factor to a store that was built without it."""
-    handle, temporary = tempfile.mkstemp(dir=path, prefix=".factor-")
+def add_file(
+    path: Path,
+    manifest: Manifest,
+    name: str,
+    tensors: Mapping[str, NDArray[Any]],
+) -> None:
+    """Add what was computed from a store to it, as a safetensors file, with its checksum.
+
+    Raises:
+        OSError: the store cannot be written.
+    """
+    handle, temporary = tempfile.mkstemp(dir=path, prefix=f".{name}-")
     os.close(handle)
     try:
-        save_file(vars(factor), temporary)
+        save_file(dict(tensors), temporary)
         record = file_record(Path(temporary))
-        os.replace(temporary, path / FACTOR)
+        os.replace(temporary, path / name)
     finally:
         Path(temporary).unlink(missing_ok=True)
-    manifest.files[FACTOR] = record
+    manifest.files[name] = record
     with _beside(path) as folder:
         manifest.write(folder)
         os.replace(folder / "manifest.json", path / "manifest.json")

@@ -60,6 +60,8 @@ def read_json(path):
     return json.loads(Path(path).read_text())
 
 
+GOLDEN = ("--method", "golddiff-pca")
+
 # What is made
 
 
@@ -95,6 +97,7 @@ def test_the_batch_size_does_not_change_the_picture():
 
 def test_json_holds_what_the_run_was():
     options = ["--n", "3", "--steps", "4", "--seed", "5", "--labels", "0,1", "--k-min", "5"]
+    options += ["--method", "golddiff-pca"]
     assert run(["sample", *options, "--json", "run.json", "--sampler", "heun"]) == 0
     figures = read_json("run.json")
     assert figures["golddiff"] == golddiff.__version__
@@ -117,6 +120,17 @@ def test_json_holds_what_the_run_was():
     seconds = figures["seconds"]
     assert sum(seconds["per_step"]) == pytest.approx(seconds["total"])
     assert seconds["per_image_and_step"] == pytest.approx(seconds["total"] / 12)
+
+
+def test_the_method_recommended_is_the_default_and_is_weighed_once_a_store(capsys):
+    assert run(["sample", "--n", "1", "--steps", "3", "--json", "run.json"]) == 0
+    first = capsys.readouterr().out
+    assert run(["sample", "--n", "1", "--steps", "3"]) == 0
+    assert "weighing" not in capsys.readouterr().out
+    assert "by recommended" in first
+    figures = read_json("run.json")
+    assert figures["method"] == "recommended"
+    assert figures["golden_subsets"][0]["k"][-1] == 90
 
 
 def test_a_method_without_golden_subset_says_so_in_json():
@@ -146,7 +160,7 @@ def test_points_are_drawn_as_a_scatter_plot():
 
 
 def test_explain_writes_one_page_that_asks_for_nothing_else(capsys):
-    assert run(["sample", "--n", "2", "--steps", "3", "--explain", "why.html"]) == 0
+    assert run(["sample", *GOLDEN, "--n", "2", "--steps", "3", "--explain", "why.html"]) == 0
     page = Path("why.html").read_text()
     assert "://" not in page
     assert "<script" not in page
@@ -232,9 +246,10 @@ def test_an_unknown_method_lists_those_there_are(fails):
         (["--data", "digits", "--store", "x"], "not both"),
         (["--store", "x", "--size", "8"], "apply to --data"),
         (["--store", "x"], "x does not exist"),
-        (["--k-min", "5000"], "k_min: got 5000, but there are only 1797"),
+        (["--k-min", "50"], "does not apply to method recommended, only to golddiff-optimal"),
+        ([*GOLDEN, "--k-min", "5000"], "k_min: got 5000, but there are only 1797"),
         (["--k-min", "many"], "a count (100) or a fraction"),
-        (["--m-min", "5"], "variant 'text'"),
+        ([*GOLDEN, "--m-min", "5"], "variant 'text'"),
         (["--labels", "10"], "a class with no images"),
         (["--labels", "one"], "expected a class index"),
         (["--data", "moons", "--labels", ""], "expected a class index"),
@@ -247,15 +262,16 @@ def test_an_unknown_method_lists_those_there_are(fails):
         (["--sampler", "euler"], "expected one of ddim, heun"),
         (["--seed", "-1"], "seed: got -1"),
         (["--threads", "0"], "threads: got 0"),
-        (["--mask-threshold", "2"], "mask_threshold: got 2.0, expected 0 to 1"),
-        (["--weighting", "wsss"], "weighting: got 'wsss'"),
+        ([*GOLDEN, "--mask-threshold", "2"], "mask_threshold: got 2.0, expected 0 to 1"),
+        ([*GOLDEN, "--weighting", "wsss"], "weighting: got 'wsss'"),
         (["--patch-size", "3"], "only to kamb, golddiff-kamb"),
         (["--method", "kamb", "--patch-size", "4"], "odd"),
         (["--method", "kamb", "--data", "moons"], "(C, H, W)"),
         (["--out", "grid.gif"], "ending in .png"),
         (["--out", "a.png", "--trajectory", "./a.png"], "also what --out writes"),
         (["--method", "wiener", "--explain", "why.html"], "there are no sources"),
-        (["--data", "moons", "--explain", "why.html"], "holds points"),
+        (["--explain", "why.html"], "choose another method, say --method golddiff-pca"),
+        ([*GOLDEN, "--data", "moons", "--explain", "why.html"], "holds points"),
         (["--explain", "why.png"], "ending in .html"),
         (["--nonsense"], "--nonsense"),
     ],

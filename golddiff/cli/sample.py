@@ -30,7 +30,7 @@ from golddiff.cli.options import (
     method_settings,
 )
 from golddiff.cli.sample_run import SampleJob, run_sample
-from golddiff.methods import METHODS
+from golddiff.methods import DEFAULT_METHOD, METHODS
 
 
 def sample(
@@ -45,7 +45,7 @@ def sample(
     store: Annotated[
         Path | None, typer.Option(help="A store that golddiff index made, instead of --data.")
     ] = None,
-    method: Annotated[str, typer.Option(help=", ".join(METHODS) + ".")] = "golddiff-pca",
+    method: Annotated[str, typer.Option(help=", ".join(METHODS) + ".")] = DEFAULT_METHOD,
     n: Annotated[int, typer.Option("--n", help="How many images.")] = 16,
     steps: Annotated[int, typer.Option(help="Denoising steps, 1 to 1000.")] = 10,
     sampler: Annotated[str, typer.Option(help="ddim or heun.")] = "ddim",
@@ -99,7 +99,7 @@ def sample(
 
       golddiff sample --store cifar.store --method pca --labels 3 --json run.json
 
-      golddiff sample --n 8 --explain report.html
+      golddiff sample --n 8 --method golddiff-pca --explain report.html
 
       golddiff sample --data moons --method optimal --n 500 --trajectory paths.png
     """

@@ -89,6 +89,7 @@ def run_sample(job: SampleJob) -> None:
     labels = parse_labels(job.labels, store, job.n)
     denoiser = make_denoiser(job.method, store, job.settings, job.seed)
     _check_explainable(job, store)
+    _prepare(denoiser)
     subsets = golden_subsets(denoiser, job.steps, job.sampler, labels)
     samples, clock = _generate(job, denoiser, labels)
     if job.explain is not None:
@@ -104,6 +105,15 @@ def run_sample(job: SampleJob) -> None:
     )
 
 
+def _prepare(denoiser: Denoiser) -> None:
+    """What ``recommended`` finds out about a store once takes long enough to be told."""
+    from golddiff.denoisers.recommended import Recommended
+
+    if isinstance(denoiser, Recommended) and not denoiser.is_ready:
+        say("weighing the halves of recommended on images left out, once for this store")
+        denoiser.blend  # noqa: B018  made now, not in the first step
+
+
 def golden_subsets(
     denoiser: Denoiser, steps: int, sampler: str, labels: list[int] | None
 ) -> list[dict[str, Any]] | None:
@@ -115,8 +125,11 @@ def golden_subsets(
         ArgumentError: a subset larger than the images there are.
     """
     from golddiff.denoisers.golddiff import GoldDiff
+    from golddiff.denoisers.recommended import Recommended
     from golddiff.sampling import noise_levels
 
+    if isinstance(denoiser, Recommended):
+        denoiser = denoiser.golden
     if not isinstance(denoiser, GoldDiff):
         return None
     entries = []
@@ -193,6 +206,11 @@ def _check_explainable(job: SampleJob, store: ImageStore) -> None:
         return
     if job.method == "wiener":
         raise ArgumentError("explain: Wiener weighs no training images, so there are no sources")
+    if job.method == "recommended":
+        raise ArgumentError(
+            "explain: part of what recommended returns is a mixture of Gaussians, so there are no "
+            "sources that add up to it; choose another method, say --method golddiff-pca"
+        )
     if len(store.shape) != 3:
         raise ArgumentError("explain: shows images, and this training set holds points")
 

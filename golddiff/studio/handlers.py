@@ -16,6 +16,7 @@ from PIL import Image
 
 from golddiff.attribution import PixelSources
 from golddiff.errors import ArgumentError, GoldDiffError
+from golddiff.methods import SHOWN
 from golddiff.store import ImageStore
 from golddiff.studio.downloads import write_downloads
 from golddiff.studio.explain import curves, message_html, sources_at, sources_html
@@ -178,7 +179,7 @@ class Handlers:
             and selected.x < width
         )
         if not keep:
-            weighing = [m for m in run.settings.methods if m != "wiener"]
+            weighing = [m for m in run.settings.methods if SHOWN[m].has_sources]
             method = (weighing or list(run.settings.methods))[-1]
             selected = Selection(method, 0, height // 2, width // 2)
         assert selected is not None

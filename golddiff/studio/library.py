@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from golddiff.denoisers.base import Denoiser, Estimator
 from golddiff.denoisers.golddiff import GoldDiff
+from golddiff.denoisers.recommended import Recommended
 from golddiff.errors import ArgumentError, GoldDiffError, StoreError
 from golddiff.manifest import Manifest
 from golddiff.methods import SHOWN, MethodSettings, make_denoiser
@@ -53,6 +54,10 @@ class OpenStore:
                 estimator = self._kept(base)
                 if isinstance(estimator, Estimator):
                     return GoldDiff(estimator, PaperSchedule(variant=variant), seed)
+            if method == "recommended":
+                kept = self._kept(method)
+                assert isinstance(kept, Recommended)
+                return kept.with_seed(seed)
             if SHOWN.get(method) is None or not SHOWN[method].settings & {"variant"}:
                 return self._kept(method)
             return make_denoiser(method, self.store, MethodSettings(variant=variant), seed)

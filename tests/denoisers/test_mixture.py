@@ -1,0 +1,179 @@
+"""The mixture is an exact posterior mean, whatever the noise, and has the limits of one."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golddiff import GaussianMixture, Wiener, reference
+from golddiff.denoisers.mixture import fit, posterior_mean
+from golddiff.errors import ArgumentError
+
+SIGMAS = (0.01, 0.3, 1.0, 6.0, 157.0)
+
+
+@pytest.fixture(scope="module")
+def store(make_store, smooth_images):
+    return make_store(smooth_images(600, (1, 5, 4)), torch.arange(600) % 3)
+
+
+def full_covariances(mixture):
+    """The (K, D) means and (K, D, D) covariances that a fitted mixture stands for."""
+    factor, fitted = mixture.store.factor(), mixture.fitted()
+    u, r = factor.eigenvectors, fitted.means.shape[1]
+    means, covariances = [], []
+    for mean, variances, axes in zip(fitted.means, fitted.variances, fitted.axes, strict=True):
+        inner = np.diag(factor.eigenvalues)
+        inner[:r, :r] = axes.astype(np.float64) * variances @ axes.T.astype(np.float64)
+        means.append(factor.mean + u[:, :r] @ mean)
+        covariances.append(u @ inner @ u.T)
+    return np.array(means), np.array(covariances)
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+@pytest.mark.parametrize("rank", [300, 7])
+def test_it_is_the_posterior_mean_under_its_full_covariances(store, queries, sigma, rank):
+    mixture = GaussianMixture(store, components=5, rank=rank, shrinkage=20)
+    means, covariances = full_covariances(mixture)
+    weights = np.exp(mixture.fitted().log_weights)
+    assert len(weights) == 5
+    assert weights.sum() == pytest.approx(1)
+    x = queries(store, sigma)
+    got = mixture(x, sigma).flatten(1).numpy()
+    for query, answer in zip(x.flatten(1).double().numpy(), got, strict=True):
+        direct = reference.gaussian_mixture(query, sigma, weights, means, covariances)
+        assert np.abs(answer - direct).max() < 1e-4
+
+
+@given(st.integers(1, 4), st.integers(1, 3), st.floats(0.01, 157), st.integers(0, 1000))
+def test_any_components_and_any_noise(k, r, sigma, seed):
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(40, r)).astype(np.float32) * 2
+    mixture = fit(z, np.arange(40) % k, shrinkage=1.0)
+    covariances = np.array(
+        [
+            a.astype(np.float64) * v @ a.T
+            for a, v in zip(mixture.axes, mixture.variances, strict=True)
+        ]
+    )
+    x = rng.normal(size=(3, r)) * (1 + sigma)
+    for query, answer in zip(x, posterior_mean(mixture, x, sigma), strict=True):
+        direct = reference.gaussian_mixture(
+            query, sigma, np.exp(mixture.log_weights), mixture.means, covariances
+        )
+        assert np.allclose(answer, direct, atol=1e-4 * (1 + np.abs(direct).max()))
+
+
+def test_the_clusters_keep_the_mean_and_the_covariance_of_the_data():
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(200, 3)).astype(np.float32)
+    member = np.arange(200) % 4
+    mixture = fit(z, member, shrinkage=0.0)
+    for c in range(4):
+        within = mixture.axes[c] * mixture.variances[c] @ mixture.axes[c].T
+        assert np.allclose(within, np.cov(z[member == c].T), atol=1e-5)
+    assert np.allclose(np.exp(mixture.log_weights) @ mixture.means, z.mean(axis=0), atol=1e-6)
+
+
+def test_much_shrinkage_gives_every_cluster_the_average_covariance():
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(200, 3)).astype(np.float32)
+    mixture = fit(z, np.arange(200) % 4, shrinkage=1e9)
+    within = [a * v @ a.T for a, v in zip(mixture.axes, mixture.variances, strict=True)]
+    assert np.allclose(within, within[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_one_component_is_wiener(store, queries, sigma):
+    x = queries(store, sigma)
+    one = GaussianMixture(store, components=1, shrinkage=0)
+    assert (one(x, sigma) - Wiener(store)(x, sigma)).abs().max() < 1e-4
+
+
+def test_little_noise_returns_the_image_and_much_the_mean(store, queries):
+    mixture = GaussianMixture(store)
+    x = queries(store, 1e-3)
+    assert (mixture(x, 1e-3) - x).abs().max() < 0.01
+    far = mixture(queries(store, 1e4), 1e4)
+    assert (far - store.mean).abs().max() < 0.01
+
+
+def test_a_query_does_not_depend_on_its_batch(store, queries):
+    mixture = GaussianMixture(store)
+    x = queries(store, 0.5, b=6)
+    together = mixture(x, 0.5, labels=[0, 1, 2, 0, 1, 2])
+    for i in range(6):
+        alone = mixture(x[i : i + 1], 0.5, labels=i % 3)
+        assert (alone - together[i : i + 1]).abs().max() < 1e-6
+
+
+def test_the_same_seed_gives_the_same_mixture(store, queries):
+    x = queries(store, 0.5)
+    first, second = (GaussianMixture(store, seed=3)(x, 0.5) for _ in range(2))
+    assert torch.equal(first, second)
+
+
+def test_a_class_is_fitted_to_its_own_images(make_store, queries):
+    rng = np.random.default_rng(0)
+    labels = torch.arange(400) % 2
+    pixels = 60 + 130 * labels.numpy()[:, None, None, None] + rng.integers(0, 20, (400, 1, 4, 4))
+    store = make_store(pixels.astype(np.uint8), labels)
+    far = torch.zeros(1, 1, 4, 4)
+    mixture = GaussianMixture(store)
+    for label in (0, 1):
+        expected = store.images(torch.nonzero(labels == label).flatten()).mean(0)
+        assert (mixture(far, 1e3, labels=label) - expected).abs().max() < 0.01
+
+
+def test_rows_left_out_have_no_part_in_it(store):
+    seen = np.arange(0, 600, 2)
+    mixture = GaussianMixture(store, rows=seen)
+    assert np.array_equal(mixture.seen(), seen)
+    assert np.array_equal(mixture.seen(1), seen[seen % 3 == 1])
+    whole = GaussianMixture(store)
+    assert not np.array_equal(mixture.fitted().means, whole.fitted().means)
+    only_class_0 = GaussianMixture(store, rows=np.arange(0, 600, 3))
+    assert np.array_equal(only_class_0.seen(1), store.rows_of(1))
+
+
+@pytest.mark.parametrize("shape", [(2,), (1, 1, 1), (3, 4, 4)])
+def test_one_image_is_all_it_knows(make_store, shape):
+    only = torch.rand((1, *shape), generator=torch.Generator().manual_seed(0))
+    mixture = GaussianMixture(make_store(only))
+    assert torch.allclose(mixture(torch.randn(3, *shape), 0.5), only.expand(3, *shape))
+
+
+def test_images_that_are_all_alike_are_returned(make_store):
+    store = make_store(torch.full((500, 1, 4, 4), 77, dtype=torch.uint8))
+    x = torch.randn(2, 1, 4, 4)
+    for sigma in SIGMAS:
+        assert torch.allclose(GaussianMixture(store)(x, sigma), store.images([0, 0]), atol=1e-6)
+
+
+def test_two_moons_are_kept_apart(make_store):
+    store = make_store("moons")
+    points = store.images(slice(0, 400))
+    x = points + 0.1 * torch.randn(400, 2, generator=torch.Generator().manual_seed(0))
+    mixture, wiener = (
+        (denoiser(x, 0.1) - points).square().mean()
+        for denoiser in (GaussianMixture(store), Wiener(store))
+    )
+    assert mixture < 0.8 * wiener
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"components": 0}, "components: got 0, expected an integer of 1 or more"),
+        ({"components": 2.5}, "components: got 2.5"),
+        ({"rank": 0}, "rank: got 0"),
+        ({"rank": True}, "rank: got True"),
+        ({"shrinkage": -1}, "shrinkage: got -1"),
+        ({"shrinkage": float("nan")}, "shrinkage: got nan"),
+        ({"rows": np.array([], np.int64)}, "rows: got none"),
+    ],
+)
+def test_bad_arguments(store, arguments, message):
+    with pytest.raises(ArgumentError, match=message):
+        GaussianMixture(store, **arguments)

@@ -1,0 +1,145 @@
+"""What recommended returns: a blend weighed on the data, for every kind of store."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+import golddiff
+from golddiff.denoisers.golddiff import GoldDiff
+from golddiff.denoisers.mixture import GaussianMixture
+from golddiff.denoisers.recommended import KEPT, FewImages, left_out
+from golddiff.describe import build, describe
+from golddiff.errors import ArgumentError
+from golddiff.sampling import sample
+
+
+@pytest.fixture(scope="module")
+def store(make_store, smooth_images):
+    return make_store(smooth_images(400, (1, 8, 8)), torch.arange(400) % 2)
+
+
+@pytest.fixture(scope="module")
+def denoiser(store):
+    return golddiff.recommended(store)
+
+
+def test_it_is_the_weighted_mean_of_its_parts(store, denoiser, queries):
+    parts = denoiser.blend.denoisers
+    assert [type(part) for part in parts] == [GoldDiff] * 2 + [GaussianMixture] * 2
+    for sigma in (0.1, 1.0, 8.0):
+        x = queries(store, sigma)
+        weights = denoiser.blend.weights_at(sigma)
+        expected = sum(
+            float(w) * part(x, sigma).clamp(-1, 1) for w, part in zip(weights, parts, strict=True)
+        )
+        assert (denoiser(x, sigma) - expected).abs().max() < 1e-5
+
+
+def test_the_weights_are_kept_in_the_store_with_their_checksum(store, denoiser, queries):
+    assert denoiser.is_ready or denoiser.blend
+    again = golddiff.ImageStore.open(store.path)
+    assert KEPT in again.manifest.files
+    again.verify()
+    loaded = golddiff.recommended(again)
+    assert loaded.is_ready
+    assert loaded.golden.base.mask_threshold == denoiser.golden.base.mask_threshold
+    assert loaded.blend.weights == denoiser.blend.weights
+    x = queries(store, 1.0)
+    assert torch.equal(loaded(x, 1.0), denoiser(x, 1.0))
+
+
+def test_it_is_the_same_where_nothing_can_be_kept(store, denoiser, queries, tmp_path, monkeypatch):
+    shutil.copytree(store.path, tmp_path / "copy", ignore=shutil.ignore_patterns(KEPT))
+    shutil.copy(store.path / KEPT, tmp_path / "copy" / KEPT)  # the manifest still lists it
+    copy = golddiff.ImageStore.open(tmp_path / "copy")
+    del copy.manifest.files[KEPT]
+
+    def refused(*_):
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr("golddiff.denoisers.recommended.add_file", refused)
+    x = queries(store, 1.0)
+    assert torch.equal(golddiff.recommended(copy)(x, 1.0), denoiser(x, 1.0))
+    assert KEPT not in copy.manifest.files
+
+
+def test_a_query_does_not_depend_on_its_batch(store, denoiser, queries):
+    x = queries(store, 1.0, b=4)
+    together = denoiser(x, 1.0, labels=[0, 1, 0, 1])
+    for i in range(4):
+        assert (denoiser(x[i : i + 1], 1.0, labels=i % 2) - together[i]).abs().max() < 1e-4
+
+
+def test_a_class_gives_images_of_that_class(make_store):
+    rng = np.random.default_rng(0)
+    labels = torch.arange(200) % 2
+    pixels = 60 + 130 * labels.numpy()[:, None, None, None] + rng.integers(0, 20, (200, 1, 6, 6))
+    denoiser = golddiff.recommended(make_store(pixels.astype(np.uint8), labels))
+    for label in (0, 1):
+        made = sample(denoiser, 2, steps=4, labels=label).images
+        expected = (70 + 130 * label) / 127.5 - 1
+        assert (made.mean() - expected).abs() < 0.1
+
+
+@pytest.mark.parametrize("n", [1, 2, 19, 20, 21])
+def test_few_images_are_enough(make_store, smooth_images, n):
+    store = make_store(smooth_images(n, (1, 4, 4)))
+    images = sample(golddiff.recommended(store), 2, steps=3).images
+    assert images.isfinite().all()
+    if n == 1:
+        assert torch.allclose(images, store.images([0, 0]), atol=1e-5)
+
+
+@pytest.mark.parametrize("source", ["moons", "constant", "latents"])
+def test_points_latents_and_constant_images(make_store, source):
+    generator = torch.Generator().manual_seed(0)
+    data = {
+        "moons": "moons",
+        "constant": torch.full((40, 1, 4, 4), 9, dtype=torch.uint8),
+        "latents": 4 * torch.randn(60, 4, 3, 3, generator=generator),
+    }[source]
+    store = make_store(data)
+    images = sample(golddiff.recommended(store), 3, steps=3).images
+    assert images.isfinite().all()
+    if source == "constant":
+        assert torch.allclose(images, store.images([0, 0, 0]), atol=1e-5)
+
+
+def test_the_images_left_out_are_few_and_always_the_same():
+    assert len(left_out(19)) == 0
+    assert len(left_out(20)) == 2
+    assert len(left_out(50_000)) == 32
+    assert (left_out(1000) == left_out(1000)).all()
+    assert len(set(left_out(25).tolist())) == 2
+
+
+@pytest.mark.parametrize("n", [1, 3, 100, 1797, 60_000, 10**7])
+def test_its_golden_subsets_do_not_grow_with_the_data(n):
+    for sigma in (0.002, 1.0, 157.0):
+        m, k = FewImages().budgets(sigma, n)
+        assert 1 <= k <= m <= n
+        assert k <= 1600
+
+
+def test_it_has_no_sources_but_its_golden_parts_have(store, denoiser, queries):
+    x = queries(store, 1.0, b=1)
+    with pytest.raises(ArgumentError, match=r"has no sources; expected .* its attribute golden"):
+        denoiser.attribute(x, 1.0)
+    assert denoiser.golden.attribute(x, 1.0)
+
+
+def test_another_seed_changes_the_random_draws_alone(store, denoiser, queries):
+    other = denoiser.with_seed(7)
+    assert other.golden.base is denoiser.golden.base
+    x = queries(store, 1.0)
+    assert torch.equal(other(x, 1.0), golddiff.recommended(store, 7)(x, 1.0))
+    assert (denoiser.golden.seed, other.golden.seed, other.seed) == (0, 7, 7)
+
+
+def test_it_is_described_and_built_again(store, denoiser, queries):
+    said = describe(golddiff.recommended(store, seed=5))
+    assert said == {"method": "recommended", "seed": 5}
+    x = queries(store, 1.0)
+    assert torch.equal(build(said, store)(x, 1.0), golddiff.recommended(store, 5)(x, 1.0))
