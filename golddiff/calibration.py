@@ -20,7 +20,7 @@ from golddiff.denoisers.blend import in_range
 from golddiff.denoisers.golddiff import Schedule
 from golddiff.posterior import Float
 from golddiff.store import ImageStore
-from golddiff.support import Support
+from golddiff.support import Support, whole
 
 # An error of 0 (images all alike) would have all the weight, and none where two are 0.
 LEAST_ERROR = 1e-12
@@ -47,7 +47,7 @@ class LeavingOut:
     ) -> Sequence[Support]:
         """The schedule's support of each query, without the images left out."""
         found = self.schedule.supports(store, x, sigma, label, seed)
-        return [self._rest(support) for support in found]
+        return [self._rest(whole(support)) for support in found]
 
     def _rest(self, support: Support) -> Support:
         kept = ~np.isin(support.rows, self.rows)

@@ -33,7 +33,7 @@ from golddiff.errors import ArgumentError
 from golddiff.schedules import PaperSchedule
 from golddiff.store import ImageStore
 from golddiff.store_build import add_file
-from golddiff.support import Support
+from golddiff.support import AnySupport, Support
 
 # The name changes with what is kept in it and how that is found: an older file is not read.
 KEPT = "recommended-3.safetensors"
@@ -139,7 +139,7 @@ class Recommended(Denoiser):
 
     def weighing(
         self, x: NDArray[np.float32], sigma: float, label: int | None
-    ) -> list[tuple[Estimator, Support]]:
+    ) -> list[tuple[Estimator, AnySupport]]:
         """Refuses: see :attr:`golden` for a part that weighs images.
 
         Raises:

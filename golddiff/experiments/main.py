@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from golddiff.experiments.context import Context
 from golddiff.experiments.likeness import Column
-from golddiff.experiments.methods import ALL, GOLDDIFF_LESS_PCA, SETTINGS_NOTE
+from golddiff.experiments.methods import GOLDDIFF_LESS_PCA, OURS_TOO, SETTINGS_NOTE
 from golddiff.experiments.page import Page
 from golddiff.experiments.tables import likeness_page
 
@@ -19,4 +19,6 @@ COLUMNS = (
 
 def run(context: Context) -> Page:
     """The page of the table."""
-    return likeness_page(context, LABEL, COLUMNS, ALL, METRICS, GOLDDIFF_LESS_PCA, [SETTINGS_NOTE])
+    return likeness_page(
+        context, LABEL, COLUMNS, OURS_TOO, METRICS, GOLDDIFF_LESS_PCA, [SETTINGS_NOTE]
+    )
