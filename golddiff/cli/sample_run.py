@@ -89,7 +89,7 @@ def run_sample(job: SampleJob) -> None:
     labels = parse_labels(job.labels, store, job.n)
     denoiser = make_denoiser(job.method, store, job.settings, job.seed)
     _check_explainable(job, store)
-    _prepare(denoiser)
+    _prepare(denoiser, job, labels)
     subsets = golden_subsets(denoiser, job.steps, job.sampler, labels)
     samples, clock = _generate(job, denoiser, labels)
     if job.explain is not None:
@@ -105,13 +105,25 @@ def run_sample(job: SampleJob) -> None:
     )
 
 
-def _prepare(denoiser: Denoiser) -> None:
-    """What ``recommended`` finds out about a store once takes long enough to be told."""
+def _prepare(denoiser: Denoiser, job: SampleJob, labels: list[int] | None) -> None:
+    """What a method finds out about a store once takes long enough to be told."""
+    from golddiff.adaptive.schedule import FittedSchedule
+    from golddiff.denoisers.golddiff import GoldDiff
     from golddiff.denoisers.recommended import Recommended
+    from golddiff.sampling import noise_levels
 
     if isinstance(denoiser, Recommended) and not denoiser.is_ready:
         say("weighing the halves of recommended on images left out, once for this store")
         denoiser.blend  # noqa: B018  made now, not in the first step
+    schedule = denoiser.schedule if isinstance(denoiser, GoldDiff) else None
+    if isinstance(schedule, FittedSchedule):
+        classes: list[int | None] = [None] if labels is None else list(dict.fromkeys(labels))
+        levels = [(s, c) for c in classes for s in noise_levels(job.steps, job.sampler)]
+        with progress_bar() as bar:
+            task = bar.add_task("measuring supports, once for this store", total=len(levels))
+            for sigma, label in levels:
+                schedule.plan(sigma, label)
+                bar.advance(task)
 
 
 def golden_subsets(
