@@ -9,7 +9,7 @@ training images than a photograph does; the second at medium noise, where it is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,8 @@ from golddiff.support import Support, TiledSupport
 
 if TYPE_CHECKING:
     from golddiff.denoisers.golddiff import Schedule
+
+Allowed = Sequence[NDArray[np.float64]]
 
 HIGHEST = 80.0
 NINETEEN_IN_TWENTY = 1.645
@@ -72,25 +74,25 @@ def cheapest(
     ways: Iterable[Way],
     sigma: float,
     given: list[Probe],
-    tol: float,
+    allowed: Allowed,
     full: Plan,
     full_cost: float,
 ) -> Plan:
-    """The plan with the least work whose RMSE over the probes is at most ``tol``.
+    """The plan with the least work whose errors on the probes are within what is allowed.
 
     Args:
         estimator: what weighs the images.
         ways: to choose them; a way is given up once it costs more than the best so far.
         sigma: noise level.
         given: the probes.
-        tol: RMSE to the full scan that is allowed.
+        allowed: mean squared errors for each probe; all of these sets are kept to.
         full: the plan to fall back on.
         full_cost: its work.
     """
     best, least = full, full_cost
     for way in ways:
         affordable = int((least - way.choosing) // way.each)
-        plan = curve(estimator, way, sigma, given, tol, affordable).smallest(tol)
+        plan = curve(estimator, way, sigma, given, allowed, affordable).smallest()
         if plan is not None and way.each * plan.k + way.choosing < least:
             best, least = plan, way.each * plan.k + way.choosing
     return best
@@ -135,10 +137,10 @@ def _sampled(
     return x
 
 
-def error_of(
+def errors_of(
     schedule: Schedule, estimator: Estimator, sigma: float, label: int | None, given: list[Probe]
-) -> float:
-    """RMSE over the probes of another schedule's supports, the left-out image taken out."""
+) -> NDArray[np.float64]:
+    """Each probe's mean squared error over another schedule's support, less the left-out image."""
     rows = estimator.store.rows_of(label)
     squares = []
     for probe in given:
@@ -148,7 +150,7 @@ def error_of(
         weights = None if support.log_weights is None else support.log_weights[kept]
         mean = estimator.denoise_over(probe.x[None], sigma, Support(support.rows[kept], weights))
         squares.append(np.mean((mean[0] - probe.exact) ** 2))
-    return float(np.sqrt(np.mean(squares)))
+    return np.array(squares, np.float64)
 
 
 def curve(
@@ -156,36 +158,41 @@ def curve(
     way: Way,
     sigma: float,
     given: list[Probe],
-    enough: float,
+    allowed: Allowed,
     affordable: int,
 ) -> Curve:
-    """RMSE, an upper bound of its expectation, up to the first k where it is at most ``enough``.
+    """RMSE over the probes for growing k, up to the first that is within what is allowed.
 
     Args:
         estimator: what weighs the images.
         way: how they are chosen.
         sigma: noise level.
         given: the probes.
-        enough: the RMSE to stop at.
+        allowed: mean squared errors for each probe.
         affordable: the k to stop above.
     """
     grow = _nearest if way.kind.name == "nearest" else _drawn
     growing = [grow(estimator, way, sigma, i, probe) for i, probe in enumerate(given)]
-    sizes, errors = [], []
+    sizes, errors, enough = [], [], []
     for k in _sizes(len(way.ranking.rows) - 1):
         means = [mean_of(k) for mean_of in growing]
-        squares = [np.mean((m - p.exact) ** 2) for m, p in zip(means, given, strict=True)]
+        squares = np.array([np.mean((m - p.exact) ** 2) for m, p in zip(means, given, strict=True)])
         sizes.append(k)
-        errors.append(_upper(squares))
-        if errors[-1] <= enough or k > affordable:
+        errors.append(float(np.sqrt(np.mean(squares))))
+        enough.append(all(_below(squares, most) for most in allowed))
+        if enough[-1] or k > affordable:
             break
-    return Curve(way.kind, sizes, errors)
+    return Curve(way.kind, sizes, errors, enough)
 
 
-def _upper(squares: list[np.floating]) -> float:
-    """An RMSE that the expected one is below 19 times in 20, from the probes' mean squares."""
-    spread = np.std(squares, ddof=1) if len(squares) > 1 else 0.0
-    return float(np.sqrt(np.mean(squares) + NINETEEN_IN_TWENTY * spread / np.sqrt(len(squares))))
+def _below(squares: NDArray[np.float64], most: NDArray[np.float64]) -> bool:
+    """Whether squares are below their bounds on average, as sure as 19 times in 20.
+
+    Pair by pair: probes that are hard for one schedule are hard for another.
+    """
+    excess = squares - most
+    spread = float(np.std(excess, ddof=1)) if len(excess) > 1 else 0.0
+    return float(np.mean(excess)) + NINETEEN_IN_TWENTY * spread / math.sqrt(len(excess)) <= 0
 
 
 def _nearest(

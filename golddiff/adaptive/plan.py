@@ -45,19 +45,28 @@ class Plan:
 
 @dataclass(frozen=True)
 class Curve:
-    """Measured errors of one way to choose: RMSE to the full scan at growing numbers of images."""
+    """Measured errors of one way to choose, at growing numbers of images.
+
+    Attributes:
+        kind: the way.
+        k: numbers of images.
+        error: RMSE to the full scan at each.
+        within: whether it is as small as was asked for.
+    """
 
     kind: Kind
     k: Sequence[int]
     error: Sequence[float]
+    within: Sequence[bool]
 
-    def smallest(self, tol: float) -> Plan | None:
-        """The fewest of the images measured that keep to ``tol``; None where none do.
+    def smallest(self) -> Plan | None:
+        """The fewest of the images measured that are within; None where none are.
 
-        Errors count as no better than the worst of any larger k: luck at a small k does not count.
+        Luck at a small k does not count: all larger k that were measured must be within too.
         """
-        worst = [max(self.error[i:]) for i in range(len(self.k))]
-        for k, error in zip(self.k, worst, strict=True):
-            if error <= tol:
-                return Plan(self.kind, k, error)
-        return None
+        best = None
+        for k, error, within in reversed(list(zip(self.k, self.error, self.within, strict=True))):
+            if not within:
+                break
+            best = Plan(self.kind, k, error)
+        return best

@@ -20,7 +20,7 @@ from golddiff.store import ImageStore
 from golddiff.support import AnySupport, Support, TiledSupport
 
 if TYPE_CHECKING:
-    from golddiff.adaptive.calibration import Probe, Way
+    from golddiff.adaptive.calibration import Allowed, Probe, Way
     from golddiff.denoisers.base import Estimator
     from golddiff.denoisers.golddiff import Schedule
 
@@ -151,17 +151,20 @@ class FittedSchedule:
         given = probes(self.estimator, rows, sigma, label)
         log.info("sigma %.3g: measuring how many images an RMSE of %s takes", sigma, self.tol)
         cost = self.estimator.cost(sigma) * len(rows)
-        tol = self._tolerance(sigma, label, given)
-        return cheapest(self.estimator, self._ways(sigma, label), sigma, given, tol, full, cost)
+        allowed = self._allowed(sigma, label, given)
+        ways = self._ways(sigma, label)
+        return cheapest(self.estimator, ways, sigma, given, allowed, full, cost)
 
-    def _tolerance(self, sigma: float, label: int | None, given: list[Probe]) -> float:
-        """The RMSE asked for: a number, or what the schedules reach on the same images."""
-        from golddiff.adaptive.calibration import error_of
+    def _allowed(self, sigma: float, label: int | None, given: list[Probe]) -> Allowed:
+        """Mean squared errors allowed for each probe: one number, or what other schedules have."""
+        from golddiff.adaptive.calibration import errors_of
 
         if isinstance(self.tol, float):
-            return MARGIN * self.tol
-        errors = (error_of(s, self.estimator, sigma, label, given) for s in self.tol)
-        return MARGIN * min(errors)
+            return [np.full(len(given), (MARGIN * self.tol) ** 2)]
+        return [
+            MARGIN**2 * errors_of(schedule, self.estimator, sigma, label, given)
+            for schedule in self.tol
+        ]
 
     def _ways(self, sigma: float, label: int | None) -> Iterator[Way]:
         """The ways that compete, coarse tiles first: what they cost bounds the finer ones."""

@@ -200,15 +200,17 @@ class TestSmallAndOddSets:
 
 
 class TestCurve:
-    def test_the_fewest_within_the_error(self):
-        plan = Curve(Kind("drawn"), [100, 200, 400], [0.2, 0.1, 0.05]).smallest(0.15)
+    def test_the_fewest_that_are_within(self):
+        curve = Curve(Kind("drawn"), [100, 200, 400], [0.2, 0.1, 0.05], [False, True, True])
+        plan = curve.smallest()
         assert (plan.k, plan.error) == (200, 0.1)
 
     def test_luck_at_a_small_k_does_not_count(self):
-        assert Curve(Kind("drawn"), [10, 20, 40], [0.01, 0.3, 0.05]).smallest(0.06).k == 40
+        curve = Curve(Kind("drawn"), [10, 20, 40], [0.01, 0.3, 0.05], [True, False, True])
+        assert curve.smallest().k == 40
 
-    def test_none_where_the_error_is_not_reached(self):
-        assert Curve(Kind("drawn"), [10, 20], [0.3, 0.2]).smallest(0.1) is None
+    def test_none_where_none_are(self):
+        assert Curve(Kind("drawn"), [10, 20], [0.3, 0.2], [False, False]).smallest() is None
 
 
 @pytest.mark.parametrize("tol", [-1, float("nan"), float("inf"), "small", True, None, [], [0.1]])
