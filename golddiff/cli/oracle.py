@@ -36,7 +36,7 @@ def info(
 
     For example:
 
-      golddiff oracle info oracles/mnist.safetensors
+      golddiff oracle info mnist-oracle/
     """
     if json is not None:
         check_writable("json", json)
