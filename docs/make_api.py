@@ -30,7 +30,7 @@ MODULES = {
         "calibration",
         "methods",
     ],
-    "Golden subsets": ["schedules", "support", "proxy"],
+    "Golden subsets": ["schedules", "adaptive.schedule", "adaptive.plan", "support", "proxy"],
     "Posterior": ["posterior"],
     "Noise and sampling": ["noise", "sampling"],
     "Where an output comes from": ["attribution", "contributions", "report"],

@@ -109,15 +109,6 @@ def own_settings(spec: SideSpec) -> MethodSettings:
 
 
 def describe_step(denoiser: Denoiser, sigma: float) -> str | None:
-    """What a step does at sigma: the denoiser's own words, or its schedule's sizes.
-
-    The words are those of an optional method ``denoiser.describe_step(sigma)``.
-    """
+    """What a step does at sigma, where the denoiser has a method ``describe_step(sigma)``."""
     own = getattr(denoiser, "describe_step", None)
-    if callable(own):
-        return str(own(sigma))
-    budgets = getattr(getattr(denoiser, "schedule", None), "budgets", None)
-    if budgets is None:
-        return None
-    m, k = budgets(sigma, denoiser.store.n)
-    return f"screens {m:,}, weighs {k:,} of {denoiser.store.n:,} images"
+    return str(own(sigma)) if callable(own) else None

@@ -84,8 +84,9 @@ class GoldDiff(Denoiser):
         """How the images of a noise level are chosen, in words."""
         if isinstance(self.schedule, FittedSchedule):
             return str(self.schedule.plan(sigma, label))
-        m, k = self.schedule.budgets(sigma, len(self.store.rows_of(label)))
-        return f"{k:,} images of {m:,} screened"
+        images = len(self.store.rows_of(label))
+        m, k = self.schedule.budgets(sigma, images)
+        return f"screens {m:,}, weighs {k:,} of {images:,} images"
 
     def weighing(
         self, x: NDArray[np.float32], sigma: float, label: int | None

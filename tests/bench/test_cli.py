@@ -131,7 +131,7 @@ def test_kamb_is_raced_for_each_patch_size(store, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--method", "magic"], "method: got 'magic', expected one of optimal"),
+        (["--method", "magic"], "method: got 'magic', expected one of recommended"),
         (["--method", "pca,pca"], "method: got pca twice"),
         (["--batch", "0"], "batch: got 0, expected 1 or more"),
         (["--repeats", "0"], "repeats: got 0"),

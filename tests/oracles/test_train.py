@@ -34,11 +34,29 @@ def weights(folder):
 
 def test_training_lowers_the_loss(digits, tmp_path):
     losses = []
-    settings = small(40, learning_rate=5e-3, warm_up=5)
+    settings = small(40, learning_rate=5e-3, warm_up=5, prediction="epsilon")
     train(digits, tmp_path / "run", settings, on_step=lambda step: losses.append(step.loss))
     assert len(losses) == 40
     assert losses[0] == pytest.approx(1, abs=0.15)  # the variance of eps, which nothing is known of
     assert sum(losses[-10:]) / 10 < 0.6
+
+
+@pytest.mark.parametrize("prediction", ["epsilon", "v_prediction"])
+def test_a_network_is_read_as_what_it_learned(digits, tmp_path, prediction):
+    train(digits, tmp_path / "run", small(3, prediction=prediction))
+    oracle = load_oracle(tmp_path / "run")
+    x, sigma = 10 * torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0)), 9.0
+    t = oracle._predict.steps.at(torch.full((2,), sigma, dtype=torch.float64)).float()
+    a = 1 / (1 + sigma**2)
+    with torch.no_grad():
+        out = oracle.network(a**0.5 * x, t, None)
+    expected = x - sigma * out if prediction == "epsilon" else a * x - (1 - a) ** 0.5 * out
+    assert (oracle(x, sigma) - expected).abs().max() < 1e-3
+
+
+def test_an_unknown_prediction_is_refused(digits, tmp_path):
+    with pytest.raises(ArgumentError, match="prediction: got 'noise'"):
+        train(digits, tmp_path / "run", small(3, prediction="noise"))
 
 
 @pytest.mark.parametrize("conditional", [True, False])
