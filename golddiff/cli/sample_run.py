@@ -113,7 +113,7 @@ def _prepare(denoiser: Denoiser, job: SampleJob, labels: list[int] | None) -> No
     from golddiff.sampling import noise_levels
 
     if isinstance(denoiser, Recommended) and not denoiser.is_ready:
-        say("weighing the halves of recommended on images left out, once for this store")
+        say("weighing the parts of recommended on images left out, once for this store")
         denoiser.blend  # noqa: B018  made now, not in the first step
     schedule = denoiser.schedule if isinstance(denoiser, GoldDiff) else None
     if isinstance(schedule, FittedSchedule):
