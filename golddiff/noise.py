@@ -6,6 +6,8 @@ import math
 import threading
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from diffusers import DDIMScheduler
 
@@ -25,6 +27,11 @@ def precision(sigma: float) -> float:
     Held at 1e25: past it the nearest image has all the weight, and float32 would overflow.
     """
     return min(0.5 / sigma / sigma, 1e25)
+
+
+def bits(sigma: float) -> int:
+    """The 64 bits of a noise level: a seed for random numbers of its own."""
+    return int(np.float64(sigma).view(np.uint64))
 
 
 def sigma_of_alpha(alpha: float) -> float:

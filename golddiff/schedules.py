@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from golddiff.errors import ArgumentError
 from golddiff.kernels.rows import squared_distances
-from golddiff.noise import normalised_noise
+from golddiff.noise import bits, normalised_noise
 from golddiff.proxy import pool, quarter_shape, side_16_shape
 from golddiff.store import ImageStore
 from golddiff.support import Support
@@ -129,8 +129,7 @@ def _nearest(
 
 def _generator(seed: int, sigma: float, label: int | None) -> np.random.Generator:
     """A stream of its own for each noise level and class."""
-    level = int(np.float64(sigma).view(np.uint64))
-    return np.random.default_rng([seed, level, 0 if label is None else label + 1])
+    return np.random.default_rng([seed, bits(sigma), 0 if label is None else label + 1])
 
 
 def _check_size(name: str, size: Size) -> None:

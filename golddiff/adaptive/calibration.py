@@ -21,6 +21,7 @@ from golddiff.adaptive.plan import FULL, Curve, Kind, Plan
 from golddiff.adaptive.ranking import Ranking
 from golddiff.denoisers.base import Estimator
 from golddiff.kernels.lowest import lowest
+from golddiff.noise import bits
 from golddiff.posterior import Posterior
 from golddiff.schedules import PaperSchedule
 from golddiff.support import Support, TiledSupport
@@ -103,7 +104,7 @@ def probes(
 ) -> list[Probe]:
     """Half of them noised images, half points that sampling passes; the same every time."""
     count = estimator.probes
-    generator = np.random.default_rng([0, _bits(sigma)])
+    generator = np.random.default_rng([0, bits(sigma)])
     made = []
     for place in generator.permutation(len(rows))[: count // 2]:
         clean = estimator.store.values(rows[[place]])
@@ -202,20 +203,19 @@ def _nearest(
     distances = way.ranking.distances(probe.x)
     if probe.place is not None:
         distances[:, probe.place] = np.inf
-    done = 0
+    before = [np.empty(0, np.int64)] * len(distances)
     posterior: Posterior | None = None
 
     def mean_of(k: int) -> NDArray[np.floating]:
-        nonlocal done, posterior
-        parts = []
-        for tile in distances:
-            more = lowest(tile, k)
-            if done:
-                more = np.setdiff1d(more, lowest(tile, done), assume_unique=True)
-            parts.append(Support(way.ranking.rows[more]))
+        nonlocal before, posterior
+        now = [lowest(tile, k) for tile in distances]
+        parts = [
+            Support(way.ranking.rows[np.setdiff1d(places, old, assume_unique=True)])
+            for places, old in zip(now, before, strict=True)
+        ]
         part = _posterior(estimator, probe.x, sigma, parts, way.kind.side)
         posterior = part if posterior is None else posterior.merge(part)
-        done = k
+        before = now
         mean: NDArray[np.floating] = posterior.mean()[0]
         return mean
 
@@ -229,7 +229,7 @@ def _drawn(
     left_out = [] if probe.place is None else [probe.place]
     distances = np.delete(way.ranking.distances(probe.x), left_out, axis=1)
     others = np.delete(way.ranking.rows, left_out)
-    generator = np.random.default_rng([1, number, _bits(sigma)])
+    generator = np.random.default_rng([1, number, bits(sigma)])
     uniform = generator.random(len(others), np.float32)
 
     def mean_of(k: int) -> NDArray[np.floating]:
@@ -260,10 +260,6 @@ def _sizes(n: int) -> Iterator[int]:
         yield int(size)
         size *= GROWTH
     yield n
-
-
-def _bits(sigma: float) -> int:
-    return int(np.float64(sigma).view(np.uint64))
 
 
 def full_scan(n: int) -> Plan:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from golddiff.kernels.products import padded
 from golddiff.proxy import quarter_shape
 from golddiff.store import ImageStore
 
@@ -22,17 +23,17 @@ class Coordinates:
     Attributes:
         mean: (D,) float32.
         basis: (r, D) float32.
-        z: (N, r) float32 tensor.
+        z: (r, n) float32, an image a column; n is N rounded up as
+            :func:`golddiff.kernels.products.padded` does, the columns past N are 0.
     """
 
     mean: NDArray[np.float32]
     basis: NDArray[np.float32]
-    z: torch.Tensor
+    z: NDArray[np.float32]
 
     def first(self, count: int) -> Coordinates:
-        """The first coordinates alone."""
-        z = self.z[:, :count].contiguous()
-        return Coordinates(self.mean, self.basis[:count], z)
+        """The first coordinates alone, sharing memory."""
+        return Coordinates(self.mean, self.basis[:count], self.z[:count])
 
 
 def principal(store: ImageStore) -> Coordinates:
@@ -40,12 +41,12 @@ def principal(store: ImageStore) -> Coordinates:
     factor = store.factor()
     mean = factor.mean.astype(np.float32)
     basis = np.ascontiguousarray(factor.eigenvectors[:, :COMPONENTS].T.astype(np.float32))
-    z = torch.empty(store.n, len(basis))
+    z = np.zeros((len(basis), padded(store.n)), np.float32)
     turned = torch.from_numpy(basis.T.copy())
     for start in range(0, store.n, IMAGES_AT_ONCE):
-        part = slice(start, start + IMAGES_AT_ONCE)
+        part = slice(start, min(start + IMAGES_AT_ONCE, store.n))
         values = store.values(store.rows_of(None)[part]) - mean
-        torch.mm(torch.from_numpy(values), turned, out=z[part])
+        z[:, part] = torch.mm(torch.from_numpy(values), turned).numpy().T
     return Coordinates(mean, basis, z)
 
 
@@ -64,7 +65,8 @@ def pooled(store: ImageStore) -> Coordinates:
         )
         basis = np.kron(np.eye(shape[0], dtype=np.float32), np.kron(vertical, horizontal))
     lengths = np.linalg.norm(basis, axis=1).astype(np.float32)
-    z = torch.from_numpy(store.proxies(shape) / lengths)
+    z = np.zeros((len(basis), padded(store.n)), np.float32)
+    z[:, : store.n] = (store.proxies(shape) / lengths).T
     return Coordinates(np.zeros(store.d, np.float32), basis / lengths[:, None], z)
 
 

@@ -45,21 +45,22 @@ class Ranking:
         self.rows = rows
         self._coordinates = coordinates
         self._relevance = relevance
-        z = coordinates.z.numpy()
         n = padded(len(rows))
-        self._z = np.zeros((z.shape[1], n), np.float32)
+        self._z = coordinates.z  # shared by all rankings of the whole store
+        if len(rows) < store.n:
+            self._z = np.zeros((len(coordinates.z), n), np.float32)
+            self._z[:, : len(rows)] = coordinates.z[:, rows]
         self._own = np.zeros((len(relevance), n), np.float32)
         shares = torch.from_numpy(relevance)
         for start in range(0, len(rows), IMAGES_AT_ONCE):
             part = slice(start, min(start + IMAGES_AT_ONCE, len(rows)))
-            self._z[:, part] = z[rows[part]].T
             squares = torch.from_numpy(store.values(rows[part]) - coordinates.mean).square_()
             self._own[:, part] = (shares @ squares.T).numpy()
 
     @property
-    def size(self) -> int:
-        """Tiles times images."""
-        return len(self._own) * len(self.rows)
+    def tiles(self) -> int:
+        """How many tiles rank the images."""
+        return len(self._own)
 
     @property
     def coordinates(self) -> int:

@@ -16,6 +16,7 @@ from golddiff.adaptive.memory import recall, remember
 from golddiff.adaptive.plan import FULL, Kind, Plan
 from golddiff.adaptive.ranking import Ranking, nearest
 from golddiff.errors import ArgumentError
+from golddiff.noise import bits
 from golddiff.store import ImageStore
 from golddiff.support import AnySupport, Support, TiledSupport
 
@@ -118,7 +119,7 @@ class FittedSchedule:
         rows = store.rows_of(label)
         if plan.kind == FULL or plan.k >= len(rows):
             return [Support(rows)] * len(x)
-        ranking = self._ranking(sigma, label, plan.kind)
+        ranking = self.ranking(sigma, label, plan.kind)
         # One draw decides for all queries of a noise level and class, whatever their batch.
         uniform = _generator(seed, sigma, label).random(len(rows), np.float32)
         supports: list[AnySupport] = []
@@ -133,14 +134,6 @@ class FittedSchedule:
             supports.append(tiles[0] if side is None else TiledSupport(side, tiles))
         return supports
 
-    def ranked(self, sigma: float, label: int | None = None) -> int:
-        """How many images are ranked for each query and tile at a noise level."""
-        return len(self.estimator.store.rows_of(label))
-
-    def compared(self, sigma: float, label: int | None = None) -> int:
-        """How many coordinates of an image are compared with a query's at a noise level."""
-        return self._ranking(sigma, label, self.plan(sigma, label).kind).coordinates
-
     def _measured(self, sigma: float, label: int | None) -> Plan:
         from golddiff.adaptive.calibration import cheapest, full_scan, probes
 
@@ -153,7 +146,10 @@ class FittedSchedule:
         cost = self.estimator.cost(sigma) * len(rows)
         allowed = self._allowed(sigma, label, given)
         ways = self._ways(sigma, label)
-        return cheapest(self.estimator, ways, sigma, given, allowed, full, cost)
+        plan = cheapest(self.estimator, ways, sigma, given, allowed, full, cost)
+        # Those of the ways that lost are not asked for again, and a tile's term is N numbers.
+        self._rankings.clear()
+        return plan
 
     def _allowed(self, sigma: float, label: int | None, given: list[Probe]) -> Allowed:
         """Mean squared errors allowed for each probe: one number, or what other schedules have."""
@@ -174,9 +170,9 @@ class FittedSchedule:
             each = self.estimator.cost(sigma, side)
             for name in ("drawn", "nearest"):
                 kind = Kind(name, side)
-                ranking = self._ranking(sigma, label, kind)
+                ranking = self.ranking(sigma, label, kind)
                 compared = COST_OF_CHOOSING[name] + COST_OF_A_COORDINATE * ranking.coordinates
-                yield Way(kind, ranking, each, ranking.size * compared)
+                yield Way(kind, ranking, each, ranking.tiles * len(ranking.rows) * compared)
 
     @property
     def coordinates(self) -> Coordinates:
@@ -189,7 +185,8 @@ class FittedSchedule:
                 self._coordinates = self._rough = pooled(self.estimator.store)
         return self._coordinates
 
-    def _ranking(self, sigma: float, label: int | None, kind: Kind) -> Ranking:
+    def ranking(self, sigma: float, label: int | None, kind: Kind) -> Ranking:
+        """What ranks the images of a class (or all) at a noise level, for a kind of support."""
         coordinates = self.coordinates
         rough = kind == Kind("drawn")
         key = (sigma, label, kind.side, rough)
@@ -227,5 +224,4 @@ def lattice(sigma: float) -> float:
 
 def _generator(seed: int, sigma: float, label: int | None) -> np.random.Generator:
     """A stream of its own for each noise level and class."""
-    level = int(np.float64(sigma).view(np.uint64))
-    return np.random.default_rng([2, seed, level, 0 if label is None else label + 1])
+    return np.random.default_rng([2, seed, bits(sigma), 0 if label is None else label + 1])

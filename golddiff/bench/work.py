@@ -105,8 +105,8 @@ def ranking_work(schedule: FittedSchedule, sigma: float, queries: int) -> Work:
     plan = schedule.plan(sigma)
     if plan.kind == FULL:
         return Work(0, 0)
-    n, tiles = schedule.ranked(sigma), len(schedule.estimator.relevance(sigma, plan.kind.side))
-    coordinates = schedule.compared(sigma)
+    ranking = schedule.ranking(sigma, None, plan.kind)
+    n, tiles, coordinates = len(ranking.rows), ranking.tiles, ranking.coordinates
     operations = queries * tiles * n * (2 * coordinates + 1)
     return Work(operations, 4 * queries * n * (coordinates + 2 * tiles))
 
