@@ -9,12 +9,12 @@ import typer
 
 from golddiff import __version__
 from golddiff.cli.bench_gpu import gpu
-from golddiff.cli.options import JsonPath, Tol
-from golddiff.cli.parse import parse_numbers, parse_patch_size, parse_size, parse_tol
+from golddiff.cli.options import JsonPath, Tol, method_settings
+from golddiff.cli.parse import parse_numbers
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, show, write_json
 from golddiff.files import check_writable
-from golddiff.methods import METHODS, MethodSettings
+from golddiff.methods import METHODS
 
 bench = typer.Typer(
     help="Time methods, and other people's code, in one run beside the machine's own rates.",
@@ -136,11 +136,9 @@ def step(
     """
     from golddiff.bench.job import StepJob
 
-    sizes = {"k_min": k_min, "k_max": k_max, "m_min": m_min, "m_max": m_max}
-    settings = MethodSettings(
-        mask_threshold, weighting, parse_patch_size(patch_size), boundary, variant,
-        **{name: parse_size(name, text) for name, text in sizes.items()}, tol=parse_tol(tol),
-    )  # fmt: skip
+    settings = method_settings(
+        mask_threshold, weighting, patch_size, boundary, variant, k_min, k_max, m_min, m_max, tol
+    )
     names = tuple(name.strip() for text in method or ["golddiff-pca"] for name in text.split(","))
     job = StepJob(
         store, names, tuple(peer or ()), against, settings, batch, repeats,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -164,32 +164,42 @@ class Oracle:
             return torch.full((b,), self.no_class, device=self.device)
         if not self.conditional:
             raise ArgumentError("labels: this network was trained without classes, expected None")
-        values = torch.as_tensor(labels)
-        if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-            raise ArgumentError(f"labels: got {values.dtype}, expected integers")
-        if values.ndim > 1 or (values.ndim == 1 and len(values) not in (1, b)):
-            raise ArgumentError(
-                f"labels: got shape {tuple(values.shape)}, expected one class or ({b},)"
-            )
+        values = classes_of(labels, b)
         outside = values[(values < 0) | (values >= self.num_classes)]
         if outside.numel():
             raise ArgumentError(
                 f"labels: got {int(outside.flatten()[0])}, expected 0 to {self.num_classes - 1}"
             )
-        return values.to(self.device, torch.int64).expand(b)
+        return values.to(self.device)
 
     def __repr__(self) -> str:
         classes = f", {self.num_classes} classes" if self.conditional else ""
         return f"Oracle({self.kind}: {' x '.join(map(str, self.shape))}{classes})"
 
 
-def levels(sigma: Sigma, b: int) -> torch.Tensor:
-    """A level for each of b images, float64 on the processor.
+def classes_of(labels: int | Sequence[int] | torch.Tensor, b: int) -> torch.Tensor:
+    """A class index for each of b images, int64 on the processor.
+
+    Raises:
+        ArgumentError: no integers; another shape.
+    """
+    values = torch.as_tensor(labels).cpu()
+    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+        raise ArgumentError(f"labels: got {values.dtype}, expected integers")
+    if values.ndim > 1 or (values.ndim == 1 and len(values) not in (1, b)):
+        raise ArgumentError(
+            f"labels: got shape {tuple(values.shape)}, expected one class or ({b},)"
+        )
+    return values.long().expand(b)
+
+
+def levels(sigma: Sigma, b: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    """A level for each of b images, on the processor.
 
     Raises:
         ArgumentError: another shape; not positive and finite.
     """
-    values = torch.as_tensor(sigma, dtype=torch.float64).cpu()
+    values = torch.as_tensor(sigma, dtype=dtype).cpu()
     if values.ndim > 1 or (values.ndim == 1 and len(values) not in (1, b)):
         raise ArgumentError(
             f"sigma: got shape {tuple(values.shape)}, expected one number or ({b},)"

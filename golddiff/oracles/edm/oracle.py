@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from types import SimpleNamespace
-
 import torch
 
+from golddiff.denoisers.base import Labels, Sigma
 from golddiff.errors import ArgumentError
 from golddiff.oracles.edm.preconditioning import Preconditioned
-
-Labels = int | Sequence[int] | torch.Tensor | None
+from golddiff.oracles.oracle import Images, classes_of, levels
 
 
 class EDMOracle:
@@ -48,12 +44,10 @@ class EDMOracle:
         self.shape, self.num_classes, self.kind = shape, num_classes, kind
         self.sigma_min, self.sigma_max = network.sigma_min, network.sigma_max
         self.device, self.batch_size = device, batch_size
-        self.store = SimpleNamespace(shape=shape, is_pixels=True)
+        self.store = Images(shape)
 
     @torch.no_grad()
-    def __call__(
-        self, x: torch.Tensor, sigma: float | torch.Tensor, labels: Labels = None
-    ) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """Denoise a batch.
 
         Args:
@@ -70,14 +64,14 @@ class EDMOracle:
                 missing, not wanted, or outside the classes.
         """
         self._check_x(x)
-        levels = self._levels(sigma, len(x))
+        sigmas = levels(sigma, len(x), torch.float32).to(self.device)
         classes = self._one_hot(labels, len(x))
         made = torch.empty(x.shape, dtype=torch.float32, device=x.device)
         for start in range(0, len(x), self.batch_size):
             part = slice(start, start + self.batch_size)
             made[part] = self.network(
                 x[part].to(self.device, torch.float32),
-                levels[part],
+                sigmas[part],
                 None if classes is None else classes[part],
             )
         return made
@@ -94,17 +88,6 @@ class EDMOracle:
         if not torch.isfinite(x).all():
             raise ArgumentError("x: it holds NaN or infinity")
 
-    def _levels(self, sigma: float | torch.Tensor, b: int) -> torch.Tensor:
-        levels = torch.as_tensor(sigma, dtype=torch.float32, device=self.device)
-        if levels.ndim > 1 or (levels.ndim == 1 and len(levels) not in (1, b)):
-            raise ArgumentError(
-                f"sigma: got shape {tuple(levels.shape)}, expected one number or ({b},)"
-            )
-        for level in levels.reshape(-1).tolist():
-            if not (math.isfinite(level) and level > 0):
-                raise ArgumentError(f"sigma: got {level}, expected a finite number above 0")
-        return levels.expand(b)
-
     def _one_hot(self, labels: Labels, b: int) -> torch.Tensor | None:
         if self.num_classes == 0:
             if labels is not None:
@@ -115,17 +98,11 @@ class EDMOracle:
                 f"labels: this network is class-conditional, expected a class from 0 to "
                 f"{self.num_classes - 1}, or one for each image"
             )
-        values = torch.as_tensor(labels, device=self.device)
-        if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-            raise ArgumentError(f"labels: got {values.dtype}, expected integers")
-        if values.ndim > 1 or (values.ndim == 1 and len(values) not in (1, b)):
-            raise ArgumentError(
-                f"labels: got shape {tuple(values.shape)}, expected one class or ({b},)"
-            )
-        for label in values.reshape(-1).tolist():
+        values = classes_of(labels, b)
+        for label in values.tolist():
             if not 0 <= label < self.num_classes:
                 raise ArgumentError(
                     f"labels: got {label}, expected a class from 0 to {self.num_classes - 1}"
                 )
-        wanted = values.long().expand(b)
-        return torch.nn.functional.one_hot(wanted, self.num_classes).to(torch.float32)
+        one_hot = torch.nn.functional.one_hot(values, self.num_classes)
+        return one_hot.to(self.device, torch.float32)
