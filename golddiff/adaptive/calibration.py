@@ -16,25 +16,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.adaptive.drawing import drawn
+from golddiff.adaptive.looking import Looker
+from golddiff.adaptive.places import Place, mean_over_tiles, means_at
 from golddiff.adaptive.plan import FULL, Curve, Kind, Plan
-from golddiff.adaptive.ranking import Ranking
 from golddiff.denoisers.base import Estimator
-from golddiff.kernels.lowest import lowest
 from golddiff.noise import bits
-from golddiff.posterior import Posterior
-from golddiff.schedules import PaperSchedule
-from golddiff.support import Support, TiledSupport
+from golddiff.support import Support, whole
 
 if TYPE_CHECKING:
     from golddiff.denoisers.golddiff import Schedule
 
-Allowed = Sequence[NDArray[np.float64]]
+Enough = Callable[[NDArray[np.float64]], bool]
 
 HIGHEST = 80.0
 NINETEEN_IN_TWENTY = 1.645
 SMALLEST = 32
-GROWTH = 1.25
+GROWTH = 1.4
+SAMPLED_FROM = 2048  # images a step, for points that sampling passes
+DRAWN_ABOVE = 2.0  # noise level from which these are drawn by weight, not the nearest
 
 
 @dataclass(frozen=True)
@@ -42,32 +41,40 @@ class Probe:
     """A query that errors are measured on.
 
     Attributes:
-        place: where among the rows is the image that it is, noised, which is then left out; None
-            for a query that is no training image.
+        row: of the store, the image that it is, noised, which is then left out; None for a query
+            that is no training image.
         x: (D,) the query.
-        exact: (D,) its posterior mean over all the other rows.
+        place: the outputs that errors are measured on.
+        exact: the posterior mean over all other images at these outputs.
     """
 
-    place: int | None
+    row: int | None
     x: NDArray[np.float32]
+    place: Place
     exact: NDArray[np.float32]
+
+    def square(self, mean: NDArray[np.float32]) -> float:
+        """Mean squared difference to the full scan."""
+        return float(np.mean((mean - self.exact) ** 2))
 
 
 @dataclass(frozen=True)
 class Way:
-    """A kind of support, its ranking of the images, and its cost.
+    """A kind of support, what chooses its images, and its cost.
 
     Attributes:
         kind: the way to choose.
-        ranking: of the images, as its tiles see them.
+        looker: compares the images, as its tiles see them.
         each: work of weighing one more image.
-        choosing: work of ranking and choosing.
     """
 
     kind: Kind
-    ranking: Ranking
+    looker: Looker
     each: float
-    choosing: float
+
+    def work(self, k: int) -> float:
+        """Of a query with k images for each location."""
+        return self.each * k + self.looker.work(self.kind.name, k)
 
 
 def cheapest(
@@ -75,62 +82,75 @@ def cheapest(
     ways: Iterable[Way],
     sigma: float,
     given: list[Probe],
-    allowed: Allowed,
+    enough: Enough,
     full: Plan,
     full_cost: float,
 ) -> Plan:
-    """The plan with the least work whose errors on the probes are within what is allowed.
+    """The plan with the least work whose errors on the probes are small enough.
 
     Args:
         estimator: what weighs the images.
         ways: to choose them; a way is given up once it costs more than the best so far.
         sigma: noise level.
         given: the probes.
-        allowed: mean squared errors for each probe; all of these sets are kept to.
+        enough: whether their mean squared errors are small enough.
         full: the plan to fall back on.
         full_cost: its work.
     """
     best, least = full, full_cost
     for way in ways:
-        affordable = int((least - way.choosing) // way.each)
-        plan = curve(estimator, way, sigma, given, allowed, affordable).smallest()
-        if plan is not None and way.each * plan.k + way.choosing < least:
-            best, least = plan, way.each * plan.k + way.choosing
+        plan = curve(estimator, way, sigma, given, enough, least).smallest()
+        if plan is not None and way.work(plan.k) < least:
+            best, least = plan, way.work(plan.k)
     return best
 
 
 def probes(
-    estimator: Estimator, rows: NDArray[np.int64], sigma: float, label: int | None
+    estimator: Estimator, looker: Looker, rows: NDArray[np.int64], sigma: float
 ) -> list[Probe]:
-    """Half of them noised images, half points that sampling passes; the same every time."""
+    """Half of them noised images, half points that sampling passes; the same every time.
+
+    Args:
+        estimator: what weighs the images.
+        looker: of the whole image, by which sampling chooses images.
+        rows: the images.
+        sigma: noise level.
+    """
     count = estimator.probes
     generator = np.random.default_rng([0, bits(sigma)])
-    made = []
-    for place in generator.permutation(len(rows))[: count // 2]:
-        clean = estimator.store.values(rows[[place]])
-        noise = generator.standard_normal(clean.shape, np.float32)
-        x = clean + np.float32(sigma) * noise
-        exact = estimator.denoise_over(x, sigma, Support(np.delete(rows, place)))
-        made.append(Probe(int(place), x[0], exact[0]))
-    noise = generator.standard_normal((count - count // 2, estimator.store.d), np.float32)
-    passed = _sampled(estimator, noise, sigma, label)
-    exact = estimator.denoise_over(passed, sigma, Support(rows))
-    return made + [Probe(None, x, mean) for x, mean in zip(passed, exact, strict=True)]
+    places = sorted(generator.choice(len(rows), min(count // 2, len(rows)), replace=False))
+    left_out: list[int | None] = [int(rows[place]) for place in places]
+    clean = estimator.store.values(rows[places])
+    noised = clean + np.float32(sigma) * generator.standard_normal(clean.shape, np.float32)
+    noise = generator.standard_normal((count - len(places), estimator.store.d), np.float32)
+    x = np.concatenate([noised, _sampled(estimator, looker, noise, sigma)])
+    left_out += [None] * len(noise)
+    where = [Place.drawn(estimator, generator) for _ in x]
+    exact = means_at(estimator, x, sigma, where, [_others(rows, row) for row in left_out])
+    return [Probe(*probe) for probe in zip(left_out, x, where, exact, strict=True)]
+
+
+def _others(rows: NDArray[np.int64], row: int | None) -> Support:
+    return Support(rows if row is None else rows[rows != row])
 
 
 def _sampled(
-    estimator: Estimator, noise: NDArray[np.float32], sigma: float, label: int | None
+    estimator: Estimator, looker: Looker, noise: NDArray[np.float32], sigma: float
 ) -> NDArray[np.float32]:
-    """Where sampling from noise (b, D) comes by at a level, over the released code's subsets.
+    """Where sampling from noise (b, D) comes by at a level, over a few images at each step.
 
     Levels halve down to sigma from 80 or above; each step is DDIM's (Song et al. 2021).
     """
-    schedule = PaperSchedule(variant="released")
+    k = min(SAMPLED_FROM, max(1, looker.images // 4))
     halvings = max(0, math.ceil(math.log2(HIGHEST / sigma)))
     x = noise * np.float32(sigma * 2**halvings)
-    for k in range(halvings, 0, -1):
-        level = sigma * 2**k
-        supports = schedule.supports(estimator.store, x, level, label, 0)
+    for left in range(halvings, 0, -1):
+        level = sigma * 2**left
+        looks = [looker.look(query) for query in x]
+        if level > DRAWN_ABOVE:
+            supports = [look.drawn(k, level, (3, bits(level)))[0] for look in looks]
+        else:
+            supports = [look.nearest(k)[0] for look in looks]
         mean = estimator.denoise_each(x, level, supports)
         if estimator.store.is_pixels:
             mean = mean.clip(-1, 1)
@@ -142,16 +162,17 @@ def errors_of(
     schedule: Schedule, estimator: Estimator, sigma: float, label: int | None, given: list[Probe]
 ) -> NDArray[np.float64]:
     """Each probe's mean squared error over another schedule's support, less the left-out image."""
-    rows = estimator.store.rows_of(label)
-    squares = []
+    supports = []
     for probe in given:
         (support,) = schedule.supports(estimator.store, probe.x[None], sigma, label, 0)
-        assert isinstance(support, Support)
-        kept = support.rows != (-1 if probe.place is None else rows[probe.place])
-        weights = None if support.log_weights is None else support.log_weights[kept]
-        mean = estimator.denoise_over(probe.x[None], sigma, Support(support.rows[kept], weights))
-        squares.append(np.mean((mean[0] - probe.exact) ** 2))
-    return np.array(squares, np.float64)
+        kept = whole(support)
+        if probe.row is not None:
+            others = kept.rows != probe.row
+            kept = Support(kept.rows[others], kept.log_importance()[others])
+        supports.append(kept)
+    x, places = np.stack([p.x for p in given]), [p.place for p in given]
+    means = means_at(estimator, x, sigma, places, supports)
+    return np.array([p.square(mean) for p, mean in zip(given, means, strict=True)])
 
 
 def curve(
@@ -159,98 +180,82 @@ def curve(
     way: Way,
     sigma: float,
     given: list[Probe],
-    allowed: Allowed,
-    affordable: int,
+    enough: Enough,
+    least: float,
 ) -> Curve:
-    """RMSE over the probes for growing k, up to the first that is within what is allowed.
+    """RMSE over the probes for growing k, up to the first that is small enough.
 
     Args:
         estimator: what weighs the images.
         way: how they are chosen.
         sigma: noise level.
         given: the probes.
-        allowed: mean squared errors for each probe.
-        affordable: the k to stop above.
+        enough: whether their mean squared errors are small enough.
+        least: the work to stop at.
     """
-    grow = _nearest if way.kind.name == "nearest" else _drawn
-    growing = [grow(estimator, way, sigma, i, probe) for i, probe in enumerate(given)]
-    sizes, errors, enough = [], [], []
-    for k in _sizes(len(way.ranking.rows) - 1):
-        means = [mean_of(k) for mean_of in growing]
-        squares = np.array([np.mean((m - p.exact) ** 2) for m, p in zip(means, given, strict=True)])
+    growing = [_chosen(estimator, way, sigma, i, probe) for i, probe in enumerate(given)]
+    sizes, errors, passed = [], [], []
+    for k in _sizes(way.looker.images - 1):
+        if way.work(k) > least:
+            break
+        squares = np.array([square_of(k) for square_of in growing])
         sizes.append(k)
         errors.append(float(np.sqrt(np.mean(squares))))
-        enough.append(all(_below(squares, most) for most in allowed))
-        if enough[-1] or k > affordable:
+        passed.append(enough(squares))
+        if passed[-1]:
             break
-    return Curve(way.kind, sizes, errors, enough)
+    return Curve(way.kind, sizes, errors, passed)
 
 
-def _below(squares: NDArray[np.float64], most: NDArray[np.float64]) -> bool:
-    """Whether squares are below their bounds on average, as sure as 19 times in 20.
+def nearly_all_within(tol: float) -> Enough:
+    """Whether the error is at most ``tol`` in 95 of 100 queries like these.
+
+    The logarithms of the errors are taken as normal, and their spread as it is among the probes.
+    """
+
+    def enough(squares: NDArray[np.float64]) -> bool:
+        ratios = np.log(np.maximum(squares, 1e-18) / tol**2)
+        spread = float(np.std(ratios, ddof=1)) if len(ratios) > 1 else 0.0
+        return float(np.mean(ratios)) + NINETEEN_IN_TWENTY * spread <= 0
+
+    return enough
+
+
+def below_all(allowed: Sequence[NDArray[np.float64]]) -> Enough:
+    """Whether squares are below their bounds on average, as sure as 19 times in 20, in each set.
 
     Pair by pair: probes that are hard for one schedule are hard for another.
     """
-    excess = squares - most
+
+    def enough(squares: NDArray[np.float64]) -> bool:
+        return all(_below(squares - most) for most in allowed)
+
+    return enough
+
+
+def _below(excess: NDArray[np.float64]) -> bool:
     spread = float(np.std(excess, ddof=1)) if len(excess) > 1 else 0.0
     return float(np.mean(excess)) + NINETEEN_IN_TWENTY * spread / math.sqrt(len(excess)) <= 0
 
 
-def _nearest(
+def _chosen(
     estimator: Estimator, way: Way, sigma: float, number: int, probe: Probe
-) -> Callable[[int], NDArray[np.floating]]:
-    """The mean over the nearest k, for k that grow from call to call: each image weighed once."""
-    distances = way.ranking.distances(probe.x)
-    if probe.place is not None:
-        distances[:, probe.place] = np.inf
-    before = [np.empty(0, np.int64)] * len(distances)
-    posterior: Posterior | None = None
+) -> Callable[[int], float]:
+    """A probe's mean squared error with k images for each location."""
+    side, place = way.kind.side, probe.place
+    tiles = None if side is None else place.tiles_of(side)
+    look = way.looker.look(probe.x, tiles, probe.row)
 
-    def mean_of(k: int) -> NDArray[np.floating]:
-        nonlocal before, posterior
-        now = [lowest(tile, k) for tile in distances]
-        parts = [
-            Support(way.ranking.rows[np.setdiff1d(places, old, assume_unique=True)])
-            for places, old in zip(now, before, strict=True)
-        ]
-        part = _posterior(estimator, probe.x, sigma, parts, way.kind.side)
-        posterior = part if posterior is None else posterior.merge(part)
-        before = now
-        mean: NDArray[np.floating] = posterior.mean()[0]
-        return mean
+    def square_of(k: int) -> float:
+        if way.kind.name == "nearest":
+            supports = look.nearest(k)
+        else:
+            supports = look.drawn(k, sigma, (1, number, bits(sigma)))
+        if side is None:
+            return probe.square(means_at(estimator, probe.x[None], sigma, [place], supports)[0])
+        return probe.square(mean_over_tiles(estimator, probe.x, sigma, place, side, supports))
 
-    return mean_of
-
-
-def _drawn(
-    estimator: Estimator, way: Way, sigma: float, number: int, probe: Probe
-) -> Callable[[int], NDArray[np.floating]]:
-    """The mean over about k images drawn by weight."""
-    left_out = [] if probe.place is None else [probe.place]
-    distances = np.delete(way.ranking.distances(probe.x), left_out, axis=1)
-    others = np.delete(way.ranking.rows, left_out)
-    generator = np.random.default_rng([1, number, bits(sigma)])
-    uniform = generator.random(len(others), np.float32)
-
-    def mean_of(k: int) -> NDArray[np.floating]:
-        parts = drawn(distances, others, k, sigma, uniform)
-        posterior = _posterior(estimator, probe.x, sigma, parts, way.kind.side)
-        mean: NDArray[np.floating] = posterior.mean()[0]
-        return mean
-
-    return mean_of
-
-
-def _posterior(
-    estimator: Estimator,
-    x: NDArray[np.float32],
-    sigma: float,
-    parts: list[Support],
-    side: int | None,
-) -> Posterior:
-    if side is None:
-        return estimator.posterior(x[None], sigma, parts[0])
-    return estimator.tiled_posterior(x[None], sigma, TiledSupport(side, parts))
+    return square_of
 
 
 def _sizes(n: int) -> Iterator[int]:

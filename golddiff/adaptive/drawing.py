@@ -16,23 +16,11 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.lowest import up_to
 from golddiff.noise import precision
-from golddiff.parallel import in_order
 from golddiff.support import Support
 
 SHARES = (0.5, 0.3, 0.2)  # of the posterior, the tempered one, the equal weights
 TEMPERATURE = 5.0
 NEGLIGIBLE = 12.0  # nats, tempered: exp(-12) of the largest weight, far below the equal weights
-
-
-def drawn(
-    distances: NDArray[np.float32],
-    rows: NDArray[np.int64],
-    count: int,
-    sigma: float,
-    uniform: NDArray[np.float32],
-) -> list[Support]:
-    """:func:`draw` for each tile of distances (T, n)."""
-    return list(in_order(lambda tile: draw(tile, rows, count, sigma, uniform), list(distances)))
 
 
 def draw(

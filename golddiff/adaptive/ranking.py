@@ -16,11 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.adaptive.coordinates import Coordinates
-from golddiff.kernels.lowest import lowest
 from golddiff.kernels.products import less_twice_the_products, padded
-from golddiff.parallel import in_order
 from golddiff.store import ImageStore
-from golddiff.support import Support
 
 IMAGES_AT_ONCE = 2048
 
@@ -73,11 +70,3 @@ class Ranking:
         vectors = torch.from_numpy(seen) @ torch.from_numpy(self._coordinates.basis).T
         made = less_twice_the_products(self._own, self._z, vectors.numpy())
         return made[:, : len(self.rows)]
-
-
-def nearest(distances: NDArray[np.float32], rows: NDArray[np.int64], count: int) -> list[Support]:
-    """For each tile of distances (T, n) the support of the ``count`` nearest rows."""
-    return [
-        Support(rows[chosen])
-        for chosen in in_order(lambda tile: lowest(tile, count), list(distances))
-    ]

@@ -11,30 +11,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.adaptive.coordinates import Coordinates, pooled, principal
-from golddiff.adaptive.drawing import drawn
+from golddiff.adaptive.looking import IndexLooker, LinearLooker, Looker
 from golddiff.adaptive.memory import recall, remember
 from golddiff.adaptive.plan import FULL, Kind, Plan
-from golddiff.adaptive.ranking import Ranking, nearest
-from golddiff.errors import ArgumentError
+from golddiff.adaptive.ranking import Ranking
+from golddiff.errors import ArgumentError, StoreError
+from golddiff.index.files import Index
 from golddiff.noise import bits
 from golddiff.store import ImageStore
 from golddiff.support import AnySupport, Support, TiledSupport
 
 if TYPE_CHECKING:
-    from golddiff.adaptive.calibration import Allowed, Probe, Way
+    from golddiff.adaptive.calibration import Enough, Probe, Way
     from golddiff.denoisers.base import Estimator
     from golddiff.denoisers.golddiff import Schedule
 
 LEVELS_A_DECADE = 20
 MARGIN = 0.9  # the way that measures cheapest is in part the luckiest
 FEWEST = 256  # images; below that the full scan costs little and measuring tells little
-RANKINGS_KEPT = 32
+LOOKERS_KEPT = 32
+INDEXED_FROM = 100_000  # images; fewer are all compared
 ROUGH = 32  # coordinates for drawing by the whole image's weight: a rough one does no harm
-
-# In the unit of an estimator's cost, for a tile and an image: drawing by weight (two exponentials),
-# finding the nearest, and each coordinate of the product that ranks.
-COST_OF_CHOOSING = {"drawn": 150.0, "nearest": 16.0}
-COST_OF_A_COORDINATE = 0.3
 
 log = logging.getLogger("golddiff")
 
@@ -59,12 +56,19 @@ class AdaptiveSchedule:
             schedules: at each noise level no more than the smallest of their errors, measured on
             the same images.
 
+        index: whether images are looked for through the store's index, at a cost that hardly
+            grows with their number, instead of comparing all; None: where there are more than
+            100,000 of them.
+
     Raises:
         ArgumentError: tol negative or not finite, or neither a number nor schedules.
     """
 
-    def __init__(self, tol: float | Schedule | Sequence[Schedule] = 0.02) -> None:
+    def __init__(
+        self, tol: float | Schedule | Sequence[Schedule] = 0.02, *, index: bool | None = None
+    ) -> None:
         self.tol = _checked(tol)
+        self.index = index
 
     def fitted(self, estimator: Estimator) -> FittedSchedule:
         """The schedule for one estimator; :class:`golddiff.GoldDiff` asks for it."""
@@ -88,7 +92,8 @@ class FittedSchedule:
         self.tol = settings.tol
         self._coordinates: Coordinates | None = None
         self._rough: Coordinates | None = None
-        self._rankings: dict[tuple[float, int | None, int | None, bool], Ranking] = {}
+        self._index: Index | None = None
+        self._lookers: dict[tuple[float, int | None, int | None, bool], Looker] = {}
         self._plans: dict[tuple[float, int | None], Plan] = {}
 
     def plan(self, sigma: float, label: int | None = None) -> Plan:
@@ -99,6 +104,8 @@ class FittedSchedule:
         level = lattice(sigma)
         if (level, label) not in self._plans:
             key = f"{self.estimator.signature()} tol={self.tol!r} sigma={level!r} label={label}"
+            if self.indexed(len(self.estimator.store.rows_of(label))):
+                key += " index"
             plan = recall(store, key)
             if plan is None:
                 plan = self._measured(level, label)
@@ -119,16 +126,16 @@ class FittedSchedule:
         rows = store.rows_of(label)
         if plan.kind == FULL or plan.k >= len(rows):
             return [Support(rows)] * len(x)
-        ranking = self.ranking(sigma, label, plan.kind)
+        looker = self.looker(sigma, label, plan.kind)
         # One draw decides for all queries of a noise level and class, whatever their batch.
-        uniform = _generator(seed, sigma, label).random(len(rows), np.float32)
+        stream = (2, seed, bits(sigma), 0 if label is None else label + 1)
         supports: list[AnySupport] = []
         for query in x:
-            distances = ranking.distances(query)
+            look = looker.look(query)
             tiles = (
-                drawn(distances, rows, plan.k, sigma, uniform)
+                look.drawn(plan.k, sigma, stream)
                 if plan.kind.name == "drawn"
-                else nearest(distances, rows, plan.k)
+                else look.nearest(plan.k)
             )
             side = plan.kind.side
             supports.append(tiles[0] if side is None else TiledSupport(side, tiles))
@@ -141,26 +148,28 @@ class FittedSchedule:
         full = full_scan(len(rows))
         if len(rows) < FEWEST:
             return full
-        given = probes(self.estimator, rows, sigma, label)
         log.info("sigma %.3g: measuring how many images an RMSE of %s takes", sigma, self.tol)
+        given = probes(self.estimator, self.looker(sigma, label, Kind("nearest")), rows, sigma)
         cost = self.estimator.cost(sigma) * len(rows)
-        allowed = self._allowed(sigma, label, given)
+        enough = self._enough(sigma, label, given)
         ways = self._ways(sigma, label)
-        plan = cheapest(self.estimator, ways, sigma, given, allowed, full, cost)
+        plan = cheapest(self.estimator, ways, sigma, given, enough, full, cost)
         # Those of the ways that lost are not asked for again, and a tile's term is N numbers.
-        self._rankings.clear()
+        self._lookers.clear()
         return plan
 
-    def _allowed(self, sigma: float, label: int | None, given: list[Probe]) -> Allowed:
-        """Mean squared errors allowed for each probe: one number, or what other schedules have."""
-        from golddiff.adaptive.calibration import errors_of
+    def _enough(self, sigma: float, label: int | None, given: list[Probe]) -> Enough:
+        """Whether errors on the probes are small enough: for a number, or for other schedules."""
+        from golddiff.adaptive.calibration import below_all, errors_of, nearly_all_within
 
         if isinstance(self.tol, float):
-            return [np.full(len(given), (MARGIN * self.tol) ** 2)]
-        return [
-            MARGIN**2 * errors_of(schedule, self.estimator, sigma, label, given)
-            for schedule in self.tol
-        ]
+            return nearly_all_within(MARGIN * self.tol)
+        return below_all(
+            [
+                MARGIN**2 * errors_of(schedule, self.estimator, sigma, label, given)
+                for schedule in self.tol
+            ]
+        )
 
     def _ways(self, sigma: float, label: int | None) -> Iterator[Way]:
         """The ways that compete, coarse tiles first: what they cost bounds the finer ones."""
@@ -170,9 +179,7 @@ class FittedSchedule:
             each = self.estimator.cost(sigma, side)
             for name in ("drawn", "nearest"):
                 kind = Kind(name, side)
-                ranking = self.ranking(sigma, label, kind)
-                compared = COST_OF_CHOOSING[name] + COST_OF_A_COORDINATE * ranking.coordinates
-                yield Way(kind, ranking, each, ranking.tiles * len(ranking.rows) * compared)
+                yield Way(kind, self.looker(sigma, label, kind), each)
 
     @property
     def coordinates(self) -> Coordinates:
@@ -185,23 +192,43 @@ class FittedSchedule:
                 self._coordinates = self._rough = pooled(self.estimator.store)
         return self._coordinates
 
-    def ranking(self, sigma: float, label: int | None, kind: Kind) -> Ranking:
-        """What ranks the images of a class (or all) at a noise level, for a kind of support."""
-        coordinates = self.coordinates
+    def looker(self, sigma: float, label: int | None, kind: Kind) -> Looker:
+        """What compares the images of a class (or all) at a noise level, for a kind of support."""
         rough = kind == Kind("drawn")
         key = (sigma, label, kind.side, rough)
-        if key not in self._rankings:
-            if len(self._rankings) >= RANKINGS_KEPT:
-                self._rankings.pop(next(iter(self._rankings)))
+        if key not in self._lookers:
+            if len(self._lookers) >= LOOKERS_KEPT:
+                self._lookers.pop(next(iter(self._lookers)))
+            self._lookers[key] = self._looker(sigma, label, kind.side, rough=rough)
+        return self._lookers[key]
+
+    def _looker(self, sigma: float, label: int | None, side: int | None, *, rough: bool) -> Looker:
+        store = self.estimator.store
+        rows = store.rows_of(label)
+        relevance = self.estimator.relevance(sigma, side)
+        if self.indexed(len(rows)):
+            return IndexLooker(self.index, side, relevance, None if label is None else rows)
+        coordinates = self.coordinates
+        if rough and self._rough is not None:
+            coordinates = self._rough
+        return LinearLooker(Ranking(store, coordinates, relevance, rows))
+
+    def indexed(self, images: int) -> bool:
+        """Whether so many images are looked for through the index."""
+        wanted = self.settings.index
+        return images > INDEXED_FROM if wanted is None else wanted
+
+    @property
+    def index(self) -> Index:
+        """The store's index, built where there is none."""
+        if self._index is None:
             store = self.estimator.store
-            relevance = self.estimator.relevance(sigma, kind.side)
-            self._rankings[key] = Ranking(
-                store,
-                self._rough if rough and self._rough else coordinates,
-                relevance,
-                store.rows_of(label),
-            )
-        return self._rankings[key]
+            try:
+                self._index = Index.open(store)
+            except StoreError as error:
+                log.warning("%s (once; golddiff prepare does it ahead)", error)
+                self._index = Index.build(store)
+        return self._index
 
 
 def _checked(tol: object) -> float | tuple[Schedule, ...]:
@@ -220,8 +247,3 @@ def _checked(tol: object) -> float | tuple[Schedule, ...]:
 def lattice(sigma: float) -> float:
     """The nearest of 20 noise levels a decade, at which supports are measured."""
     return float(10 ** (round(LEVELS_A_DECADE * math.log10(sigma)) / LEVELS_A_DECADE))
-
-
-def _generator(seed: int, sigma: float, label: int | None) -> np.random.Generator:
-    """A stream of its own for each noise level and class."""
-    return np.random.default_rng([2, seed, bits(sigma), 0 if label is None else label + 1])

@@ -98,17 +98,12 @@ def step_work(denoiser: Denoiser, x: torch.Tensor, sigma: float) -> Work | None:
 
 
 def ranking_work(schedule: FittedSchedule, sigma: float, queries: int) -> Work:
-    """Two operations a coordinate and one more, for each query, tile and image that is ranked.
-
-    The coordinates and each tile's own term are brought in once a query.
-    """
+    """What comparing images takes, for each query."""
     plan = schedule.plan(sigma)
     if plan.kind == FULL:
         return Work(0, 0)
-    ranking = schedule.ranking(sigma, None, plan.kind)
-    n, tiles, coordinates = len(ranking.rows), ranking.tiles, ranking.coordinates
-    operations = queries * tiles * n * (2 * coordinates + 1)
-    return Work(operations, 4 * queries * n * (coordinates + 2 * tiles))
+    operations, read = schedule.looker(sigma, None, plan.kind).counted(plan.k)
+    return Work(queries * operations, queries * read)
 
 
 def estimator_work(

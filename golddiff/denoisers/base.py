@@ -257,6 +257,31 @@ class Estimator(Denoiser):
             f"support: got tiles, but {type(self).__name__} needs one support for the image"
         )
 
+    def tile_means(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        side: int,
+        pieces: Sequence[tuple[int, int, Support]],
+    ) -> NDArray[np.float32]:
+        """Posterior means at some tiles alone.
+
+        Args:
+            x: (b, D) queries.
+            sigma: noise level.
+            side: of the tiles.
+            pieces: (query, tile, images), no tile of a query twice.
+
+        Returns:
+            (b, D); 0 at outputs of other tiles.
+
+        Raises:
+            ArgumentError: an estimator that has no tiles.
+        """
+        raise ArgumentError(
+            f"side: got {side}, but {type(self).__name__} has one location for the image"
+        )
+
     def signature(self) -> str:
         """The class and the settings that its output depends on, apart from the store."""
         return type(self).__name__

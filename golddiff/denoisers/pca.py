@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from golddiff.store import ImageStore
 from golddiff.support import AnySupport, Support, TiledSupport
 
 IMAGES_PER_TASK = 512
+IMAGES_PER_PASS = 8192
 SIGMAS_KEPT = 128
 TILE_SIDES = (4, 8)
 
@@ -139,6 +141,31 @@ class PCA(Estimator):
         for _ in in_order(lambda piece: self._add(x, sigma, *piece, sums), pieces):
             pass
         return sums.posterior()
+
+    def tile_means(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        side: int,
+        pieces: Sequence[tuple[int, int, Support]],
+    ) -> NDArray[np.float32]:
+        """Posterior means at some tiles alone; see the base class.
+
+        All pieces go through the same images before the next ones are read.
+        """
+        sums, tiles = Sums.empty(*x.shape), self.tiles(sigma, side)
+        parts = [
+            [(i, t, part) for part in support.split(IMAGES_PER_PASS)] for i, t, support in pieces
+        ]
+        for turn in zip_longest(*parts):
+            for _ in in_order(
+                lambda p: self._add(x[p[0] : p[0] + 1], sigma, p[2], tiles[p[1]], sums.of(p[0])),
+                [part for part in turn if part is not None],
+            ):
+                pass
+        seen = np.maximum(sums.total, np.float32(1e-30))
+        means: NDArray[np.float32] = sums.weighted / seen
+        return means
 
     def relevance(self, sigma: float, side: int | None = None) -> NDArray[np.float32]:
         """The mean over a tile's outputs of their masks, (T, D); see the base class."""

@@ -1,0 +1,256 @@
+"""One query's view of the images, from which supports of any size are chosen.
+
+Two ways to look: at every image (:class:`LinearLooker`, whose cost grows with N), and through the
+index (:class:`IndexLooker`), which opens the clusters next to the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.adaptive.drawing import draw
+from golddiff.adaptive.ranking import Ranking
+from golddiff.index.drawing import draw as draw_through
+from golddiff.index.files import Index
+from golddiff.index.search import Near, Sight, checked
+from golddiff.kernels.lowest import lowest
+from golddiff.parallel import in_order
+from golddiff.support import Support
+
+# In the unit of an estimator's cost, for a tile and an image: drawing by weight (two exponentials),
+# finding the nearest, and each coordinate of the product that ranks.
+COST_OF_CHOOSING = {"drawn": 150.0, "nearest": 16.0}
+COST_OF_A_COORDINATE = 0.3
+MEMBERS_A_K = 16  # images that the index compares, for each that is kept
+FEWEST_MEMBERS = 8192
+
+Stream = tuple[int, ...]
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Look(Protocol):
+    """What some locations see of the images for one query."""
+
+    def nearest(self, k: int) -> list[Support]:
+        """Each location's nearest images."""
+        ...
+
+    def drawn(self, k: int, sigma: float, stream: Stream) -> list[Support]:
+        """About k images drawn by weight for each location; the stream's random numbers decide."""
+        ...
+
+
+class Looker(Protocol):
+    """How locations look at the images, at one noise level.
+
+    Attributes:
+        tiles: how many locations there are.
+        images: how many images.
+    """
+
+    tiles: int
+    images: int
+
+    def look(
+        self, x: NDArray[np.float32], tiles: Sequence[int] | None = None, without: int | None = None
+    ) -> Look:
+        """What some locations (None: all) see for a query (D,), but for one row of the store."""
+        ...
+
+    def work(self, name: str, k: int) -> float:
+        """Of choosing k images for each location, in an estimator's unit of cost."""
+        ...
+
+    def counted(self, k: int) -> tuple[int, int]:
+        """(arithmetic operations, bytes read) of comparing images with one query."""
+        ...
+
+
+class LinearLooker:
+    """Compares every image; see :class:`Looker`."""
+
+    def __init__(self, ranking: Ranking) -> None:
+        self._ranking = ranking
+        self.tiles, self.images = ranking.tiles, len(ranking.rows)
+        self._uniform: tuple[Stream, NDArray[np.float32]] | None = None
+
+    def look(
+        self, x: NDArray[np.float32], tiles: Sequence[int] | None = None, without: int | None = None
+    ) -> Look:
+        """See :class:`Looker`."""
+        distances, rows = self._ranking.distances(x), self._ranking.rows
+        if tiles is not None:
+            distances = distances[list(tiles)]
+        if without is not None:
+            kept = rows != without
+            return _LinearLook(self, distances[:, kept], rows[kept], kept)
+        return _LinearLook(self, distances, rows, None)
+
+    def work(self, name: str, k: int) -> float:
+        """See :class:`Looker`."""
+        each = COST_OF_CHOOSING[name] + COST_OF_A_COORDINATE * self._ranking.coordinates
+        return float(self.tiles * self.images * each)
+
+    def counted(self, k: int) -> tuple[int, int]:
+        """Two operations a coordinate and one more; coordinates and each tile's own term."""
+        r = self._ranking.coordinates
+        return self.tiles * self.images * (2 * r + 1), 4 * self.images * (r + 2 * self.tiles)
+
+    def uniform(self, stream: Stream) -> NDArray[np.float32]:
+        """A random number for each image; those of the last stream are kept."""
+        kept = self._uniform
+        if kept is None or kept[0] != stream:
+            numbers = np.random.default_rng(stream).random(self.images, np.float32)
+            self._uniform = kept = (stream, numbers)
+        return kept[1]
+
+
+class _LinearLook:
+    def __init__(
+        self,
+        looker: LinearLooker,
+        distances: NDArray[np.float32],
+        rows: NDArray[np.int64],
+        kept: NDArray[np.bool_] | None,
+    ) -> None:
+        self._looker, self._distances, self._rows, self._kept = looker, distances, rows, kept
+
+    def nearest(self, k: int) -> list[Support]:
+        return _each(lambda tile: Support(self._rows[lowest(tile, k)]), list(self._distances))
+
+    def drawn(self, k: int, sigma: float, stream: Stream) -> list[Support]:
+        numbers = self._looker.uniform(stream)
+        if self._kept is not None:
+            numbers = numbers[self._kept]
+        return _each(lambda tile: draw(tile, self._rows, k, sigma, numbers), list(self._distances))
+
+
+class IndexLooker:
+    """Opens the clusters next to a query; see :class:`Looker`.
+
+    Args:
+        index: of the store.
+        side: of the tiles, None for the whole image.
+        relevance: (T, D) shares R in [0, 1].
+        rows: ascending images of a class; None: all.
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        side: int | None,
+        relevance: NDArray[np.float32],
+        rows: NDArray[np.int64] | None,
+    ) -> None:
+        self._locations, self._store = index.views[side], index.store
+        self.tiles = len(relevance)
+        self.images = index.store.n if rows is None else len(rows)
+        self._share = self.images / index.store.n
+        self._member: NDArray[np.bool_] | None = None
+        if rows is not None:
+            self._member = np.zeros(index.store.n, np.bool_)
+            self._member[rows] = True
+        self._sights = _each(lambda t: Sight(self._locations, t, relevance[t]), range(self.tiles))
+
+    def look(
+        self, x: NDArray[np.float32], tiles: Sequence[int] | None = None, without: int | None = None
+    ) -> Look:
+        """See :class:`Looker`."""
+        return _IndexLook(self, x, range(self.tiles) if tiles is None else tiles, without)
+
+    def work(self, name: str, k: int) -> float:
+        """See :class:`Looker`; a multiplication of the small matrix is a quarter of an addition."""
+        clusters, r = self._locations.fit.centres.shape[1:]
+        compared = clusters + self.members(k)
+        return float(self.tiles * compared * (r * r / 4 + COST_OF_CHOOSING[name] / 4))
+
+    def counted(self, k: int) -> tuple[int, int]:
+        """A product with an r x r matrix and a square for each image compared; its coordinates."""
+        clusters, r = self._locations.fit.centres.shape[1:]
+        members = self.members(k)
+        read = 4 * clusters * r + members * (r + 6)
+        return self.tiles * (clusters + members) * (2 * r * r + 2 * r), self.tiles * read
+
+    def members(self, k: int) -> int:
+        """How many images are compared for k that are kept."""
+        return min(self._store.n, int(max(MEMBERS_A_K * k, FEWEST_MEMBERS) / self._share))
+
+    def sight(self, t: int) -> Sight:
+        """How location t compares."""
+        return self._sights[t]
+
+    def near(self, t: int, x: NDArray[np.float32], k: int, without: int | None) -> Near:
+        """What location t sees."""
+        members = self.members(k)
+        enough = min(k, self.images - 1)
+        while True:
+            near = self._sights[t].look(x, members)
+            keep = self._counts(near.rows, without)
+            if np.count_nonzero(keep) >= enough or members >= self._store.n:
+                return Near(near.rows[keep], near.distances[keep], near.closed, near.far)
+            members *= 4
+
+    def allowed(self, support: Support, near: Near, without: int | None) -> Support:
+        """The support without images of other classes, and without one; not empty."""
+        keep = self._counts(support.rows, without)
+        if not keep.any():
+            return Support(near.rows[[int(np.argmin(near.distances))]])
+        return Support(support.rows[keep], support.log_importance()[keep])
+
+    def _counts(self, rows: NDArray[np.int64], without: int | None) -> NDArray[np.bool_]:
+        """Which of the rows may be chosen."""
+        keep = np.ones(len(rows), np.bool_)
+        if self._member is not None:
+            keep = self._member[checked(rows, self._store)]
+        elif len(rows):
+            checked(rows, self._store)
+        return keep if without is None else keep & (rows != without)
+
+    def sizes(self, t: int, closed: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many images closed clusters hold, those of other classes too."""
+        sizes: NDArray[np.int64] = np.diff(self._locations.clusters.starts[t])[closed]
+        return sizes
+
+    @property
+    def share(self) -> float:
+        """Of the store's images that may be chosen."""
+        return self._share
+
+
+class _IndexLook:
+    def __init__(
+        self,
+        looker: IndexLooker,
+        x: NDArray[np.float32],
+        tiles: Sequence[int],
+        without: int | None,
+    ) -> None:
+        self._looker, self._x, self._tiles, self._without = looker, x, tiles, without
+
+    def nearest(self, k: int) -> list[Support]:
+        def one(t: int) -> Support:
+            near = self._looker.near(t, self._x, k, self._without)
+            return Support(np.sort(near.rows[lowest(near.distances, k)]))
+
+        return _each(one, self._tiles)
+
+    def drawn(self, k: int, sigma: float, stream: Stream) -> list[Support]:
+        looker = self._looker
+
+        def one(t: int) -> Support:
+            near = looker.near(t, self._x, k, self._without)
+            key = int(np.random.SeedSequence((*stream, t)).generate_state(1, np.uint64)[0])
+            sizes = looker.sizes(t, near.closed)
+            drawn = draw_through(looker.sight(t), near, sizes, looker.share, k, sigma, key)
+            return looker.allowed(drawn, near, self._without)
+
+        return _each(one, self._tiles)
+
+
+def _each(function: Callable[[T], U], items: Sequence[T]) -> list[U]:
+    return list(in_order(function, items))

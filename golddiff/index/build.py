@@ -1,0 +1,288 @@
+"""Building an index: one pass over the pixels, then each location's images put by cluster.
+
+It is built beside its place and can be interrupted anywhere: the next build goes on from the last
+piece that was on disk. What is resident is a few pieces, whatever the number of images.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+
+from golddiff.errors import ArgumentError, StoreError
+from golddiff.files import written_whole
+from golddiff.index import clusters
+from golddiff.index.fitting import SAMPLE, Fitted, fitted
+from golddiff.index.layout import (
+    FOLDER,
+    FORMAT,
+    MANIFEST,
+    PARTIAL,
+    VERSION,
+    Arrays,
+    Column,
+    columns_of_files,
+    tensors_name,
+)
+from golddiff.index.passing import seen
+from golddiff.index.rawfiles import opened, read_location, write_images, write_location
+from golddiff.index.views import View, views_of
+from golddiff.manifest import file_record
+from golddiff.store import ImageStore
+from golddiff.units import byte_size
+
+PIECE = 64e6  # bytes of pixels as float32 that are worked on at once
+SAVED_EVERY = 16  # pieces
+STATE = "state.json"
+
+Progress = Callable[[str, int, int], None]
+
+
+def build(
+    store: ImageStore,
+    *,
+    memory_limit: float = 2e9,
+    progress: Progress = lambda what, done, total: None,
+) -> Path:
+    """Build the index of a store, or go on with one that was interrupted; its folder.
+
+    Args:
+        store: the training set; the index lies in its folder.
+        memory_limit: bytes that may be resident for it.
+        progress: called with what is done, how far, and of how many.
+
+    Raises:
+        ArgumentError: ``memory_limit`` is too small for one piece.
+        StoreError: the folder cannot be written, or the disk is full.
+    """
+    _check_memory(store, memory_limit)
+    part = store.path / PARTIAL
+    try:
+        with _locked(store.path):
+            views = _fitted_views(store, part)
+            state = _state(part)
+            _check_space(store, views, part)
+            _pass(store, views, part, state, progress)
+            tensors = _by_cluster(store, views, part, state, progress)
+            _finish(store, views, tensors, part)
+    except OSError as error:
+        raise _unwritable(store, error) from error
+    return store.path / FOLDER
+
+
+def identity(store: ImageStore) -> str:
+    """What an index must be of: the checksum of the pixels."""
+    return store.manifest.files["pixels.bin"].sha256
+
+
+Views = list[tuple[View, Fitted]]
+
+
+def _fitted_views(store: ImageStore, part: Path) -> Views:
+    """The views as an interrupted build fitted them, or fitted now."""
+    views = views_of(store.shape)
+    state = _state(part)
+    if state.get("store") == identity(store) and state.get("version") == VERSION:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            return [(v, Fitted(**load_file(part / tensors_name(v)))) for v in views]
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    rows = np.sort(np.random.default_rng(0).permutation(store.n)[:SAMPLE])
+    sample = store.values(rows)
+    made = [(view, fitted(view, store, sample)) for view in views]
+    for view, fit in made:
+        save_file(vars(fit), part / tensors_name(view))
+    _save_state(part, {"store": identity(store), "version": VERSION, "rows": 0, "placed": {}})
+    return made
+
+
+def _pass(
+    store: ImageStore, views: Views, part: Path, state: dict[str, Any], progress: Progress
+) -> None:
+    """Write what every location sees of every image, in store order."""
+    piece = _piece(store)
+    with contextlib.ExitStack() as stack:
+        files = {
+            column.name: stack.enter_context(opened(part, column))
+            for view, fit in views
+            for column in _raw_columns(view, fit, store.n).values()
+        }
+        pixels = stack.enter_context((store.path / "pixels.bin").open("rb", buffering=0))
+        start = int(state["rows"])
+        pixels.seek(start * store.d * store.flat.itemsize)
+        for count, first in enumerate(range(start, store.n, piece), 1):
+            values = _read(pixels, store, min(piece, store.n - first))
+            for view, fit in views:
+                look = seen(fit, values)
+                for name, column in _raw_columns(view, fit, store.n).items():
+                    write_images(files[column.name], column, getattr(look, name), first)
+            last = first + len(values) == store.n
+            if last or count % SAVED_EVERY == 0:
+                for file in files.values():
+                    os.fsync(file)
+                state["rows"] = first + len(values)
+                _save_state(part, state)
+            progress("reading pixels", first + len(values), store.n)
+
+
+def _by_cluster(
+    store: ImageStore, views: Views, part: Path, state: dict[str, Any], progress: Progress
+) -> dict[str, Arrays]:
+    """Put each location's images by cluster, at random within one; the clusters' own numbers."""
+    total = sum(fit.tiles for _, fit in views)
+    done = 0
+    tensors: dict[str, Arrays] = {}
+    for view, fit in views:
+        raw, columns = _raw_columns(view, fit, store.n), columns_of_files(view, fit, store.n)
+        sums = clusters.empty(fit)
+        with contextlib.ExitStack() as stack:
+            sources = {name: stack.enter_context(opened(part, c)) for name, c in raw.items()}
+            targets = {name: stack.enter_context(opened(part, c)) for name, c in columns.items()}
+            for t in range(fit.tiles):
+                lines = {name: read_location(sources[name], raw[name], t) for name in raw}
+                order = clusters.order(lines["cluster"], t)
+                clusters.summarise(fit, lines, t, sums)
+                if t >= state["placed"].get(view.name, 0):
+                    write_location(targets["rows"], columns["rows"], order.astype(np.uint32), t)
+                    for name in ("coordinates", "rest"):
+                        write_location(targets[name], columns[name], lines[name][order], t)
+                    os.fsync(targets["coordinates"])
+                    os.fsync(targets["rest"])
+                    os.fsync(targets["rows"])
+                    state["placed"][view.name] = t + 1
+                    _save_state(part, state)
+                done += 1
+                progress("sorting", done, total)
+        tensors[view.name] = {
+            **{f"fit_{name}": array for name, array in vars(fit).items() if name != "centres"},
+            **{f"cluster_{name}": array for name, array in sums.items()},
+        }
+    return tensors
+
+
+def _finish(store: ImageStore, views: Views, tensors: dict[str, Arrays], part: Path) -> None:
+    """Write what is small, then the manifest, and put the folder in its place."""
+    files = {}
+    for view, fit in views:
+        for column in columns_of_files(view, fit, store.n).values():
+            files[column.name] = vars(file_record(part / column.name))
+        for column in _raw_columns(view, fit, store.n).values():
+            (part / column.name).unlink()
+        name = tensors_name(view)
+        with written_whole("index", part / name) as path:
+            save_file(tensors[view.name], path)
+        files[name] = vars(file_record(part / name))
+    body = {
+        "format": FORMAT,
+        "version": VERSION,
+        "store": identity(store),
+        "n": store.n,
+        "views": [view.name for view, _ in views],
+        "files": files,
+    }
+    (part / STATE).unlink()
+    with written_whole("index", part / MANIFEST) as path:
+        path.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+    shutil.rmtree(store.path / FOLDER, ignore_errors=True)
+    os.rename(part, store.path / FOLDER)
+
+
+def _raw_columns(view: View, fit: Fitted, n: int) -> dict[str, Column]:
+    """The files of the pass, in store order."""
+    kept = columns_of_files(view, fit, n)
+    return {
+        "coordinates": Column(f"{view.name}-seen.raw", "int8", kept["coordinates"].shape),
+        "rest": Column(f"{view.name}-rest.raw", "float16", kept["rest"].shape),
+        "cluster": Column(f"{view.name}-cluster.raw", "uint16", kept["rest"].shape),
+        "error": Column(f"{view.name}-error.raw", "float16", kept["rest"].shape),
+    }
+
+
+def _read(pixels: Any, store: ImageStore, count: int) -> NDArray[np.float32]:
+    """The next images (n, D) by plain reading: a mapping's pages would count as resident."""
+    stored = np.fromfile(pixels, store.flat.dtype, count * store.d).reshape(count, store.d)
+    values = stored.astype(np.float32)
+    if store.is_pixels:
+        values *= np.float32(store.scale)
+        values += np.float32(store.offset)
+    return values
+
+
+def _piece(store: ImageStore) -> int:
+    return max(1, min(store.n, int(PIECE / (4 * store.d))))
+
+
+def _check_memory(store: ImageStore, limit: float) -> None:
+    if not (isinstance(limit, int | float) and limit > 0):
+        raise ArgumentError(f"memory_limit: got {limit!r}, expected bytes above 0")
+    sample = 12 * min(SAMPLE, store.n) * store.d
+    line = store.n * 6 * max(view.coordinates for view in views_of(store.shape))
+    needed = int(max(sample, 4 * PIECE, line * 2))
+    if needed > limit:
+        raise ArgumentError(
+            f"memory_limit: got {byte_size(int(limit))}, but an index of {store.n:,} images of "
+            f"{store.d:,} values needs {byte_size(needed)}"
+        )
+
+
+def _check_space(store: ImageStore, views: Views, part: Path) -> None:
+    needed = 0
+    for view, fit in views:
+        for columns in (_raw_columns(view, fit, store.n), columns_of_files(view, fit, store.n)):
+            for column in columns.values():
+                there = part / column.name
+                needed += column.bytes - (512 * there.stat().st_blocks if there.exists() else 0)
+    free = shutil.disk_usage(part).free
+    if needed > free:
+        raise StoreError(
+            f"index: {store.path} needs about {needed / 1e9:.2f} GB more, the disk has "
+            f"{free / 1e9:.2f} GB free"
+        )
+
+
+def _state(part: Path) -> dict[str, Any]:
+    try:
+        body = json.loads((part / STATE).read_text(encoding="utf-8"))
+        return dict(body)
+    except (OSError, ValueError, TypeError, RecursionError):
+        return {}
+
+
+def _save_state(part: Path, state: dict[str, Any]) -> None:
+    with written_whole("index", part / STATE) as path:
+        path.write_text(json.dumps(state), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One build at a time; the lock goes with the process that holds it."""
+    import fcntl
+
+    descriptor = os.open(folder / ".index.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(f"index: another process is building that of {folder}") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _unwritable(store: ImageStore, error: OSError) -> StoreError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return StoreError(
+            f"index: the disk is full; what is done of the index of {store.path} is kept, and "
+            "the next build goes on"
+        )
+    return StoreError(f"index: {store.path} cannot be written ({error.strerror or error})")

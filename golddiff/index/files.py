@@ -1,0 +1,197 @@
+"""An index on disk, opened and checked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from golddiff.errors import StoreError
+from golddiff.index.build import Progress, build, identity
+from golddiff.index.fitting import Fitted
+from golddiff.index.layout import (
+    FOLDER,
+    FORMAT,
+    MANIFEST,
+    VERSION,
+    columns_of_files,
+    tensors_name,
+)
+from golddiff.index.views import View, columns_of, views_of
+from golddiff.manifest import FileRecord, file_record
+from golddiff.store import ImageStore
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """A view's clusters; see :func:`golddiff.index.clusters.empty`."""
+
+    starts: NDArray[np.int64]
+    centres: NDArray[np.float32]
+    spread: NDArray[np.float32]
+    rest: NDArray[np.float32]
+    radius: NDArray[np.float32]
+    error: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Locations:
+    """A view of all images: what its locations compare, by cluster.
+
+    Attributes:
+        view: which.
+        fit: bases and scales; its ``centres`` are those of ``clusters``.
+        clusters: of each location.
+        rows: (T, N) uint32 images by cluster, memory-mapped.
+        coordinates: (T, N, r) int8, in that order.
+        rest: (T, N) float16, in that order.
+    """
+
+    view: View
+    fit: Fitted
+    clusters: Clusters
+    rows: NDArray[np.uint32]
+    coordinates: NDArray[np.int8]
+    rest: NDArray[np.float16]
+
+
+@dataclass(frozen=True)
+class Index:
+    """The index of a store; :meth:`open` it or :meth:`build` it.
+
+    Attributes:
+        store: the training set.
+        views: by the side of their tiles, None for the whole image.
+    """
+
+    store: ImageStore
+    views: dict[int | None, Locations]
+
+    @classmethod
+    def open(cls, store: ImageStore) -> Index:
+        """Open the index in a store's folder; format, store, sizes and ranges are checked.
+
+        Raises:
+            StoreError: none is there, it is damaged, of another format version or of another store.
+        """
+        folder = store.path / FOLDER
+        body = _manifest(folder)
+        if body["version"] != VERSION:
+            raise StoreError(
+                f"index: {folder} has format version {body['version']!r}, this golddiff reads "
+                f"version {VERSION}; build the index again"
+            )
+        if body["store"] != identity(store) or body["n"] != store.n:
+            raise StoreError(f"index: {folder} is of another store; build the index again")
+        for name, record in body["files"].items():
+            path = folder / name
+            if not path.is_file() or path.stat().st_size != record["bytes"]:
+                raise StoreError(
+                    f"index: {path} is missing or has another size than {record['bytes']} bytes; "
+                    "build the index again"
+                )
+        views = views_of(store.shape)
+        return cls(store, {view.side: _locations(store, view, folder) for view in views})
+
+    @classmethod
+    def build(
+        cls,
+        store: ImageStore,
+        *,
+        memory_limit: float = 2e9,
+        progress: Progress = lambda what, done, total: None,
+    ) -> Index:
+        """Build the index of a store in its folder and open it; see :mod:`golddiff.index.build`.
+
+        Raises:
+            ArgumentError: ``memory_limit`` is too small.
+            StoreError: the folder cannot be written.
+        """
+        build(store, memory_limit=memory_limit, progress=progress)
+        return cls.open(store)
+
+    def verify(self) -> None:
+        """Recompute every checksum.
+
+        Raises:
+            StoreError: names the first file whose contents changed.
+        """
+        folder = self.store.path / FOLDER
+        for name, record in _manifest(folder)["files"].items():
+            if file_record(folder / name) != FileRecord(**record):
+                raise StoreError(
+                    f"index: {folder / name} does not match its checksum; build the index again"
+                )
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise StoreError(f"index: {folder} holds no {MANIFEST}, so there is no complete index")
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+        if body["format"] != FORMAT:
+            raise ValueError("of another format")
+        for name, record in body["files"].items():
+            FileRecord(**record)
+            if Path(name).name != name:
+                raise ValueError(f"a file outside its folder: {name}")
+        return {k: body[k] for k in ("version", "store", "n", "views", "files")}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise StoreError(f"index: {path} is damaged ({error}); build the index again") from None
+
+
+def _locations(store: ImageStore, view: View, folder: Path) -> Locations:
+    path = folder / tensors_name(view)
+    try:
+        tensors = load_file(path)
+        fit = Fitted(
+            centres=tensors["cluster_centres"],
+            **{name: tensors[f"fit_{name}"] for name in ("columns", "mean", "basis", "scale")},
+        )
+        clusters = Clusters(
+            **{
+                name: tensors[f"cluster_{name}"]
+                for name in ("starts", "centres", "spread", "rest", "radius", "error")
+            }
+        )
+        _check(store, view, fit, clusters)
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as problem:
+        raise StoreError(f"index: {path} is damaged ({problem}); build the index again") from None
+    arrays = {}
+    for name, column in columns_of_files(view, fit, store.n).items():
+        mapped = np.memmap(folder / column.name, column.dtype, "r", shape=column.shape)
+        arrays[name] = np.asarray(mapped)
+    return Locations(view, fit, clusters, **arrays)
+
+
+def _check(store: ImageStore, view: View, fit: Fitted, clusters: Clusters) -> None:
+    """Raise ValueError where compiled code would read outside an array."""
+    columns = columns_of(view, store.shape)
+    t, w = columns.shape
+    r, c = fit.basis.shape[1], fit.centres.shape[1]
+    expected: dict[str, tuple[NDArray[Any], tuple[int, ...], str]] = {
+        "mean": (fit.mean, (t, w), "float32"),
+        "basis": (fit.basis, (t, r, w), "float32"),
+        "scale": (fit.scale, (t, r), "float32"),
+        "centres": (clusters.centres, (t, c, r), "float32"),
+        "spread": (clusters.spread, (t, c, r), "float32"),
+        "rest": (clusters.rest, (t, c), "float32"),
+        "radius": (clusters.radius, (t, c), "float32"),
+        "starts": (clusters.starts, (t, c + 1), "int64"),
+        "error": (clusters.error, (t, c), "float32"),
+    }
+    for name, (array, shape, dtype) in expected.items():
+        if array.shape != shape or array.dtype != dtype or not np.isfinite(array).all():
+            raise ValueError(f"{name}: {array.dtype} of shape {array.shape}")
+    if not np.array_equal(fit.columns, columns):
+        raise ValueError("columns of other windows")
+    starts = clusters.starts
+    if (starts[:, 0] != 0).any() or (starts[:, -1] != store.n).any() or (np.diff(starts) < 0).any():
+        raise ValueError("clusters that do not hold each image once")

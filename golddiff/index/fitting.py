@@ -1,0 +1,101 @@
+"""The parts of an index that are fitted to a sample: coordinates and cluster centres."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.utils.extmath import randomized_svd
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from golddiff.index.views import View, columns_of
+from golddiff.parallel import in_order
+from golddiff.store import ImageStore
+
+SAMPLE = 8192
+MEMBERS = 256  # a cluster has at least so many on average
+LARGEST = 127  # of an int8
+ROOM = (
+    1.25  # what lies further out than any of the sample times this is clipped, and its error kept
+)
+ROUNDS = 6  # of Lloyd's
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """How one view's locations see an image x: z = basis (x[columns] - mean), r numbers each.
+
+    Attributes:
+        columns: (T, W) int64 input values.
+        mean: (T, W) float32.
+        basis: (T, r, W) float32, orthonormal rows.
+        scale: (T, r) float32: a coordinate is kept as round(z / scale) in -127..127.
+        centres: (T, C, r) float32, of the clusters, in units of z.
+    """
+
+    columns: NDArray[np.int64]
+    mean: NDArray[np.float32]
+    basis: NDArray[np.float32]
+    scale: NDArray[np.float32]
+    centres: NDArray[np.float32]
+
+    @property
+    def tiles(self) -> int:
+        """T."""
+        return len(self.columns)
+
+
+def fitted(view: View, store: ImageStore, sample: NDArray[np.float32]) -> Fitted:
+    """Fit a view to a sample of images (S, D); the same for the same sample."""
+    columns = columns_of(view, store.shape)
+    clusters = max(1, min(view.clusters, store.n // MEMBERS, len(sample)))
+
+    def fit(tile: int) -> tuple[NDArray[np.float32], ...]:
+        window = sample[:, columns[tile]]
+        mean = window.mean(axis=0, dtype=np.float64).astype(np.float32)
+        window = window - mean
+        basis = _principal(window, min(view.coordinates, *window.shape), tile)
+        z = window @ basis.T
+        reach = np.abs(z).max(axis=0) * np.float32(ROOM / LARGEST)
+        scale = np.where(reach > 0, reach, np.float32(1)).astype(np.float32)
+        return mean, basis, scale, _centres(z, clusters, tile)
+
+    # A location a thread, and no threads within it.
+    with threadpool_limits(1):
+        means, bases, scales, centres = zip(*in_order(fit, range(len(columns))), strict=True)
+    most = max(map(len, centres))
+    return Fitted(
+        columns,
+        np.stack(means),
+        np.stack(bases),
+        np.stack(scales),
+        np.stack([_padded(c, most) for c in centres]),
+    )
+
+
+def _principal(window: NDArray[np.float32], r: int, seed: int) -> NDArray[np.float32]:
+    """The first r principal axes (r, W), orthonormal whatever the window's rank."""
+    if not window.any():
+        return np.eye(r, window.shape[1], dtype=np.float32)
+    _, _, axes = randomized_svd(window, r, n_iter=2, random_state=seed)
+    # Axes past the rank come out as noise: made orthonormal in float64 they do no harm.
+    q, _ = np.linalg.qr(axes.T.astype(np.float64))
+    return np.ascontiguousarray(q.T.astype(np.float32))
+
+
+def _centres(z: NDArray[np.float32], clusters: int, seed: int) -> NDArray[np.float32]:
+    """K-means centres (C, r); fewer where there are fewer distinct points."""
+    distinct = np.unique(z, axis=0)
+    if len(distinct) <= clusters:
+        return distinct
+    means = KMeans(clusters, init="random", n_init=1, max_iter=ROUNDS, random_state=seed, tol=0)
+    centres: NDArray[np.float32] = means.fit(z).cluster_centers_.astype(np.float32)
+    return centres
+
+
+def _padded(centres: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+    """Repeat the first centre: of equals the first gets all members, the others none."""
+    missing = count - len(centres)
+    return np.concatenate([centres, np.repeat(centres[:1], missing, axis=0)])

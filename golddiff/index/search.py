@@ -1,0 +1,145 @@
+"""Which images matter to a query, location by location, from the index alone.
+
+A location's mean logit over its outputs is -sum_n R_n (x_n - x_in)^2 / (2 sigma^2), with R_n the
+share of their masks that hold input n. Of an image the index keeps z = B (x_i - mean) and the
+length of the rest; with y = x - mean
+
+    sum_n R_n (y - B^T z)_n^2 = |A z - a|^2 + what all images share,
+    A^T A = B R B^T,  A^T a = B R y,
+
+and what the rest adds is taken as its squared length times the mean of R. So ranking takes a small
+matrix for each location and noise level, and nothing that has to be made for each image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.errors import StoreError
+from golddiff.index.files import Index, Locations
+from golddiff.kernels.lowest import lowest
+from golddiff.kernels.members import weighed_distances
+from golddiff.parallel import in_order
+from golddiff.store import ImageStore
+
+NEGLIGIBLE = 1e-4  # directions that weigh less than this of the weightiest are not compared
+
+
+@dataclass(frozen=True)
+class Near:
+    """What one location sees of the images, for one query.
+
+    Attributes:
+        rows: (m,) int64 images of the clusters that were opened, in the index's order.
+        distances: (m,) float32, less a constant.
+        closed: (c,) clusters that were not opened.
+        far: (c,) float32 their members' mean distances, less the same constant.
+    """
+
+    rows: NDArray[np.int64]
+    distances: NDArray[np.float32]
+    closed: NDArray[np.int64]
+    far: NDArray[np.float32]
+
+
+class Sight:
+    """How one location compares images at a noise level.
+
+    Args:
+        locations: the view.
+        t: which of its locations.
+        relevance: (D,) shares R in [0, 1].
+    """
+
+    def __init__(self, locations: Locations, t: int, relevance: NDArray[np.float32]) -> None:
+        fit = locations.fit
+        self._locations, self._t = locations, t
+        self._inside = fit.columns[t]
+        shares = relevance[self._inside].astype(np.float64)
+        basis = fit.basis[t].astype(np.float64)
+        weighed = basis * shares
+        gram = weighed @ basis.T
+        gains, axes = np.linalg.eigh(gram)
+        kept = gains > NEGLIGIBLE * max(float(gains[-1]), 1e-30)
+        root = np.sqrt(gains[kept])
+        turn = axes[:, kept] * root
+        self._to_goal = ((axes[:, kept] / root).T @ weighed).astype(np.float32)
+        self._turn = turn.astype(np.float32)
+        self._scaled_turn = (fit.scale[t][:, None] * turn).astype(np.float32)
+        r, w = basis.shape
+        self._rest = float(max(0.0, shares.sum() - np.trace(gram)) / max(1, w - r))
+        clusters = locations.clusters
+        self._spread = (clusters.spread[t] @ np.diag(gram) + self._rest * clusters.rest[t]).astype(
+            np.float32
+        )
+
+    def look(self, x: NDArray[np.float32], members: int) -> Near:
+        """Open the clusters next to a query (D,), as many as hold ``members`` images."""
+        locations, t = self._locations, self._t
+        goal = self._to_goal @ (x[self._inside] - locations.fit.mean[t])
+        starts = locations.clusters.starts[t]
+        centres = weighed_distances(locations.clusters.centres[t], self._turn, goal)
+        ranked = np.argsort(centres, kind="stable")
+        sizes = np.diff(starts)
+        enough = int(np.searchsorted(np.cumsum(sizes[ranked]), members)) + 1
+        opened = np.sort(ranked[:enough])
+        opened = opened[sizes[opened] > 0]
+        runs = [slice(starts[c], starts[c + 1]) for c in opened]
+        rows = np.concatenate([locations.rows[t, run] for run in runs]).astype(np.int64)
+        coordinates = np.concatenate([locations.coordinates[t, run] for run in runs])
+        rest = np.concatenate([locations.rest[t, run] for run in runs]).astype(np.float32)
+        distances = weighed_distances(coordinates, self._scaled_turn, goal)
+        distances += np.float32(self._rest) * rest**2
+        closed = np.setdiff1d(ranked[enough:], np.flatnonzero(sizes == 0), assume_unique=True)
+        return Near(rows, distances, closed, centres[closed] + self._spread[closed])
+
+    def run(self, cluster: int, start: int, count: int) -> NDArray[np.int64]:
+        """``count`` images of a cluster from its place ``start`` on, around its end."""
+        first, stop = self._locations.clusters.starts[self._t, cluster : cluster + 2]
+        places = first + (start + np.arange(count)) % (stop - first)
+        rows: NDArray[np.int64] = self._locations.rows[self._t, places].astype(np.int64)
+        return rows
+
+
+def checked(rows: NDArray[np.int64], store: ImageStore) -> NDArray[np.int64]:
+    """The rows, which must be of the store: compiled code does not look.
+
+    Raises:
+        StoreError: they are not; the index was altered.
+    """
+    if len(rows) and rows.max() >= store.n:
+        raise StoreError(f"index: that of {store.path} is damaged; build the index again")
+    return rows
+
+
+def nearest(
+    index: Index, x: NDArray[np.float32], k: int, members: int | None = None
+) -> list[NDArray[np.int64]]:
+    """About the k nearest images to each query (b, D), by the whole image's coordinates.
+
+    Args:
+        index: of the store.
+        x: queries.
+        k: images.
+        members: images whose coordinates are compared; default 16 k, at least 8,192.
+
+    Returns:
+        For each query rows, ascending.
+    """
+    store = index.store
+    sight = Sight(index.views[None], 0, np.ones(store.d, np.float32))
+    compared = max(16 * k, 8192) if members is None else members
+
+    def one(query: NDArray[np.float32]) -> NDArray[np.int64]:
+        near = sight.look(query, compared)
+        return np.sort(checked(near.rows[lowest(near.distances, k)], store))
+
+    return list(in_order(one, _queries(x)))
+
+
+def _queries(x: NDArray[np.float32]) -> Sequence[NDArray[np.float32]]:
+    return list(x)
