@@ -16,7 +16,7 @@ from golddiff.adaptive.drawing import draw
 from golddiff.adaptive.ranking import Ranking
 from golddiff.index.drawing import draw as draw_through
 from golddiff.index.files import Index
-from golddiff.index.search import Near, Sight, checked
+from golddiff.index.search import Near, Sight, checked, sight_of
 from golddiff.kernels.lowest import lowest
 from golddiff.parallel import in_order
 from golddiff.support import Support
@@ -147,7 +147,7 @@ class IndexLooker:
         relevance: NDArray[np.float32],
         rows: NDArray[np.int64] | None,
     ) -> None:
-        self._locations, self._store = index.views[side], index.store
+        self._store = index.store
         self.tiles = len(relevance)
         self.images = index.store.n if rows is None else len(rows)
         self._share = self.images / index.store.n
@@ -155,7 +155,7 @@ class IndexLooker:
         if rows is not None:
             self._member = np.zeros(index.store.n, np.bool_)
             self._member[rows] = True
-        self._sights = _each(lambda t: Sight(self._locations, t, relevance[t]), range(self.tiles))
+        self._sights = _each(lambda t: sight_of(index, side, t, relevance[t]), range(self.tiles))
 
     def look(
         self, x: NDArray[np.float32], tiles: Sequence[int] | None = None, without: int | None = None
@@ -165,16 +165,17 @@ class IndexLooker:
 
     def work(self, name: str, k: int) -> float:
         """See :class:`Looker`; a multiplication of the small matrix is a quarter of an addition."""
-        clusters, r = self._locations.fit.centres.shape[1:]
-        compared = clusters + self.members(k)
-        return float(self.tiles * compared * (r * r / 4 + COST_OF_CHOOSING[name] / 4))
+        members = self.members(k)
+        numbers = sum(s.numbers * (s.clusters + members) for s in self._sights)
+        chosen = sum(s.clusters + members for s in self._sights)
+        return float(numbers / 4 + chosen * COST_OF_CHOOSING[name] / 4)
 
     def counted(self, k: int) -> tuple[int, int]:
         """A product with an r x r matrix and a square for each image compared; its coordinates."""
-        clusters, r = self._locations.fit.centres.shape[1:]
         members = self.members(k)
-        read = 4 * clusters * r + members * (r + 6)
-        return self.tiles * (clusters + members) * (2 * r * r + 2 * r), self.tiles * read
+        operations = sum(2 * s.numbers * (s.clusters + members) for s in self._sights)
+        read = sum((4 * s.clusters + members) * s.coordinates + 6 * members for s in self._sights)
+        return operations, read
 
     def members(self, k: int) -> int:
         """How many images are compared for k that are kept."""
@@ -211,11 +212,6 @@ class IndexLooker:
             checked(rows, self._store)
         return keep if without is None else keep & (rows != without)
 
-    def sizes(self, t: int, closed: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many images closed clusters hold, those of other classes too."""
-        sizes: NDArray[np.int64] = np.diff(self._locations.clusters.starts[t])[closed]
-        return sizes
-
     @property
     def share(self) -> float:
         """Of the store's images that may be chosen."""
@@ -245,8 +241,7 @@ class _IndexLook:
         def one(t: int) -> Support:
             near = looker.near(t, self._x, k, self._without)
             key = int(np.random.SeedSequence((*stream, t)).generate_state(1, np.uint64)[0])
-            sizes = looker.sizes(t, near.closed)
-            drawn = draw_through(looker.sight(t), near, sizes, looker.share, k, sigma, key)
+            drawn = draw_through(looker.sight(t), near, looker.share, k, sigma, key)
             return looker.allowed(drawn, near, self._without)
 
         return _each(one, self._tiles)

@@ -85,5 +85,6 @@ def mean_over_tiles(
 ) -> NDArray[np.float32]:
     """The mean of one query (D,) at a place, each of its tiles of a side over its own support."""
     pieces = [(0, t, support) for t, support in zip(place.tiles_of(side), supports, strict=True)]
-    mean = estimator.tile_means(x[None], sigma, side, pieces)[0]
-    return mean[place.outputs()]
+    mean: NDArray[np.float32] = estimator.tile_means(x[None], sigma, side, pieces)[0]
+    there: NDArray[np.float32] = mean[place.outputs()]
+    return there

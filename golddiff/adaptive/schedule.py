@@ -15,8 +15,9 @@ from golddiff.adaptive.looking import IndexLooker, LinearLooker, Looker
 from golddiff.adaptive.memory import recall, remember
 from golddiff.adaptive.plan import FULL, Kind, Plan
 from golddiff.adaptive.ranking import Ranking
-from golddiff.errors import ArgumentError, StoreError
-from golddiff.index.files import Index
+from golddiff.certificate import Certified, certify
+from golddiff.errors import ArgumentError
+from golddiff.index.files import Index, open_or_build
 from golddiff.noise import bits
 from golddiff.store import ImageStore
 from golddiff.support import AnySupport, Support, TiledSupport
@@ -30,6 +31,7 @@ LEVELS_A_DECADE = 20
 MARGIN = 0.9  # the way that measures cheapest is in part the luckiest
 FEWEST = 256  # images; below that the full scan costs little and measuring tells little
 LOOKERS_KEPT = 32
+STARTED_WITH = 32  # images, of those that a proof may take
 INDEXED_FROM = 100_000  # images; fewer are all compared
 ROUGH = 32  # coordinates for drawing by the whole image's weight: a rough one does no harm
 
@@ -60,15 +62,27 @@ class AdaptiveSchedule:
             grows with their number, instead of comparing all; None: where there are more than
             100,000 of them.
 
+        guarantee: prove it instead of expecting it (``Optimal`` alone): each query's images are
+            added until the bound of :mod:`golddiff.certificate` is at most ``tol``. At high noise
+            that takes nearly all of them.
+
     Raises:
-        ArgumentError: tol negative or not finite, or neither a number nor schedules.
+        ArgumentError: tol negative or not finite, or neither a number nor schedules, or not a
+            number with ``guarantee``.
     """
 
     def __init__(
-        self, tol: float | Schedule | Sequence[Schedule] = 0.02, *, index: bool | None = None
+        self,
+        tol: float | Schedule | Sequence[Schedule] = 0.02,
+        *,
+        index: bool | None = None,
+        guarantee: bool = False,
     ) -> None:
         self.tol = _checked(tol)
+        if guarantee and not isinstance(self.tol, float):
+            raise ArgumentError(f"tol: got {tol!r}, expected a number with guarantee=True")
         self.index = index
+        self.guarantee = guarantee
 
     def fitted(self, estimator: Estimator) -> FittedSchedule:
         """The schedule for one estimator; :class:`golddiff.GoldDiff` asks for it."""
@@ -117,6 +131,26 @@ class FittedSchedule:
     def budgets(self, sigma: float, n: int) -> tuple[int, int]:
         """(images ranked, images kept for each query or tile) at a noise level."""
         return n, min(n, self.plan(sigma).k)
+
+    def guaranteed(
+        self, x: NDArray[np.float32], sigma: float, label: int | None
+    ) -> list[Certified]:
+        """Posterior means of queries (b, D) whose error is proved to be at most ``tol``."""
+        assert isinstance(self.tol, float)
+        store = self.estimator.store
+        most = self.tol * math.sqrt(store.d)
+        looker = IndexLooker(
+            self.index,
+            None,
+            self.estimator.relevance(sigma),
+            None if label is None else store.rows_of(label),
+        )
+        count = min(STARTED_WITH, looker.images)
+        starts = [looker.look(query).nearest(count)[0].rows for query in x]
+        return [
+            certify(self.index, query, sigma, rows, label, most)
+            for query, rows in zip(x, starts, strict=True)
+        ]
 
     def supports(
         self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
@@ -222,12 +256,7 @@ class FittedSchedule:
     def index(self) -> Index:
         """The store's index, built where there is none."""
         if self._index is None:
-            store = self.estimator.store
-            try:
-                self._index = Index.open(store)
-            except StoreError as error:
-                log.warning("%s (once; golddiff prepare does it ahead)", error)
-                self._index = Index.build(store)
+            self._index = open_or_build(self.estimator.store)
         return self._index
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from golddiff.adaptive.schedule import AdaptiveSchedule, FittedSchedule
-from golddiff.denoisers.base import Denoiser, Estimator, Labels
+from golddiff.denoisers.base import Denoiser, Estimator, Labels, Sigma
+from golddiff.denoisers.optimal import Optimal
 from golddiff.errors import ArgumentError
+from golddiff.index.files import Index, open_or_build
 from golddiff.schedules import PaperSchedule
 from golddiff.store import ImageStore
 from golddiff.support import AnySupport
@@ -29,6 +31,12 @@ class Schedule(Protocol):
     ) -> Sequence[AnySupport]:
         """The support of each query (b, D); a query's must not depend on the others."""
         ...
+
+
+_ONLY_OPTIMAL = (
+    "{0}: got {1}, but only Optimal's error has a proved bound; that of PCA and Kamb is measured "
+    "(AdaptiveSchedule)"
+)
 
 
 class GoldDiff(Denoiser):
@@ -52,6 +60,8 @@ class GoldDiff(Denoiser):
             )
         if isinstance(schedule, AdaptiveSchedule):
             # It depends on what is weighed, so it is first told which estimator that is.
+            if schedule.guarantee and not isinstance(base, Optimal):
+                raise ArgumentError(_ONLY_OPTIMAL.format("guarantee", type(base).__name__))
             schedule = schedule.fitted(base)
         if schedule is not None and not callable(getattr(schedule, "supports", None)):
             raise ArgumentError(
@@ -62,11 +72,63 @@ class GoldDiff(Denoiser):
         self.base = base
         self.schedule: Schedule = PaperSchedule() if schedule is None else schedule
         self.seed = seed
+        self._kept_index: Index | None = None
+
+    def certified(
+        self, x: torch.Tensor, sigma: Sigma, labels: Labels = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Denoise a batch, with a proved bound on what the golden subsets leave out.
+
+        For ``Optimal`` alone: of local estimators the error is measured, not proved. The store's
+        index is built where there is none.
+
+        Args:
+            x: (B, *store.shape) noisy images.
+            sigma: noise level, as in a call.
+            labels: classes, as in a call.
+
+        Returns:
+            (x0, bound): what a call returns, and (B,) float64 Euclidean distances that the full
+            scan's posterior mean is at most away, whatever the data (paper, Theorem 1;
+            :mod:`golddiff.certificate`). Divided by the root of D they are RMSE.
+
+        Raises:
+            ArgumentError: as a call; another estimator than ``Optimal``.
+        """
+        from golddiff.certificate import certify
+
+        if not isinstance(self.base, Optimal):
+            raise ArgumentError(_ONLY_OPTIMAL.format("certified", type(self.base).__name__))
+        queries, sigmas, classes = self.checked(x, sigma, labels)
+        means, bounds = np.empty_like(queries), np.empty(len(queries))
+        for i, (query, level, label) in enumerate(zip(queries, sigmas, classes, strict=True)):
+            if self._guarantees(self.schedule):
+                (proved,) = self.schedule.guaranteed(query[None], level, label)
+                means[i] = proved.mean
+            else:
+                means[i] = self.denoise(query[None], level, label)[0]
+                (_, support), *_ = self.weighing(query[None], level, label)
+                proved = certify(self._index(), query, level, support.rows, label)
+            off = float(np.linalg.norm(means[i].astype(np.float64) - proved.mean))
+            bounds[i] = proved.bound + off
+        return torch.from_numpy(means).reshape(x.shape).to(x.device), torch.from_numpy(bounds)
+
+    @staticmethod
+    def _guarantees(schedule: Schedule) -> TypeGuard[FittedSchedule]:
+        return isinstance(schedule, FittedSchedule) and schedule.settings.guarantee
+
+    def _index(self) -> Index:
+        if self._kept_index is None:
+            self._kept_index = open_or_build(self.store)
+        return self._kept_index
 
     def denoise(
         self, x: NDArray[np.float32], sigma: float, label: int | None
     ) -> NDArray[np.float32]:
         """Posterior means (b, D), each over its own support."""
+        if self._guarantees(self.schedule):
+            proved = self.schedule.guaranteed(x, sigma, label)
+            return np.stack([p.mean for p in proved]).astype(np.float32)
         # Screening holds a distance and an index for every image and query.
         images = len(self.store.rows_of(label))
         step = max(1, int(self.base.memory_limit // (24 * images)))

@@ -164,8 +164,7 @@ class PCA(Estimator):
             ):
                 pass
         seen = np.maximum(sums.total, np.float32(1e-30))
-        means: NDArray[np.float32] = sums.weighted / seen
-        return means
+        return (sums.weighted / seen).astype(np.float32)
 
     def relevance(self, sigma: float, side: int | None = None) -> NDArray[np.float32]:
         """The mean over a tile's outputs of their masks, (T, D); see the base class."""

@@ -12,6 +12,7 @@ from golddiff.index.fitting import Fitted
 from golddiff.index.layout import Arrays
 
 IMAGES_AT_ONCE = 65_536
+LONG = np.float32(1e30)  # the shortest of nothing
 
 
 def order(cluster: NDArray[np.uint16], t: int) -> NDArray[np.int64]:
@@ -27,7 +28,8 @@ def empty(fit: Fitted) -> Arrays:
     ``starts`` (T, C + 1): a cluster's first image, in the order by cluster; ``centres`` and
     ``spread`` (T, C, r): mean and variance of its coordinates as kept; ``rest`` (T, C): mean
     square of the rests; ``radius`` (T, C): no coordinates as kept are further from the centre;
-    ``error`` (T, C): nor any from what is kept of them.
+    ``error`` (T, C): nor any from what is kept of them; ``shortest``, ``longest`` (T, C): of the
+    rests as kept.
     """
     tiles, clusters = fit.centres.shape[:2]
     return {
@@ -37,6 +39,8 @@ def empty(fit: Fitted) -> Arrays:
         "rest": np.empty((tiles, clusters), np.float32),
         "radius": np.empty((tiles, clusters), np.float32),
         "error": np.zeros((tiles, clusters), np.float32),
+        "shortest": np.full((tiles, clusters), LONG, np.float32),
+        "longest": np.zeros((tiles, clusters), np.float32),
     }
 
 
@@ -56,6 +60,8 @@ def summarise(fit: Fitted, lines: Arrays, t: int, into: Arrays) -> None:
     for z, cluster in _pieces(fit, lines, t):
         np.maximum.at(radius, cluster, np.linalg.norm(z - centres[cluster], axis=1))
     np.maximum.at(into["error"][t], lines["cluster"], lines["error"].astype(np.float32))
+    np.maximum.at(into["longest"][t], lines["cluster"], lines["rest"].astype(np.float32))
+    np.minimum.at(into["shortest"][t], lines["cluster"], lines["rest"].astype(np.float32))
     # Rounded up: it bounds distances.
     into["radius"][t] = np.nextafter((radius * (1 + 1e-6)).astype(np.float32), np.float32(np.inf))
 

@@ -34,7 +34,6 @@ def uniform(key: int, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
 def draw(
     sight: Sight,
     near: Near,
-    sizes: NDArray[np.int64],
     share: float,
     count: int,
     sigma: float,
@@ -45,15 +44,15 @@ def draw(
     Args:
         sight: of the location, for images of closed clusters.
         near: what it sees.
-        sizes: (c,) images of the closed clusters.
-        share: of these that count: where one class is drawn, the caller drops the others.
+        share: of the images of closed clusters that count: where one class is drawn, the caller
+            drops the others.
         count: expected number of images.
         sigma: noise level.
         key: decides, 64 bits.
     """
     gain = precision(sigma)
     best = min(float(near.distances.min(initial=np.inf)), float(near.far.min(initial=np.inf)))
-    opened = len(near.rows)
+    opened, sizes = len(near.rows), sight.sizes[near.closed]
     many = np.concatenate([np.ones(opened), share * sizes])
     weights = _weights(near, many, gain, best)
     p = np.minimum(1.0, factor(weights, many, count) * weights)

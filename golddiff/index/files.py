@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from golddiff.index.views import View, columns_of, views_of
 from golddiff.manifest import FileRecord, file_record
 from golddiff.store import ImageStore
 
+log = logging.getLogger("golddiff")
+
 
 @dataclass(frozen=True)
 class Clusters:
@@ -38,6 +41,8 @@ class Clusters:
     rest: NDArray[np.float32]
     radius: NDArray[np.float32]
     error: NDArray[np.float32]
+    shortest: NDArray[np.float32]
+    longest: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -130,6 +135,19 @@ class Index:
                 )
 
 
+def open_or_build(store: ImageStore) -> Index:
+    """The index of a store; built where there is none, or none that is sound and of the store.
+
+    Raises:
+        StoreError: it cannot be built.
+    """
+    try:
+        return Index.open(store)
+    except StoreError as error:
+        log.warning("%s: building it now, once", error)
+        return Index.build(store)
+
+
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.is_file():
@@ -156,10 +174,7 @@ def _locations(store: ImageStore, view: View, folder: Path) -> Locations:
             **{name: tensors[f"fit_{name}"] for name in ("columns", "mean", "basis", "scale")},
         )
         clusters = Clusters(
-            **{
-                name: tensors[f"cluster_{name}"]
-                for name in ("starts", "centres", "spread", "rest", "radius", "error")
-            }
+            **{name: tensors[f"cluster_{name}"] for name in (f.name for f in fields(Clusters))}
         )
         _check(store, view, fit, clusters)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as problem:
@@ -186,6 +201,8 @@ def _check(store: ImageStore, view: View, fit: Fitted, clusters: Clusters) -> No
         "radius": (clusters.radius, (t, c), "float32"),
         "starts": (clusters.starts, (t, c + 1), "int64"),
         "error": (clusters.error, (t, c), "float32"),
+        "shortest": (clusters.shortest, (t, c), "float32"),
+        "longest": (clusters.longest, (t, c), "float32"),
     }
     for name, (array, shape, dtype) in expected.items():
         if array.shape != shape or array.dtype != dtype or not np.isfinite(array).all():

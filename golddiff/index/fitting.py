@@ -6,9 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.utils.extmath import randomized_svd
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from golddiff.index.views import View, columns_of
 from golddiff.parallel import in_order
@@ -17,9 +14,7 @@ from golddiff.store import ImageStore
 SAMPLE = 8192
 MEMBERS = 256  # a cluster has at least so many on average
 LARGEST = 127  # of an int8
-ROOM = (
-    1.25  # what lies further out than any of the sample times this is clipped, and its error kept
-)
+ROOM = 1.25  # what lies further out than this times any of the sample is clipped
 ROUNDS = 6  # of Lloyd's
 
 
@@ -49,6 +44,8 @@ class Fitted:
 
 def fitted(view: View, store: ImageStore, sample: NDArray[np.float32]) -> Fitted:
     """Fit a view to a sample of images (S, D); the same for the same sample."""
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
     columns = columns_of(view, store.shape)
     clusters = max(1, min(view.clusters, store.n // MEMBERS, len(sample)))
 
@@ -77,6 +74,8 @@ def fitted(view: View, store: ImageStore, sample: NDArray[np.float32]) -> Fitted
 
 def _principal(window: NDArray[np.float32], r: int, seed: int) -> NDArray[np.float32]:
     """The first r principal axes (r, W), orthonormal whatever the window's rank."""
+    from sklearn.utils.extmath import randomized_svd  # slow to import, as below
+
     if not window.any():
         return np.eye(r, window.shape[1], dtype=np.float32)
     _, _, axes = randomized_svd(window, r, n_iter=2, random_state=seed)
@@ -87,6 +86,8 @@ def _principal(window: NDArray[np.float32], r: int, seed: int) -> NDArray[np.flo
 
 def _centres(z: NDArray[np.float32], clusters: int, seed: int) -> NDArray[np.float32]:
     """K-means centres (C, r); fewer where there are fewer distinct points."""
+    from sklearn.cluster import KMeans
+
     distinct = np.unique(z, axis=0)
     if len(distinct) <= clusters:
         return distinct

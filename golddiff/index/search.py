@@ -5,7 +5,7 @@ share of their masks that hold input n. Of an image the index keeps z = B (x_i -
 length of the rest; with y = x - mean
 
     sum_n R_n (y - B^T z)_n^2 = |A z - a|^2 + what all images share,
-    A^T A = B R B^T,  A^T a = B R y,
+    A^T A = B R B^T,  A^T a = B R y,   R = diag(R_n),
 
 and what the rest adds is taken as its squared length times the mean of R. So ranking takes a small
 matrix for each location and noise level, and nothing that has to be made for each image.
@@ -21,12 +21,14 @@ from numpy.typing import NDArray
 
 from golddiff.errors import StoreError
 from golddiff.index.files import Index, Locations
+from golddiff.index.views import location_of
 from golddiff.kernels.lowest import lowest
 from golddiff.kernels.members import weighed_distances
 from golddiff.parallel import in_order
 from golddiff.store import ImageStore
 
-NEGLIGIBLE = 1e-4  # directions that weigh less than this of the weightiest are not compared
+HELD = 0.7  # of what a tile's masks hold: a window that holds less is passed over
+COMPARED = 0.995  # of the variance: directions in which images differ least are left out
 
 
 @dataclass(frozen=True)
@@ -63,19 +65,35 @@ class Sight:
         basis = fit.basis[t].astype(np.float64)
         weighed = basis * shares
         gram = weighed @ basis.T
-        gains, axes = np.linalg.eigh(gram)
-        kept = gains > NEGLIGIBLE * max(float(gains[-1]), 1e-30)
-        root = np.sqrt(gains[kept])
-        turn = axes[:, kept] * root
-        self._to_goal = ((axes[:, kept] / root).T @ weighed).astype(np.float32)
-        self._turn = turn.astype(np.float32)
-        self._scaled_turn = (fit.scale[t][:, None] * turn).astype(np.float32)
+        self._turn, self._to_goal = _directions(gram, _variance(locations, t), weighed)
+        self._scaled_turn = (fit.scale[t][:, None] * self._turn).astype(np.float32)
         r, w = basis.shape
         self._rest = float(max(0.0, shares.sum() - np.trace(gram)) / max(1, w - r))
         clusters = locations.clusters
         self._spread = (clusters.spread[t] @ np.diag(gram) + self._rest * clusters.rest[t]).astype(
             np.float32
         )
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """(C,) images of each cluster."""
+        sizes: NDArray[np.int64] = np.diff(self._locations.clusters.starts[self._t])
+        return sizes
+
+    @property
+    def clusters(self) -> int:
+        """How many clusters there are."""
+        return len(self._spread)
+
+    @property
+    def coordinates(self) -> int:
+        """How many coordinates are kept of an image."""
+        return len(self._turn)
+
+    @property
+    def numbers(self) -> int:
+        """Multiplications for an image that is compared."""
+        return self._turn.size
 
     def look(self, x: NDArray[np.float32], members: int) -> Near:
         """Open the clusters next to a query (D,), as many as hold ``members`` images."""
@@ -84,7 +102,7 @@ class Sight:
         starts = locations.clusters.starts[t]
         centres = weighed_distances(locations.clusters.centres[t], self._turn, goal)
         ranked = np.argsort(centres, kind="stable")
-        sizes = np.diff(starts)
+        sizes = self.sizes
         enough = int(np.searchsorted(np.cumsum(sizes[ranked]), members)) + 1
         opened = np.sort(ranked[:enough])
         opened = opened[sizes[opened] > 0]
@@ -103,6 +121,58 @@ class Sight:
         places = first + (start + np.arange(count)) % (stop - first)
         rows: NDArray[np.int64] = self._locations.rows[self._t, places].astype(np.int64)
         return rows
+
+
+def sight_of(index: Index, side: int | None, t: int, relevance: NDArray[np.float32]) -> Sight:
+    """How a tile of outputs compares images: through the smallest window that holds its masks.
+
+    Args:
+        index: of the store.
+        side: of the tiles; None: the whole image.
+        t: which tile.
+        relevance: (D,) shares R in [0, 1].
+    """
+    total = float(relevance.sum())
+    wide = [] if side is None else sorted(v for v in index.views if v is not None and v >= side)
+    for view in wide:
+        locations = index.views[view]
+        there = location_of(index.store.shape, side or view, t, view)
+        if relevance[locations.fit.columns[there]].sum() >= HELD * total:
+            return Sight(locations, there, relevance)
+    return Sight(index.views[None], 0, relevance)
+
+
+def _variance(locations: Locations, t: int) -> NDArray[np.float64]:
+    """Covariance (r, r) of a location's coordinates over all images, from its clusters."""
+    clusters = locations.clusters
+    shares = np.diff(clusters.starts[t]) / max(1, clusters.starts[t, -1])
+    centres = clusters.centres[t].astype(np.float64)
+    away = centres - shares @ centres
+    made: NDArray[np.float64] = (away.T * shares) @ away + np.diag(shares @ clusters.spread[t])
+    return made
+
+
+def _directions(
+    gram: NDArray[np.float64], variance: NDArray[np.float64], weighed: NDArray[np.float64]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """A^T (r, s) with A^T A = gram but for directions in which images hardly differ, and a of y.
+
+    With V the variance and V^1/2 gram V^1/2 = U diag(L) U^T, A^T = V^-1/2 U L^1/2: the s largest L
+    are the variances of A z.
+    """
+    values, vectors = np.linalg.eigh(variance)
+    root = np.sqrt(np.maximum(values, 1e-9 * max(float(values[-1]), 1e-30)))
+    half, inverse = (vectors * root) @ vectors.T, (vectors / root) @ vectors.T
+    spread, axes = np.linalg.eigh(half @ gram @ half)
+    spread, axes = np.maximum(spread[::-1], 0.0), axes[:, ::-1]
+    total = float(spread.sum())
+    s = 1 + int(np.searchsorted(np.cumsum(spread), COMPARED * total)) if total > 0 else 1
+    s = min(s, len(spread))
+    long = np.sqrt(np.maximum(spread[:s], 1e-30))
+    turn = inverse @ axes[:, :s] * long
+    # a with A^T a = B R y over the directions kept: a = L^-1/2 U^T V^1/2 B R y.
+    to_goal = ((half @ axes[:, :s]) / long).T @ weighed
+    return turn.astype(np.float32), to_goal.astype(np.float32)
 
 
 def checked(rows: NDArray[np.int64], store: ImageStore) -> NDArray[np.int64]:

@@ -34,14 +34,14 @@ class View:
 
 
 WHOLE = View(None, None, 128, 4096)
-TILES = (View(8, 16, 32, 2048), View(4, 8, 16, 1024))
+TILES = (View(16, 32, 64, 2048), View(8, 16, 32, 2048), View(4, 8, 16, 1024))
 
 
 def views_of(shape: tuple[int, ...]) -> list[View]:
-    """The views of images of a shape: those whose tiles are smaller than the image."""
+    """The views of images of a shape: the whole, and windows smaller than the image."""
     if len(shape) != 3:
         return [WHOLE]
-    return [WHOLE, *(v for v in TILES if v.side is not None and min(shape[1:]) > v.side)]
+    return [WHOLE, *(v for v in TILES if v.window is not None and min(shape[1:]) > v.window)]
 
 
 def columns_of(view: View, shape: tuple[int, ...]) -> NDArray[np.int64]:
@@ -61,6 +61,13 @@ def columns_of(view: View, shape: tuple[int, ...]) -> NDArray[np.int64]:
             for j in range(columns)
         ]
     )
+
+
+def location_of(shape: tuple[int, ...], side: int, t: int, view: int) -> int:
+    """The tile of side ``view`` that tile t of a smaller side lies in."""
+    columns, wider = (tile_grid(shape, s)[1] for s in (side, view))
+    row, column = divmod(t, columns)
+    return row * side // view * wider + column * side // view
 
 
 def _inside(tile: int, view: View, length: int) -> NDArray[np.int64]:

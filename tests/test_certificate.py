@@ -1,0 +1,146 @@
+"""The bound is never below the true error: over random and adversarial stores and queries."""
+
+import numpy as np
+import pytest
+import torch
+
+from golddiff import PCA, AdaptiveSchedule, GoldDiff, Optimal, PaperSchedule
+from golddiff.certificate import certify
+from golddiff.errors import ArgumentError
+from golddiff.index import Index
+from golddiff.index.bounds import Bounds
+
+
+def exact_mean(store, x, sigma, rows=None):
+    rows = np.arange(store.n) if rows is None else rows
+    values = store.values(rows).astype(np.float64)
+    logits = -((values - x.astype(np.float64)) ** 2).sum(1) / (2 * sigma**2)
+    weights = np.exp(logits - logits.max())
+    return weights @ values / weights.sum()
+
+
+def case(kind, seed, make_store, smooth_images):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 400))
+    if kind == "images":
+        return make_store(smooth_images(n, (1, 8, 8), seed))
+    if kind == "points":
+        return make_store(torch.from_numpy(rng.standard_normal((n, 3)).astype(np.float32)))
+    if kind == "duplicates":
+        few = rng.standard_normal((3, 6)).astype(np.float32)
+        return make_store(torch.from_numpy(few[rng.integers(0, 3, n)]))
+    if kind == "outliers":
+        points = rng.standard_normal((n, 6)).astype(np.float32)
+        points[rng.integers(0, n, 1 + n // 50)] *= 1e4
+        return make_store(torch.from_numpy(points))
+    if kind == "ties":
+        signs = rng.choice([-1.0, 1.0], (n, 5)).astype(np.float32)
+        return make_store(torch.from_numpy(signs))
+    if kind == "tiny":
+        points = 1 + 1e-4 * rng.standard_normal((n, 6)).astype(np.float32)
+        return make_store(torch.from_numpy(points.astype(np.float32)))
+    raise ValueError(kind)
+
+
+@pytest.mark.parametrize("kind", ["images", "points", "duplicates", "outliers", "ties", "tiny"])
+def test_never_below_the_true_error(kind, make_store, smooth_images):
+    cases = tight = 0
+    for seed in range(3):
+        store = case(kind, seed, make_store, smooth_images)
+        index, rng = Index.build(store), np.random.default_rng(seed)
+        for sigma in (0.002, 0.03, 0.3, 1.0, 5.0, 80.0):
+            for trial in range(4):
+                x = store.values(rng.integers(0, store.n, 1))[0]
+                noise = rng.standard_normal(store.d).astype(np.float32)
+                x = np.zeros_like(x) if trial == 3 else x + np.float32(sigma) * noise
+                rows = rng.choice(store.n, int(rng.integers(1, store.n + 1)), replace=False)
+                exact = exact_mean(store, x, sigma)
+                for most in (np.inf, 0.1, 0.0):
+                    proved = certify(index, x, sigma, rows, most=most)
+                    error = np.linalg.norm(proved.mean - exact)
+                    rounding = 1e-12 * (1 + np.linalg.norm(exact))
+                    assert error <= proved.bound + rounding, (kind, seed, sigma, trial, most)
+                    assert np.isin(rows, proved.rows).all()
+                    cases += 1
+                    tight += proved.bound <= most
+                    if most == 0.1:
+                        assert (
+                            proved.bound <= 0.1 + 2e-9 * store.radius or len(proved.rows) == store.n
+                        )
+    assert tight > cases / 3
+
+
+def test_no_image_is_nearer_than_its_bounds(make_store, smooth_images):
+    store = make_store(smooth_images(3000, (3, 12, 12)))
+    index, rng = Index.build(store), np.random.default_rng(0)
+    values = store.values(np.arange(store.n)).astype(np.float64)
+    for sigma in (0.0, 0.1, 1.0, 30.0):
+        x = values[5].astype(np.float32) + np.float32(sigma) * rng.standard_normal(store.d).astype(
+            np.float32
+        )
+        exact = ((values - x) ** 2).sum(1)
+        bounds = Bounds(index, x)
+        of_clusters = bounds.of_clusters()
+        for cluster, bound in enumerate(of_clusters):
+            rows, members = bounds.of_members(cluster)
+            assert (members <= exact[rows] * (1 + 1e-12)).all()
+            assert bound <= exact[rows].min(initial=np.inf) * (1 + 1e-12)
+            # A cluster's bound, from its furthest members, is no better than any member's.
+            assert (bound <= members + 1e-6 * (1 + members)).all()
+            assert np.median(members) > 0.3 * np.median(exact[rows])
+
+
+def test_far_clusters_are_ruled_out_without_their_members(make_store):
+    points = torch.randn(4000, 3, generator=torch.Generator().manual_seed(0))
+    points[2000:] += 30
+    store = make_store(points)
+    bounds = Bounds(Index.build(store), points[0].numpy())
+    far = bounds.of_clusters() > 20**2
+    assert bounds.sizes()[far].sum() == 2000
+
+
+def noise():
+    return torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def test_of_a_call(make_store, smooth_images):
+    store = make_store(smooth_images(600, (1, 8, 8)), torch.arange(600) % 3)
+    golden = GoldDiff(Optimal(store), PaperSchedule())
+    x = store.images(range(4)) + 0.2 * noise()
+    for label in (None, 1):
+        mean, bound = golden.certified(x, 0.2, label)
+        assert torch.equal(mean, golden(x, 0.2, label))
+        assert bound.shape == (4,)
+        off = (mean - Optimal(store)(x, 0.2, label)).flatten(1).norm(dim=1)
+        assert (off <= bound + 1e-5).all()
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.3, 2.0])
+def test_a_guaranteed_error(make_store, smooth_images, sigma):
+    store = make_store(smooth_images(600, (1, 8, 8)), torch.arange(600) % 2)
+    golden = GoldDiff(Optimal(store), AdaptiveSchedule(0.01, guarantee=True))
+    x = store.images(range(4)) + sigma * noise()
+    for label in (None, 0):
+        mean, bound = golden.certified(x, sigma, label)
+        assert (bound <= 0.01 * 8 + 1e-5).all()
+        assert torch.equal(mean, golden(x, sigma, label))
+        off = (mean - Optimal(store)(x, sigma, label)).flatten(1).norm(dim=1)
+        assert (off <= bound + 1e-5).all()
+
+
+def test_few_images_prove_it_at_low_noise(make_store, smooth_images):
+    store = make_store(smooth_images(3000, (1, 12, 12)))
+    x = store.values(np.array([9]))[0]
+    proved = certify(Index.build(store), x, 0.02, np.array([9]), most=1e-3)
+    assert proved.bound <= 1e-3
+    assert len(proved.rows) < 300
+
+
+def test_only_optimal(make_store, smooth_images):
+    store = make_store(smooth_images(20, (1, 8, 8)))
+    with pytest.raises(ArgumentError, match="only Optimal"):
+        GoldDiff(PCA(store)).certified(torch.zeros(1, 1, 8, 8), 1.0)
+    with pytest.raises(ArgumentError, match="only Optimal"):
+        GoldDiff(PCA(store), AdaptiveSchedule(0.1, guarantee=True))
+    with pytest.raises(ArgumentError, match="expected a number"):
+        AdaptiveSchedule(PaperSchedule(), guarantee=True)
