@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from golddiff.contributions import Contribution, log_sum_exp, outputs_at, values_at
 from golddiff.denoisers.base import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.errors import ArgumentError
+from golddiff.kept_masks import tree_of
 from golddiff.kernels.gather import BLOCK
-from golddiff.kernels.mask_tiles import cut, mean_mask, tile_of_each
-from golddiff.kernels.mask_tree import MaskTree, mask_tree
+from golddiff.kernels.mask_tiles import cut, mean_mask, mean_width, tile_of_each
+from golddiff.kernels.mask_tree import MaskTree
 from golddiff.kernels.pca_cpu import Sums, add_images, masked_posterior
 from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
 from golddiff.kernels.pca_logits import branches, masked_logits
-from golddiff.masks import locality_mask
 from golddiff.parallel import in_order, results_held
 from golddiff.posterior import BatchAverage, Posterior
 from golddiff.store import ImageStore
@@ -213,12 +213,14 @@ class PCA(Estimator):
         return block * torch.get_num_threads(), self.store.d * (36 * results_held() + 100)
 
     def tree(self, sigma: float) -> MaskTree:
-        """The masks of one sigma as a tree of shared sums; made once and kept."""
+        """The masks of one sigma as a tree of shared sums; made once, kept here and on disk.
+
+        See :mod:`golddiff.kept_masks`.
+        """
         if sigma not in self._trees:
             if len(self._trees) >= SIGMAS_KEPT:
                 self._trees.pop(next(iter(self._trees)))
-            mask = locality_mask(self.store.factor(), sigma, self.mask_threshold)
-            self._trees[sigma] = mask_tree(mask, self.store.shape)
+            self._trees[sigma] = tree_of(self.store, sigma, self.mask_threshold)
         return self._trees[sigma]
 
     def _part(
@@ -240,4 +242,4 @@ class PCA(Estimator):
 
 def mask_width(store: ImageStore, sigma: float, mask_threshold: float = 0.02) -> float:
     """Mean number of input values that an output value's mask holds."""
-    return float(locality_mask(store.factor(), sigma, mask_threshold).sum(axis=0).mean())
+    return mean_width(tree_of(store, sigma, mask_threshold))
