@@ -42,8 +42,8 @@ class PCA(Estimator):
         weighting: "ss", the exact softmax over all images, or "wss", Lukoianov's average of the
             softmax averages of consecutive batches in store order.
         batch_size: images a batch of "wss".
-        memory_limit: see :class:`golddiff.denoisers.base.Estimator`; masks come on top, D^2 bytes
-            a few times over while a sigma's are made.
+        memory_limit: see :class:`golddiff.denoisers.base.Estimator`; masks come on top, about
+            16 D^2 bytes while a sigma's are made.
     """
 
     probes = 8
