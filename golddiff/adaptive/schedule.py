@@ -98,7 +98,7 @@ class FittedSchedule:
             return Plan(FULL, len(store.rows_of(label)), 0.0)
         level = lattice(sigma)
         if (level, label) not in self._plans:
-            key = f"{self.estimator.signature()} tol={self.tol!r} sigma={level!r} label={label}"
+            key = self._key(level, label)
             plan = recall(store, key)
             if plan is None:
                 plan = self._measured(level, label)
@@ -106,6 +106,16 @@ class FittedSchedule:
                 remember(store, key, plan)
             self._plans[level, label] = plan
         return self._plans[level, label]
+
+    def is_known(self, sigma: float, label: int | None = None) -> bool:
+        """Whether the plan of a noise level and class need not be measured any more."""
+        if self.tol == 0:
+            return True
+        place = lattice(sigma), label
+        return place in self._plans or recall(self.estimator.store, self._key(*place)) is not None
+
+    def _key(self, level: float, label: int | None) -> str:
+        return f"{self.estimator.signature()} tol={self.tol!r} sigma={level!r} label={label}"
 
     def budgets(self, sigma: float, n: int) -> tuple[int, int]:
         """(images ranked, images kept for each query or tile) at a noise level."""

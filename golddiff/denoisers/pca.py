@@ -26,6 +26,7 @@ from golddiff.support import AnySupport, Support, TiledSupport
 IMAGES_PER_TASK = 512
 SIGMAS_KEPT = 128
 TILE_SIDES = (4, 8)
+MEASURED_AT = 0.02  # threshold of the masks whose width is Kamb's patch size
 
 
 class PCA(Estimator):
@@ -240,6 +241,6 @@ class PCA(Estimator):
         )  # fmt: skip
 
 
-def mask_width(store: ImageStore, sigma: float, mask_threshold: float = 0.02) -> float:
+def mask_width(store: ImageStore, sigma: float, mask_threshold: float = MEASURED_AT) -> float:
     """Mean number of input values that an output value's mask holds."""
     return mean_width(tree_of(store, sigma, mask_threshold))
