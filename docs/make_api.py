@@ -47,6 +47,7 @@ MODULES = {
     ],
     "Diffusers": ["diffusers", "latents", "describe"],
     "Statistics and masks": ["statistics", "masks", "kept_masks"],
+    "The machine": ["machine"],
     "On a GPU": ["device", "device.run", "device.store", "device.plan"],
     "Metrics": ["metrics"],
     "Evaluation": [

@@ -130,6 +130,19 @@ class TestCommand:
         assert figures["sigmas"] == golddiff.sampling.noise_levels(3, "ddim")
         assert figures["method"] == "golddiff-pca"
 
+    def test_verbose_shows_what_was_chosen_and_what_it_should_take(self, path, capsys):
+        options = ["--method", "adaptive-pca", "--tol", "0.1", "--sigmas", "3,0.3", "--labels", "1"]
+        assert run(["prepare", path, *options, "--verbose"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        (three,) = [line for line in lines if line.startswith("sigma 3, class 1: ")]
+        assert "expected RMSE" in three
+        assert "predicted" in three
+        assert any("addition 1.9e-11 s" in line for line in lines)
+
+    def test_verbose_of_a_method_that_chooses_nothing(self, path, capsys):
+        assert run(["prepare", path, "--method", "wiener", "--sigmas", "3", "--verbose"]) == 0
+        assert "sigma 3" not in capsys.readouterr().out
+
     def test_noise_levels_and_classes_of_one_s_own(self, path, tmp_path):
         report = tmp_path / "prepared.json"
         options = ["--method", "adaptive-optimal", "--tol", "0.1", "--json", str(report)]

@@ -60,8 +60,8 @@ class Way:
     Attributes:
         kind: the way to choose.
         ranking: of the images, as its tiles see them.
-        each: work of weighing one more image.
-        choosing: work of ranking and choosing.
+        each: predicted seconds of weighing one more image.
+        choosing: predicted seconds of ranking and choosing.
     """
 
     kind: Kind
@@ -79,7 +79,7 @@ def cheapest(
     full: Plan,
     full_cost: float,
 ) -> Plan:
-    """The plan with the least work whose errors on the probes are within what is allowed.
+    """The plan of the least predicted time whose errors on the probes are within what is allowed.
 
     Args:
         estimator: what weighs the images.
@@ -88,7 +88,7 @@ def cheapest(
         given: the probes.
         allowed: mean squared errors for each probe; all of these sets are kept to.
         full: the plan to fall back on.
-        full_cost: its work.
+        full_cost: its predicted seconds.
     """
     best, least = full, full_cost
     for way in ways:

@@ -16,9 +16,11 @@ from golddiff.adaptive.memory import recall, remember
 from golddiff.adaptive.plan import FULL, Kind, Plan
 from golddiff.adaptive.ranking import Ranking, nearest
 from golddiff.errors import ArgumentError
+from golddiff.machine import seconds
 from golddiff.noise import bits
 from golddiff.store import ImageStore
 from golddiff.support import AnySupport, Support, TiledSupport
+from golddiff.units import duration
 
 if TYPE_CHECKING:
     from golddiff.adaptive.calibration import Allowed, Probe, Way
@@ -30,11 +32,6 @@ MARGIN = 0.9  # the way that measures cheapest is in part the luckiest
 FEWEST = 256  # images; below that the full scan costs little and measuring tells little
 RANKINGS_KEPT = 32
 ROUGH = 32  # coordinates for drawing by the whole image's weight: a rough one does no harm
-
-# In the unit of an estimator's cost, for a tile and an image: drawing by weight (two exponentials),
-# finding the nearest, and each coordinate of the product that ranks.
-COST_OF_CHOOSING = {"drawn": 150.0, "nearest": 16.0}
-COST_OF_A_COORDINATE = 0.3
 
 log = logging.getLogger("golddiff")
 
@@ -102,10 +99,27 @@ class FittedSchedule:
             plan = recall(store, key)
             if plan is None:
                 plan = self._measured(level, label)
-                log.info("sigma %.3g: %s", level, plan)
+                log.info("sigma %.3g: %s", level, self._told(plan, sigma, label))
                 remember(store, key, plan)
             self._plans[level, label] = plan
         return self._plans[level, label]
+
+    def describe(self, sigma: float, label: int | None = None) -> str:
+        """The plan of a noise level (and class), and the seconds that it is predicted to take."""
+        return self._told(self.plan(sigma, label), sigma, label)
+
+    def predicted(self, sigma: float, label: int | None = None) -> float:
+        """Seconds of one query, all threads at it, by :mod:`golddiff.machine`."""
+        return self._predicted(self.plan(sigma, label), sigma, label)
+
+    def _predicted(self, plan: Plan, sigma: float, label: int | None) -> float:
+        weighing = plan.k * self.estimator.cost(sigma, plan.kind.side)
+        if plan.kind == FULL:
+            return weighing
+        return weighing + _choosing(plan.kind.name, self.ranking(sigma, label, plan.kind))
+
+    def _told(self, plan: Plan, sigma: float, label: int | None) -> str:
+        return f"{plan}, predicted {duration(self._predicted(plan, sigma, label))} a query"
 
     def is_known(self, sigma: float, label: int | None = None) -> bool:
         """Whether the plan of a noise level and class need not be measured any more."""
@@ -181,8 +195,7 @@ class FittedSchedule:
             for name in ("drawn", "nearest"):
                 kind = Kind(name, side)
                 ranking = self.ranking(sigma, label, kind)
-                compared = COST_OF_CHOOSING[name] + COST_OF_A_COORDINATE * ranking.coordinates
-                yield Way(kind, ranking, each, ranking.tiles * len(ranking.rows) * compared)
+                yield Way(kind, ranking, each, _choosing(name, ranking))
 
     @property
     def coordinates(self) -> Coordinates:
@@ -212,6 +225,12 @@ class FittedSchedule:
                 store.rows_of(label),
             )
         return self._rankings[key]
+
+
+def _choosing(name: str, ranking: Ranking) -> float:
+    """Predicted seconds of ranking and choosing for one query."""
+    compared = seconds(name) + seconds("coordinate") * ranking.coordinates
+    return ranking.tiles * len(ranking.rows) * compared
 
 
 def _checked(tol: object) -> float | tuple[Schedule, ...]:

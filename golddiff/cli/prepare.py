@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,6 +35,7 @@ from golddiff.units import duration
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from golddiff.denoisers.base import Denoiser
     from golddiff.preparing import Part
 
 
@@ -65,6 +67,10 @@ def prepare(
     threads: Annotated[
         int | None, typer.Option(help="Threads to use; default: all cores.", show_default=False)
     ] = None,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", help="Say what was chosen at each noise level, and by what."),
+    ] = False,
     mask_threshold: MaskThreshold = None,
     weighting: Weighting = None,
     patch_size: PatchSize = None,
@@ -86,7 +92,7 @@ def prepare(
 
       golddiff prepare cifar.store --method golddiff-pca
 
-      golddiff prepare cifar.store --method adaptive-pca --tol 0.05 --steps 20
+      golddiff prepare cifar.store --method adaptive-pca --tol 0.05 --steps 20 --verbose
     """
     settings = method_settings(
         mask_threshold, weighting, patch_size, boundary, variant, k_min, k_max, m_min, m_max, tol
@@ -134,6 +140,9 @@ def prepare(
         f"{method} is prepared for {len(levels)} noise level{'s' if len(levels) > 1 else ''}, "
         f"{duration(time.perf_counter() - start)}"
     )
+    if verbose:
+        for line in _choices(denoiser, levels, classes):
+            say(line)
     if json is not None:
         figures = {
             "golddiff": __version__, "store": summary(opened), "method": method,
@@ -141,6 +150,22 @@ def prepare(
             "seconds": time.perf_counter() - start, "parts": [vars(part) for part in parts],
         }  # fmt: skip
         write_json(json, figures)
+
+
+def _choices(
+    denoiser: Denoiser, levels: Sequence[float], classes: Sequence[int | None]
+) -> Iterator[str]:
+    """The plan of each level and class, the seconds that it is predicted to take, the model."""
+    from golddiff.denoisers.golddiff import GoldDiff
+    from golddiff.machine import costs, text
+
+    if not isinstance(denoiser, GoldDiff):
+        return
+    for label in classes:
+        of_class = "" if label is None else f", class {label}"
+        for sigma in levels:
+            yield f"sigma {sigma:.3g}{of_class}: {denoiser.describe_step(sigma, label)}"
+    yield f"predicted by (all threads; golddiff.machine): {text(costs())}"
 
 
 def _table(parts: list[Part]) -> Table:

@@ -18,6 +18,7 @@ from golddiff.kernels.mask_tree import MaskTree
 from golddiff.kernels.pca_cpu import Sums, add_images, masked_posterior
 from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
 from golddiff.kernels.pca_logits import branches, masked_logits
+from golddiff.machine import seconds
 from golddiff.parallel import in_order, results_held
 from golddiff.posterior import BatchAverage, Posterior
 from golddiff.store import ImageStore
@@ -158,9 +159,13 @@ class PCA(Estimator):
         return f"PCA(mask_threshold={self.mask_threshold!r}, {self.weighting}{batches})"
 
     def cost(self, sigma: float, side: int | None = None) -> float:
-        """Additions of the masks' shared sums; reading a value costs as much as eight."""
+        """Predicted seconds: additions of the masks' shared sums, values read, outputs' softmax."""
         trees = [self.tree(sigma)] if side is None else self.tiles(sigma, side)
-        return float(sum(len(tree.inputs) + 8 * len(tree.columns) for tree in trees))
+        outputs = seconds("softmax") * self.store.d
+        return outputs + sum(
+            seconds("addition") * len(tree.inputs) + seconds("value") * len(tree.columns)
+            for tree in trees
+        )
 
     def tiles(self, sigma: float, side: int) -> list[MaskTree]:
         """The masks of one sigma, a tree for each square tile; made once and kept."""
