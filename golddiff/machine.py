@@ -34,12 +34,12 @@ OVERRIDE, NAME = "GOLDDIFF_MACHINE", "machine.json"
 
 # Seconds of each, all threads together, as two cores with AVX-512 take them; for one query and:
 CONSTANTS = {
-    "addition": 1.9e-11,  # an addition of a mask tree, an image
-    "value": 1.2e-10,  # a stored value, read and squared, an image
-    "softmax": 2.4e-10,  # an output value's exponential and sums, an image
-    "distance": 4.0e-11,  # a value of Optimal's squared distances, an image
+    "addition": 1.5e-11,  # an addition of a mask tree, an image
+    "value": 6.0e-11,  # a stored value, read and squared, an image
+    "softmax": 1.6e-10,  # an output value's exponential and sums, an image
+    "distance": 2.8e-11,  # a value of Optimal's squared distances, an image
     "coordinate": 1.8e-11,  # a coordinate of the product that ranks, an image and tile
-    "drawn": 4.0e-9,  # drawing by weight, an image ranked and tile
+    "drawn": 3.8e-9,  # drawing by weight, an image ranked and tile
     "nearest": 6.0e-10,  # finding the nearest, an image ranked and tile
 }
 SLOWEST = 1e-3  # seconds; more, for any of them, is no measurement

@@ -137,7 +137,7 @@ class TestCommand:
         (three,) = [line for line in lines if line.startswith("sigma 3, class 1: ")]
         assert "expected RMSE" in three
         assert "predicted" in three
-        assert any("addition 1.9e-11 s" in line for line in lines)
+        assert any("addition 1.5e-11 s" in line for line in lines)
 
     def test_verbose_of_a_method_that_chooses_nothing(self, path, capsys):
         assert run(["prepare", path, "--method", "wiener", "--sigmas", "3", "--verbose"]) == 0
