@@ -58,8 +58,10 @@ def tree_of(store: ImageStore, sigma: float, threshold: float) -> MaskTree:
 def recall(store: ImageStore, sigma: float, threshold: float) -> Additions | None:
     """What the nodes of a kept tree add, if there is a sound file; it counts as used now."""
     about = _about(store, sigma, threshold)
+    if about is None:
+        return None
     path = path_of(store, sigma, threshold)
-    if about is None or not path.is_file():
+    if not path.is_file():
         return None
     try:
         with safe_open(path, "numpy") as file:
@@ -124,14 +126,17 @@ def _make_room(folder: Path, room: int) -> None:
 
 def _about(store: ImageStore, sigma: float, threshold: float) -> dict[str, str] | None:
     """What a file must say of itself; None where the factor is not kept with the store."""
-    if FACTOR not in store.manifest.files:
+    manifest = getattr(store, "manifest", None)  # a store in memory has none
+    if manifest is None:
+        return None
+    if FACTOR not in manifest.files:
         store.factor()  # makes it, and adds it to the manifest where that may be written
-    if FACTOR not in store.manifest.files:
+    if FACTOR not in manifest.files:
         return None
     return {
         "format": FORMAT,
         "masks": f"{MASK_VERSION} in {precision_of(store.d).__name__}",
-        "factor": store.manifest.files[FACTOR].sha256,
+        "factor": manifest.files[FACTOR].sha256,
         "shape": repr(tuple(store.shape)),
         "threshold": repr(float(threshold)),
         "sigma": repr(float(sigma)),

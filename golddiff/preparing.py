@@ -88,7 +88,7 @@ def prepare(
     for label in labels:
         store.rows_of(label)  # raises where the class has no images
     parts = []
-    for name, items in _kept(denoiser, sigmas, labels):
+    for name, items in _kept(denoiser, sigmas, labels, watch):
         start, there = time.perf_counter(), 0
         for done, item in enumerate(items):
             watch(name, done, len(items))
@@ -103,13 +103,16 @@ def prepare(
 
 
 def _kept(
-    denoiser: Denoiser, sigmas: Sequence[float], labels: Sequence[int | None]
+    denoiser: Denoiser, sigmas: Sequence[float], labels: Sequence[int | None], watch: Watch
 ) -> Iterator[tuple[str, list[_Item]]]:
     """The parts that lie in the store's folder; a later one may be told by what earlier made."""
     store = denoiser.store
     if _needs_factor(denoiser):
-        found = _Item(lambda: FACTOR in store.manifest.files, store.factor)
-        yield "covariance factor", [found]
+        # Minutes for large images: first its sums over the images, then its eigenvectors.
+        def make() -> object:
+            return store.factor(progress=lambda done: watch("images summed", done, store.n))
+
+        yield "covariance factor", [_Item(lambda: FACTOR in store.manifest.files, make)]
     if isinstance(denoiser, Recommended):
         yield "weights of recommended", [_Item(lambda: denoiser.is_ready, lambda: denoiser.blend)]
     masks = [

@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
@@ -237,6 +238,14 @@ def test_a_factor_that_is_not_kept_names_no_masks(store):
     store._factors[None] = ImageStore.open(store.path).factor()  # as where adding it was refused
     assert same(kept_masks.tree_of(store, SIGMA, THRESHOLD), direct(store))
     assert not (store.path / kept_masks.FOLDER).exists()
+
+
+def test_a_store_in_memory_keeps_nothing(store):
+    from golddiff.bench.memory_store import MemoryStore
+
+    pixels = np.array(store.flat)
+    there = MemoryStore(pixels, store.shape, None, torch.device("cpu"))
+    assert same(kept_masks.tree_of(there, SIGMA, THRESHOLD), direct(there))
 
 
 def test_many_at_once_leave_one_whole_file(store):

@@ -86,6 +86,7 @@ def test_small_images_have_no_masks_to_keep(store, monkeypatch):
 def test_it_watches(store):
     seen = []
     prepare(golddiff.PCA(store), SIGMAS, watch=lambda *what: seen.append(what))
+    assert ("images summed", 300, 300) in seen
     assert ("masks", 1, 3) in seen
     assert ("masks", 3, 3) in seen
 
