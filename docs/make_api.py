@@ -29,6 +29,7 @@ MODULES = {
         "denoisers.recommended",
         "calibration",
         "methods",
+        "preparing",
     ],
     "Golden subsets": ["schedules", "adaptive.schedule", "adaptive.plan", "support", "proxy"],
     "Posterior": ["posterior"],
@@ -45,7 +46,8 @@ MODULES = {
         "oracles.edm.oracle",
     ],
     "Diffusers": ["diffusers", "latents", "describe"],
-    "Statistics and masks": ["statistics", "masks"],
+    "Statistics and masks": ["statistics", "masks", "kept_masks"],
+    "The machine": ["machine"],
     "On a GPU": ["device", "device.run", "device.store", "device.plan"],
     "Metrics": ["metrics"],
     "Evaluation": [

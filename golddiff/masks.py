@@ -9,6 +9,17 @@ from golddiff.statistics import Factor
 
 FLOAT64_BYTES = 1 << 27
 
+# Of how masks are computed: masks that an earlier version kept with a store are made again.
+VERSION = 1
+
+
+def precision_of(d: int) -> type[np.floating]:
+    """What masks of images of d values are computed in.
+
+    The whole matrix is held: in float64 up to 128 MB, in float32 for larger images.
+    """
+    return np.float64 if 8 * d * d <= FLOAT64_BYTES else np.float32
+
 
 def locality_mask(factor: Factor, sigma: float, threshold: float) -> NDArray[np.bool_]:
     """Which input values n weigh in the logits of output value q, (D, D) indexed [n, q].
@@ -18,15 +29,11 @@ def locality_mask(factor: Factor, sigma: float, threshold: float) -> NDArray[np.
     the *input* value n, which the images' hardly varying borders make matter. Threshold 0 keeps
     every value.
     """
-    d = len(factor.mean)
-    # The whole matrix is held: in float64 up to 128 MB, in float32 for larger images.
-    dtype = np.float64 if 8 * d * d <= FLOAT64_BYTES else np.float32
-    gains = factor.shrinkage(sigma)
-    diagonal = np.einsum("nr,nr,r->n", factor.eigenvectors, factor.eigenvectors, gains)
-    diagonal[np.abs(diagonal) < 1e-6] = 1.0
-
-    m = factor.wiener_matrix(sigma, dtype)
-    m /= diagonal.astype(dtype)[:, None]
+    m = factor.wiener_matrix(sigma, precision_of(len(factor.mean)))
+    diagonal = np.abs(m.diagonal())
+    diagonal[diagonal < 1e-6] = 1.0
+    # In place: at 64 x 64 RGB the matrix has 151 million entries.
     np.abs(m, out=m)
+    m /= diagonal[:, None]
     mask: NDArray[np.bool_] = m >= threshold * m.max(initial=0.0)
     return mask

@@ -9,10 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.linalg import eigh
 
 # 1024 products of two integers in -128..127 sum to at most 2^24, which float32 holds exactly:
 # uint8 moments are exact integers and do not depend on the order of the images.
 CHUNK = 1024
+
+# Products of a matrix with its own transpose are made in rows of blocks of this side, from the
+# diagonal on: the other half is the same.
+SIDE = 512
 
 
 @dataclass(frozen=True)
@@ -34,10 +39,19 @@ class Factor:
         gains: NDArray[np.float64] = self.eigenvalues / (self.eigenvalues + sigma**2)
         return gains
 
-    def wiener_matrix(self, sigma: float, dtype: type = np.float64) -> NDArray[Any]:
-        """W = U diag(L / (L + sigma^2)) U^T, (D, D), computed in ``dtype``."""
-        vectors: NDArray[Any] = self.eigenvectors.astype(dtype, copy=False)
-        matrix: NDArray[Any] = (vectors * self.shrinkage(sigma).astype(dtype)) @ vectors.T
+    def wiener_matrix(self, sigma: float, dtype: type[np.floating] = np.float64) -> NDArray[Any]:
+        """W = U diag(L / (L + sigma^2)) U^T, (D, D), computed in ``dtype``; exactly symmetric."""
+        d = len(self.mean)
+        roots = np.sqrt(self.shrinkage(sigma))
+        halves = np.empty(self.eigenvectors.shape, dtype)  # W = H H^T
+        matrix: NDArray[Any] = np.empty((d, d), dtype)
+        for i in range(0, d, SIDE):
+            rows = slice(i, i + SIDE)
+            np.multiply(self.eigenvectors[rows], roots, out=halves[rows], casting="same_kind")
+        for i in range(0, d, SIDE):
+            rows, right = slice(i, i + SIDE), slice(i + SIDE, d)
+            matrix[rows, i:] = halves[rows] @ halves[i:].T
+            matrix[right, rows] = matrix[rows, right].T
         return matrix
 
 
@@ -80,34 +94,44 @@ def covariance_factor(
 
     d = flat.shape[1]
     first = torch.zeros(d, dtype=torch.float64)
-    second = torch.zeros(d, d, dtype=torch.float64)
+    second = torch.zeros(d, d, dtype=torch.float64)  # only from the diagonal on
     for part in chunks():
         values = shifted(part)
         first += values.sum(0, dtype=torch.float64)
-        second += values.T @ values
+        for i in range(0, d, SIDE):
+            second[i : i + SIDE, i:] += values[:, i : i + SIDE].T @ values[:, i:]
         progress(part.stop)
     mean = first / n
-    second -= n * torch.outer(mean, mean)
-    second *= scale**2 / max(n - 1, 1)
-    eigenvalues, eigenvectors = torch.linalg.eigh(second)
-    return _cleaned(
-        (mean * scale + offset + scale * shift).numpy(),
-        eigenvalues.flip(0).numpy(),
-        eigenvectors.flip(1).numpy(),
-    )
+    for i in range(0, d, SIDE):
+        rows_here = second[i : i + SIDE, i:]
+        rows_here -= torch.outer(n * mean[i : i + SIDE], mean[i:])
+        rows_here *= scale**2 / max(n - 1, 1)
+    centre = (mean * scale + offset + scale * shift).numpy()
+    return _cleaned(centre, *_eigen(second.numpy()))
 
 
 def _factor_of_few(values: torch.Tensor, scale: float, offset: float) -> Factor:
     """Fewer images than dimensions: the (N, N) Gram matrix has the same eigenvalues."""
     n = len(values)
     mean = values.mean(0)
-    centred = (values - mean) * scale
-    gram = centred @ centred.T / max(n - 1, 1)
-    eigenvalues, coefficients = torch.linalg.eigh(gram)
-    keep = eigenvalues > 1e-12 * eigenvalues.max().clamp(min=1e-300)
-    eigenvalues, coefficients = eigenvalues[keep].flip(0), coefficients[:, keep].flip(1)
-    eigenvectors = centred.T @ coefficients / (eigenvalues * max(n - 1, 1)).sqrt()
-    return _cleaned((mean * scale + offset).numpy(), eigenvalues.numpy(), eigenvectors.numpy())
+    centred = ((values - mean) * scale).numpy()
+    eigenvalues, coefficients = _eigen(centred @ centred.T / max(n - 1, 1))
+    rank = np.count_nonzero(eigenvalues > 1e-12 * max(eigenvalues[0], 1e-300))
+    eigenvalues, coefficients = eigenvalues[:rank], coefficients[:, :rank]
+    eigenvectors = centred.T @ coefficients / np.sqrt(eigenvalues * max(n - 1, 1))
+    return _cleaned((mean * scale + offset).numpy(), eigenvalues, eigenvectors)
+
+
+def _eigen(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Eigenvalues, descending, and eigenvectors of a symmetric matrix, which is destroyed.
+
+    Only what lies on and above the diagonal is read. In float64 whatever the size: float32 errs by
+    about 1e-7 of the largest eigenvalue, which is more than the smallest ones are (on CIFAR-10 at
+    sigma 0.01 it changed a mask entry in 30, and Wiener's output by up to 3e-3). SciPy's LAPACK
+    works in place, and took 0.6 times as long as torch's on 4,608 values.
+    """
+    eigenvalues, eigenvectors = eigh(matrix.T, overwrite_a=True, check_finite=False, driver="evd")
+    return eigenvalues[::-1], eigenvectors[:, ::-1]
 
 
 def _cleaned(
@@ -115,9 +139,9 @@ def _cleaned(
 ) -> Factor:
     """Drop directions that do not vary: what rounding leaves there is not a variance."""
     top = float(eigenvalues[0]) if len(eigenvalues) else 0.0
-    keep = eigenvalues > 1e-13 * top
+    rank = np.count_nonzero(eigenvalues > 1e-13 * top)  # descending: the first ones
     return Factor(
         np.ascontiguousarray(mean),
-        np.ascontiguousarray(eigenvalues[keep]),
-        np.ascontiguousarray(eigenvectors[:, keep]),
+        np.ascontiguousarray(eigenvalues[:rank]),
+        np.ascontiguousarray(eigenvectors[:, :rank]),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -186,21 +186,28 @@ class ImageStore:
             self._class_rows[label] = rows
         return self._class_rows[label]
 
-    def factor(self, label: int | None = None) -> Factor:
-        """Mean and covariance factor of the store, or of one class (computed once, kept)."""
+    def factor(
+        self, label: int | None = None, progress: Callable[[int], None] = lambda done: None
+    ) -> Factor:
+        """Mean and covariance factor of the store, or of one class (computed once, kept).
+
+        Args:
+            label: the class; None for all images.
+            progress: called with the number of images done, where it is computed.
+        """
         if label not in self._factors:
             if label is not None:
                 self._factors[label] = covariance_factor(
-                    self.flat, self.scale, self.offset, self.rows_of(label)
+                    self.flat, self.scale, self.offset, self.rows_of(label), progress
                 )
             else:
-                self._factors[None] = self._whole_factor()
+                self._factors[None] = self._whole_factor(progress)
         return self._factors[label]
 
-    def _whole_factor(self) -> Factor:
+    def _whole_factor(self, progress: Callable[[int], None]) -> Factor:
         if FACTOR in self.manifest.files:
             return Factor(**load_file(self.path / FACTOR))
-        factor = covariance_factor(self.flat, self.scale, self.offset)
+        factor = covariance_factor(self.flat, self.scale, self.offset, progress=progress)
         # Kept for next time where the store may be written to; made again where it may not.
         with contextlib.suppress(OSError):
             add_file(self.path, self.manifest, FACTOR, vars(factor))

@@ -15,6 +15,9 @@ if not torch.cuda.is_available():
     # Before anything imports Triton (diffusers does): its kernels then run line by line.
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+# What is chosen must not depend on how fast the machine is.
+os.environ["GOLDDIFF_MACHINE"] = "constants"
+
 # Stores are written to disk, so examples take milliseconds; no deadline, no flaky timing.
 settings.register_profile("golddiff", deadline=None, max_examples=20, derandomize=True)
 settings.load_profile("golddiff")

@@ -65,7 +65,7 @@ class Way:
     Attributes:
         kind: the way to choose.
         looker: compares the images, as its tiles see them.
-        each: work of weighing one more image.
+        each: predicted seconds of weighing one more image.
     """
 
     kind: Kind
@@ -73,7 +73,7 @@ class Way:
     each: float
 
     def work(self, k: int) -> float:
-        """Of a query with k images for each location."""
+        """Predicted seconds of a query with k images for each location."""
         return self.each * k + self.looker.work(self.kind.name, k)
 
 
@@ -86,7 +86,7 @@ def cheapest(
     full: Plan,
     full_cost: float,
 ) -> Plan:
-    """The plan with the least work whose errors on the probes are small enough.
+    """The plan of the least predicted time whose errors on the probes are small enough.
 
     Args:
         estimator: what weighs the images.
@@ -95,7 +95,7 @@ def cheapest(
         given: the probes.
         enough: whether their mean squared errors are small enough.
         full: the plan to fall back on.
-        full_cost: its work.
+        full_cost: its predicted seconds.
     """
     best, least = full, full_cost
     for way in ways:
@@ -191,7 +191,7 @@ def curve(
         sigma: noise level.
         given: the probes.
         enough: whether their mean squared errors are small enough.
-        least: the work to stop at.
+        least: the predicted seconds to stop at.
     """
     growing = [_chosen(estimator, way, sigma, i, probe) for i, probe in enumerate(given)]
     sizes, errors, passed = [], [], []

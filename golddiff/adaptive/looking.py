@@ -18,15 +18,13 @@ from golddiff.index.drawing import draw as draw_through
 from golddiff.index.files import Index
 from golddiff.index.search import Near, Sight, checked, sight_of
 from golddiff.kernels.lowest import lowest
+from golddiff.machine import seconds
 from golddiff.parallel import in_order
 from golddiff.support import Support
 
-# In the unit of an estimator's cost, for a tile and an image: drawing by weight (two exponentials),
-# finding the nearest, and each coordinate of the product that ranks.
-COST_OF_CHOOSING = {"drawn": 150.0, "nearest": 16.0}
-COST_OF_A_COORDINATE = 0.3
 MEMBERS_A_K = 16  # images that the index compares, for each that is kept
 FEWEST_MEMBERS = 8192
+GATHERED = 4.0  # times what choosing an image of a row takes, for one of many clusters
 
 Stream = tuple[int, ...]
 T = TypeVar("T")
@@ -63,7 +61,7 @@ class Looker(Protocol):
         ...
 
     def work(self, name: str, k: int) -> float:
-        """Of choosing k images for each location, in an estimator's unit of cost."""
+        """Predicted seconds of choosing k images for each location, for one query."""
         ...
 
     def counted(self, k: int) -> tuple[int, int]:
@@ -93,8 +91,8 @@ class LinearLooker:
 
     def work(self, name: str, k: int) -> float:
         """See :class:`Looker`."""
-        each = COST_OF_CHOOSING[name] + COST_OF_A_COORDINATE * self._ranking.coordinates
-        return float(self.tiles * self.images * each)
+        each = seconds(name) + seconds("coordinate") * self._ranking.coordinates
+        return self.tiles * self.images * each
 
     def counted(self, k: int) -> tuple[int, int]:
         """Two operations a coordinate and one more; coordinates and each tile's own term."""
@@ -164,11 +162,11 @@ class IndexLooker:
         return _IndexLook(self, x, range(self.tiles) if tiles is None else tiles, without)
 
     def work(self, name: str, k: int) -> float:
-        """See :class:`Looker`; a multiplication of the small matrix is a quarter of an addition."""
+        """See :class:`Looker`; the small matrix takes as long as as many differences."""
         members = self.members(k)
         numbers = sum(s.numbers * (s.clusters + members) for s in self._sights)
         chosen = sum(s.clusters + members for s in self._sights)
-        return float(numbers / 4 + chosen * COST_OF_CHOOSING[name] / 4)
+        return seconds("distance") * numbers + GATHERED * seconds(name) * chosen
 
     def counted(self, k: int) -> tuple[int, int]:
         """A product with an r x r matrix and a square for each image compared; its coordinates."""

@@ -21,6 +21,7 @@ from golddiff.index.files import Index, open_or_build
 from golddiff.noise import bits
 from golddiff.store import ImageStore
 from golddiff.support import AnySupport, Support, TiledSupport
+from golddiff.units import duration
 
 if TYPE_CHECKING:
     from golddiff.adaptive.calibration import Enough, Probe, Way
@@ -117,16 +118,43 @@ class FittedSchedule:
             return Plan(FULL, len(store.rows_of(label)), 0.0)
         level = lattice(sigma)
         if (level, label) not in self._plans:
-            key = f"{self.estimator.signature()} tol={self.tol!r} sigma={level!r} label={label}"
-            if self.indexed(len(self.estimator.store.rows_of(label))):
-                key += " index"
+            key = self._key(level, label)
             plan = recall(store, key)
             if plan is None:
                 plan = self._measured(level, label)
-                log.info("sigma %.3g: %s", level, plan)
+                log.info("sigma %.3g: %s", level, self._told(plan, sigma, label))
                 remember(store, key, plan)
             self._plans[level, label] = plan
         return self._plans[level, label]
+
+    def describe(self, sigma: float, label: int | None = None) -> str:
+        """The plan of a noise level (and class), and the seconds that it is predicted to take."""
+        return self._told(self.plan(sigma, label), sigma, label)
+
+    def predicted(self, sigma: float, label: int | None = None) -> float:
+        """Seconds of one query, all threads at it, by :mod:`golddiff.machine`."""
+        return self._predicted(self.plan(sigma, label), sigma, label)
+
+    def _predicted(self, plan: Plan, sigma: float, label: int | None) -> float:
+        weighing = plan.k * self.estimator.cost(sigma, plan.kind.side)
+        if plan.kind == FULL:
+            return weighing
+        return weighing + self.looker(sigma, label, plan.kind).work(plan.kind.name, plan.k)
+
+    def _told(self, plan: Plan, sigma: float, label: int | None) -> str:
+        return f"{plan}, predicted {duration(self._predicted(plan, sigma, label))} a query"
+
+    def is_known(self, sigma: float, label: int | None = None) -> bool:
+        """Whether the plan of a noise level and class need not be measured any more."""
+        if self.tol == 0:
+            return True
+        place = lattice(sigma), label
+        return place in self._plans or recall(self.estimator.store, self._key(*place)) is not None
+
+    def _key(self, level: float, label: int | None) -> str:
+        through = " index" if self.indexed(len(self.estimator.store.rows_of(label))) else ""
+        wanted = f"tol={self.tol!r} sigma={level!r} label={label}{through}"
+        return f"{self.estimator.signature()} {wanted}"
 
     def budgets(self, sigma: float, n: int) -> tuple[int, int]:
         """(images ranked, images kept for each query or tile) at a noise level."""

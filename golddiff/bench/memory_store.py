@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -55,7 +56,9 @@ class MemoryStore(ImageStore):
         """Always: the images are 8-bit."""
         return True
 
-    def factor(self, label: int | None = None) -> Factor:
+    def factor(
+        self, label: int | None = None, progress: Callable[[int], None] = lambda done: None
+    ) -> Factor:
         """Mean and covariance of up to ``FACTOR_IMAGES`` images, evenly spread, in float32."""
         if None not in self._factors:
             rows = np.linspace(0, self.n - 1, min(self.n, FACTOR_IMAGES)).astype(np.int64)

@@ -91,6 +91,11 @@ def notes(job: StepJob, outcome: Outcome) -> list[str]:
             f"{name}: {whose}first steps took {duration(extra)} more over all levels (compiling, "
             "masks and whatever else is made once and kept)"
         )
+    if any(name not in PEERS for name in outcome.memory):
+        lines.append(
+            "what our sides found kept with the store they only read: golddiff prepare makes "
+            "masks, and so do the full scans of this run"
+        )
     return lines
 
 

@@ -24,7 +24,7 @@ from golddiff.denoisers.optimal import Optimal
 from golddiff.denoisers.pca import PCA
 from golddiff.denoisers.wiener import Wiener
 from golddiff.errors import ArgumentError
-from golddiff.kernels.kamb_cpu import Axis
+from golddiff.kernels.kamb_counts import offset_operations
 from golddiff.kernels.mask_tree import MaskTree
 from golddiff.kernels.rows import squared_distances
 from golddiff.noise import precision
@@ -191,45 +191,12 @@ def screening_work(schedule: PaperSchedule, store: ImageStore, sigma: float, que
 
 
 def kamb_work(estimator: Kamb, sigma: float, queries: int, images: int) -> Work:
-    """Squared differences, box sums and softmax of every offset between compared positions.
+    """Counted by :func:`golddiff.kernels.kamb_counts.offset_operations`.
 
-    For one offset over a x s positions, reach r, C channels: 3 C (a + 2r)(s + 2r) for the squared
-    differences, the box sums' additions, and a s (4 + 2C) for the softmax. An upper bound: where
-    all patches are far below the best, the kernel skips their softmax.
+    An upper bound: where all patches are far below the best, the kernel skips their softmax.
     """
-    channels = estimator.store.shape[0]
-    vertical, horizontal = estimator._axes(sigma)
-    operations = 0
-    heights, widths = _extents(vertical), _extents(horizontal)
-    for height, rows in heights.items():
-        for width, columns in widths.items():
-            lines, line = height + 2 * vertical.reach, width + 2 * horizontal.reach
-            each = 3 * channels * lines * line
-            each += lines * box_additions(width, 2 * horizontal.reach + 1)
-            each += width * box_additions(height, 2 * vertical.reach + 1)
-            each += height * width * (4 + 2 * channels)
-            operations += rows * columns * each
+    operations = offset_operations(*estimator._axes(sigma), estimator.store.shape[0])
     return Work(queries * images * operations, images * row_bytes(estimator.store))
-
-
-def _extents(axis: Axis) -> dict[int, int]:
-    """How many runs there are of each length."""
-    lengths, counts = np.unique(axis.runs[:, 1] - axis.runs[:, 0], return_counts=True)
-    return {int(n): int(count) for n, count in zip(lengths, counts, strict=True)}
-
-
-def box_additions(n: int, p: int) -> int:
-    """Additions of ``kernels.boxsum.box_sum``: n sums of p consecutive numbers."""
-    total, window, rest, used = 0, 1, p, 0
-    while True:
-        digit, rest = (rest, 0) if rest <= 7 else (rest % 3, rest // 3)
-        if digit:
-            total += n * (digit - (1 if used == 0 else 0))
-        used += digit * window
-        if rest == 0:
-            return total
-        total += 2 * (n + p - 3 * window)
-        window *= 3
 
 
 def row_bytes(store: ImageStore) -> int:

@@ -1,4 +1,4 @@
-"""The command line: ``golddiff index | info | sample | evaluate | reproduce | plot | ...``.
+"""The command line: ``golddiff index | info | prepare | sample | evaluate | reproduce | ...``.
 
 Bad input ends in one line on stderr and status 2, an interrupt in one line and status 130.
 torch, diffusers and numba take seconds to import, so they are imported by the commands only.
@@ -19,6 +19,7 @@ from golddiff.cli.index import index
 from golddiff.cli.info import info
 from golddiff.cli.oracle import oracle
 from golddiff.cli.plot import plot
+from golddiff.cli.prepare import prepare
 from golddiff.cli.reproduce import reproduce
 from golddiff.cli.sample import sample
 from golddiff.cli.studio import studio
@@ -35,7 +36,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-for command in (index, info, sample, evaluate, reproduce, plot, demo, studio):
+for command in (index, info, prepare, sample, evaluate, reproduce, plot, demo, studio):
     app.command()(command)
 app.add_typer(oracle)
 app.add_typer(bench, name="bench")

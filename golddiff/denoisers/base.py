@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.errors import ArgumentError
+from golddiff.machine import seconds
 from golddiff.posterior import Float, Posterior
 from golddiff.store import ImageStore
 from golddiff.support import AnySupport, Support, TiledSupport
@@ -291,13 +292,16 @@ class Estimator(Denoiser):
         return ()
 
     def cost(self, sigma: float, side: int | None = None) -> float:
-        """Work of weighing one image, in additions of float32 runs; for choosing, not for timing.
+        """Predicted seconds of weighing one image for one query, all threads at it.
+
+        By :mod:`golddiff.machine`; it decides how images are chosen. Here: one distance over all
+        values.
 
         Args:
             sigma: noise level.
             side: of the tiles that have a support each; None: one support.
         """
-        return float(self.store.d)
+        return seconds("distance") * self.store.d
 
     def _mean(self, x: NDArray[np.float32], sigma: float, support: Support) -> NDArray[np.float32]:
         mean: Float = self.posterior(x, sigma, support).mean()

@@ -145,7 +145,7 @@ class GoldDiff(Denoiser):
     def describe_step(self, sigma: float, label: int | None = None) -> str:
         """How the images of a noise level are chosen, in words."""
         if isinstance(self.schedule, FittedSchedule):
-            return str(self.schedule.plan(sigma, label))
+            return self.schedule.describe(sigma, label)
         images = len(self.store.rows_of(label))
         m, k = self.schedule.budgets(sigma, images)
         return f"screens {m:,}, weighs {k:,} of {images:,} images"

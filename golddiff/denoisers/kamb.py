@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from golddiff.contributions import Contribution, Ranking, outputs_at
 from golddiff.denoisers.base import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.errors import ArgumentError
+from golddiff.kernels.kamb_counts import offset_operations
 from golddiff.kernels.kamb_cpu import Axis, Boundary, patch_posterior
 from golddiff.kernels.kamb_logits import patch_contributions
 from golddiff.kernels.lanes import LANES
+from golddiff.machine import seconds
 from golddiff.parallel import in_order, results_held
 from golddiff.posterior import Posterior
 from golddiff.store import ImageStore
@@ -151,6 +153,11 @@ class Kamb(Estimator):
     def signature(self) -> str:
         """The patch sizes and the boundary."""
         return f"Kamb(patch_sizes={self.patch_sizes!r}, {self.boundary})"
+
+    def cost(self, sigma: float, side: int | None = None) -> float:
+        """Predicted seconds of weighing one image, every operation counted as an addition."""
+        operations = offset_operations(*self._axes(sigma), self.store.shape[0])
+        return seconds("addition") * operations
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """A block of images a thread: pixels, sums, distances; posteriors in flight and merged."""

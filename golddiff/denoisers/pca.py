@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from golddiff.contributions import Contribution, log_sum_exp, outputs_at, values_at
 from golddiff.denoisers.base import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.errors import ArgumentError
+from golddiff.kept_masks import tree_of
 from golddiff.kernels.gather import BLOCK
-from golddiff.kernels.mask_tiles import cut, mean_mask, tile_of_each
-from golddiff.kernels.mask_tree import MaskTree, mask_tree
+from golddiff.kernels.mask_tiles import cut, mean_mask, mean_width, tile_of_each
+from golddiff.kernels.mask_tree import MaskTree
 from golddiff.kernels.pca_cpu import Sums, add_images, masked_posterior
 from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
 from golddiff.kernels.pca_logits import branches, masked_logits
-from golddiff.masks import locality_mask
+from golddiff.machine import seconds
 from golddiff.parallel import in_order, results_held
 from golddiff.posterior import BatchAverage, Posterior
 from golddiff.store import ImageStore
@@ -28,6 +29,7 @@ IMAGES_PER_TASK = 512
 IMAGES_PER_PASS = 8192
 SIGMAS_KEPT = 128
 TILE_SIDES = (4, 8)
+MEASURED_AT = 0.02  # threshold of the masks whose width is Kamb's patch size
 
 
 class PCA(Estimator):
@@ -44,8 +46,8 @@ class PCA(Estimator):
         weighting: "ss", the exact softmax over all images, or "wss", Lukoianov's average of the
             softmax averages of consecutive batches in store order.
         batch_size: images a batch of "wss".
-        memory_limit: see :class:`golddiff.denoisers.base.Estimator`; masks come on top, D^2 bytes
-            a few times over while a sigma's are made.
+        memory_limit: see :class:`golddiff.denoisers.base.Estimator`; masks come on top, about
+            16 D^2 bytes while a sigma's are made.
     """
 
     probes = 8
@@ -183,9 +185,13 @@ class PCA(Estimator):
         return f"PCA(mask_threshold={self.mask_threshold!r}, {self.weighting}{batches})"
 
     def cost(self, sigma: float, side: int | None = None) -> float:
-        """Additions of the masks' shared sums; reading a value costs as much as eight."""
+        """Predicted seconds: additions of the masks' shared sums, values read, outputs' softmax."""
         trees = [self.tree(sigma)] if side is None else self.tiles(sigma, side)
-        return float(sum(len(tree.inputs) + 8 * len(tree.columns) for tree in trees))
+        outputs = seconds("softmax") * self.store.d
+        return outputs + sum(
+            seconds("addition") * len(tree.inputs) + seconds("value") * len(tree.columns)
+            for tree in trees
+        )
 
     def tiles(self, sigma: float, side: int) -> list[MaskTree]:
         """The masks of one sigma, a tree for each square tile; made once and kept."""
@@ -239,12 +245,14 @@ class PCA(Estimator):
         return block * torch.get_num_threads(), self.store.d * (36 * results_held() + 100)
 
     def tree(self, sigma: float) -> MaskTree:
-        """The masks of one sigma as a tree of shared sums; made once and kept."""
+        """The masks of one sigma as a tree of shared sums; made once, kept here and on disk.
+
+        See :mod:`golddiff.kept_masks`.
+        """
         if sigma not in self._trees:
             if len(self._trees) >= SIGMAS_KEPT:
                 self._trees.pop(next(iter(self._trees)))
-            mask = locality_mask(self.store.factor(), sigma, self.mask_threshold)
-            self._trees[sigma] = mask_tree(mask, self.store.shape)
+            self._trees[sigma] = tree_of(self.store, sigma, self.mask_threshold)
         return self._trees[sigma]
 
     def _part(
@@ -264,6 +272,6 @@ class PCA(Estimator):
         )  # fmt: skip
 
 
-def mask_width(store: ImageStore, sigma: float, mask_threshold: float = 0.02) -> float:
+def mask_width(store: ImageStore, sigma: float, mask_threshold: float = MEASURED_AT) -> float:
     """Mean number of input values that an output value's mask holds."""
-    return float(locality_mask(store.factor(), sigma, mask_threshold).sum(axis=0).mean())
+    return mean_width(tree_of(store, sigma, mask_threshold))

@@ -52,22 +52,32 @@ def cut(tree: MaskTree, shape: tuple[int, ...], side: int) -> list[MaskTree]:
 
 def mean_mask(tree: MaskTree, d: int) -> NDArray[np.float32]:
     """The masks of a tree's outputs averaged over them: (D,) shares in [0, 1]."""
-    # What a node adds is in the masks of all leaves below it: those before the next node that is
-    # no deeper than it.
+    entries = np.repeat(_leaves_below(tree), tree.stop - tree.start)
+    where = np.concatenate(
+        [np.arange(a, b) for a, b in zip(tree.start, tree.stop, strict=True)] or [np.arange(0)]
+    )
+    held = np.bincount(tree.columns[tree.inputs[where]], entries, minlength=d)
+    shares: NDArray[np.float32] = (held / np.count_nonzero(tree.output >= 0)).astype(np.float32)
+    return shares
+
+
+def mean_width(tree: MaskTree) -> float:
+    """How many inputs a mask holds, averaged over a tree's outputs."""
+    held = int((_leaves_below(tree) * (tree.stop - tree.start)).sum())
+    return held / int(np.count_nonzero(tree.output >= 0))
+
+
+def _leaves_below(tree: MaskTree) -> NDArray[np.int64]:
+    """In how many outputs' masks is what a node adds: those of the leaves below it, (nodes,)."""
+    # They come before the next node that is no deeper than it.
     leaf = np.concatenate([[0], np.cumsum(tree.output >= 0)])
     end = np.full(len(tree.level), len(tree.level))
     for level in range(LEVELS):
         stops = np.append(np.flatnonzero(tree.level <= level), len(tree.level))
         mine = np.flatnonzero(tree.level == level)
         end[mine] = stops[np.searchsorted(stops, mine, side="right")]
-    leaves = leaf[end] - leaf[:-1]
-    entries = np.repeat(leaves, tree.stop - tree.start)
-    where = np.concatenate(
-        [np.arange(a, b) for a, b in zip(tree.start, tree.stop, strict=True)] or [np.arange(0)]
-    )
-    held = np.bincount(tree.columns[tree.inputs[where]], entries, minlength=d)
-    shares: NDArray[np.float32] = (held / leaf[-1]).astype(np.float32)
-    return shares
+    below: NDArray[np.int64] = leaf[end] - leaf[:-1]
+    return below
 
 
 def _nodes_above(level: NDArray[np.int64], top: int) -> NDArray[np.int64]:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from golddiff.kernels.gather import places, runs
 
 LEVELS = 4  # tiles of side 8, 4, 2, 1
-ROWS_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
@@ -42,12 +41,31 @@ class MaskTree:
     columns: NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Additions:
+    """What the nodes of a tree add: all of it that a mask decides, and a shape does not.
+
+    Attributes:
+        counts: (nodes,) int64 how many inputs each node adds to its parent's: the nodes of 8x8
+            tiles channel by channel and row by row, then those of 4x4 tiles, to single outputs.
+        inputs: (entries,) int32 the inputs themselves, 0 to D - 1, node by node in that order.
+    """
+
+    counts: NDArray[np.int64]
+    inputs: NDArray[np.int32]
+
+
 def mask_tree(mask: NDArray[np.bool_], shape: tuple[int, ...]) -> MaskTree:
     """Build the tree of a mask (D, D), indexed [input, output], for images of a shape.
 
     Vectors (D,) count as images of one row.
     """
-    c, h, w = shape if len(shape) == 3 else (1, 1, int(np.prod(shape)))
+    return assembled(additions(mask, shape), shape)
+
+
+def additions(mask: NDArray[np.bool_], shape: tuple[int, ...]) -> Additions:
+    """What the nodes of the tree of a mask (D, D), indexed [input, output], add."""
+    c, h, w = _three_sides(shape)
     d = c * h * w
     # sets[level]: (C, rows, columns, D), whether all outputs of the tile use the input.
     sets = [np.ascontiguousarray(mask.T).reshape(c, h, w, d)]
@@ -55,38 +73,72 @@ def mask_tree(mask: NDArray[np.bool_], shape: tuple[int, ...]) -> MaskTree:
         sets.insert(0, _all_of_2x2(sets[0]))
 
     entries: list[NDArray[np.int32]] = []
-    starts: list[NDArray[np.int64]] = []
-    keys: list[NDArray[np.int64]] = []
-    offset = 0
+    counts: list[NDArray[np.int64]] = []
     for level, used in enumerate(sets):
-        extra = used
-        if level > 0:
-            above = sets[level - 1].repeat(2, axis=1).repeat(2, axis=2)
-            extra = used & ~above[:, : used.shape[1], : used.shape[2]]
-        rows = extra.reshape(-1, d)
-        # A few rows at a time: nonzero's 64-bit indices of large images would fill memory.
-        for i in range(0, len(rows), ROWS_AT_ONCE):
-            entries.append(np.nonzero(rows[i : i + ROWS_AT_ONCE])[1].astype(np.int32))
-        ends = offset + np.cumsum(np.count_nonzero(rows, axis=1))
-        starts.append(np.concatenate([[offset], ends]))
-        offset = int(ends[-1])
-        keys.append(_preorder_keys(level, *used.shape[:3]))
+        # A row of tiles at a time: all at once, and nonzero's 64-bit indices, would fill memory.
+        for channel in range(c):
+            for y, row in enumerate(used[channel]):
+                extra = row
+                if level > 0:
+                    above = sets[level - 1][channel, y // 2].repeat(2, axis=0)
+                    extra = row & ~above[: len(row)]
+                entries.append(np.nonzero(extra)[1].astype(np.int32))
+                counts.append(np.count_nonzero(extra, axis=1))
+    return Additions(np.concatenate(counts), np.concatenate(entries))
 
+
+def assembled(added: Additions, shape: tuple[int, ...]) -> MaskTree:
+    """The tree whose nodes add those inputs; all else follows from the images' shape.
+
+    Args:
+        added: consistent, as :func:`check` tells: compiled loops trust the tree.
+        shape: (C, H, W), or (D,).
+    """
+    c, h, w = _three_sides(shape)
+    d = c * h * w
+    keys = [_preorder_keys(level, c, *grid) for level, grid in enumerate(_grids(h, w))]
     order = np.argsort(np.concatenate(keys), kind="stable")
     level_of = np.concatenate([np.full(len(k), i) for i, k in enumerate(keys)])
     outputs = np.full(len(level_of), -1)
     outputs[level_of == LEVELS - 1] = np.arange(d)
     columns = runs(np.arange(d), d)
     place = places(columns, np.arange(d))
+    stops = np.cumsum(added.counts, dtype=np.int64)
     return MaskTree(
         level_of[order],
-        np.concatenate([s[:-1] for s in starts])[order],
-        np.concatenate([s[1:] for s in starts])[order],
+        (stops - added.counts)[order],
+        stops[order],
         outputs[order],
         np.where(outputs[order] >= 0, place[outputs[order]], -1),
-        place.astype(np.int32)[np.concatenate(entries)],
+        place.astype(np.int32)[added.inputs],
         columns,
     )
+
+
+def check(added: Additions, shape: tuple[int, ...]) -> None:
+    """Raise ValueError where these cannot be the additions of a tree for images of a shape."""
+    c, h, w = _three_sides(shape)
+    nodes = sum(c * rows * columns for rows, columns in _grids(h, w))
+    counts, inputs = added.counts, added.inputs
+    if counts.shape != (nodes,) or inputs.ndim != 1:
+        raise ValueError("additions of another shape of images")
+    # A node adds each input at most once: with this no sum of counts overflows either.
+    if counts.min() < 0 or counts.max() > c * h * w or counts.sum() != len(inputs):
+        raise ValueError("counts that do not fit the inputs")
+    if len(inputs) and (inputs.min() < 0 or inputs.max() >= c * h * w):
+        raise ValueError("inputs that there are not")
+
+
+def _three_sides(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    if len(shape) != 3:
+        return 1, 1, int(np.prod(shape))
+    return shape[0], shape[1], shape[2]
+
+
+def _grids(h: int, w: int) -> list[tuple[int, int]]:
+    """Rows and columns of the tiles of each level."""
+    sides = [1 << (LEVELS - 1 - level) for level in range(LEVELS)]
+    return [(-(-h // side), -(-w // side)) for side in sides]
 
 
 def _all_of_2x2(used: NDArray[np.bool_]) -> NDArray[np.bool_]:

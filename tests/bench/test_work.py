@@ -8,13 +8,13 @@ import golddiff
 from golddiff.bench.machine import Machine
 from golddiff.bench.work import (
     Work,
-    box_additions,
     dense_pca_work,
     floor_seconds,
     kamb_work,
     step_work,
     tree_additions,
 )
+from golddiff.kernels.kamb_counts import box_additions
 from golddiff.kernels.mask_tree import mask_tree
 
 

@@ -1,0 +1,179 @@
+"""``golddiff prepare``: make beforehand what a first run would wait for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from golddiff import __version__
+from golddiff.cli.options import (
+    BoundaryRule,
+    JsonPath,
+    KMax,
+    KMin,
+    MaskThreshold,
+    MMax,
+    MMin,
+    PatchSize,
+    Tol,
+    Variant,
+    Weighting,
+    method_settings,
+)
+from golddiff.cli.parse import parse_labels, parse_numbers
+from golddiff.cli.summary import describe, summary
+from golddiff.cli.terminal import progress_bar, say, show, write_json
+from golddiff.errors import ArgumentError
+from golddiff.files import check_writable
+from golddiff.methods import DEFAULT_METHOD, METHODS, check_method, make_denoiser
+from golddiff.units import duration
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from golddiff.denoisers.base import Denoiser
+    from golddiff.preparing import Part
+
+
+def prepare(
+    store: Annotated[Path, typer.Argument(help="A folder that golddiff index made.")],
+    method: Annotated[str, typer.Option(help=", ".join(METHODS) + ".")] = DEFAULT_METHOD,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            help="Noise levels of a run of so many steps; default 10.", show_default=False
+        ),
+    ] = None,
+    sampler: Annotated[
+        str | None,
+        typer.Option(help="Whose noise levels: ddim (default) or heun.", show_default=False),
+    ] = None,
+    sigmas: Annotated[
+        str | None,
+        typer.Option(help="These noise levels instead, with commas between.", show_default=False),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            help="Classes to measure adaptive supports for, with commas between; default: all "
+            "images together.",
+            show_default=False,
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads to use; default: all cores.", show_default=False)
+    ] = None,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", help="Say what was chosen at each noise level, and by what."),
+    ] = False,
+    mask_threshold: MaskThreshold = None,
+    weighting: Weighting = None,
+    patch_size: PatchSize = None,
+    boundary: BoundaryRule = None,
+    variant: Variant = None,
+    k_min: KMin = None,
+    k_max: KMax = None,
+    m_min: MMin = None,
+    m_max: MMax = None,
+    tol: Tol = None,
+    json: JsonPath = None,
+) -> None:
+    """Make what a first run would wait for: covariance, masks, adaptive supports, kernels.
+
+    It is kept in the store's folder. With the method's options and the steps of the runs to come;
+    what is there already is left as it is.
+
+    For example:
+
+      golddiff prepare cifar.store --method golddiff-pca
+
+      golddiff prepare cifar.store --method adaptive-pca --tol 0.05 --steps 20 --verbose
+    """
+    settings = method_settings(
+        mask_threshold, weighting, patch_size, boundary, variant, k_min, k_max, m_min, m_max, tol
+    )
+    check_method(method, settings)
+    if threads is not None and threads < 1:
+        raise ArgumentError(f"threads: got {threads}, expected 1 or more")
+    if sigmas is not None and (steps, sampler) != (None, None):
+        raise ArgumentError("sigmas: gives the noise levels itself, without --steps and --sampler")
+    levels = parse_numbers("sigmas", sigmas)
+    if json is not None:
+        check_writable("json", json)
+
+    import torch
+
+    from golddiff.preparing import check_levels
+    from golddiff.preparing import prepare as make
+    from golddiff.sampling import check_settings, noise_levels
+    from golddiff.store import ImageStore
+
+    if levels is None:
+        check_settings(1, 10 if steps is None else steps, sampler or "ddim", 0)
+        levels = tuple(noise_levels(10 if steps is None else steps, sampler or "ddim"))
+    check_levels("sigmas", levels)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    start = time.perf_counter()
+    opened = ImageStore.open(store)
+    classes: list[int | None] = [None]
+    if labels is not None:
+        classes = [*dict.fromkeys(parse_labels(labels, opened, labels.count(",") + 1) or ())]
+    denoiser = make_denoiser(method, opened, settings)
+    with progress_bar() as bar:
+        tasks: dict[str, Any] = {}
+
+        def watch(name: str, done: int, total: int) -> None:
+            if name not in tasks:
+                tasks[name] = bar.add_task(name, total=total)
+            bar.update(tasks[name], completed=done)
+
+        parts = make(denoiser, levels, classes, watch)
+    say(describe(opened))
+    show(_table(parts))
+    say(
+        f"{method} is prepared for {len(levels)} noise level{'s' if len(levels) > 1 else ''}, "
+        f"{duration(time.perf_counter() - start)}"
+    )
+    if verbose:
+        for line in _choices(denoiser, levels, classes):
+            say(line)
+    if json is not None:
+        figures = {
+            "golddiff": __version__, "store": summary(opened), "method": method,
+            "settings": settings.given(), "sigmas": list(levels), "labels": classes,
+            "seconds": time.perf_counter() - start, "parts": [vars(part) for part in parts],
+        }  # fmt: skip
+        write_json(json, figures)
+
+
+def _choices(
+    denoiser: Denoiser, levels: Sequence[float], classes: Sequence[int | None]
+) -> Iterator[str]:
+    """The plan of each level and class, the seconds that it is predicted to take, the model."""
+    from golddiff.denoisers.golddiff import GoldDiff
+    from golddiff.machine import costs, text
+
+    if not isinstance(denoiser, GoldDiff):
+        return
+    for label in classes:
+        of_class = "" if label is None else f", class {label}"
+        for sigma in levels:
+            yield f"sigma {sigma:.3g}{of_class}: {denoiser.describe_step(sigma, label)}"
+    yield f"predicted by (all threads; golddiff.machine): {text(costs())}"
+
+
+def _table(parts: list[Part]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("part", "made now", "there already", "time"):
+        table.add_column(name, justify="left" if name == "part" else "right", no_wrap=True)
+    for part in parts:
+        table.add_row(part.name, f"{part.made}", f"{part.there}", duration(part.seconds))
+    return table

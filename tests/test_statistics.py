@@ -1,0 +1,62 @@
+"""The covariance's factor: exact moments, from any number of images and values."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golddiff import statistics
+from golddiff.statistics import covariance_factor
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks and chunks that a few values and images fill several times, raggedly."""
+    monkeypatch.setattr(statistics, "SIDE", 5)
+    monkeypatch.setattr(statistics, "CHUNK", 7)
+
+
+def rebuilt(factor):
+    return (factor.eigenvectors * factor.eigenvalues) @ factor.eigenvectors.T
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.parametrize(("n", "d"), [(40, 13), (40, 1), (14, 13), (13, 13), (5, 13), (2, 3)])
+@pytest.mark.usefixtures("small_blocks")
+def test_block_by_block_it_is_the_unbiased_covariance(n, d, dtype):
+    flat = np.random.default_rng(n).integers(0, 256, (n, d)).astype(dtype)
+    factor = covariance_factor(flat, 1 / 127.5, -1.0)
+    images = flat.astype(np.float64) / 127.5 - 1
+    assert np.abs(factor.mean - images.mean(0)).max() < 1e-12
+    assert np.abs(rebuilt(factor) - np.atleast_2d(np.cov(images.T))).max() < 1e-12
+    assert np.all(np.diff(factor.eigenvalues) <= 0)
+    assert factor.eigenvalues.min() > 0
+    gram = factor.eigenvectors.T @ factor.eigenvectors
+    assert np.abs(gram - np.eye(len(gram))).max() < 1e-12
+    assert factor.eigenvectors.flags.c_contiguous
+
+
+@pytest.mark.parametrize("n", [1, 30])
+def test_images_that_do_not_vary_have_no_directions(n):
+    factor = covariance_factor(np.full((n, 6), 200, np.uint8), 1 / 127.5, -1.0)
+    assert factor.eigenvectors.shape == (6, 0)
+    assert np.array_equal(factor.wiener_matrix(1.0), np.zeros((6, 6)))
+
+
+@given(st.integers(1, 23), st.floats(1e-3, 1e2), st.sampled_from([1, 4, 512]))
+def test_the_wiener_matrix_is_symmetric_and_as_defined(d, sigma, side):
+    generator = np.random.default_rng(d)
+    flat = generator.integers(0, 256, (d + 3, d)).astype(np.uint8)
+    factor = covariance_factor(flat, 1 / 127.5, -1.0)
+    covariance = np.atleast_2d(np.cov((flat / 127.5 - 1).T))
+    direct = covariance @ np.linalg.inv(covariance + sigma**2 * np.eye(d))
+    before, statistics.SIDE = statistics.SIDE, side
+    try:
+        matrix = factor.wiener_matrix(sigma)
+        rough = factor.wiener_matrix(sigma, np.float32)
+    finally:
+        statistics.SIDE = before
+    assert np.array_equal(matrix, matrix.T)
+    assert np.abs(matrix - direct).max() < 1e-7
+    assert rough.dtype == np.float32
+    assert np.abs(rough - matrix).max() < 1e-5
