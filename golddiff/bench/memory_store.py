@@ -71,10 +71,10 @@ class MemoryStore(ImageStore):
             eigenvalues, vectors = torch.linalg.eigh(second)
             keep = eigenvalues > 1e-7 * eigenvalues[-1]
             self._factors[None] = Factor(
-                *(
-                    t.double().cpu().numpy()
-                    for t in (mean, eigenvalues[keep].flip(0), vectors[:, keep].flip(1))
-                )
+                mean.double().cpu().numpy(),
+                eigenvalues[keep].flip(0).double().cpu().numpy(),
+                vectors[:, keep].flip(1).double().cpu().numpy(),
+                len(rows),
             )
         return self._factors[None]
 

@@ -30,7 +30,7 @@ from golddiff.store import ImageStore
 
 # The modules that a full scan's values come from; others may change without making it stale.
 CODE = ("denoisers", "kernels", "contributions.py", "masks.py", "noise.py", "posterior.py",
-        "statistics.py", "store.py")  # fmt: skip
+        "residency.py", "statistics.py", "store.py")  # fmt: skip
 
 
 def reference_of(
