@@ -17,11 +17,10 @@ from golddiff.residency import at_hand, parts
 CHUNK = 1024
 
 # Two operations an image and entry of the covariance: 1.28 million images of 3 x 64 x 64 take
-# 4e14, half an hour and more of a laptop; 50,000 of them take one to three minutes, and leave the
-# masks nearly as they are (docs/scale.md).
+# 4e14, half an hour and more of a laptop, 100,000 of them a few minutes. What that changes in the
+# masks: docs/scale.md.
 LARGE = 4096  # values an image; up to that, all images
-ALL_UP_TO = 100_000  # images; up to that, all images
-FACTOR_IMAGES = 50_000  # else so many, at random
+FACTOR_IMAGES = 100_000  # of larger ones at most so many, at random
 
 
 @dataclass(frozen=True)
@@ -72,11 +71,11 @@ def factor_rows(
         rows: those there are.
         d: values an image.
         images: how many to draw at random without replacement; None: all, or ``FACTOR_IMAGES``
-            where there are more than ``ALL_UP_TO`` of more than ``LARGE`` values.
+            where there are more than that, of more than ``LARGE`` values each.
         seed: of the draw.
     """
     if images is None:
-        images = FACTOR_IMAGES if len(rows) > ALL_UP_TO and d > LARGE else len(rows)
+        images = FACTOR_IMAGES if d > LARGE else len(rows)
     if images >= len(rows):
         return rows
     drawn: NDArray[np.int64] = np.random.default_rng([3, seed]).choice(

@@ -211,8 +211,8 @@ class ImageStore:
     def factor(self, label: int | None = None) -> Factor:
         """Mean and covariance factor of the store, or of one class (computed once, kept).
 
-        Of all its images; of 50,000 drawn at random where there are more than 100,000 of more than
-        4,096 values each (``Factor.images`` tells). :meth:`estimate_factor` takes another number.
+        Of all its images; of 100,000 drawn at random where there are more, of more than 4,096
+        values each (``Factor.images`` tells). :meth:`estimate_factor` takes another number.
         """
         if label not in self._factors:
             if label is None and FACTOR in self.manifest.files:

@@ -22,7 +22,7 @@ from golddiff.denoisers.pca import PCA
 from golddiff.errors import ArgumentError, StoreError
 from golddiff.residency import Residency, at_hand, parts
 from golddiff.schedules import PaperSchedule
-from golddiff.statistics import ALL_UP_TO, FACTOR_IMAGES, LARGE, covariance_factor, factor_rows
+from golddiff.statistics import FACTOR_IMAGES, LARGE, covariance_factor, factor_rows
 from golddiff.store import ImageStore
 
 MB = 1_000_000
@@ -216,7 +216,7 @@ class TestProxies:
 
 class TestFactorOfSome:
     def test_large_images_of_large_sets_only(self):
-        many = np.arange(ALL_UP_TO + 1)
+        many = np.arange(FACTOR_IMAGES + 1)
         assert len(factor_rows(many, LARGE)) == len(many)
         assert len(factor_rows(many[:-1], LARGE + 1)) == len(many) - 1
         assert len(factor_rows(many, LARGE + 1)) == FACTOR_IMAGES
