@@ -1,6 +1,7 @@
 """Cost against the number of images: prefixes, one pass for all truths, fits, and the command."""
 
 import json
+import multiprocessing
 
 import numpy as np
 import pytest
@@ -266,7 +267,7 @@ class TestRun:
         assert len(error.strip().splitlines()) == 1
 
 
-def test_a_cell_in_a_process_of_its_own(store, tmp_path):
+def test_a_cell_in_a_process_of_its_own(store, tmp_path, monkeypatch):
     from golddiff.bench.scaling.cell import CellSpec
     from golddiff.methods import MethodSettings
 
@@ -283,5 +284,9 @@ def test_a_cell_in_a_process_of_its_own(store, tmp_path):
     assert figures["n"] == 120
     assert figures["memory"]["high_water"] > 10_000_000
     assert heard == ["sigma 1", "whole run"]
-    with pytest.raises(ArgumentError, match=r"optimal: store: .* does not exist"):
-        scaling_run.in_a_process(spec(tmp_path / "nowhere"), heard.append)
+    monkeypatch.setattr(scaling_run.signal, "signal", lambda *_: None)
+    ours, theirs = multiprocessing.Pipe()
+    scaling_run._serve(spec(tmp_path / "nowhere"), theirs)
+    kind, said = ours.recv()
+    assert kind == "failed"
+    assert "nowhere does not exist" in said
