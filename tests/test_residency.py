@@ -244,6 +244,14 @@ class TestFactorOfSome:
         assert np.abs(rebuilt - direct).max() < 1e-6
         assert store.estimate_factor(1000).images == 300
 
+    def test_plans_are_told_apart_by_the_masks_they_are_for(self, tmp_path, smooth_images):
+        store = ImageStore.build(smooth_images(60, (1, 6, 6)), tmp_path / "store")
+        whole = PCA(store).signature()
+        store.estimate_factor(30)
+        assert PCA(store).signature() == whole[:-1] + ", masks of 30 images)"
+        store.estimate_factor(60)
+        assert PCA(store).signature() == whole
+
     def test_a_factor_file_that_does_not_say_is_of_all(self, tmp_path, smooth_images, monkeypatch):
         from golddiff.statistics import Factor
 

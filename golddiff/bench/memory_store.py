@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from golddiff.bench.gpu_cases import Case
 from golddiff.proxy import pool
+from golddiff.residency import DEFAULT_LIMIT, Residency
 from golddiff.sources.options import Options
 from golddiff.sources.patches import PatchSource
 from golddiff.statistics import Factor
@@ -39,6 +40,7 @@ class MemoryStore(ImageStore):
         labels: torch.Tensor | None,
         device: torch.device,
     ) -> None:
+        self._residency = Residency(DEFAULT_LIMIT)  # of no file: nothing is mapped
         self.flat = pixels
         self.n, self.shape, self.d = len(pixels), shape, math.prod(shape)
         self.labels = labels

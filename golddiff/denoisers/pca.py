@@ -152,9 +152,11 @@ class PCA(Estimator):
         return tuple(side for side in TILE_SIDES if min(self.store.shape[1:]) > side)
 
     def signature(self) -> str:
-        """The mask threshold and the weighting."""
+        """The mask threshold, the weighting, and of how many images the masks are if not all."""
         batches = f", batch_size={self.batch_size}" if self.weighting == "wss" else ""
-        return f"PCA(mask_threshold={self.mask_threshold!r}, {self.weighting}{batches})"
+        images = self.store.factor().images
+        masks = "" if images in (None, self.store.n) else f", masks of {images} images"
+        return f"PCA(mask_threshold={self.mask_threshold!r}, {self.weighting}{batches}{masks})"
 
     def cost(self, sigma: float, side: int | None = None) -> float:
         """Additions of the masks' shared sums; reading a value costs as much as eight."""
@@ -215,11 +217,19 @@ class PCA(Estimator):
     def tree(self, sigma: float) -> MaskTree:
         """The masks of one sigma as a tree of shared sums; made once and kept."""
         if sigma not in self._trees:
-            if len(self._trees) >= SIGMAS_KEPT:
-                self._trees.pop(next(iter(self._trees)))
             mask = locality_mask(self.store.factor(), sigma, self.mask_threshold)
-            self._trees[sigma] = mask_tree(mask, self.store.shape)
+            self.keep_tree(sigma, mask_tree(mask, self.store.shape))
         return self._trees[sigma]
+
+    def has_tree(self, sigma: float) -> bool:
+        """Whether the masks of a sigma are there already."""
+        return sigma in self._trees
+
+    def keep_tree(self, sigma: float, tree: MaskTree) -> None:
+        """Take the masks of a sigma from elsewhere: of the same factor and threshold."""
+        if len(self._trees) >= SIGMAS_KEPT:
+            self._trees.pop(next(iter(self._trees)))
+        self._trees[sigma] = tree
 
     def _part(
         self, x: NDArray[np.float32], sigma: float, support: Support, tree: MaskTree

@@ -15,12 +15,14 @@ from golddiff.bench.scaling import run as scaling_run
 from golddiff.bench.scaling.cell import load_levels, measured, save_levels
 from golddiff.bench.scaling.fit import exponent, ratio
 from golddiff.bench.scaling.job import ScalingJob
+from golddiff.bench.scaling.masks import share_masks
 from golddiff.bench.scaling.memory import disk_bytes, now, watched
 from golddiff.bench.scaling.queries import held_out, mixed, passing
 from golddiff.bench.scaling.stores import same_factor, share_factor, stores_for
 from golddiff.bench.scaling.truth import full_scans, one_pass
 from golddiff.cli import run
 from golddiff.errors import ArgumentError
+from golddiff.methods import make_denoiser
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +101,7 @@ class TestStores:
 
 class TestQueries:
     def test_points_of_a_run_and_held_out_images_take_turns(self, store):
-        levels = mixed(store, "golddiff-optimal", [5.0, 0.01], 4, seed=0)
+        levels = mixed(store, make_denoiser("golddiff-optimal", store), [5.0, 0.01], 4, seed=0)
         assert [x.shape for x in levels] == [(4, 3, 8, 8)] * 2
         clean = held_out(store, 2, seed=0)
         noise = (levels[0][1::2] - clean) / 5.0
@@ -118,7 +120,7 @@ class TestQueries:
             held_out(make_store(torch.randn(20, 2)), 2, 0)
 
     def test_a_file_keeps_them(self, tmp_path, store):
-        levels = mixed(store, "golddiff-optimal", [5.0, 0.01], 2, seed=0)
+        levels = mixed(store, make_denoiser("golddiff-optimal", store), [5.0, 0.01], 2, seed=0)
         save_levels(tmp_path / "q", [5.0, 0.01], levels)
         for (sigma, x), kept, level in zip(
             load_levels(tmp_path / "q"), levels, [5.0, 0.01], strict=True
@@ -155,6 +157,25 @@ class TestTruth:
         again = [truth.key(make(other), x, 1.0) for make in (golddiff.Optimal, golddiff.PCA)]
         assert names[0] == again[0]
         assert names[1] != again[1]
+
+
+class TestMasks:
+    def test_they_are_made_once_and_read_again(self, store, tmp_path, monkeypatch, queries):
+        share_masks(golddiff.GoldDiff(golddiff.PCA(store)), 1.0, tmp_path)
+        share_masks(golddiff.Optimal(store), 1.0, tmp_path)
+        (file,) = tmp_path.glob("masks-*")
+        x = queries(store, 1.0)
+        direct = golddiff.PCA(store)(x, 1.0)
+        monkeypatch.setattr("golddiff.denoisers.pca.locality_mask", None)  # none can be made
+        pca = golddiff.PCA(store)
+        share_masks(pca, 1.0, tmp_path)
+        assert torch.equal(pca(x, 1.0), direct)
+        assert list(tmp_path.glob("masks-*")) == [file]
+
+    def test_other_masks_have_other_files(self, store, tmp_path):
+        for threshold, sigma in ((0.02, 1.0), (0.03, 1.0), (0.02, 2.0)):
+            share_masks(golddiff.PCA(store, threshold), sigma, tmp_path)
+        assert len(list(tmp_path.glob("masks-*"))) == 3
 
 
 class TestMemory:
@@ -194,6 +215,11 @@ class TestRun:
         assert first.cells == second.cells
         scaling_run.run(job(store, methods=("optimal",), sizes=(40, 80, 120), fresh=True))
         assert len(self.cells) == 9
+
+    def test_a_size_more_measures_that_size_alone(self, store):
+        scaling_run.run(job(store, methods=("optimal",), sizes=(40, 120)))
+        scaling_run.run(job(store, methods=("optimal",), sizes=(40, 80, 120)))
+        assert len(self.cells) == 3
 
     def test_errors_are_to_the_full_scan_of_the_same_images(self, store):
         asked = job(store, methods=("optimal", "golddiff-optimal"), truth_queries=2)

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from golddiff.bench.job import STEPS
 from golddiff.bench.memory import peak_resident
+from golddiff.bench.scaling.masks import share_masks
 from golddiff.bench.scaling.memory import disk_bytes, now, watched
 from golddiff.bench.side import describe_step
 from golddiff.bench.work import row_bytes
@@ -99,7 +100,7 @@ def _level(
     denoiser: Denoiser, x: torch.Tensor, sigma: float, spec: CellSpec
 ) -> tuple[dict[str, Any], torch.Tensor]:
     """One level's figures, and what its queries gave."""
-    making, _ = _timed(lambda: _prepared(denoiser, x[:1], sigma))
+    making, _ = _timed(lambda: _prepared(denoiser, x[:1], sigma, spec.out.parent))
     read = disk_bytes()
     first, out = _timed(lambda: denoiser(x[:1], sigma))
     times, count, warm = [first], 1, first <= TRIED_AGAIN * spec.seconds
@@ -118,7 +119,7 @@ def _level(
         "sigma": sigma,
         "seconds": statistics.median(times) / count,
         "seconds_measured": [t / count for t in times],
-        "seconds_making": making,  # masks and plans, once for each level
+        "seconds_making": making,  # or reading masks, and plans: once for each level
         "seconds_first": first,
         "warm": warm,  # else there was time for one call only
         "queries": count,
@@ -129,8 +130,9 @@ def _level(
     return figures, out
 
 
-def _prepared(denoiser: Denoiser, x: torch.Tensor, sigma: float) -> torch.Tensor:
+def _prepared(denoiser: Denoiser, x: torch.Tensor, sigma: float, folder: Path) -> torch.Tensor:
     """Have made what is made once for a level: compiled kernels, masks, the schedule's plan."""
+    share_masks(denoiser, sigma, folder)
     estimator = getattr(denoiser, "base", denoiser)
     if isinstance(estimator, Estimator):
         few = Support(denoiser.store.rows_of(None)[:FEW])

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from golddiff.bench.queries import TRAJECTORY_OF, trajectory
+from golddiff.denoisers.base import Denoiser
 from golddiff.errors import ArgumentError
-from golddiff.methods import make_denoiser
 from golddiff.sources.augment import NUMBERS, augmented
 from golddiff.store import ImageStore
 
@@ -28,19 +28,19 @@ def passing(methods: Iterable[str]) -> str:
 
 
 def mixed(
-    store: ImageStore, method: str, sigmas: Sequence[float], batch: int, seed: int
+    store: ImageStore, denoiser: Denoiser, sigmas: Sequence[float], batch: int, seed: int
 ) -> list[torch.Tensor]:
     """A batch (batch, *shape) for each noise level: one of a run, one held-out, and so on.
 
     Args:
         store: the smallest set, whose images all others have too.
-        method: whose run it is.
+        denoiser: over it, whose run it is.
         sigmas: noise levels.
         batch: queries a level.
         seed: of all noise.
     """
     runs, held = -(-batch // 2), batch // 2
-    passed = trajectory(make_denoiser(method, store, seed=seed), sigmas, runs, seed)
+    passed = trajectory(denoiser, sigmas, runs, seed)
     clean = held_out(store, held, seed)
     generator = torch.Generator().manual_seed(seed + 1)
     noise = torch.randn(clean.shape, generator=generator)

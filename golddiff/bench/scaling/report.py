@@ -196,7 +196,9 @@ def _seconds(level: int | None) -> Cost:
 
 
 def _peak(name: str) -> Cost:
-    return lambda cell: cell["memory"]["peak"][name] / 1e6 if cell["memory"]["peak"] else None
+    return lambda cell: (
+        cell["memory"]["peak"][name] / 1e6 if name in cell["memory"]["peak"] else None
+    )
 
 
 def _error(cell: dict[str, Any]) -> float | None:

@@ -24,6 +24,7 @@ from golddiff.bench import truth
 from golddiff.bench.machine import Machine, measure
 from golddiff.bench.scaling.cell import CellSpec, load_levels, measured, save_levels
 from golddiff.bench.scaling.job import ScalingJob
+from golddiff.bench.scaling.masks import share_masks
 from golddiff.bench.scaling.queries import WITHOUT_MASKS, mixed, passing
 from golddiff.bench.scaling.stores import share_factor, stores_for
 from golddiff.bench.scaling.truth import full_scans
@@ -88,7 +89,10 @@ def run(job: ScalingJob, watch: Watch = lambda what: None) -> Outcome:
     if not queries.is_file():
         watch("queries")
         with written_whole("cache", queries) as temporary:
-            levels = mixed(stores[0], passing(job.methods), job.sigmas, job.batch, job.seed)
+            passes = make_denoiser(passing(job.methods), stores[0], seed=job.seed)
+            for sigma in job.sigmas:
+                share_masks(passes, sigma, folder)
+            levels = mixed(stores[0], passes, job.sigmas, job.batch, job.seed)
             save_levels(temporary, job.sigmas, levels)
     cells: dict[tuple[int, str], dict[str, Any]] = {}
     for store in stores:
@@ -102,10 +106,12 @@ def run(job: ScalingJob, watch: Watch = lambda what: None) -> Outcome:
 
 def _identity(job: ScalingJob, stores: list[ImageStore]) -> str:
     """A name that changes with all that cells depend on."""
+    # Of one source the sizes between are parts of the largest: more of them change no other cell.
+    told = stores if len(job.data) > 1 else [stores[0], stores[-1]]
     about = {
         "version": __version__,
         "code": truth.code(CODE),
-        "stores": [{k: v.sha256 for k, v in s.manifest.files.items()} for s in stores],
+        "stores": [{k: v.sha256 for k, v in s.manifest.files.items()} for s in told],
         "queries": passing(job.methods),
         "settings": asdict(job.settings),
         "batch": job.batch,
@@ -206,6 +212,8 @@ def _errors(
             name = said[method] = truth.text_of(reference)
             if job.truth_queries and name not in scans:
                 watch(f"{store.n:,} images: full scan of {name}, unless kept")
+                for sigma, _ in levels:
+                    share_masks(reference, sigma, folder)
                 saying = partial(_scanning, watch, name)
                 scans[name] = full_scans(reference, levels, job.truth_seconds, saying)
             outs = load_file(folder / f"{store.n}-{method}.safetensors")
