@@ -117,7 +117,7 @@ class _Mapped(np.memmap[Any, np.dtype[Any]]):
 
     def attach(self, residency: Residency, path: Path) -> None:
         self.residency = residency
-        if hasattr(os, "pread"):
+        if hasattr(os, "preadv"):
             self.file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
             weakref.finalize(self, os.close, self.file)
         if self.file is not None and hasattr(os, "posix_fadvise"):
