@@ -17,6 +17,7 @@ from golddiff.contributions import Ranking, Rows, outputs_at
 from golddiff.denoisers.base import Denoiser, Estimator, Labels, Sigma
 from golddiff.errors import ArgumentError
 from golddiff.posterior import Float
+from golddiff.residency import at_hand, parts
 from golddiff.store import ImageStore
 from golddiff.support import AnySupport
 from golddiff.weights import Weights
@@ -91,7 +92,14 @@ class Attribution:
         if self.positions is not None:
             pixels = len(self.sources)
             columns = columns // pixels * pixels + np.tile(self.positions, (copies, 1))
-        values = self.store.flat[rows, columns].astype(np.float64)
+        distinct, places = np.unique(rows, return_inverse=True)
+        places = places.reshape(rows.shape)
+        values = np.empty(rows.shape)
+        for start, part in parts(distinct):
+            with at_hand(self.store.flat, part) as (flat, at):
+                of_part = (places >= start) & (places < start + len(part))
+                wanted = np.broadcast_to(columns, rows.shape)[of_part]
+                values[of_part] = flat[at[places[of_part] - start], wanted]
         values = values * self.store.scale + self.store.offset
         explained = (weights * values).sum(axis=1) / weights.sum(axis=1)
         return torch.from_numpy(explained).reshape(self.store.shape)

@@ -80,12 +80,16 @@ def cache_folder() -> Path:
 
 def cache_name(source: str, options: SourceOptions) -> str:
     """A folder name that changes whenever the source, the options or the store format do."""
-    path = Path(source).expanduser()
+    from golddiff.sources.builtin import ENLARGED
+
+    kind = ENLARGED if source.startswith(ENLARGED) else ""
+    name = source.removeprefix(kind)
+    path = Path(name).expanduser()
     identity = {
         "version": VERSION,
         # A name that is no path here is a built-in's or a hub dataset's: nothing local to look at.
-        "source": str(path.resolve()) if _is_path(source) else source,
-        "files": _fingerprint(path) if _is_path(source) else None,
+        "source": f"{kind}{path.resolve()}" if _is_path(name) else source,
+        "files": _fingerprint(path) if _is_path(name) else None,
         **asdict(options),
     }
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.posterior import Float
+from golddiff.residency import at_hand
 from golddiff.store import ImageStore
 
 Rows = NDArray[np.int64]
@@ -108,7 +109,8 @@ def values_at(store: ImageStore, rows: Rows, pixel: int | None) -> NDArray[np.fl
     if pixel is None:
         return store.values(rows)
     columns = outputs_at(store, pixel)
-    stored = store.flat[rows[:, None], columns].astype(np.float32)
+    with at_hand(store.flat, rows) as (flat, places):
+        stored = flat[places[:, None], columns].astype(np.float32)
     return stored * np.float32(store.scale) + np.float32(store.offset)
 
 

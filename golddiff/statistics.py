@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
+from golddiff.residency import at_hand, parts
+
 # 1024 products of two integers in -128..127 sum to at most 2^24, which float32 holds exactly:
 # uint8 moments are exact integers and do not depend on the order of the images.
 CHUNK = 1024
@@ -18,6 +20,12 @@ CHUNK = 1024
 # Products of a matrix with its own transpose are made in rows of blocks of this side, from the
 # diagonal on: the other half is the same.
 SIDE = 512
+
+# Two operations an image and entry of the covariance: 1.28 million images of 3 x 64 x 64 take
+# 4e14, half an hour and more of a laptop, 100,000 of them a few minutes. What that changes in the
+# masks: docs/scale.md.
+LARGE = 4096  # values an image; up to that, all images
+FACTOR_IMAGES = 100_000  # of larger ones at most so many, at random
 
 
 @dataclass(frozen=True)
@@ -28,11 +36,24 @@ class Factor:
         mean: (D,) float64.
         eigenvalues: (r,) float64, descending, all > 0; r = rank, at most min(D, N - 1).
         eigenvectors: (D, r) float64, orthonormal columns.
+        images: how many images they are the mean and covariance of; None where that is not known.
     """
 
     mean: NDArray[np.float64]
     eigenvalues: NDArray[np.float64]
     eigenvectors: NDArray[np.float64]
+    images: int | None = None
+
+    @classmethod
+    def of_tensors(cls, tensors: dict[str, NDArray[Any]], n: int) -> Factor:
+        """The factor of :meth:`tensors`; of all n images where they do not say of how many."""
+        images = tensors.pop("images", None)
+        return cls(**tensors, images=n if images is None else int(images))
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """The same as arrays, for a file."""
+        arrays = {name: value for name, value in vars(self).items() if name != "images"}
+        return arrays if self.images is None else {**arrays, "images": np.array(self.images)}
 
     def shrinkage(self, sigma: float) -> NDArray[np.float64]:
         """The Wiener gains L / (L + sigma^2), (r,)."""
@@ -53,6 +74,29 @@ class Factor:
             matrix[rows, i:] = halves[rows] @ halves[i:].T
             matrix[right, rows] = matrix[rows, right].T
         return matrix
+
+
+def factor_rows(
+    rows: NDArray[np.int64], d: int, images: int | None = None, seed: int = 0
+) -> NDArray[np.int64]:
+    """The images that a factor is made from, ascending.
+
+    Args:
+        rows: those there are.
+        d: values an image.
+        images: how many to draw at random without replacement; None: all, or ``FACTOR_IMAGES``
+            where there are more than that, of more than ``LARGE`` values each.
+        seed: of the draw.
+    """
+    if images is None:
+        images = FACTOR_IMAGES if d > LARGE else len(rows)
+    if images >= len(rows):
+        return rows
+    drawn: NDArray[np.int64] = np.random.default_rng([3, seed]).choice(
+        rows, images, replace=False, shuffle=False
+    )
+    drawn.sort()
+    return drawn
 
 
 def covariance_factor(
@@ -80,34 +124,32 @@ def covariance_factor(
     shift = 128.0 if flat.dtype == np.uint8 else 0.0
     dtype = torch.float32 if flat.dtype == np.uint8 else torch.float64
 
-    def chunks() -> list[slice]:
-        return [slice(i, min(i + CHUNK, n)) for i in range(0, n, CHUNK)]
-
-    def shifted(part: slice) -> torch.Tensor:
-        values = flat[part] if rows is None else flat[rows[part]]
-        return torch.from_numpy(np.array(values)).to(dtype) - shift
+    def shifted() -> Iterator[torch.Tensor]:
+        for _, part in parts(np.arange(n) if rows is None else rows, CHUNK):
+            with at_hand(flat, part) as (held, places):
+                stored = torch.from_numpy(held[places])
+            yield stored.to(dtype) - shift
 
     if n <= flat.shape[1]:
-        return _factor_of_few(
-            torch.cat([shifted(c) for c in chunks()]).double(), scale, offset + scale * shift
-        )
+        return _factor_of_few(torch.cat(list(shifted())).double(), scale, offset + scale * shift)
 
     d = flat.shape[1]
     first = torch.zeros(d, dtype=torch.float64)
     second = torch.zeros(d, d, dtype=torch.float64)  # only from the diagonal on
-    for part in chunks():
-        values = shifted(part)
+    done = 0
+    for values in shifted():
         first += values.sum(0, dtype=torch.float64)
         for i in range(0, d, SIDE):
             second[i : i + SIDE, i:] += values[:, i : i + SIDE].T @ values[:, i:]
-        progress(part.stop)
+        done += len(values)
+        progress(done)
     mean = first / n
     for i in range(0, d, SIDE):
         rows_here = second[i : i + SIDE, i:]
         rows_here -= torch.outer(n * mean[i : i + SIDE], mean[i:])
         rows_here *= scale**2 / max(n - 1, 1)
     centre = (mean * scale + offset + scale * shift).numpy()
-    return _cleaned(centre, *_eigen(second.numpy()))
+    return _cleaned(centre, *_eigen(second.numpy()), n)
 
 
 def _factor_of_few(values: torch.Tensor, scale: float, offset: float) -> Factor:
@@ -119,7 +161,7 @@ def _factor_of_few(values: torch.Tensor, scale: float, offset: float) -> Factor:
     rank = np.count_nonzero(eigenvalues > 1e-12 * max(eigenvalues[0], 1e-300))
     eigenvalues, coefficients = eigenvalues[:rank], coefficients[:, :rank]
     eigenvectors = centred.T @ coefficients / np.sqrt(eigenvalues * max(n - 1, 1))
-    return _cleaned((mean * scale + offset).numpy(), eigenvalues, eigenvectors)
+    return _cleaned((mean * scale + offset).numpy(), eigenvalues, eigenvectors, n)
 
 
 def _eigen(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -135,7 +177,10 @@ def _eigen(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np
 
 
 def _cleaned(
-    mean: NDArray[np.float64], eigenvalues: NDArray[np.float64], eigenvectors: NDArray[np.float64]
+    mean: NDArray[np.float64],
+    eigenvalues: NDArray[np.float64],
+    eigenvectors: NDArray[np.float64],
+    images: int,
 ) -> Factor:
     """Drop directions that do not vary: what rounding leaves there is not a variance."""
     top = float(eigenvalues[0]) if len(eigenvalues) else 0.0
@@ -144,4 +189,5 @@ def _cleaned(
         np.ascontiguousarray(mean),
         np.ascontiguousarray(eigenvalues[:rank]),
         np.ascontiguousarray(eigenvectors[:, :rank]),
+        images,
     )

@@ -21,7 +21,9 @@ from safetensors.numpy import load_file
 from golddiff.errors import ArgumentError, StoreError
 from golddiff.manifest import Manifest, file_record
 from golddiff.proxy import pool
-from golddiff.statistics import Factor, covariance_factor
+from golddiff.residency import DEFAULT_LIMIT, Residency, at_hand, parts
+from golddiff.spill import spilled
+from golddiff.statistics import Factor, covariance_factor, factor_rows
 from golddiff.store_build import FACTOR, LABELS, NORMS, PIXELS, PROXIES, add_file, build
 
 Indices = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
@@ -42,8 +44,9 @@ class ImageStore:
         norms: (n,) float32 Euclidean norms in [-1, 1] units.
     """
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: Path, manifest: Manifest, memory_limit: float = DEFAULT_LIMIT) -> None:
         """Use :meth:`open` or :meth:`build`."""
+        self._residency = Residency(memory_limit)
         self.path = path
         self.manifest = manifest
         self.n = manifest.n
@@ -68,16 +71,32 @@ class ImageStore:
         }
 
     @classmethod
-    def open(cls, path: str | Path) -> ImageStore:
+    def open(cls, path: str | Path, memory_limit: float = DEFAULT_LIMIT) -> ImageStore:
         """Open the store at ``path``; its format, manifest and file sizes are checked.
 
+        Args:
+            path: its folder.
+            memory_limit: bytes of the store's files that may be resident in this process at a
+                time; the store may be larger (docs/scale.md). What methods need for their own
+                work comes on top: that is the limit of the same name of an estimator.
+
         Raises:
+            ArgumentError: ``memory_limit`` is no number above 0.
             StoreError: missing, incomplete, of another format version, truncated or altered.
         """
         folder = Path(path)
         manifest = Manifest.read(folder)
         manifest.check_sizes(folder)
-        return cls(folder, manifest)
+        return cls(folder, manifest, memory_limit)
+
+    @property
+    def memory_limit(self) -> float:
+        """Bytes of the store's files that may be resident at a time; see :meth:`open`."""
+        return self._residency.limit
+
+    def release(self) -> None:
+        """Give back the memory that pages of the store's files take now; they are read again."""
+        self._residency.release()
 
     @classmethod
     def build(
@@ -159,7 +178,10 @@ class ImageStore:
 
     def values(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Flattened images as float32 in [-1, 1], (k, d)."""
-        values = self.flat[rows].astype(np.float32)
+        values = np.empty((len(rows), self.d), np.float32)
+        for start, part in parts(rows):
+            with at_hand(self.flat, part) as (flat, places):
+                values[start : start + len(part)] = flat[places]
         if self.flat.dtype == np.uint8:
             values *= np.float32(self.scale)
             values += np.float32(self.offset)
@@ -191,26 +213,53 @@ class ImageStore:
     ) -> Factor:
         """Mean and covariance factor of the store, or of one class (computed once, kept).
 
+        Of all its images; of 100,000 drawn at random where there are more, of more than 4,096
+        values each (``Factor.images`` tells). :meth:`estimate_factor` takes another number.
+
         Args:
             label: the class; None for all images.
             progress: called with the number of images done, where it is computed.
         """
         if label not in self._factors:
-            if label is not None:
-                self._factors[label] = covariance_factor(
-                    self.flat, self.scale, self.offset, self.rows_of(label), progress
-                )
+            if label is None and FACTOR in self.manifest.files:
+                self._factors[None] = Factor.of_tensors(load_file(self.path / FACTOR), self.n)
+            elif label is None:
+                return self.estimate_factor(None, progress=progress)
             else:
-                self._factors[None] = self._whole_factor(progress)
+                rows = factor_rows(self.rows_of(label), self.d)
+                self._factors[label] = covariance_factor(
+                    self.flat, self.scale, self.offset, rows, progress
+                )
         return self._factors[label]
 
-    def _whole_factor(self, progress: Callable[[int], None]) -> Factor:
-        if FACTOR in self.manifest.files:
-            return Factor(**load_file(self.path / FACTOR))
-        factor = covariance_factor(self.flat, self.scale, self.offset, progress=progress)
+    def estimate_factor(
+        self,
+        images: int | None,
+        seed: int = 0,
+        progress: Callable[[int], None] = lambda done: None,
+    ) -> Factor:
+        """Make the store's factor from some of its images, and keep it in place of the one it has.
+
+        Denoisers that were made before keep the masks that they have.
+
+        Args:
+            images: how many, drawn at random without replacement; None for the default of
+                :meth:`factor`; as many as there are, or more, for all.
+            seed: of the draw.
+            progress: called with the number of images done.
+
+        Raises:
+            ArgumentError: ``images`` is no integer of 2 or more.
+        """
+        whole = isinstance(images, int) and not isinstance(images, bool)
+        if images is not None and not (whole and images >= 2):
+            raise ArgumentError(f"images: got {images!r}, expected a number of 2 or more, or None")
+        rows = factor_rows(self._all_rows, self.d, images, seed)
+        factor = covariance_factor(self.flat, self.scale, self.offset, rows, progress)
+        self._factors[None] = factor
         # Kept for next time where the store may be written to; made again where it may not.
         with contextlib.suppress(OSError):
-            add_file(self.path, self.manifest, FACTOR, vars(factor))
+            add_file(self.path, self.manifest, FACTOR, factor.tensors())
         return factor
 
     @property
@@ -237,13 +286,27 @@ class ImageStore:
         return float(self.norms.max())
 
     def proxies(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """Average-pooled images of the given shape, (n, d'); kept in memory once made."""
+        """Average-pooled images of the given shape, (n, d').
+
+        Those of a quarter of the sides lie in the store. Others are made when first asked for and
+        kept: in memory, or where that would take more than ``memory_limit`` in a temporary file.
+
+        Raises:
+            StoreError: there is no room for that file.
+        """
         if shape not in self._proxies:
-            made = np.empty((self.n, math.prod(shape)), np.float32)
-            for start in range(0, self.n, 1024):
-                rows = self._all_rows[start : start + 1024]
-                made[rows] = pool(self.values(rows).reshape(-1, *self.shape), shape)
-            self._proxies[shape] = made
+            width = math.prod(shape)
+            made = (
+                pool(self.values(rows).reshape(-1, *self.shape), shape)
+                for _, rows in parts(self._all_rows, 1024)
+            )
+            if 4 * self.n * width <= self.memory_limit:
+                whole = np.empty((self.n, width), np.float32)
+                for (_, rows), part in zip(parts(self._all_rows, 1024), made, strict=True):
+                    whole[rows] = part
+                self._proxies[shape] = whole
+            else:
+                self._proxies[shape] = spilled(made, (self.n, width), self.path, self._residency)
         return self._proxies[shape]
 
     def __len__(self) -> int:
@@ -274,5 +337,4 @@ class ImageStore:
         return rows.astype(np.int64)
 
     def _map(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        # A plain array view of the mapping: compiled kernels take no np.memmap.
-        return np.asarray(np.memmap(self.path / name, dtype=dtype, mode="r", shape=shape))
+        return self._residency.map(self.path / name, dtype, shape)

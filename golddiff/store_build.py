@@ -29,6 +29,7 @@ from safetensors.numpy import save_file
 from golddiff.errors import ArgumentError, SourceError, StoreError
 from golddiff.manifest import FileRecord, Manifest, file_record
 from golddiff.proxy import pool, quarter_shape
+from golddiff.residency import DEFAULT_LIMIT, Residency
 from golddiff.sources.base import Source
 from golddiff.statistics import covariance_factor
 
@@ -126,14 +127,13 @@ def _fill(folder: Path, source: Source, bar: Progress) -> None:
     d = math.prod(info.shape)
     if d <= FACTOR_AT_BUILD:
         bar.update(bar.task_ids[0], description="covariance", total=n, completed=0)
-        flat_file = np.asarray(
-            np.memmap(folder / PIXELS, "uint8" if uint8 else "float32", "r", shape=(n, d))
-        )
+        mapped = Residency(DEFAULT_LIMIT)
+        flat_file = mapped.map(folder / PIXELS, "uint8" if uint8 else "float32", (n, d))
         scale, offset = (1 / 127.5, -1.0) if uint8 else (1.0, 0.0)
         factor = covariance_factor(
             flat_file, scale, offset, progress=lambda i: bar.update(bar.task_ids[0], completed=i)
         )
-        save_file(vars(factor), folder / FACTOR)
+        save_file(factor.tensors(), folder / FACTOR)
         records[FACTOR] = file_record(folder / FACTOR)
     names = None if info.class_names is None else list(info.class_names)
     Manifest(

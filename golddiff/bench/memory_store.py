@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from golddiff.bench.gpu_cases import Case
 from golddiff.proxy import pool
+from golddiff.residency import DEFAULT_LIMIT, Residency
 from golddiff.sources.options import Options
 from golddiff.sources.patches import PatchSource
 from golddiff.statistics import Factor
@@ -40,6 +41,7 @@ class MemoryStore(ImageStore):
         labels: torch.Tensor | None,
         device: torch.device,
     ) -> None:
+        self._residency = Residency(DEFAULT_LIMIT)  # of no file: nothing is mapped
         self.flat = pixels
         self.n, self.shape, self.d = len(pixels), shape, math.prod(shape)
         self.labels = labels
@@ -74,10 +76,10 @@ class MemoryStore(ImageStore):
             eigenvalues, vectors = torch.linalg.eigh(second)
             keep = eigenvalues > 1e-7 * eigenvalues[-1]
             self._factors[None] = Factor(
-                *(
-                    t.double().cpu().numpy()
-                    for t in (mean, eigenvalues[keep].flip(0), vectors[:, keep].flip(1))
-                )
+                mean.double().cpu().numpy(),
+                eigenvalues[keep].flip(0).double().cpu().numpy(),
+                vectors[:, keep].flip(1).double().cpu().numpy(),
+                len(rows),
             )
         return self._factors[None]
 

@@ -30,7 +30,7 @@ from golddiff.store import ImageStore
 
 # The modules that a full scan's values come from; others may change without making it stale.
 CODE = ("denoisers", "kernels", "contributions.py", "masks.py", "noise.py", "posterior.py",
-        "statistics.py", "store.py")  # fmt: skip
+        "residency.py", "statistics.py", "store.py")  # fmt: skip
 
 
 def reference_of(
@@ -81,28 +81,44 @@ def full_scan(
     """
     if not use_cache:
         return reference(x, sigma)
-    paths = [cache_folder() / "truth" / f"{key(reference, q, sigma)}.safetensors" for q in x]
-    found = [_read(path, x.shape[1:]) for path in paths]
+    found = [recall(reference, query, sigma) for query in x]
     missing = [i for i, value in enumerate(found) if value is None]
     if missing:
         for i, value in zip(missing, reference(x[missing], sigma), strict=True):
             found[i] = value
-            with contextlib.suppress(ArgumentError):
-                _write(paths[i], value)
+            remember(reference, x[i], sigma, value)
     return torch.stack([value for value in found if value is not None])
+
+
+def recall(reference: Estimator, query: torch.Tensor, sigma: float) -> torch.Tensor | None:
+    """``reference``'s answer to one query (*shape) from the cache; None where it is not there."""
+    return _read(_path(reference, query, sigma), query.shape)
+
+
+def remember(reference: Estimator, query: torch.Tensor, sigma: float, value: torch.Tensor) -> None:
+    """Keep an answer in the cache, where it can be written."""
+    with contextlib.suppress(ArgumentError):
+        _write(_path(reference, query, sigma), value)
+
+
+def _path(reference: Estimator, query: torch.Tensor, sigma: float) -> Path:
+    return cache_folder() / "truth" / f"{key(reference, query, sigma)}.safetensors"
 
 
 def key(reference: Estimator, query: torch.Tensor, sigma: float) -> str:
     """A name for ``reference``'s answer to one query (*shape) at sigma."""
     manifest = reference.store.manifest
-    identity = {
-        "code": _code(),
+    identity: dict[str, Any] = {
+        "code": code(CODE),
         "pixels": manifest.files["pixels.bin"].sha256,
         "shape": manifest.shape,
         **describe(reference),
         "query": hashlib.sha256(query.contiguous().numpy().tobytes()).hexdigest(),
         "sigma": float(sigma).hex(),
     }
+    if not isinstance(reference, Optimal):  # its masks, or patch sizes, come from the factor
+        eigenvalues = reference.store.factor().eigenvalues
+        identity["factor"] = hashlib.sha256(eigenvalues.tobytes()).hexdigest()
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
@@ -132,11 +148,12 @@ def _digest(value: torch.Tensor) -> str:
 
 
 @cache
-def _code() -> str:
+def code(names: tuple[str, ...]) -> str:
+    """A digest of some of the package's modules and folders of modules."""
     root = Path(golddiff.__file__).parent
     digest = hashlib.sha256()
-    for name in CODE:
+    for name in names:
         path = root / name
-        for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
+        for file in sorted(path.glob("*.py")) if path.suffix != ".py" else [path]:
             digest.update(file.read_bytes())
     return digest.hexdigest()

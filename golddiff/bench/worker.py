@@ -44,7 +44,7 @@ class Remote:
         self._process = context.Process(target=serve, args=(spec, there), daemon=True)
         # Read when torch and tqdm are imported, which is before ``serve`` runs: the threads of
         # libraries that a peer loads, and a peer's bars, which would run through ours.
-        with _environment(OMP_NUM_THREADS=str(spec.threads), TQDM_DISABLE="1"):
+        with environment(OMP_NUM_THREADS=str(spec.threads), TQDM_DISABLE="1"):
             self._process.start()
         there.close()  # so that its end is noticed here
         self.opened: int
@@ -122,7 +122,8 @@ class Remote:
 
 
 @contextlib.contextmanager
-def _environment(**values: str) -> Iterator[None]:
+def environment(**values: str) -> Iterator[None]:
+    """Other variables of the environment during the block."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

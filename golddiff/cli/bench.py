@@ -1,4 +1,4 @@
-"""``golddiff bench step | kamb | gpu``: times that can be trusted."""
+"""``golddiff bench step | kamb | gpu | index | scaling``: times that can be trusted."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import typer
 
 from golddiff import __version__
 from golddiff.cli.bench_gpu import gpu
+from golddiff.cli.bench_index import index
+from golddiff.cli.bench_scaling import scaling
 from golddiff.cli.options import JsonPath, Tol, method_settings
 from golddiff.cli.parse import parse_numbers
 from golddiff.cli.summary import describe, summary
@@ -28,6 +30,8 @@ _PEER = (
     "studio, convolutional_diffusion), or 'faiss'. Its code is run. May be repeated."
 )
 bench.command()(gpu)
+bench.command()(index)
+bench.command()(scaling)
 
 Threads = Annotated[
     int | None, typer.Option(help="Threads to use; default: all cores.", show_default=False)

@@ -29,7 +29,8 @@ def index(
         str,
         typer.Argument(
             help="A folder of images, a parquet, zip, npz, npy, idx or CIFAR file, a built-in "
-            "(digits, moons, patches), or the name of a dataset on the Hugging Face hub."
+            "(digits, moons, patches), the name of a dataset on the Hugging Face hub, a store, or "
+            "enlarged:SOURCE (with --limit: its images and changed copies of them)."
         ),
     ],
     out: Annotated[Path, typer.Argument(help="The folder to make.")],
@@ -40,7 +41,7 @@ def index(
     label_column: LabelColumn = None,
     skip_bad: SkipBad = False,
     limit: Limit = None,
-    seed: Annotated[int, typer.Option(help="Of the points of moons, the crops of patches.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of moons, patches and enlarged sets.")] = 0,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a store that is there already.")
     ] = False,
@@ -55,6 +56,8 @@ def index(
       golddiff index train.parquet cifar.store --label-column label
 
       golddiff index digits digits.store
+
+      golddiff index enlarged:imagenet64.store million.store --limit 1280000
     """
     if json is not None:
         check_writable("json", json)

@@ -28,7 +28,9 @@ def say(line: str) -> None:
 def show(table: Table) -> None:
     """A table of results, at its full width where the output is no terminal."""
     console = Console()
-    console.print(table, width=None if console.is_terminal else 200)
+    if not console.is_terminal:
+        console = Console(width=200)
+    console.print(table)
 
 
 def watched() -> bool:

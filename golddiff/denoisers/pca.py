@@ -180,9 +180,11 @@ class PCA(Estimator):
         return tuple(side for side in TILE_SIDES if min(self.store.shape[1:]) > side)
 
     def signature(self) -> str:
-        """The mask threshold and the weighting."""
+        """The mask threshold, the weighting, and of how many images the masks are if not all."""
         batches = f", batch_size={self.batch_size}" if self.weighting == "wss" else ""
-        return f"PCA(mask_threshold={self.mask_threshold!r}, {self.weighting}{batches})"
+        images = self.store.factor().images
+        masks = "" if images in (None, self.store.n) else f", masks of {images} images"
+        return f"PCA(mask_threshold={self.mask_threshold!r}, {self.weighting}{batches}{masks})"
 
     def cost(self, sigma: float, side: int | None = None) -> float:
         """Predicted seconds: additions of the masks' shared sums, values read, outputs' softmax."""
@@ -250,10 +252,18 @@ class PCA(Estimator):
         See :mod:`golddiff.kept_masks`.
         """
         if sigma not in self._trees:
-            if len(self._trees) >= SIGMAS_KEPT:
-                self._trees.pop(next(iter(self._trees)))
-            self._trees[sigma] = tree_of(self.store, sigma, self.mask_threshold)
+            self.keep_tree(sigma, tree_of(self.store, sigma, self.mask_threshold))
         return self._trees[sigma]
+
+    def has_tree(self, sigma: float) -> bool:
+        """Whether the masks of a sigma are there already."""
+        return sigma in self._trees
+
+    def keep_tree(self, sigma: float, tree: MaskTree) -> None:
+        """Take the masks of a sigma from elsewhere: of the same factor and threshold."""
+        if len(self._trees) >= SIGMAS_KEPT:
+            self._trees.pop(next(iter(self._trees)))
+        self._trees[sigma] = tree
 
     def _part(
         self, x: NDArray[np.float32], sigma: float, support: Support, tree: MaskTree

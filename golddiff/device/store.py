@@ -15,6 +15,7 @@ from golddiff.device.stream import streamed
 from golddiff.device.support import DeviceSupport
 from golddiff.kernels.screen_torch import Proxies, pool_unit
 from golddiff.proxy import side_16_shape
+from golddiff.residency import at_hand, parts
 from golddiff.store import ImageStore
 
 UPLOAD_IMAGES = 8192
@@ -103,8 +104,9 @@ class DeviceStore:
         flat = self.store.flat
         dtype = torch.uint8 if self.store.is_pixels else torch.float32
         pixels = torch.zeros((self.store.n, self.width), dtype=dtype, device=self.device)
-        for start in range(0, self.store.n, UPLOAD_IMAGES):
-            part = torch.from_numpy(np.array(flat[start : start + UPLOAD_IMAGES])).to(self.device)
+        for start, rows in parts(self.store.rows_of(None), UPLOAD_IMAGES):
+            with at_hand(flat, rows) as (held, at):
+                part = torch.from_numpy(held[at]).to(self.device)
             pixels[start : start + len(part), : self.d] = part[:, self.order]
         return pixels
 
@@ -132,5 +134,8 @@ def free_bytes(device: torch.device) -> int:
 
 
 def _largest(store: ImageStore) -> float:
-    parts = range(0, store.n, UPLOAD_IMAGES)
-    return max(float(np.abs(store.flat[i : i + UPLOAD_IMAGES]).max()) for i in parts)
+    largest = 0.0
+    for _, rows in parts(store.rows_of(None), UPLOAD_IMAGES):
+        with at_hand(store.flat, rows) as (held, at):
+            largest = max(largest, float(np.abs(held[at]).max()))
+    return largest

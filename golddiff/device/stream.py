@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from golddiff.device.support import DeviceSupport
+from golddiff.residency import at_hand, parts
 from golddiff.store import ImageStore
 
 Arrange = Callable[[torch.Tensor], torch.Tensor]
@@ -59,6 +60,8 @@ def _gathered(store: ImageStore, rows: np.ndarray, pinned: bool) -> tuple[torch.
     distinct, places = np.unique(rows, return_inverse=True)
     dtype = torch.uint8 if store.is_pixels else torch.float32
     pixels = torch.empty((len(distinct), store.d), dtype=dtype, pin_memory=pinned)
-    np.take(store.flat, distinct, axis=0, out=pixels.numpy())
+    for start, part in parts(distinct):
+        with at_hand(store.flat, part) as (flat, at):
+            np.take(flat, at, axis=0, out=pixels.numpy()[start : start + len(part)])
     local = torch.from_numpy(places.reshape(rows.shape).astype(np.int64))
     return pixels, local.pin_memory() if pinned else local

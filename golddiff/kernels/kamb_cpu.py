@@ -23,6 +23,7 @@ from golddiff.kernels.boxsum import box_sum
 from golddiff.kernels.lanes import LANES, any_above, exp, largest, load, spread, store
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
+from golddiff.residency import at_hand
 
 Boundary = Literal["zeros", "circular", "none"]
 
@@ -125,12 +126,13 @@ def patch_posterior(
     # for all patches that a position is compared with and, at high noise, only costs digits.
     roots = (x + x, np.zeros_like(x)) if sigma > 1 else (x, x)
     vertical, horizontal = axes
-    _patch_posterior(
-        flat, rows, log_weights, *roots, gain, channels, height, width,
-        vertical.runs, vertical.query, vertical.image, vertical.reach,
-        horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,
-        np.float32(scale), np.float32(offset), log_max, total, weighted,
-    )  # fmt: skip
+    with at_hand(flat, rows) as (values, places):
+        _patch_posterior(
+            values, places, log_weights, *roots, gain, channels, height, width,
+            vertical.runs, vertical.query, vertical.image, vertical.reach,
+            horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,
+            np.float32(scale), np.float32(offset), log_max, total, weighted,
+        )  # fmt: skip
     return Posterior(
         np.where(log_max > NOTHING, log_max, -np.inf).astype(np.float64), total, weighted
     )

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from golddiff.contributions import Contribution, Ranking
 from golddiff.kernels.kamb_cpu import Axis
 from golddiff.noise import precision
+from golddiff.residency import at_hand
 
 CUTOFF = 45.0  # nats below an image's best patch: exp(-45) is 3e-20
 
@@ -56,12 +57,17 @@ def patch_contributions(
     best_rows = np.full((positions, top), -1)
     best_positions = np.full((positions, top), -1)
     vertical, horizontal = axes
-    _patch_contributions(
-        flat, rows, log_weights, x.astype(np.float64), precision(sigma), channels, height, width,
-        vertical.runs, vertical.query, vertical.image, vertical.reach,
-        horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,
-        np.float32(scale), np.float32(offset), logits, values, scores, best_rows, best_positions,
-    )  # fmt: skip
+    with at_hand(flat, rows) as (held, places):
+        _patch_contributions(
+            held, places, log_weights, x.astype(np.float64), precision(sigma),
+            channels, height, width,
+            vertical.runs, vertical.query, vertical.image, vertical.reach,
+            horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,
+            np.float32(scale), np.float32(offset),
+            logits, values, scores, best_rows, best_positions,
+        )  # fmt: skip
+    if places is not rows:
+        best_rows = np.where(best_rows >= 0, rows[best_rows], -1)
     return Contribution(rows, logits, values, Ranking(scores, best_rows, best_positions))
 
 

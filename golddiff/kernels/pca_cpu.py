@@ -30,6 +30,7 @@ from golddiff.kernels.lanes import (
 from golddiff.kernels.mask_tree import LEVELS, MaskTree
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
+from golddiff.residency import at_hand, parts
 
 # exp(-40) is 4e-18: a block of images this far below the best is lost in float32 rounding.
 NEGLIGIBLE = np.float32(40.0)
@@ -184,9 +185,11 @@ def add_images(
     # (x_i - a)(x_i - b) with a = b = x is the square; with a = 2x, b = 0 it lacks x^2, which all
     # images share and which, at high noise, only costs digits.
     first_root, second_root = (x + x, np.zeros_like(x)) if sigma > 1 else (x, x)
-    _masked_posterior(
-        flat, rows, log_weights, first_root, second_root, np.float32(scale), np.float32(offset),
-        np.float32(-precision(sigma)),
-        tree.level, tree.start, tree.stop, tree.output, tree.own, tree.inputs, tree.columns,
-        sums.log_max, sums.total, sums.weighted,
-    )  # fmt: skip
+    for start, part in parts(rows):  # whole blocks of images: the sums are the same to the bit
+        with at_hand(flat, part) as (values, places):
+            _masked_posterior(
+                values, places, log_weights[start : start + len(part)], first_root, second_root,
+                np.float32(scale), np.float32(offset), np.float32(-precision(sigma)),
+                tree.level, tree.start, tree.stop, tree.output, tree.own, tree.inputs,
+                tree.columns, sums.log_max, sums.total, sums.weighted,
+            )  # fmt: skip

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.mask_tree import LEVELS, MaskTree
 from golddiff.noise import precision
+from golddiff.residency import at_hand
 
 BLOCK = 64  # images side by side, so that a masked sum adds contiguous runs
 
@@ -69,10 +70,12 @@ def masked_logits(
         (outputs of the tree, k) float64.
     """
     out = np.empty((int(tree.output.max()) + 1, len(rows)))
-    _masked_logits(
-        flat, rows, x.astype(np.float64), np.float32(scale), np.float32(offset), -precision(sigma),
-        tree.level, tree.start, tree.stop, tree.output, tree.inputs, tree.columns, out,
-    )  # fmt: skip
+    with at_hand(flat, rows) as (values, places):
+        _masked_logits(
+            values, places, x.astype(np.float64), np.float32(scale), np.float32(offset),
+            -precision(sigma), tree.level, tree.start, tree.stop, tree.output, tree.inputs,
+            tree.columns, out,
+        )  # fmt: skip
     return out
 
 

@@ -14,6 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from golddiff.parallel import in_order
+from golddiff.residency import at_hand
 
 # Sums may be reordered (that is what vectorises them), but NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
@@ -86,7 +87,10 @@ def squared_distances(
 
     def task(start: int) -> None:
         part = slice(start, start + ROWS_PER_TASK)
-        _squared_distances(flat, rows[part], x, np.float32(scale), np.float32(offset), out[:, part])
+        with at_hand(flat, rows[part]) as (values, places):
+            _squared_distances(
+                values, places, x, np.float32(scale), np.float32(offset), out[:, part]
+            )
 
     for _ in in_order(task, range(0, len(rows), ROWS_PER_TASK)):
         pass
@@ -108,9 +112,10 @@ def weighted_sums(
     def task(start: int) -> NDArray[np.float32]:
         part = slice(start, start + ROWS_PER_TASK)
         out = np.zeros((len(weights), flat.shape[1]), np.float32)
-        _weighted_sums(
-            flat, rows[part], weights[:, part], np.float32(scale), np.float32(offset), out
-        )
+        used = (weights[:, part] != 0).any(axis=0)  # the others are not even read
+        held = np.ascontiguousarray(weights[:, part][:, used])
+        with at_hand(flat, rows[part][used]) as (values, places):
+            _weighted_sums(values, places, held, np.float32(scale), np.float32(offset), out)
         return out
 
     total = np.zeros((len(weights), flat.shape[1]))

@@ -12,7 +12,7 @@ import numpy as np
 from golddiff.errors import ArgumentError, SourceError
 from golddiff.sources.arrays import ArraySource, is_tensor
 from golddiff.sources.base import Batch, Skipped, Source, SourceInfo
-from golddiff.sources.builtin import BUILTINS, open_builtin
+from golddiff.sources.builtin import BUILTINS, ENLARGED, open_builtin
 from golddiff.sources.hub import is_hub_name, load_from_hub
 from golddiff.sources.options import Options
 from golddiff.sources.paths import looks_like_path, open_path
@@ -43,10 +43,13 @@ def open_source(
               points; uint8 in 0..255 (also (N, H, W, C)), or floats, which keep their values;
             - a ``datasets.Dataset`` or ``DatasetDict`` with a column of images;
             - a path: a folder of images (flat, or one sub folder a class) or of parquet shards, a
-              ``.parquet``, ``.zip``, ``.npz`` or ``.npy`` file, MNIST's idx files, CIFAR's pickles;
+              ``.parquet``, ``.zip``, ``.npz`` or ``.npy`` file, MNIST's idx files, CIFAR's pickles,
+              a store (in its own order);
             - a built-in: ``"digits"``, ``"moons"`` or ``"patches"`` (``"./digits"`` or a ``Path``
               means the folder);
-            - the name of a dataset on the Hugging Face hub.
+            - the name of a dataset on the Hugging Face hub;
+            - ``"enlarged:"`` and any of the last three: its images, then as many changed copies of
+              them as ``limit`` asks for (:mod:`golddiff.sources.enlarged`).
         size: scale the shorter side of each image to this and crop the middle square.
         channels: 1 (grey) or 3 (RGB). None: grey where the first 64 images are, otherwise RGB;
             arrays stay as they are.
@@ -56,8 +59,10 @@ def open_source(
         skip_bad: leave out images that cannot be read, and list them in ``skipped``, instead of
             raising. ``info.count`` is then None.
         limit: read at most this many examples, the first ones (with ``skip_bad``: the readable
-            ones among them). The number of points of moons, and of images of patches.
-        seed: chooses the points of moons and the crops of patches.
+            ones among them). The number of points of moons, of images of patches, and of an
+            enlarged set.
+        seed: chooses the points of moons, the crops of patches, and the changes of an enlarged
+            set.
         labels: N whole numbers >= 0, one for each example of the whole source (before ``limit``),
             in place of the source's own labels.
 
@@ -99,6 +104,10 @@ def open_source(
 
 
 def _open_text(text: str, options: Options) -> Source:
+    if text.startswith(ENLARGED):
+        from golddiff.sources.enlarged import open_enlarged  # which imports torch
+
+        return open_enlarged(text, options, _open_text)
     if text in BUILTINS:
         return open_builtin(text, options)
     if not text or "\0" in text:

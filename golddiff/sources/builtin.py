@@ -14,6 +14,8 @@ from golddiff.sources.patches import PatchSource
 
 BUILTINS = ("digits", "moons", "patches")
 
+ENLARGED = "enlarged:"  # and another source
+
 _MOONS = 2000
 
 

@@ -13,6 +13,7 @@ from golddiff.sources.folders import open_folder
 from golddiff.sources.idx import is_idx, open_idx
 from golddiff.sources.numpy_files import open_npy, open_npz
 from golddiff.sources.options import Options
+from golddiff.sources.stores import StoreSource, is_store
 from golddiff.sources.tables import open_parquet
 
 _TAR = (".tar", ".tar.gz", ".tgz")
@@ -32,7 +33,7 @@ def open_path(path: Path, options: Options) -> Source:
         SourceError: it is of no kind that can be read, or is damaged.
     """
     if path.is_dir():
-        return open_folder(path, options)
+        return StoreSource(path, options) if is_store(path) else open_folder(path, options)
     if not path.is_file():
         raise SourceError(f"{path} is neither a file nor a folder")
     name = path.name.lower()

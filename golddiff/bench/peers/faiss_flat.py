@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from golddiff.bench.search.ways import load_faiss
 from golddiff.bench.side import Check, Side, SideSpec
 from golddiff.bench.work import DISTANCE, WEIGHTED, Work
 from golddiff.denoisers.golddiff import GoldDiff
 from golddiff.denoisers.optimal import Optimal
-from golddiff.errors import ArgumentError
 from golddiff.noise import precision
 from golddiff.schedules import PaperSchedule
 from golddiff.store import ImageStore
@@ -29,7 +27,7 @@ def make(spec: SideSpec, store: ImageStore) -> Side:
     Raises:
         ArgumentError: faiss is not installed.
     """
-    faiss = _faiss()
+    faiss = load_faiss()
     faiss.omp_set_num_threads(spec.threads)
     names = ("k_min", "k_max")
     sizes = {name: v for name, v in spec.settings.given().items() if name in names}
@@ -74,12 +72,3 @@ class _AllScreened:
         _, k = self.budgets(sigma, store.n)
         exact = PaperSchedule(k_min=k, k_max=k, m_min=1.0, m_max=1.0)
         return exact.supports(store, x, sigma, label, seed)
-
-
-def _faiss() -> Any:
-    try:
-        return importlib.import_module("faiss")
-    except ImportError:
-        raise ArgumentError(
-            "peer: 'faiss' is not installed; it comes with the extra: pip install 'golddiff[dev]'"
-        ) from None

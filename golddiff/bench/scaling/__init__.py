@@ -1,0 +1,1 @@
+"""``golddiff bench scaling``: how time, memory and error change with the number of images."""

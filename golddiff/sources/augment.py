@@ -1,0 +1,86 @@
+"""Random crops, flips and changes of colour, many images at once."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+SMALLEST_CROP = 0.7  # of each side
+CHANGE = 0.2  # of brightness, contrast and saturation, up and down
+TURN = math.radians(10)  # of the hue, either way
+NUMBERS = 9  # uniform numbers that one image takes
+
+LUMINANCE = np.array([0.299, 0.587, 0.114])
+# Turning the two chroma axes of YIQ turns the hue and keeps the luminance.
+_TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
+_FROM_YIQ = np.linalg.inv(_TO_YIQ)
+
+
+def augmented(images: NDArray[np.uint8], uniform: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """Each image cropped, scaled back, half of them mirrored, and recoloured a little.
+
+    A crop has 70 to 100 % of each side (both alike), anywhere, and is scaled up again bilinearly.
+    Brightness and contrast change by up to 20 %, and in colour images the saturation too, and the
+    hue by up to 10 degrees. Every image depends on its own numbers alone.
+
+    Args:
+        images: (b, C, H, W) uint8, C = 1 or 3.
+        uniform: (b, 9) uniform numbers in [0, 1), which decide.
+    """
+    crop, left, top, mirror, bright, contrast, saturation, hue, _ = uniform.T
+    values = torch.from_numpy(images).float()
+    scale = SMALLEST_CROP + (1 - SMALLEST_CROP) * crop
+    # Affine maps from output to input coordinates, both in [-1, 1].
+    theta = np.zeros((len(images), 2, 3), np.float32)
+    theta[:, 0, 0] = scale * np.where(mirror < 0.5, -1, 1)
+    theta[:, 1, 1] = scale
+    theta[:, 0, 2] = (1 - scale) * (2 * left - 1)
+    theta[:, 1, 2] = (1 - scale) * (2 * top - 1)
+    grid = torch.nn.functional.affine_grid(
+        torch.from_numpy(theta), list(values.shape), align_corners=False
+    )
+    values = torch.nn.functional.grid_sample(
+        values, grid, mode="bilinear", padding_mode="border", align_corners=False
+    )
+    mean = values.mean(dim=(2, 3))
+    if values.shape[1] == 3:
+        matrix = torch.from_numpy(_colours(_change(saturation), TURN * (2 * hue - 1)))
+        values = _mixed(values, matrix)
+        mean = (mean * torch.from_numpy(LUMINANCE).float()).sum(dim=1, keepdim=True)
+    gain = torch.from_numpy((_change(bright) * _change(contrast)).astype(np.float32))
+    shift = torch.from_numpy((_change(bright) * (1 - _change(contrast))).astype(np.float32))
+    values.mul_(gain[:, None, None, None])
+    values.add_((shift[:, None] * mean)[:, :, None, None])
+    out: NDArray[np.uint8] = values.round_().clamp_(0, 255).to(torch.uint8).numpy()
+    return out
+
+
+def _change(uniform: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 1 + CHANGE * (2 * uniform - 1)
+
+
+def _colours(saturation: NDArray[np.float64], turn: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Matrices (b, 3, 3) on RGB: hue turned, saturation scaled, luminance kept."""
+    chroma = np.zeros((len(turn), 3, 3))
+    chroma[:, 0, 0] = 1
+    chroma[:, 1, 1] = chroma[:, 2, 2] = saturation * np.cos(turn)
+    chroma[:, 2, 1] = saturation * np.sin(turn)
+    chroma[:, 1, 2] = -chroma[:, 2, 1]
+    matrices: NDArray[np.float32] = (_FROM_YIQ @ chroma @ _TO_YIQ).astype(np.float32)
+    return matrices
+
+
+def _mixed(values: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """The channels (b, 3, H, W) mixed by matrices (b, 3, 3).
+
+    Value by value: a matrix product may round otherwise for another number of images.
+    """
+    out = torch.empty_like(values)
+    for to in range(3):
+        torch.mul(values[:, 0], matrix[:, to, 0, None, None], out=out[:, to])
+        for of in (1, 2):
+            out[:, to] += values[:, of] * matrix[:, to, of, None, None]
+    return out

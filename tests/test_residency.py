@@ -1,0 +1,268 @@
+"""A store larger than its memory limit: the same results, and pages that are given back."""
+
+import contextlib
+import gc
+import re
+import shutil
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import golddiff.spill
+from golddiff.denoisers.golddiff import GoldDiff
+from golddiff.denoisers.kamb import Kamb
+from golddiff.denoisers.optimal import Optimal
+from golddiff.denoisers.pca import PCA
+from golddiff.errors import ArgumentError, StoreError
+from golddiff.residency import Residency, at_hand, parts
+from golddiff.schedules import PaperSchedule
+from golddiff.statistics import FACTOR_IMAGES, LARGE, covariance_factor, factor_rows
+from golddiff.store import ImageStore
+
+MB = 1_000_000
+linux = pytest.mark.skipif(sys.platform != "linux", reason="counts pages in /proc/self/smaps")
+
+
+def resident(path):
+    """Bytes of a mapped file that are resident in this process."""
+    count, ours = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            ours = line.endswith(str(path))
+        elif ours and line.startswith("Rss:"):
+            count += 1024 * int(line.split()[1])
+    return count
+
+
+@contextlib.contextmanager
+def watched(path):
+    """The most bytes of a mapped file that were resident during the block, in a list of one."""
+    peak, stop = [0], threading.Event()
+
+    def watch():
+        while not stop.wait(0.002):
+            peak[0] = max(peak[0], resident(path))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A store of 63 MB of pixels and 4 MB of proxies; its factor is not made when it is built."""
+    generator = np.random.default_rng(0)
+    pixels = generator.integers(0, 256, (13_000, 3, 40, 40), np.uint8)
+    return ImageStore.build(pixels, tmp_path_factory.mktemp("large") / "store").path
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory, smooth_images):
+    """A store of 700 images, and how to open it with next to no memory."""
+    path = tmp_path_factory.mktemp("small") / "store"
+    ImageStore.build(smooth_images(700, (3, 16, 16)), path, torch.arange(700) % 3)
+    return path
+
+
+class TestRows:
+    @given(
+        rows=st.lists(st.integers(0, 699), max_size=40),
+        limit=st.sampled_from([1.0, 3e6, 1e9]),
+    )
+    def test_rows_at_hand_are_the_rows_asked_for(self, small, rows, limit):
+        store = ImageStore.open(small, memory_limit=limit)
+        wanted = np.array(rows, np.int64)
+        with at_hand(store.flat, wanted) as (flat, places):
+            assert np.array_equal(flat[places], store.flat[wanted])
+            assert not flat.flags.writeable
+
+    def test_an_array_in_memory_is_its_own(self):
+        array, rows = np.ones((5, 3)), np.array([4, 1])
+        with at_hand(array, rows) as (flat, places):
+            assert flat is array
+            assert places is rows
+
+    def test_rows_apart_are_copied_where_the_file_does_not_fit(self, large):
+        store = ImageStore.open(large, memory_limit=20 * MB)
+        for rows, copied in ((np.arange(100, 200), False), (np.array([5, 12_000]), True)):
+            with at_hand(store.flat, rows) as (flat, _):
+                assert (flat is not store.flat) == copied
+
+    def test_a_store_that_fits_is_left_to_the_system(self, large):
+        store = ImageStore.open(large, memory_limit=100 * MB)
+        with at_hand(store.flat, np.array([5, 12_000])) as (flat, _):
+            assert flat is store.flat
+
+    def test_parts_are_all_the_rows_in_order(self):
+        cut = list(parts(np.arange(10), 4))
+        assert [start for start, _ in cut] == [0, 4, 8]
+        assert np.array_equal(np.concatenate([part for _, part in cut]), np.arange(10))
+
+    def test_what_is_in_hand_is_not_admitted_twice(self):
+        residency = Residency(10)
+        assert residency.admits(6)
+        assert not residency.admits(6)
+        residency.done(6)
+        assert residency.admits(6)
+
+    @pytest.mark.parametrize("limit", [0, -1, float("nan"), True, "2 GB", None])
+    def test_limits_that_are_none(self, small, limit):
+        with pytest.raises(ArgumentError, match="memory_limit: got"):
+            ImageStore.open(small, memory_limit=limit)
+
+
+@linux
+class TestResidentMemory:
+    @pytest.mark.parametrize("method", ["optimal", "values", "proxies"])
+    def test_a_scan_of_everything_stays_within_the_limit(self, large, method):
+        limit = 16 * MB
+        store = ImageStore.open(large, memory_limit=limit)
+        x = store.images([0, 1]) + 30 * torch.randn(2, *store.shape)
+        with watched(large / "pixels.bin") as peak:
+            if method == "optimal":
+                Optimal(store)(x, 30.0)
+            elif method == "values":
+                for _, rows in parts(store.rows_of(None), 4000):
+                    store.values(rows)
+            else:
+                store.proxies((3, 5, 5))
+        assert 0 < peak[0] <= limit
+
+    def test_golden_subsets_stay_within_the_limit(self, large):
+        limit = 16 * MB
+        store = ImageStore.open(large, memory_limit=limit)
+        x = store.images([0, 1]) + 3 * torch.randn(2, *store.shape)
+        with watched(large / "pixels.bin") as peak, watched(large / "proxies.bin") as proxies:
+            GoldDiff(Optimal(store), PaperSchedule())(x, 3.0)
+        assert peak[0] + proxies[0] <= limit
+
+    def test_without_a_limit_below_its_size_all_of_it_stays(self, large):
+        store = ImageStore.open(large)
+        Optimal(store)(store.images([0]), 1.0)
+        assert resident(large / "pixels.bin") > 60 * MB
+        store.release()
+        assert resident(large / "pixels.bin") == 0
+        assert torch.equal(store.images([7]), ImageStore.open(large).images([7]))
+
+
+class TestResults:
+    def test_every_method_gives_the_same_to_the_bit(self, small, queries):
+        one, other = ImageStore.open(small), ImageStore.open(small, memory_limit=1.0)
+        x = queries(one, 0.5, b=2)
+        for make in (
+            Optimal,
+            PCA,
+            lambda store: Kamb(store, 3),
+            lambda store: GoldDiff(Optimal(store), PaperSchedule()),
+            lambda store: GoldDiff(PCA(store), PaperSchedule(variant="released")),
+        ):
+            assert torch.equal(make(one)(x, 0.5), make(other)(x, 0.5))
+            assert torch.equal(make(one)(x, 0.5, 1), make(other)(x, 0.5, 1))
+
+    @pytest.mark.parametrize("make", [Optimal, PCA, lambda store: Kamb(store, 3)])
+    def test_so_do_sources(self, small, queries, make):
+        x = queries(ImageStore.open(small), 0.5, b=1)
+        one, other = (
+            make(ImageStore.open(small, memory_limit=limit)).attribute(x, 0.5, top=3)[0]
+            for limit in (1e9, 1.0)
+        )
+        assert np.array_equal(one.sources, other.sources)
+        assert torch.equal(one.from_top(), other.from_top())
+
+    def test_the_factor_is_the_same(self, small):
+        store = ImageStore.open(small, memory_limit=1.0)
+        factor = covariance_factor(store.flat, store.scale, store.offset)
+        assert np.array_equal(factor.eigenvectors, store.factor().eigenvectors)
+
+    def test_rows_by_class_and_in_any_order(self, small):
+        one, other = ImageStore.open(small), ImageStore.open(small, memory_limit=1.0)
+        assert torch.equal(one.images([699, 3, 3]), other.images([699, 3, 3]))
+        assert torch.equal(one.images(), other.images())
+
+
+class TestProxies:
+    def test_those_that_do_not_fit_lie_in_a_file_that_nobody_sees(self, small):
+        before = sorted(small.iterdir())
+        spilled = ImageStore.open(small, memory_limit=1000.0).proxies((3, 8, 8))
+        assert np.array_equal(spilled, ImageStore.open(small).proxies((3, 8, 8)))
+        assert sorted(small.iterdir()) == before
+
+    def test_no_room_for_that_file(self, small, monkeypatch):
+        store = ImageStore.open(small, memory_limit=1000.0)
+        usage = shutil.disk_usage(small)._replace(free=10)
+        monkeypatch.setattr(golddiff.spill.shutil, "disk_usage", lambda path: usage)
+        with pytest.raises(StoreError, match="takes 538 kB, more than the memory limit"):
+            store.proxies((3, 8, 8))
+
+    def test_files_are_closed_with_the_store(self, small):
+        if not Path("/proc/self/fd").is_dir():
+            pytest.skip("counts files in /proc/self/fd")
+        gc.collect()
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        ImageStore.open(small, memory_limit=1000.0).proxies((3, 8, 8))
+        gc.collect()
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+class TestFactorOfSome:
+    def test_large_images_of_large_sets_only(self):
+        many = np.arange(FACTOR_IMAGES + 1)
+        assert len(factor_rows(many, LARGE)) == len(many)
+        assert len(factor_rows(many[:-1], LARGE + 1)) == len(many) - 1
+        assert len(factor_rows(many, LARGE + 1)) == FACTOR_IMAGES
+
+    @given(n=st.integers(1, 50), images=st.integers(1, 60), seed=st.integers(0, 5))
+    def test_rows_are_drawn_once_each_and_again_the_same(self, n, images, seed):
+        rows = np.arange(100, 100 + n)
+        drawn = factor_rows(rows, 10, images, seed)
+        assert len(drawn) == min(n, images)
+        assert np.array_equal(drawn, np.unique(drawn))
+        assert np.isin(drawn, rows).all()
+        assert np.array_equal(drawn, factor_rows(rows, 10, images, seed))
+
+    def test_a_store_keeps_the_factor_and_of_how_many_images_it_is(self, tmp_path, smooth_images):
+        store = ImageStore.build(smooth_images(300, (1, 6, 6)), tmp_path / "store")
+        assert store.factor().images == 300
+        estimated = store.estimate_factor(100, seed=3)
+        again = ImageStore.open(store.path)
+        again.verify()
+        assert again.factor().images == estimated.images == 100
+        assert np.array_equal(again.factor().eigenvectors, estimated.eigenvectors)
+        rows = factor_rows(np.arange(300), 36, 100, seed=3)
+        direct = np.cov(store.images(rows).reshape(100, -1).double().numpy().T)
+        rebuilt = (estimated.eigenvectors * estimated.eigenvalues) @ estimated.eigenvectors.T
+        assert np.abs(rebuilt - direct).max() < 1e-6
+        assert store.estimate_factor(1000).images == 300
+
+    def test_plans_are_told_apart_by_the_masks_they_are_for(self, tmp_path, smooth_images):
+        store = ImageStore.build(smooth_images(60, (1, 6, 6)), tmp_path / "store")
+        whole = PCA(store).signature()
+        store.estimate_factor(30)
+        assert PCA(store).signature() == whole[:-1] + ", masks of 30 images)"
+        store.estimate_factor(60)
+        assert PCA(store).signature() == whole
+
+    def test_a_factor_file_that_does_not_say_is_of_all(self, tmp_path, smooth_images, monkeypatch):
+        from golddiff.statistics import Factor
+
+        plain = {**vars(Factor)}["tensors"]
+        monkeypatch.setattr(
+            Factor, "tensors", lambda f: {k: v for k, v in plain(f).items() if k != "images"}
+        )
+        store = ImageStore.build(smooth_images(30, (1, 6, 6)), tmp_path / "store")
+        assert ImageStore.open(store.path).factor().images == 30
+
+    @pytest.mark.parametrize("images", [1, 0, -5, 2.5, True, "all"])
+    def test_numbers_that_are_none(self, small, images):
+        with pytest.raises(ArgumentError, match="images: got"):
+            ImageStore.open(small).estimate_factor(images)
