@@ -67,11 +67,11 @@ class Bounds:
     def of_members(self, cluster: int) -> tuple[NDArray[np.int64], Float]:
         """The rows (m,) of a cluster's members, and at most the squared distance to each."""
         whole = self._whole
-        run = slice(*whole.clusters.starts[0, cluster : cluster + 2])
-        rows = checked(whole.rows[0, run].astype(np.int64), self._index.store)
-        kept = whole.coordinates[0, run].astype(np.float64) * whole.fit.scale[0]
+        start, stop = whole.clusters.starts[0, cluster : cluster + 2].tolist()
+        rows = checked(whole.rows.run(0, start, stop).astype(np.int64), self._index.store)
+        kept = whole.coordinates.run(0, start, stop).astype(np.float64) * whole.fit.scale[0]
         apart = np.linalg.norm(kept - self._z, axis=1) - whole.clusters.error[0, cluster]
-        rest = whole.rest[0, run].astype(np.float64)
+        rest = whole.rest.run(0, start, stop).astype(np.float64)
         return rows, self._square(apart, rest, rest)
 
     def _square(

@@ -24,6 +24,7 @@ from golddiff.index.layout import (
     columns_of_files,
     tensors_name,
 )
+from golddiff.index.rawfiles import Lines
 from golddiff.index.views import View, columns_of, views_of
 from golddiff.manifest import FileRecord, file_record
 from golddiff.store import ImageStore
@@ -53,7 +54,7 @@ class Locations:
         view: which.
         fit: bases and scales; its ``centres`` are those of ``clusters``.
         clusters: of each location.
-        rows: (T, N) uint32 images by cluster, memory-mapped.
+        rows: (T, N) uint32 images by cluster, read from the file run by run.
         coordinates: (T, N, r) int8, in that order.
         rest: (T, N) float16, in that order.
     """
@@ -61,9 +62,9 @@ class Locations:
     view: View
     fit: Fitted
     clusters: Clusters
-    rows: NDArray[np.uint32]
-    coordinates: NDArray[np.int8]
-    rest: NDArray[np.float16]
+    rows: Lines
+    coordinates: Lines
+    rest: Lines
 
 
 @dataclass(frozen=True)
@@ -179,11 +180,10 @@ def _locations(store: ImageStore, view: View, folder: Path) -> Locations:
         _check(store, view, fit, clusters)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as problem:
         raise StoreError(f"index: {path} is damaged ({problem}); build the index again") from None
-    arrays = {}
-    for name, column in columns_of_files(view, fit, store.n).items():
-        mapped = np.memmap(folder / column.name, column.dtype, "r", shape=column.shape)
-        arrays[name] = np.asarray(mapped)
-    return Locations(view, fit, clusters, **arrays)
+    columns = columns_of_files(view, fit, store.n)
+    return Locations(
+        view, fit, clusters, **{name: Lines(folder, column) for name, column in columns.items()}
+    )
 
 
 def _check(store: ImageStore, view: View, fit: Fitted, clusters: Clusters) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+import weakref
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,41 @@ def opened(folder: Path, column: Column) -> Iterator[int]:
         os.close(descriptor)
 
 
+class Lines:
+    """A column's numbers, read a run at a time; the file stays open as long as this lives."""
+
+    def __init__(self, folder: Path, column: Column) -> None:
+        self.column = column
+        self._path = folder / column.name
+        self._file = os.open(self._path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        weakref.finalize(self, os.close, self._file)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(T, N) or (T, N, r)."""
+        return self.column.shape
+
+    def run(self, t: int, start: int, stop: int) -> NDArray[Any]:
+        """Location t's images from place ``start`` to before ``stop``."""
+        numbers = np.empty((stop - start, *self.shape[2:]), self.column.dtype)
+        _fill(self._file, numbers, t * self.column.line + start * self.column.each)
+        return numbers
+
+    def runs(self, t: int, limits: Sequence[tuple[int, int]]) -> NDArray[Any]:
+        """Several runs of location t, one after the other."""
+        lengths = [stop - start for start, stop in limits]
+        numbers = np.empty((sum(lengths), *self.shape[2:]), self.column.dtype)
+        at = 0
+        for (start, _), length in zip(limits, lengths, strict=True):
+            place = t * self.column.line + start * self.column.each
+            _fill(self._file, numbers[at : at + length], place)
+            at += length
+        return numbers
+
+    def __getitem__(self, t: int) -> NDArray[Any]:
+        return self.run(t, 0, self.shape[1])
+
+
 def write_images(file: int, column: Column, numbers: NDArray[Any], first: int) -> None:
     """Some images' numbers of every location, (T, n, ...), from image ``first`` on."""
     for t in range(column.shape[0]):
@@ -44,13 +80,19 @@ def write_location(file: int, column: Column, numbers: NDArray[Any], t: int) -> 
 def read_location(file: int, column: Column, t: int) -> NDArray[Any]:
     """All images' numbers of one location, (N, ...)."""
     numbers = np.empty(column.shape[1:], column.dtype)
-    data, place = numbers.data.cast("B"), t * column.line
+    _fill(file, numbers, t * column.line)
+    return numbers
+
+
+def _fill(file: int, numbers: NDArray[Any], place: int) -> None:
+    if numbers.size == 0:
+        return
+    data = numbers.data.cast("B")
     while len(data):
         got = os.preadv(file, [data], place)
         if got == 0:
             raise OSError(errno.EIO, "a file of the index ends too soon")
         data, place = data[got:], place + got
-    return numbers
 
 
 def _write_at(file: int, numbers: NDArray[Any], place: int) -> None:

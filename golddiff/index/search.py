@@ -106,10 +106,10 @@ class Sight:
         enough = int(np.searchsorted(np.cumsum(sizes[ranked]), members)) + 1
         opened = np.sort(ranked[:enough])
         opened = opened[sizes[opened] > 0]
-        runs = [slice(starts[c], starts[c + 1]) for c in opened]
-        rows = np.concatenate([locations.rows[t, run] for run in runs]).astype(np.int64)
-        coordinates = np.concatenate([locations.coordinates[t, run] for run in runs])
-        rest = np.concatenate([locations.rest[t, run] for run in runs]).astype(np.float32)
+        runs = _joined(starts[opened], starts[opened + 1])
+        rows = locations.rows.runs(t, runs).astype(np.int64)
+        coordinates = locations.coordinates.runs(t, runs)
+        rest = locations.rest.runs(t, runs).astype(np.float32)
         distances = weighed_distances(coordinates, self._scaled_turn, goal)
         distances += np.float32(self._rest) * rest**2
         closed = np.setdiff1d(ranked[enough:], np.flatnonzero(sizes == 0), assume_unique=True)
@@ -118,9 +118,22 @@ class Sight:
     def run(self, cluster: int, start: int, count: int) -> NDArray[np.int64]:
         """``count`` images of a cluster from its place ``start`` on, around its end."""
         first, stop = self._locations.clusters.starts[self._t, cluster : cluster + 2]
-        places = first + (start + np.arange(count)) % (stop - first)
-        rows: NDArray[np.int64] = self._locations.rows[self._t, places].astype(np.int64)
+        at = first + start % (stop - first)
+        over = max(0, at + count - stop)
+        limits = [(int(at), int(at + count - over)), (int(first), int(first + over))]
+        rows: NDArray[np.int64] = self._locations.rows.runs(self._t, limits).astype(np.int64)
         return rows
+
+
+def _joined(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Runs (start, stop) in ascending order, neighbours as one."""
+    joined: list[tuple[int, int]] = []
+    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+        if joined and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], stop)
+        else:
+            joined.append((start, stop))
+    return joined
 
 
 def sight_of(index: Index, side: int | None, t: int, relevance: NDArray[np.float32]) -> Sight:
