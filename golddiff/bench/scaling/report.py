@@ -13,7 +13,7 @@ from golddiff.bench.scaling.job import ScalingJob
 from golddiff.bench.scaling.queries import SAID, passing
 from golddiff.bench.scaling.run import Outcome
 from golddiff.bench.scaling.stores import same_factor
-from golddiff.figures.curves import Panel, Series
+from golddiff.figures.curves import Panel, Scale, Series
 from golddiff.units import byte_size
 
 Cost = Callable[[dict[str, Any]], float | None]
@@ -173,12 +173,12 @@ def panels(job: ScalingJob, outcome: Outcome) -> list[Panel]:
     """Time of the run and of three of its steps, error, memory, against the number of images."""
     sizes = [store.n for store in outcome.stores]
 
-    def panel(title: str, ylabel: str, cost: Cost) -> Panel:
+    def panel(title: str, ylabel: str, cost: Cost, yscale: Scale = "log") -> Panel:
         lines = [
             Series(method, sizes, [cost(outcome.cells[n, method]) for n in sizes])
             for method in job.methods
         ]
-        return Panel(title, "training images", ylabel, lines, "log", "log")
+        return Panel(title, "training images", ylabel, lines, "log", yscale)
 
     last = len(job.sigmas) - 1
     made = [
@@ -189,8 +189,8 @@ def panels(job: ScalingJob, outcome: Outcome) -> list[Panel]:
         )
         for i in (None, 0, last // 2, last)
     ]
-    made.append(panel("resident, anonymous", "MB", _peak("anonymous")))
-    made.append(panel("resident, mapped files", "MB", _peak("files")))
+    made.append(panel("resident, anonymous", "MB", _peak("anonymous"), "linear"))
+    made.append(panel("resident, mapped files", "MB", _peak("files"), "linear"))
     if job.truth_queries:
         made.append(panel("error to the full scan", "RMSE, mean over levels", _error))
     return [p for p in made if any(v is not None for line in p.series for v in line.y)]
