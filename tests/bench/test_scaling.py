@@ -268,6 +268,8 @@ class TestRun:
         fit = figures["fits"]["golddiff-pca"]
         assert len(fit["levels"]) == 10
         assert fit["sum_of_levels"]["exponent"] is not None
+        assert "cpu exponent" in said
+        assert all(level["processor_seconds"]["costs"][0] > 0 for level in fit["levels"])
         assert {cell["n"] for cell in figures["cells"]} == {40, 120}
 
     @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from golddiff.bench.work import row_bytes
 from golddiff.denoisers.base import Denoiser, Estimator
 from golddiff.errors import ArgumentError
 from golddiff.methods import MethodSettings, make_denoiser
+from golddiff.noise import ddim_scheduler
 from golddiff.sampling import sample
 from golddiff.store import ImageStore
 from golddiff.support import Support
@@ -100,24 +101,26 @@ def _level(
     denoiser: Denoiser, x: torch.Tensor, sigma: float, spec: CellSpec
 ) -> tuple[dict[str, Any], torch.Tensor]:
     """One level's figures, and what its queries gave."""
-    making, _ = _timed(lambda: _prepared(denoiser, x[:1], sigma, spec.out.parent))
+    making, _, _ = _timed(lambda: _prepared(denoiser, x[:1], sigma, spec.out.parent))
     read = disk_bytes()
-    first, out = _timed(lambda: denoiser(x[:1], sigma))
-    times, count, warm = [first], 1, first <= TRIED_AGAIN * spec.seconds
+    first, cpu, out = _timed(lambda: denoiser(x[:1], sigma))
+    times, processor, count, warm = [first], [cpu], 1, first <= TRIED_AGAIN * spec.seconds
     if warm:
-        one, _ = _timed(lambda: denoiser(x[:1], sigma))
+        one, _, _ = _timed(lambda: denoiser(x[:1], sigma))
         count = max(1, min(len(x), int(spec.seconds / max(one, 1e-9))))
         repeats = max(1, min(spec.repeats, int(spec.seconds / max(one * count, 1e-9))))
-        times = []
+        times, processor = [], []
         for _ in range(repeats):
-            seconds, out = _timed(lambda: denoiser(x[:count], sigma))
+            seconds, cpu, out = _timed(lambda: denoiser(x[:count], sigma))
             times.append(seconds)
+            processor.append(cpu)
     after = disk_bytes()
     calls = count * len(times) + 2 if warm else 1
     weighed = _weighed(denoiser, x[:count], sigma)
     figures = {
         "sigma": sigma,
         "seconds": statistics.median(times) / count,
+        "processor_seconds": statistics.median(processor) / count,
         "seconds_measured": [t / count for t in times],
         "seconds_making": making,  # or reading masks, and plans: once for each level
         "seconds_first": first,
@@ -160,21 +163,28 @@ def _run(denoiser: Denoiser, predicted: float, spec: CellSpec) -> dict[str, Any]
     """The whole 10-step run, with as many images as there is time for; else none."""
     images = min(spec.batch, int(RUN_SHARE * spec.seconds / max(predicted, 1e-9)))
     if images < 1:
-        return {"images": 0, "seconds": None, "predicted": predicted}
-    seconds, _ = _timed(
+        return {"images": 0, "seconds": None, "processor_seconds": None, "predicted": predicted}
+    ddim_scheduler(STEPS, clip=True)  # its library takes a second to import
+    seconds, processor, _ = _timed(
         lambda: (
             sample(
                 denoiser, images, STEPS, seed=spec.seed, batch_size=images, trajectory=False
             ).images
         )
     )
-    return {"images": images, "seconds": seconds / images, "predicted": predicted}
+    return {
+        "images": images,
+        "seconds": seconds / images,
+        "processor_seconds": processor / images,
+        "predicted": predicted,
+    }
 
 
-def _timed(work: Callable[[], torch.Tensor]) -> tuple[float, torch.Tensor]:
-    start = time.perf_counter()
+def _timed(work: Callable[[], torch.Tensor]) -> tuple[float, float, torch.Tensor]:
+    """Seconds, processor seconds of all threads, and what came out."""
+    start, processor = time.perf_counter(), time.process_time()
     out = work()
-    return time.perf_counter() - start, out
+    return time.perf_counter() - start, time.process_time() - processor, out
 
 
 def save_levels(path: Path, sigmas: list[float], levels: list[torch.Tensor]) -> None:

@@ -13,7 +13,7 @@ from golddiff.bench.scaling.job import ScalingJob
 from golddiff.bench.scaling.queries import SAID, passing
 from golddiff.bench.scaling.run import Outcome
 from golddiff.bench.scaling.stores import same_factor
-from golddiff.figures.curves import Panel, Series
+from golddiff.figures.curves import Panel, Scale, Series
 from golddiff.units import byte_size
 
 Cost = Callable[[dict[str, Any]], float | None]
@@ -23,6 +23,8 @@ ms        milliseconds per image and step, by number of images; masks and plans 
           ~: there was time for one call only
 exponent  p of time ~ n^p, by least squares over all sizes (log against log)
 ratio     time at the largest size over that at the smallest
+cpu       the same exponent of the processor time of all threads, to which other work on the machine
+          adds nothing
 RMSE      to the full scan of the same estimator over the same images, at up to {queries} queries;
           -: the scan would take longer than --truth-seconds allows
 weighed   training images that one query's support holds, at the largest size
@@ -35,12 +37,15 @@ def times_table(job: ScalingJob, outcome: Outcome) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("sigma", justify="right", no_wrap=True)
     table.add_column("method", no_wrap=True)
-    for head in (*(f"ms, {n:,}" for n in sizes), "exponent", "ratio", "weighed"):
+    for head in (*(f"ms, {n:,}" for n in sizes), "exponent", "ratio", "cpu exponent", "weighed"):
         table.add_column(head, justify="right", no_wrap=True)
     for i, sigma in enumerate(job.sigmas):
         for j, method in enumerate(job.methods):
             levels = [outcome.cells[n, method]["levels"][i] for n in sizes]
-            growth = _growth(sizes, [level["seconds"] for level in levels])
+            growth = [
+                *_growth(sizes, [level["seconds"] for level in levels]),
+                _cell(exponent(sizes, [level["processor_seconds"] for level in levels]), ".2f"),
+            ]
             table.add_row(
                 f"{sigma:.3g}" if j == 0 else "",
                 method,
@@ -51,7 +56,9 @@ def times_table(job: ScalingJob, outcome: Outcome) -> Table:
     for j, method in enumerate(job.methods):
         runs = [outcome.cells[n, method]["run"]["seconds"] for n in sizes]
         cells = [_cell(None if s is None else 1e3 * s, ".0f") for s in runs]
-        table.add_row("run" if j == 0 else "", method, *cells, *_growth(sizes, runs), style="bold")
+        busy = [outcome.cells[n, method]["run"]["processor_seconds"] for n in sizes]
+        growth = [*_growth(sizes, runs), _cell(exponent(sizes, busy), ".2f")]
+        table.add_row("run" if j == 0 else "", method, *cells, *growth, style="bold")
     return table
 
 
@@ -149,7 +156,7 @@ def _fits(job: ScalingJob, outcome: Outcome, sizes: list[int], method: str) -> d
                 "sigma": sigma,
                 **{
                     name: _fit(sizes, [level[name] for level in of_sizes])
-                    for name in ("seconds", "images", "pixel_bytes")
+                    for name in ("seconds", "processor_seconds", "images", "pixel_bytes")
                 },
             }
         )
@@ -166,12 +173,12 @@ def panels(job: ScalingJob, outcome: Outcome) -> list[Panel]:
     """Time of the run and of three of its steps, error, memory, against the number of images."""
     sizes = [store.n for store in outcome.stores]
 
-    def panel(title: str, ylabel: str, cost: Cost) -> Panel:
+    def panel(title: str, ylabel: str, cost: Cost, yscale: Scale = "log") -> Panel:
         lines = [
             Series(method, sizes, [cost(outcome.cells[n, method]) for n in sizes])
             for method in job.methods
         ]
-        return Panel(title, "training images", ylabel, lines, "log", "log")
+        return Panel(title, "training images", ylabel, lines, "log", yscale)
 
     last = len(job.sigmas) - 1
     made = [
@@ -182,8 +189,8 @@ def panels(job: ScalingJob, outcome: Outcome) -> list[Panel]:
         )
         for i in (None, 0, last // 2, last)
     ]
-    made.append(panel("resident, anonymous", "MB", _peak("anonymous")))
-    made.append(panel("resident, mapped files", "MB", _peak("files")))
+    made.append(panel("resident, anonymous", "MB", _peak("anonymous"), "linear"))
+    made.append(panel("resident, mapped files", "MB", _peak("files"), "linear"))
     if job.truth_queries:
         made.append(panel("error to the full scan", "RMSE, mean over levels", _error))
     return [p for p in made if any(v is not None for line in p.series for v in line.y)]
