@@ -166,7 +166,7 @@ class TestMasks:
         (file,) = tmp_path.glob("masks-*")
         x = queries(store, 1.0)
         direct = golddiff.PCA(store)(x, 1.0)
-        monkeypatch.setattr("golddiff.denoisers.pca.locality_mask", None)  # none can be made
+        monkeypatch.setattr("golddiff.kept_masks.locality_mask", None)  # none can be made
         pca = golddiff.PCA(store)
         share_masks(pca, 1.0, tmp_path)
         assert torch.equal(pca(x, 1.0), direct)
