@@ -24,8 +24,9 @@ from golddiff.denoisers.mixture import GaussianMixture
 from golddiff.denoisers.pca import MEASURED_AT, PCA
 from golddiff.denoisers.recommended import Recommended
 from golddiff.denoisers.wiener import Wiener
-from golddiff.errors import ArgumentError
+from golddiff.errors import ArgumentError, StoreError
 from golddiff.files import check_writable
+from golddiff.index import Index
 from golddiff.store import ImageStore
 from golddiff.store_build import FACTOR
 from golddiff.support import Support
@@ -68,7 +69,7 @@ def prepare(
     """Make what ``denoiser(x, sigma, label)`` would make at its first call, and keep it.
 
     In the store's folder: the covariance factor; what :func:`golddiff.recommended` weighs; masks
-    (of images of 512 values and more); the plans of adaptive supports. And the compiled kernels,
+    (of images of 512 values and more); the index of large sets and the plans of adaptive supports. And the compiled kernels,
     by a few steps of one and two images.
 
     Args:
@@ -123,8 +124,23 @@ def _kept(
     if masks and store.d >= kept_masks.FEWEST_VALUES:
         yield "masks", masks
     schedule = denoiser.schedule if isinstance(denoiser, GoldDiff) else None
+    if isinstance(schedule, FittedSchedule) and any(
+        schedule.indexed(len(store.rows_of(label))) for label in labels
+    ):
+        yield (
+            "index",
+            [_Item(lambda: _has_index(store), lambda: Index.build(store, progress=watch))],
+        )
     if isinstance(schedule, FittedSchedule):
         yield "supports", [_plan(schedule, s, label) for label in labels for s in sigmas]
+
+
+def _has_index(store: ImageStore) -> bool:
+    try:
+        Index.open(store)
+    except StoreError:
+        return False
+    return True
 
 
 def _mask(store: ImageStore, sigma: float, threshold: float) -> _Item:
