@@ -69,8 +69,8 @@ def prepare(
     """Make what ``denoiser(x, sigma, label)`` would make at its first call, and keep it.
 
     In the store's folder: the covariance factor; what :func:`golddiff.recommended` weighs; masks
-    (of images of 512 values and more); the index of large sets and the plans of adaptive supports. And the compiled kernels,
-    by a few steps of one and two images.
+    (of images of 512 values and more); the index of large sets and the plans of adaptive supports.
+    And the compiled kernels, by a few steps of one and two images.
 
     Args:
         denoiser: any of the package's.
