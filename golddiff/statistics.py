@@ -41,6 +41,81 @@ class Factor:
         return matrix
 
 
+@dataclass(frozen=True)
+class Moments:
+    """Sums over stored values v less a shift, of some images; those of parts of a set add up.
+
+    Attributes:
+        n: how many images.
+        shift: 128 for uint8, 0 for floats.
+        first: (D,) float64 sum of v - shift.
+        second: (D, D) float64 sum of (v - shift)(v - shift)^T.
+    """
+
+    n: int
+    shift: float
+    first: NDArray[np.float64]
+    second: NDArray[np.float64]
+
+    def merge(self, other: Moments) -> Moments:
+        """The moments of both parts together; exact for uint8."""
+        return Moments(
+            self.n + other.n, self.shift, self.first + other.first, self.second + other.second
+        )
+
+    def factor(self, scale: float, offset: float) -> Factor:
+        """Mean and covariance factor of the images value = v * scale + offset.
+
+        Raises:
+            ZeroDivisionError: no images.
+        """
+        if self.n == 0:
+            raise ZeroDivisionError("the covariance of no images is not defined")
+        mean = torch.from_numpy(self.first) / self.n
+        covariance = torch.from_numpy(self.second) - self.n * torch.outer(mean, mean)
+        covariance *= scale**2 / max(self.n - 1, 1)
+        eigenvalues, eigenvectors = torch.linalg.eigh(covariance)
+        return _cleaned(
+            (mean * scale + offset + scale * self.shift).numpy(),
+            eigenvalues.flip(0).numpy(),
+            eigenvectors.flip(1).numpy(),
+        )
+
+
+def moments(
+    flat: NDArray[np.generic],
+    rows: NDArray[np.int64] | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Moments:
+    """The moments of stored images (N, D), uint8 or float32, or of some rows of them."""
+    n, d = len(flat) if rows is None else len(rows), flat.shape[1]
+    shift = _shift(flat)
+    first = torch.zeros(d, dtype=torch.float64)
+    second = torch.zeros(d, d, dtype=torch.float64)
+    for part in _chunks(n):
+        values = _shifted(flat, rows, part)
+        first += values.sum(0, dtype=torch.float64)
+        second += values.T @ values
+        progress(part.stop)
+    return Moments(n, shift, first.numpy(), second.numpy())
+
+
+def _shift(flat: NDArray[np.generic]) -> float:
+    return 128.0 if flat.dtype == np.uint8 else 0.0
+
+
+def _chunks(n: int) -> list[slice]:
+    return [slice(i, min(i + CHUNK, n)) for i in range(0, n, CHUNK)]
+
+
+def _shifted(
+    flat: NDArray[np.generic], rows: NDArray[np.int64] | None, part: slice
+) -> torch.Tensor:
+    values = flat[part] if rows is None else flat[rows[part]]
+    dtype = torch.float32 if flat.dtype == np.uint8 else torch.float64
+    return torch.from_numpy(np.array(values)).to(dtype) - _shift(flat)
+
+
 def covariance_factor(
     flat: NDArray[np.generic],
     scale: float,
@@ -63,38 +138,10 @@ def covariance_factor(
     n = len(flat) if rows is None else len(rows)
     if n == 0:
         raise ZeroDivisionError("the covariance of no images is not defined")
-    shift = 128.0 if flat.dtype == np.uint8 else 0.0
-    dtype = torch.float32 if flat.dtype == np.uint8 else torch.float64
-
-    def chunks() -> list[slice]:
-        return [slice(i, min(i + CHUNK, n)) for i in range(0, n, CHUNK)]
-
-    def shifted(part: slice) -> torch.Tensor:
-        values = flat[part] if rows is None else flat[rows[part]]
-        return torch.from_numpy(np.array(values)).to(dtype) - shift
-
     if n <= flat.shape[1]:
-        return _factor_of_few(
-            torch.cat([shifted(c) for c in chunks()]).double(), scale, offset + scale * shift
-        )
-
-    d = flat.shape[1]
-    first = torch.zeros(d, dtype=torch.float64)
-    second = torch.zeros(d, d, dtype=torch.float64)
-    for part in chunks():
-        values = shifted(part)
-        first += values.sum(0, dtype=torch.float64)
-        second += values.T @ values
-        progress(part.stop)
-    mean = first / n
-    second -= n * torch.outer(mean, mean)
-    second *= scale**2 / max(n - 1, 1)
-    eigenvalues, eigenvectors = torch.linalg.eigh(second)
-    return _cleaned(
-        (mean * scale + offset + scale * shift).numpy(),
-        eigenvalues.flip(0).numpy(),
-        eigenvectors.flip(1).numpy(),
-    )
+        values = torch.cat([_shifted(flat, rows, part) for part in _chunks(n)]).double()
+        return _factor_of_few(values, scale, offset + scale * _shift(flat))
+    return moments(flat, rows, progress).factor(scale, offset)
 
 
 def _factor_of_few(values: torch.Tensor, scale: float, offset: float) -> Factor:

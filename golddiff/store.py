@@ -11,7 +11,7 @@ import contextlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,6 +23,12 @@ from golddiff.manifest import Manifest, file_record
 from golddiff.proxy import pool
 from golddiff.statistics import Factor, covariance_factor
 from golddiff.store_build import FACTOR, LABELS, NORMS, PIXELS, PROXIES, add_file, build
+from golddiff.support import Support
+
+if TYPE_CHECKING:
+    from golddiff.cluster.over_shards import OverShards
+
+PROJECTED_AT_ONCE = 4096
 
 Indices = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
 
@@ -40,7 +46,11 @@ class ImageStore:
         flat: (n, d) uint8 or float32, memory-mapped; value = flat * scale + offset.
         scale, offset: from stored values to [-1, 1]: 1/127.5 and -1 for uint8, 1 and 0 for floats.
         norms: (n,) float32 Euclidean norms in [-1, 1] units.
+        shards: what denoises over a store whose rows lie in other processes, see
+            :class:`golddiff.cluster.ShardedStore`; None where they lie here.
     """
+
+    shards: OverShards | None = None
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         """Use :meth:`open` or :meth:`build`."""
@@ -165,6 +175,16 @@ class ImageStore:
             values += np.float32(self.offset)
         return values
 
+    def projected(
+        self, rows: NDArray[np.int64], mean: NDArray[np.float32], axes: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Coordinates (k, r) of images less a mean (D,), along the columns of axes (D, r)."""
+        parts = [
+            (self.values(rows[i : i + PROJECTED_AT_ONCE]) - mean) @ axes
+            for i in range(0, len(rows), PROJECTED_AT_ONCE)
+        ]
+        return np.concatenate(parts) if parts else np.empty((0, axes.shape[1]), np.float32)
+
     def rows_of(self, label: int | None) -> NDArray[np.int64]:
         """Ascending rows of a class, or of the whole store for None.
 
@@ -185,6 +205,26 @@ class ImageStore:
                 )
             self._class_rows[label] = rows
         return self._class_rows[label]
+
+    def count_of(self, label: int | None) -> int:
+        """How many images a class has, or the whole store for None.
+
+        Raises:
+            ArgumentError: as :meth:`rows_of`.
+        """
+        return len(self.rows_of(label))
+
+    def largest_part(self, label: int | None) -> int:
+        """How many images of a class (or of all) lie in one memory: all of them."""
+        return self.count_of(label)
+
+    def everything(self, label: int | None) -> Support:
+        """The support of all images of a class, or of the whole store for None.
+
+        Raises:
+            ArgumentError: as :meth:`rows_of`.
+        """
+        return Support(self.rows_of(label))
 
     def factor(self, label: int | None = None) -> Factor:
         """Mean and covariance factor of the store, or of one class (computed once, kept)."""

@@ -113,12 +113,12 @@ def probes(
         exact = estimator.denoise_over(x, sigma, Support(np.delete(rows, place)))
         made.append(Probe(int(place), x[0], exact[0]))
     noise = generator.standard_normal((count - count // 2, estimator.store.d), np.float32)
-    passed = _sampled(estimator, noise, sigma, label)
+    passed = sampled(estimator, noise, sigma, label)
     exact = estimator.denoise_over(passed, sigma, Support(rows))
     return made + [Probe(None, x, mean) for x, mean in zip(passed, exact, strict=True)]
 
 
-def _sampled(
+def sampled(
     estimator: Estimator, noise: NDArray[np.float32], sigma: float, label: int | None
 ) -> NDArray[np.float32]:
     """Where sampling from noise (b, D) comes by at a level, over the released code's subsets.
@@ -172,7 +172,8 @@ def curve(
         allowed: mean squared errors for each probe.
         affordable: the k to stop above.
     """
-    grow = _nearest if way.kind.name == "nearest" else _drawn
+    # A ranking of images that lie elsewhere weighs them there.
+    grow = getattr(way.ranking, "grow", _nearest if way.kind.name == "nearest" else _drawn)
     growing = [grow(estimator, way, sigma, i, probe) for i, probe in enumerate(given)]
     sizes, errors, enough = [], [], []
     for k in _sizes(len(way.ranking.rows) - 1):

@@ -68,6 +68,10 @@ class AdaptiveSchedule:
 
     def fitted(self, estimator: Estimator) -> FittedSchedule:
         """The schedule for one estimator; :class:`golddiff.GoldDiff` asks for it."""
+        if estimator.store.shards is not None:
+            from golddiff.cluster.adaptive import ShardedSchedule
+
+            return ShardedSchedule(estimator, self)
         return FittedSchedule(estimator, self)
 
     def __repr__(self) -> str:
@@ -95,7 +99,7 @@ class FittedSchedule:
         """How the images of a noise level (and class) are chosen; measured when first asked for."""
         store = self.estimator.store
         if self.tol == 0:
-            return Plan(FULL, len(store.rows_of(label)), 0.0)
+            return Plan(FULL, store.count_of(label), 0.0)
         level = lattice(sigma)
         if (level, label) not in self._plans:
             key = f"{self.estimator.signature()} tol={self.tol!r} sigma={level!r} label={label}"

@@ -147,7 +147,7 @@ def golden_subsets(
     entries = []
     classes: list[int | None] = [None] if labels is None else list(dict.fromkeys(labels))
     for label in classes:
-        count = len(denoiser.store.rows_of(label))
+        count = denoiser.store.count_of(label)
         budgets = [
             _budgets(denoiser.schedule, s, count, label) for s in noise_levels(steps, sampler)
         ]

@@ -68,7 +68,7 @@ class GoldDiff(Denoiser):
     ) -> NDArray[np.float32]:
         """Posterior means (b, D), each over its own support."""
         # Screening holds a distance and an index for every image and query.
-        images = len(self.store.rows_of(label))
+        images = self.store.largest_part(label)
         step = max(1, int(self.base.memory_limit // (24 * images)))
         return np.concatenate(
             [self._denoise(x[i : i + step], sigma, label) for i in range(0, len(x), step)]
@@ -84,7 +84,7 @@ class GoldDiff(Denoiser):
         """How the images of a noise level are chosen, in words."""
         if isinstance(self.schedule, FittedSchedule):
             return str(self.schedule.plan(sigma, label))
-        images = len(self.store.rows_of(label))
+        images = self.store.count_of(label)
         m, k = self.schedule.budgets(sigma, images)
         return f"screens {m:,}, weighs {k:,} of {images:,} images"
 

@@ -16,7 +16,6 @@ from golddiff.store import ImageStore
 
 IMAGES_A_COMPONENT = 100  # at least, on average: fewer tell little about a covariance
 CLUSTERED_BY = 64  # leading principal components that the clustering looks at
-AT_ONCE = 4096
 # A component with less weight moves no output by more than this share of the data's range.
 NEGLIGIBLE = 1e-9
 
@@ -127,12 +126,7 @@ class GaussianMixture(Denoiser):
         factor = self.store.factor()
         r = min(self.rank, len(factor.eigenvalues))
         axes = factor.eigenvectors[:, :r].astype(np.float32)
-        z = np.concatenate(
-            [
-                (self.store.values(rows[i : i + AT_ONCE]) - factor.mean.astype(np.float32)) @ axes
-                for i in range(0, len(rows), AT_ONCE)
-            ]
-        )
+        z = self.store.projected(rows, factor.mean.astype(np.float32), axes)
         clusters = min(self.components, max(1, len(rows) // IMAGES_A_COMPONENT))
         return fit(z, cluster(z[:, :CLUSTERED_BY], clusters, self.seed), self.shrinkage)
 

@@ -97,7 +97,8 @@ class PCA(Estimator):
 
         One pool of threads works on all queries and tiles.
         """
-        if self.weighting != "ss" or all(support is supports[0] for support in supports):
+        one = all(support is supports[0] for support in supports)
+        if one or self.weighting != "ss" or self.store.shards is not None:
             return super().denoise_each(x, sigma, supports)
         tree = self.tree(sigma)
         tiled = Sums.empty(*x.shape)
@@ -150,6 +151,10 @@ class PCA(Estimator):
         if len(self.store.shape) != 3 or self.weighting != "ss":
             return ()
         return tuple(side for side in TILE_SIDES if min(self.store.shape[1:]) > side)
+
+    def locations(self) -> int:
+        """Every output value."""
+        return self.store.d
 
     def signature(self) -> str:
         """The mask threshold and the weighting."""

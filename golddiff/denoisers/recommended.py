@@ -70,7 +70,7 @@ class FewImages:
         self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
     ) -> Sequence[Support]:
         """The golden subset of each query (b, D)."""
-        n = len(store.rows_of(label))
+        n = store.count_of(label)
         return self._schedule(n).supports(store, x, sigma, label, seed)
 
     @staticmethod
