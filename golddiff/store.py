@@ -48,9 +48,11 @@ class ImageStore:
         norms: (n,) float32 Euclidean norms in [-1, 1] units.
         shards: what denoises over a store whose rows lie in other processes, see
             :class:`golddiff.cluster.ShardedStore`; None where they lie here.
+        share: of the images that the last result saw; below 1 where shards are missing.
     """
 
     shards: OverShards | None = None
+    share: float = 1.0
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         """Use :meth:`open` or :meth:`build`."""
@@ -245,6 +247,13 @@ class ImageStore:
         with contextlib.suppress(OSError):
             add_file(self.path, self.manifest, FACTOR, vars(factor))
         return factor
+
+    def class_counts(self) -> dict[int, int]:
+        """Images of each class that has any, ascending; empty without labels."""
+        if self.labels is None:
+            return {}
+        classes, counts = np.unique(self.labels.numpy(), return_counts=True)
+        return dict(zip(classes.tolist(), counts.tolist(), strict=True))
 
     @property
     def classes(self) -> list[int]:

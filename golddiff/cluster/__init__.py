@@ -14,10 +14,10 @@ from golddiff.errors import ClusterError as ClusterError
 
 if TYPE_CHECKING:
     from golddiff.cluster.build import build_shards as build_shards
-    from golddiff.cluster.connect import connect as connect
+    from golddiff.cluster.joining import connect as connect
     from golddiff.cluster.store import ShardedStore as ShardedStore
 
-_HOMES = {"ShardedStore": "store", "build_shards": "build", "connect": "connect"}
+_HOMES = {"ShardedStore": "store", "build_shards": "build", "connect": "joining"}
 
 __all__ = ["ClusterError", *sorted(_HOMES)]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from golddiff.cluster.connect import ray_package
+from golddiff.cluster.joining import ray_package
 from golddiff.cluster.merging import Tree
 from golddiff.cluster.worker import DONE, LOST, NEEDS, Worker, pack, unpack
 from golddiff.errors import ArgumentError, ClusterError
@@ -78,7 +78,7 @@ class Pool:
         missing: shards given up, and why.
         traffic: what was sent and received.
         provide: gives what a shard asks for: the method that takes it and its arguments.
-        on_answer: called with the shard's number whenever one has finished its part of a step.
+        on_answer: called with the shard's number whenever one has weighed its part of a step.
         pids: of each shard's process, once it has answered.
     """
 
@@ -227,7 +227,8 @@ class Pool:
             if state == DONE:
                 answers[shard] = answer
                 done(shard, answer)
-                self.on_answer(shard)
+                if method == "posterior":
+                    self.on_answer(shard)
             elif state == NEEDS and questions[shard] < QUESTIONS:
                 questions[shard] += 1
                 self._give(shard, word)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from safetensors.numpy import load_file, save_file
 
 from golddiff.cache import cache_folder
 from golddiff.cluster.agreement import agreed
-from golddiff.cluster.connect import connect, ray_package
 from golddiff.cluster.copies import is_local, without_scheme
+from golddiff.cluster.joining import connect, ray_package
 from golddiff.cluster.listing import Listing
 from golddiff.cluster.over_shards import OverShards
 from golddiff.cluster.pool import Pool, Resources, Traffic
@@ -153,6 +153,10 @@ class ShardedStore(ImageStore):
         """The process id of each shard's actor, on its machine."""
         return {self.paths[shard]: pid for shard, pid in self._pool.pids.items()}
 
+    def watch(self, on_answer: Callable[[int], None]) -> None:
+        """Call a function with a shard's number whenever it has weighed its part of a step."""
+        self._pool.on_answer = on_answer
+
     def note_share(self) -> None:
         """Say in ``share`` what share of the images is there."""
         there = sum(self._sizes[shard] for shard in self._pool.present)
@@ -173,6 +177,10 @@ class ShardedStore(ImageStore):
             ]
             self._fetched_labels = torch.from_numpy(np.concatenate(filled))
         return self._fetched_labels
+
+    def class_counts(self) -> dict[int, int]:
+        """Images of each class that has any, ascending; empty without labels."""
+        return {label: self.count_of(label) for label in self.classes}
 
     @property
     def classes(self) -> list[int]:
