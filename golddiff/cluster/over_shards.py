@@ -57,9 +57,10 @@ class OverShards:
     # Queries.
 
     def hold(self, x: NDArray[np.float32]) -> str:
-        """A name for queries (b, D), under which a shard that lacks them asks for them."""
+        """A name for queries (b, D), which go to the shards at once, and to those that ask again."""
         token = next(self._names)
         self._held[token] = x
+        self.pool.tell("hold", token, x)
         while len(self._held) > TOKENS_KEPT:
             self._held.popitem(last=False)
         return token

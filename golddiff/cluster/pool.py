@@ -15,6 +15,7 @@ from golddiff.errors import ArgumentError, ClusterError
 
 TRIES = 3  # of one call, each in a process started again
 QUESTIONS = 12  # that a shard may ask back during one call
+LARGE = 100_000  # bytes, above which Ray keeps arguments in its object store anyway
 PULSE = 2.0  # seconds without any answer after which the silent are asked whether they live
 
 log = logging.getLogger("golddiff")
@@ -55,6 +56,7 @@ class Traffic:
         received: their answers that came to the driver.
         calls: how many calls.
         rounds: how many times all shards were asked at once.
+        histograms: how many counts of ``BINS`` numbers (:mod:`golddiff.cluster.search`) came back.
         given: bytes of what is told once: places and factors.
     """
 
@@ -62,6 +64,7 @@ class Traffic:
     received: int = 0
     calls: int = 0
     rounds: int = 0
+    histograms: int = 0
     given: int = 0
 
 
@@ -165,6 +168,15 @@ class Pool:
         """
         found = self._answers(method, lambda _: arguments, only=[shard])
         return self._fetched(found[shard]) if shard in found else None
+
+    def tell(self, method: str, *arguments: Any) -> None:
+        """Send something to every shard without waiting; one that loses it asks for it."""
+        packed: Any = pack(arguments)
+        self.traffic.sent += len(packed) * len(self.present)
+        if len(packed) > LARGE:  # each machine fetches it once
+            packed = self._ray.put(packed)
+        for shard in self.present:
+            self._actors[shard].run.options(num_returns=2).remote(method, packed)
 
     def close(self) -> None:
         """End the shards' processes."""

@@ -65,6 +65,7 @@ def nearest(pool: Pool, stages: Sequence[Stage], count: int) -> list[Below]:
         width = span[open_] // np.uint64(BINS) + np.uint64(1)
         start = low[open_]
         answers = pool.gather("counts_between", lambda s: (stages[s], open_, start, width, BINS))  # noqa: B023
+        pool.traffic.histograms += len(open_) * len(pool.present)
         here = [
             np.zeros((len(open_), BINS), np.int64) if a is None else a.astype(np.int64)
             for a in answers
