@@ -91,8 +91,7 @@ class Attribution:
         if self.positions is not None:
             pixels = len(self.sources)
             columns = columns // pixels * pixels + np.tile(self.positions, (copies, 1))
-        values = self.store.flat[rows, columns].astype(np.float64)
-        values = values * self.store.scale + self.store.offset
+        values = _values(self.store, rows, columns)
         explained = (weights * values).sum(axis=1) / weights.sum(axis=1)
         return torch.from_numpy(explained).reshape(self.store.shape)
 
@@ -238,6 +237,16 @@ def pixel_sources(
         float(weights.effective[places].mean()),
         values[chosen],
     )
+
+
+def _values(store: ImageStore, rows: Rows, columns: Rows) -> Float:
+    """Values (like ``rows``) of one output each, in units of x0."""
+    if store.shards is not None:
+        images, places = np.unique(rows, return_inverse=True)
+        values: Float = store.values(images)[places.reshape(rows.shape), columns].astype(np.float64)
+        return values
+    scaled: Float = store.flat[rows, columns].astype(np.float64) * store.scale + store.offset
+    return scaled
 
 
 def _summed(weights: Float, values: NDArray[np.floating]) -> Float:

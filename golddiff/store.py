@@ -228,6 +228,10 @@ class ImageStore:
         """
         return Support(self.rows_of(label))
 
+    def sampled_rows(self, most: int) -> NDArray[np.int64]:
+        """All rows; a store in shards gives at most ``most``, drawn once and for all."""
+        return self._all_rows
+
     def factor(self, label: int | None = None) -> Factor:
         """Mean and covariance factor of the store, or of one class (computed once, kept)."""
         if label not in self._factors:
@@ -240,13 +244,21 @@ class ImageStore:
         return self._factors[label]
 
     def _whole_factor(self) -> Factor:
-        if FACTOR in self.manifest.files:
-            return Factor(**load_file(self.path / FACTOR))
+        kept = self.kept(FACTOR)
+        if kept is not None:
+            return Factor(**kept)
         factor = covariance_factor(self.flat, self.scale, self.offset)
-        # Kept for next time where the store may be written to; made again where it may not.
-        with contextlib.suppress(OSError):
-            add_file(self.path, self.manifest, FACTOR, vars(factor))
+        self.keep(FACTOR, vars(factor))
         return factor
+
+    def kept(self, name: str) -> dict[str, NDArray[Any]] | None:
+        """What was computed from the store before and kept under a file name, or None."""
+        return load_file(self.path / name) if name in self.manifest.files else None
+
+    def keep(self, name: str, tensors: dict[str, NDArray[Any]]) -> None:
+        """Keep what was computed for next time, where the store may be written to."""
+        with contextlib.suppress(OSError):
+            add_file(self.path, self.manifest, name, tensors)
 
     def class_counts(self) -> dict[int, int]:
         """Images of each class that has any, ascending; empty without labels."""

@@ -225,6 +225,11 @@ def _check_room(job: SampleJob, store: ImageStore) -> None:
 def _check_explainable(job: SampleJob, store: ImageStore) -> None:
     if job.explain is None:
         return
+    if job.cluster is not None:
+        raise ArgumentError(
+            "explain: the report looks at every training image, and those of a cluster are not "
+            "here; golddiff.sample(..., attribution=True) tells the sources"
+        )
     if job.method == "wiener":
         raise ArgumentError("explain: Wiener weighs no training images, so there are no sources")
     if job.method == "recommended":

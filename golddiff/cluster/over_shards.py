@@ -57,7 +57,7 @@ class OverShards:
     # Queries.
 
     def hold(self, x: NDArray[np.float32]) -> str:
-        """A name for queries (b, D), which go to the shards at once, and to those that ask again."""
+        """A name for queries (b, D), which go to the shards at once, and again to who asks."""
         token = next(self._names)
         self._held[token] = x
         self.pool.tell("hold", token, x)

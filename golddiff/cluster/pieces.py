@@ -1,8 +1,8 @@
-"""``wss`` over shards: whole batches averaged where they lie, cut ones put together again."""
+"""Partial results put together: of queries, and of the batches of ``wss`` that shards cut."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -57,6 +57,17 @@ class Pieces:
         means = [piece.mean() for piece in self.cut.values()]
         total: Float = sum(means, self.sum_of_means)
         return total / batches
+
+
+def joined(parts: Sequence[Posterior]) -> Posterior:
+    """The posteriors of some queries after those of others, (b, ...) each."""
+    if len(parts) == 1:
+        return parts[0]
+    return Posterior(
+        np.concatenate([part.log_max for part in parts]),
+        np.concatenate([part.total for part in parts]),
+        np.concatenate([part.weighted for part in parts]),
+    )
 
 
 def batches_of(support: Support, start: int, size: int) -> Iterator[tuple[int, Support, bool]]:

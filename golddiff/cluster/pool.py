@@ -1,26 +1,22 @@
-"""One Ray actor a shard: calls to all of them, answers as they come, and what to do on faults."""
+"""One Ray actor a shard: what they are given, what travels, and who is missing."""
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from golddiff.cluster.joining import ray_package
 from golddiff.cluster.merging import Tree
-from golddiff.cluster.worker import DONE, LOST, NEEDS, Worker, pack, unpack
+from golddiff.cluster.rounds import Arguments, Done, Round, last_line
+from golddiff.cluster.worker import Worker, pack, unpack
 from golddiff.errors import ArgumentError, ClusterError
 
-TRIES = 3  # of one call, each in a process started again
-QUESTIONS = 12  # that a shard may ask back during one call
 LARGE = 100_000  # bytes, above which Ray keeps arguments in its object store anyway
-PULSE = 2.0  # seconds without any answer after which the silent are asked whether they live
+MERGED_AGAIN = 3
 
 log = logging.getLogger("golddiff")
-
-Arguments = Callable[[int], tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -83,32 +79,33 @@ class Pool:
         provide: gives what a shard asks for: the method that takes it and its arguments.
         on_answer: called with the shard's number whenever one has weighed its part of a step.
         pids: of each shard's process, once it has answered.
+        patience: as given.
     """
 
     def __init__(
         self, paths: Sequence[str], resources: Resources, allow_missing: bool, patience: float
     ) -> None:
-        self._ray = ray_package()
+        self.ray = ray_package()
         self.paths = list(paths)
-        self._allow_missing, self._patience = allow_missing, patience
+        self._allow_missing, self.patience = allow_missing, patience
         self.missing: dict[int, str] = {}
         self.traffic = Traffic()
         self.provide: Callable[[int, tuple[Any, ...]], tuple[str, tuple[Any, ...]]] = _nothing
         self.on_answer: Callable[[int], None] = lambda shard: None
         self.pids: dict[int, int] = {}
-        threads = resources.threads or _threads(self._ray, resources.num_cpus, len(paths))
-        actor = self._ray.remote(concurrency_groups={"pulse": 1})(Worker).options(
+        threads = resources.threads or _threads(self.ray, resources.num_cpus, len(paths))
+        # The driver asks again itself: Ray's own retries are used up before it notices that a
+        # node is gone.
+        actor = self.ray.remote(concurrency_groups={"pulse": 1})(Worker).options(
             num_cpus=resources.num_cpus or 0,
             num_gpus=resources.num_gpus,
             max_restarts=-1,
-            max_task_retries=TRIES,
+            max_task_retries=0,
             scheduling_strategy="SPREAD",
         )
         self._actors = [actor.remote(path, threads) for path in paths]
-        self._tree = Tree(self._ray, self._fetched)
-        self._big: dict[tuple[Any, ...], Any] = {}
-        self._heard: dict[int, float] = {}
-        self._pulses: dict[int, Any] = {}
+        self._tree = Tree(self.ray, self._fetched)
+        self._large: dict[tuple[Any, ...], Any] = {}
 
     @property
     def present(self) -> list[int]:
@@ -138,9 +135,8 @@ class Pool:
             ClusterError: a shard is lost, and none may be missing.
             ArgumentError: a shard refuses the call.
         """
-        packed = self._answers(method, arguments)
         answers: list[Any] = [None] * len(self.paths)
-        for shard, ref in packed.items():
+        for shard, ref in self._round(method, arguments, self.present).items():
             answers[shard] = self._fetched(ref)
         return answers
 
@@ -150,14 +146,16 @@ class Pool:
         Raises:
             ClusterError, ArgumentError: as :meth:`gather`.
         """
-        for _ in range(TRIES):
+        for _ in range(MERGED_AGAIN):
             merging = self._tree.over(len(self.paths))
             try:
-                self._answers(method, arguments, merging.add)
+                for shard in self.missing:
+                    merging.add(shard, None)
+                self._round(method, arguments, self.present, merging.add)
                 return merging.result()
-            except (self._ray.exceptions.RayError, ConnectionError) as error:
+            except self.ray.exceptions.RayError as error:
                 # An answer lay on a node that died before it was merged: the step is done again.
-                log.warning("merging failed (%s); the step is done again", _line(error))
+                log.warning("merging failed (%s); the step is done again", last_line(error))
         raise ClusterError("cluster: merging the shards' answers failed again and again")
 
     def call(self, shard: int, method: str, *arguments: Any) -> Any:
@@ -166,101 +164,43 @@ class Pool:
         Raises:
             ClusterError, ArgumentError: as :meth:`gather`.
         """
-        found = self._answers(method, lambda _: arguments, only=[shard])
+        if shard in self.missing:
+            return None
+        found = self._round(method, arguments, [shard])
         return self._fetched(found[shard]) if shard in found else None
+
+    def _round(
+        self,
+        method: str,
+        arguments: Arguments | tuple[Any, ...],
+        shards: Sequence[int],
+        done: Done = lambda shard, ref: None,
+    ) -> dict[int, Any]:
+        self.traffic.rounds += 1
+        answers = Round(self, method, arguments, done).over(shards)
+        if len(self.missing) == len(self.paths):
+            raise ClusterError("cluster: every shard of the store is lost")
+        return answers
 
     def tell(self, method: str, *arguments: Any) -> None:
         """Send something to every shard without waiting; one that loses it asks for it."""
         packed: Any = pack(arguments)
         self.traffic.sent += len(packed) * len(self.present)
         if len(packed) > LARGE:  # each machine fetches it once
-            packed = self._ray.put(packed)
+            packed = self.ray.put(packed)
         for shard in self.present:
-            self._actors[shard].run.options(num_returns=2).remote(method, packed)
+            self.send(shard, method, packed)
 
-    def close(self) -> None:
-        """End the shards' processes."""
-        if self._ray.is_initialized():
-            for actor in self._actors:
-                self._ray.kill(actor)
-        self._actors = []
-
-    def _fetched(self, ref: Any) -> Any:
-        packed = self._ray.get(ref)
-        self.traffic.received += len(packed)
-        return unpack(packed)
-
-    def _answers(
-        self,
-        method: str,
-        arguments: Arguments | tuple[Any, ...],
-        done: Callable[[int, Any], None] = lambda shard, ref: None,
-        only: Sequence[int] | None = None,
-    ) -> dict[int, Any]:
-        """References to the packed answers; ``done`` is told of each as it comes, or None."""
-        self.traffic.rounds += 1
-        answers: dict[int, Any] = {}
-        asked: dict[Any, tuple[int, Any]] = {}
-        questions = dict.fromkeys(range(len(self.paths)), 0)
-        for shard in self.missing:
-            done(shard, None)
-
-        same = None if callable(arguments) else pack(arguments)
-
-        def ask(shard: int) -> None:
-            packed = pack(arguments(shard)) if callable(arguments) else same
-            assert packed is not None
-            status, answer = self._send(shard, method, packed)
-            asked[status] = shard, answer
-            self._heard[shard] = time.monotonic()
-
-        for shard in self.present if only is None else [s for s in only if s not in self.missing]:
-            ask(shard)
-        while asked:
-            ready, _ = self._ray.wait(list(asked), num_returns=1, timeout=PULSE)
-            if not ready:
-                for shard in self._silent([shard for shard, _ in asked.values()]):
-                    asked = {ref: those for ref, those in asked.items() if those[0] != shard}
-                    self._lose(
-                        shard,
-                        f"no sign of life for {self._patience:g} s (or no node has the resources "
-                        "that were asked for)",
-                    )
-                    done(shard, None)
-                continue
-            shard, answer = asked.pop(ready[0])
-            try:
-                state, word, pid = self._ray.get(ready[0])
-            except self._ray.exceptions.RayError as error:
-                self._lose(shard, f"its process died {TRIES + 1} times ({_line(error)})")
-                done(shard, None)
-                continue
-            self._note(shard, pid)
-            if state == DONE:
-                answers[shard] = answer
-                done(shard, answer)
-                if method == "posterior":
-                    self.on_answer(shard)
-            elif state == NEEDS and questions[shard] < QUESTIONS:
-                questions[shard] += 1
-                self._give(shard, word)
-                ask(shard)
-            elif state == LOST:
-                self._lose(shard, word)
-                done(shard, None)
-            else:
-                raise ArgumentError(f"shard {self.paths[shard]}: {word}")
-        if len(self.missing) == len(self.paths):
-            raise ClusterError("cluster: every shard of the store is lost")
-        return answers
-
-    def _send(self, shard: int, method: str, packed: bytes) -> tuple[Any, Any]:
-        self.traffic.sent += len(packed)
-        self.traffic.calls += 1
+    def send(self, shard: int, method: str, packed: Any) -> tuple[Any, Any]:
+        """One call: references to how it went, and to the packed answer."""
         status, answer = self._actors[shard].run.options(num_returns=2).remote(method, packed)
         return status, answer
 
-    def _give(self, shard: int, what: tuple[Any, ...]) -> None:
+    def pulse(self, shard: int) -> Any:
+        """A reference to the shard's process id, which it says even while it works."""
+        return self._actors[shard].alive.options(concurrency_group="pulse").remote()
+
+    def give(self, shard: int, what: tuple[Any, ...]) -> None:
         """Send what a shard asked for; calls of one actor keep their order."""
         method, given = self.provide(shard, what)
         packed: Any = pack(given)
@@ -269,40 +209,41 @@ class Pool:
         else:
             self.traffic.given += len(packed)
         if what[0] == "factor":  # large, and the same for all: each machine fetches it once
-            if what not in self._big:
-                self._big[what] = self._ray.put(packed)
-            packed = self._big[what]
-        self._actors[shard].run.options(num_returns=2).remote(method, packed)
+            if what not in self._large:
+                self._large[what] = self.ray.put(packed)
+            packed = self._large[what]
+        self.send(shard, method, packed)
 
-    def _note(self, shard: int, pid: int) -> None:
+    def note(self, shard: int, pid: int) -> None:
+        """A shard answers from a process."""
         before = self.pids.get(shard)
         if before is not None and before != pid:
             log.warning("shard %s was started again, and the step done again", self.paths[shard])
         self.pids[shard] = pid
 
-    def _silent(self, shards: Sequence[int]) -> list[int]:
-        """Those that have neither answered nor said that they live for too long.
+    def lose(self, shard: int, why: str) -> None:
+        """Give a shard up.
 
-        A slow shard says so from a thread of its own while it works, and is let be.
+        Raises:
+            ClusterError: none may be missing.
         """
-        for shard in shards:
-            if shard not in self._pulses:
-                pulse = self._actors[shard].alive.options(concurrency_group="pulse")
-                self._pulses[shard] = pulse.remote()
-        waiting = {self._pulses[shard]: shard for shard in shards}
-        beaten, _ = self._ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
-        now = time.monotonic()
-        for pulse in beaten:
-            del self._pulses[waiting[pulse]]
-            self._heard[waiting[pulse]] = now
-        return [shard for shard in shards if now - self._heard[shard] > self._patience]
-
-    def _lose(self, shard: int, why: str) -> None:
         line = f"shard {self.paths[shard]} is lost: {why}"
         if not self._allow_missing:
             raise ClusterError(f"cluster: {line}")
         self.missing[shard] = why
         log.warning("%s; going on without it", line)
+
+    def close(self) -> None:
+        """End the shards' processes."""
+        if self.ray.is_initialized():
+            for actor in self._actors:
+                self.ray.kill(actor)
+        self._actors = []
+
+    def _fetched(self, ref: Any) -> Any:
+        packed = self.ray.get(ref)
+        self.traffic.received += len(packed)
+        return unpack(packed)
 
 
 def _threads(ray: Any, num_cpus: float | None, shards: int) -> int:
@@ -312,8 +253,3 @@ def _threads(ray: Any, num_cpus: float | None, shards: int) -> int:
 
 def _nothing(shard: int, what: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     raise ClusterError(f"cluster: shard {shard} asks for {what}, which is not there")
-
-
-def _line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__)[:200]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 from collections import OrderedDict
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +17,8 @@ from numpy.typing import NDArray
 from golddiff import __version__, describe
 from golddiff.cluster.choices import Choices
 from golddiff.cluster.copies import local_folder
-from golddiff.cluster.pieces import Pieces, batches_of
+from golddiff.cluster.on_gpu import on_gpu
+from golddiff.cluster.pieces import Pieces, batches_of, joined
 from golddiff.cluster.recipes import (
     About,
     Candidates,
@@ -78,6 +78,7 @@ class ShardServer:
         self._estimators: dict[str, Estimator] = {}
         self._place: Place | None = None
         self.choices = Choices(self)
+        self.device = torch.device("cuda") if torch.cuda.is_available() else None
 
     def about(self) -> About:
         """What the shard holds, and where it is."""
@@ -238,15 +239,12 @@ class ShardServer:
             assert isinstance(estimator, PCA)
             return self._pieces(estimator, x, sigma, supports, starts)
         if all(support is supports[0] for support in supports):
-            return _posterior(estimator, x, sigma, supports[0])
-        parts = [
-            _posterior(estimator, x[i : i + 1], sigma, support)
-            for i, support in enumerate(supports)
-        ]
-        return Posterior(
-            np.concatenate([part.log_max for part in parts]),
-            np.concatenate([part.total for part in parts]),
-            np.concatenate([part.weighted for part in parts]),
+            return self._posterior(estimator, x, sigma, supports[0])
+        return joined(
+            [
+                self._posterior(estimator, x[i : i + 1], sigma, support)
+                for i, support in enumerate(supports)
+            ]
         )
 
     def _pieces(
@@ -266,22 +264,18 @@ class ShardServer:
             made.append(pieces)
         return made
 
-
-def _posterior(
-    estimator: Estimator, x: NDArray[np.float32], sigma: float, support: AnySupport
-) -> Posterior:
-    if isinstance(support, TiledSupport):
-        return estimator.tiled_posterior(x, sigma, support)
-    if len(support) == 0:
-        return Posterior.empty(len(x), estimator.locations(), estimator.store.d)
-    step = estimator.queries_at_once(len(support))
-    parts = [estimator.posterior(x[i : i + step], sigma, support) for i in range(0, len(x), step)]
-    if len(parts) == 1:
-        return parts[0]
-    return replace(
-        parts[0],
-        **{
-            name: np.concatenate([getattr(part, name) for part in parts])
-            for name in ("log_max", "total", "weighted")
-        },
-    )
+    def _posterior(
+        self, estimator: Estimator, x: NDArray[np.float32], sigma: float, support: AnySupport
+    ) -> Posterior:
+        if isinstance(support, TiledSupport):
+            return estimator.tiled_posterior(x, sigma, support)
+        if len(support) == 0:
+            return Posterior.empty(len(x), estimator.locations(), self.store.d)
+        if self.device is not None:
+            there = on_gpu(estimator, self.device)
+            if there is not None:
+                return there.posterior(x, sigma, support)
+        step = estimator.queries_at_once(len(support))
+        return joined(
+            [estimator.posterior(x[i : i + step], sigma, support) for i in range(0, len(x), step)]
+        )

@@ -233,6 +233,14 @@ class ShardedStore(ImageStore):
         assert self.shards is not None
         return self.shards.everything(Candidates(label))
 
+    def sampled_rows(self, most: int) -> NDArray[np.int64]:
+        """All rows, or ``most`` of them, ascending, drawn once and for all."""
+        if self.n <= most:
+            return np.arange(self.n)
+        rows = np.random.default_rng(0).choice(self.n, most, replace=False, shuffle=False)
+        drawn: NDArray[np.int64] = np.sort(rows)
+        return drawn
+
     def row_at(self, label: int | None, place: int) -> int:
         """The row of the ``place``-th image of a class, or of all."""
         if label is None:

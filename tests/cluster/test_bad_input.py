@@ -31,7 +31,7 @@ def pair(digits, cut):
 
 @pytest.mark.parametrize("address", ["nonsense", "host", "host:port", "http://a:1", "a b:1"])
 def test_an_address_that_is_none(address):
-    with pytest.raises(ArgumentError, match="address: got .* expected host:port") as error:
+    with pytest.raises(ArgumentError, match=r"address: got .* expected host:port") as error:
         connect(address)
     one_line(error)
 
@@ -86,7 +86,7 @@ def test_options_that_are_none(pair, option, value):
 
 
 def test_a_list_that_is_missing_damaged_or_of_another_version(tmp_path):
-    with pytest.raises(StoreError, match="shards.json is not there"):
+    with pytest.raises(StoreError, match=r"shards\.json is not there"):
         ShardedStore.open(tmp_path)
     file = tmp_path / "shards.json"
     file.write_text("{")
@@ -141,7 +141,7 @@ def test_shards_that_do_not_fit_together(cluster, pair, odd_ones, kind, kind_of_
 
 def test_a_copy_of_a_shard_and_one_that_is_not_the_lists(cluster, pair, tmp_path):
     shutil.copytree(pair[0], tmp_path / "copy")
-    with pytest.raises(ArgumentError, match="hold the same images .* listed twice") as error:
+    with pytest.raises(ArgumentError, match=r"hold the same images .* listed twice") as error:
         ShardedStore.open([pair[0], tmp_path / "copy"])
     one_line(error)
     store = golddiff.ImageStore.open(pair[0])
@@ -165,7 +165,7 @@ def test_estimators_that_the_shards_do_not_know(cluster, pair):
     with ShardedStore.open(pair[:1]) as store:
         with pytest.raises(ArgumentError, match="Mine, which has no description"):
             Mine(store)(torch.zeros(1, 1, 8, 8), 1.0)
-        with pytest.raises(ArgumentError, match="shard .*memory_limit: got 1 kB"):
+        with pytest.raises(ArgumentError, match=r"shard .*memory_limit: got 1 kB"):
             golddiff.Optimal(store, memory_limit=1000)(torch.zeros(1, 1, 8, 8), 1.0)
         with pytest.raises(ArgumentError, match=r"x: got shape \(1, 1, 7, 7\)"):
             golddiff.Optimal(store)(torch.zeros(1, 1, 7, 7), 1.0)

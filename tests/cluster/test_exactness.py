@@ -169,3 +169,28 @@ def test_images_and_what_is_made_of_all_of_them(coloured, patches):
     assert (coloured.n, coloured.shape, coloured.classes) == (500, (3, 16, 16), [])
     with pytest.raises(golddiff.ClusterError, match="flat is not here"):
         coloured.flat  # noqa: B018
+
+
+def test_sources_are_the_single_stores(coloured, patches, queries):
+    x = queries(patches, 0.5, 1)
+    for make in (golddiff.PCA, lambda s: golddiff.GoldDiff(golddiff.Kamb(s, 3))):
+        (one,), (many,) = (make(store).attribute(x, 0.5, top=3) for store in (patches, coloured))
+        for name in ("sources", "images", "tile_sources", "main"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(many, name))
+        np.testing.assert_allclose(many.weights, one.weights, atol=1e-4)
+        assert torch.allclose(many.reconstruct(), one.reconstruct(), atol=TOLERANCE)
+        assert torch.allclose(many.from_top(), one.from_top(), atol=1e-4)
+        pixels = [golddiff.pixel_sources(make(s), x, 0.5, 5, 6) for s in (patches, coloured)]
+        np.testing.assert_array_equal(pixels[1].sources, pixels[0].sources)
+    samples = golddiff.sample(golddiff.GoldDiff(golddiff.Optimal(coloured)), 1, 3, attribution=True)
+    assert len(samples.attribution) == 1
+
+
+def test_a_mixture_and_what_we_recommend(coloured, patches, queries):
+    x = queries(patches, 1.0, 2)
+    one, many = (golddiff.GaussianMixture(s, components=1)(x, 1.0) for s in (patches, coloured))
+    assert close(one, many)
+    one, many = (golddiff.recommended(s)(x, 1.0) for s in (patches, coloured))
+    # The clusters start from coordinates that differ in their last digits.
+    assert float((one - many).square().mean().sqrt()) < 1e-3
+    assert golddiff.recommended(coloured).is_ready

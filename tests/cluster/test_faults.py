@@ -24,6 +24,8 @@ def nodes():
     """Two nodes of one machine, each with its own raylet, as ``ray start`` starts them."""
     ray.shutdown()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    from ray.cluster_utils import Cluster
+
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     second = made.add_node(num_cpus=1)
     golddiff.cluster.connect(made.address)
@@ -128,7 +130,7 @@ def test_a_shard_that_is_gone_stops_the_run_with_its_name(store, shards, digits)
 
 
 def test_a_silent_shard_is_lost_after_the_patience(store, monkeypatch):
-    monkeypatch.setattr(store._pool, "_patience", 3.0)
+    monkeypatch.setattr(store._pool, "patience", 3.0)
     denoiser, x = golddiff.Optimal(store), torch.zeros(1, *store.shape)
     pid = store.pids[store.paths[1]]
     os.kill(pid, signal.SIGSTOP)
