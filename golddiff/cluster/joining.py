@@ -42,14 +42,13 @@ def connect(address: str | None = None, num_cpus: int | None = None) -> None:
     if address is None:
         # Ray's usage reports and its web page are for those who ask for them.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        options |= {"include_dashboard": False, "num_cpus": num_cpus}
+        # "local": otherwise Ray joins whatever cluster happens to run on this machine.
+        options |= {"address": "local", "include_dashboard": False, "num_cpus": num_cpus}
     else:
         _knock(address)
         options["address"] = address
     try:
         ray.init(**options)
-    except (ConnectionError, RuntimeError, OSError, ValueError, TimeoutError) as error:
-        raise ClusterError(f"cluster: {address or 'this machine'}: {_line(error)}") from error
     except Exception as error:  # Ray's own kinds differ from release to release
         raise ClusterError(f"cluster: {address or 'this machine'}: {_line(error)}") from error
 

@@ -13,7 +13,9 @@ import torch
 import golddiff
 from golddiff.cli import run
 from golddiff.cluster import ClusterError, ShardedStore, connect
+from golddiff.cluster.agreement import agreed
 from golddiff.cluster.listing import Listing, ShardRecord
+from golddiff.cluster.server import ShardServer
 from golddiff.errors import ArgumentError, StoreError
 from golddiff.manifest import identity_of
 
@@ -124,19 +126,30 @@ def odd_ones(digits, tmp_path_factory, make_store, smooth_images):
 
 
 @pytest.mark.parametrize(
-    ("kind", "kind_of_error", "message"),
+    ("kind", "message"),
     [
-        ("shape", StoreError, r"has shape \(1, 8, 6\), but .* has \(1, 8, 8\)"),
-        ("dtype", StoreError, "has dtype float32, but .* has uint8"),
-        ("labels", StoreError, "has labelled False, but .* has True"),
-        ("version", ClusterError, "has format version 7, this golddiff reads version 1"),
-        ("missing", ClusterError, "shard .*nowhere is lost: .* does not exist"),
+        ("shape", r"has shape \(1, 8, 6\), but .* has \(1, 8, 8\)"),
+        ("dtype", "has dtype float32, but .* has uint8"),
+        ("labels", "has labelled False, but .* has True"),
     ],
 )
-def test_shards_that_do_not_fit_together(cluster, pair, odd_ones, kind, kind_of_error, message):
-    with pytest.raises(kind_of_error, match=message) as error:
-        ShardedStore.open([pair[0], odd_ones[kind]])
-    assert str(odd_ones[kind]) in one_line(error)
+def test_shards_of_unlike_images_do_not_agree(pair, odd_ones, kind, message):
+    paths = [str(pair[0]), str(odd_ones[kind])]
+    abouts = [ShardServer(path).about() for path in paths]
+    with pytest.raises(StoreError, match=message) as error:
+        agreed(Listing(paths), abouts)
+    assert paths[1] in one_line(error)
+
+
+def test_shards_of_other_shapes_versions_or_places_do_not_open(cluster, pair, odd_ones):
+    with pytest.raises(StoreError, match=r"has shape \(1, 8, 6\), but") as error:
+        ShardedStore.open([pair[0], odd_ones["shape"]])
+    one_line(error)
+    with pytest.raises(ClusterError, match="version has format version 7, this .* reads version 1"):
+        ShardedStore.open([odd_ones["version"]])
+    with pytest.raises(ClusterError, match=r"shard .*nowhere is lost: .* does not exist") as error:
+        ShardedStore.open([odd_ones["missing"]])
+    one_line(error)
 
 
 def test_a_copy_of_a_shard_and_one_that_is_not_the_lists(cluster, pair, tmp_path):
@@ -165,7 +178,7 @@ def test_estimators_that_the_shards_do_not_know(cluster, pair):
     with ShardedStore.open(pair[:1]) as store:
         with pytest.raises(ArgumentError, match="Mine, which has no description"):
             Mine(store)(torch.zeros(1, 1, 8, 8), 1.0)
-        with pytest.raises(ArgumentError, match=r"shard .*memory_limit: got 1 kB"):
+        with pytest.raises(ArgumentError, match=r"shard .*memory_limit: got 1.0 kB"):
             golddiff.Optimal(store, memory_limit=1000)(torch.zeros(1, 1, 8, 8), 1.0)
         with pytest.raises(ArgumentError, match=r"x: got shape \(1, 1, 7, 7\)"):
             golddiff.Optimal(store)(torch.zeros(1, 1, 7, 7), 1.0)
