@@ -46,6 +46,13 @@ MODULES = {
     ],
     "Diffusers": ["diffusers", "latents", "describe"],
     "Statistics and masks": ["statistics", "masks"],
+    "On a cluster": [
+        "cluster.joining",
+        "cluster.store",
+        "cluster.build",
+        "cluster.pool",
+        "cluster.traffic",
+    ],
     "On a GPU": ["device", "device.run", "device.store", "device.plan"],
     "Metrics": ["metrics"],
     "Evaluation": [

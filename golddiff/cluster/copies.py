@@ -27,7 +27,7 @@ def joined(base: str, name: str) -> str:
     if is_local(base):
         return str(Path(without_scheme(base)) / name)
     first, rest = base.split("::", 1) if "::" in base else (base, "")
-    made = first.rstrip("/") + "/" + name
+    made = first + name if first.endswith("://") else first.rstrip("/") + "/" + name
     return f"{made}::{rest}" if rest else made
 
 

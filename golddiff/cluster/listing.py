@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,11 +42,12 @@ class Listing:
 
     @property
     def paths(self) -> list[str]:
-        """The shards' paths."""
+        """The shards' paths, those of folders absolute: actors run in other folders."""
         base = self.home or ""
-        return [
+        paths = [
             shard if isinstance(shard, str) else joined(base, shard.path) for shard in self.shards
         ]
+        return [os.path.abspath(without_scheme(p)) if is_local(p) else p for p in paths]
 
     def write(self, folder: Path) -> None:
         """Write the list into a folder, whole or not at all.
@@ -88,7 +90,7 @@ class Listing:
             raise ArgumentError("source: got no shards, expected at least one")
         seen: set[str] = set()
         for path in self.paths:
-            plain = str(Path(without_scheme(path)).resolve()) if is_local(path) else path
+            plain = os.path.realpath(path) if is_local(path) else path
             if plain in seen:
                 raise ArgumentError(f"source: shard {path} is listed twice")
             seen.add(plain)

@@ -67,7 +67,7 @@ def test_cores_of_a_cluster_that_runs_already():
         ([], "got no shards"),
         (5, "got int, expected the path of a shards.json"),
         ([1, 2], "expected the path of a shards.json"),
-        (["a", "./a"], "shard ./a is listed twice"),
+        (["a", "./a"], "shard .*/a is listed twice"),
         (["file:///x/a", "/x/a"], "shard /x/a is listed twice"),
         (["s3://b/a", "s3://b/a"], "shard s3://b/a is listed twice"),
     ],
@@ -145,7 +145,9 @@ def test_shards_of_other_shapes_versions_or_places_do_not_open(cluster, pair, od
     with pytest.raises(StoreError, match=r"has shape \(1, 8, 6\), but") as error:
         ShardedStore.open([pair[0], odd_ones["shape"]])
     one_line(error)
-    with pytest.raises(ClusterError, match="version has format version 7, this .* reads version 1"):
+    with pytest.raises(
+        ClusterError, match=r"version has format version 7, this .* reads version 1"
+    ):
         ShardedStore.open([odd_ones["version"]])
     with pytest.raises(ClusterError, match=r"shard .*nowhere is lost: .* does not exist") as error:
         ShardedStore.open([odd_ones["missing"]])

@@ -104,7 +104,8 @@ def test_bad_images_and_bad_arguments(cluster, sources, tmp_path):
     path, _ = sources["folder"]
     shutil.copytree(path, tmp_path / "images")
     images = str(tmp_path / "images")
-    (tmp_path / "images" / "class1" / "022.png").write_bytes(b"no image")
+    bad = tmp_path / "images" / "class1" / "022.png"
+    bad.write_bytes(bad.read_bytes()[:70])  # its header can be read
     with pytest.raises(SourceError, match=r"shard shard-00001: cannot read image class1/022\.png"):
         build_shards(images, tmp_path / "out", 3)
     built = build_shards(images, tmp_path / "left", 3, SourceOptions(skip_bad=True))
@@ -147,10 +148,11 @@ def test_shards_behind_an_address_are_copied_once_and_checked(cluster, sources, 
             if file.is_file():
                 packed.write(file, file.relative_to(out))
     address = f"zip://::file://{archive}"
-    assert Listing.of(address).paths[0] == f"zip:///shard-00000::file://{archive}"
+    assert Listing.of(address).paths[0] == f"zip://shard-00000::file://{archive}"
     with ShardedStore.open(address) as store:
         same(store, whole)
         expected = golddiff.Optimal(whole)(torch.zeros(1, 3, 6, 6), 1.0)
-        assert torch.allclose(golddiff.Optimal(store)(torch.zeros(1, 3, 6, 6), 1.0), expected)
+        found = golddiff.Optimal(store)(torch.zeros(1, 3, 6, 6), 1.0)
+        assert torch.allclose(found, expected, atol=1e-5)
     with ShardedStore.open(f"file://{out}") as store:
         same(store, whole)
