@@ -48,6 +48,13 @@ MODULES = {
     "Diffusers": ["diffusers", "latents", "describe"],
     "Statistics and masks": ["statistics", "masks", "kept_masks"],
     "The machine": ["machine"],
+    "On a cluster": [
+        "cluster.joining",
+        "cluster.store",
+        "cluster.build",
+        "cluster.pool",
+        "cluster.traffic",
+    ],
     "On a GPU": ["device", "device.run", "device.store", "device.plan"],
     "Metrics": ["metrics"],
     "Evaluation": [

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from golddiff.diffusers import AnalyticUNet as AnalyticUNet
     from golddiff.errors import ArgumentError as ArgumentError
     from golddiff.errors import CheckpointError as CheckpointError
+    from golddiff.errors import ClusterError as ClusterError
     from golddiff.errors import GoldDiffError as GoldDiffError
     from golddiff.errors import SourceError as SourceError
     from golddiff.errors import StoreError as StoreError
@@ -43,6 +44,7 @@ _HOMES = {
     "Blend": "denoisers.blend",
     "GaussianMixture": "denoisers.mixture",
     "CheckpointError": "errors",
+    "ClusterError": "errors",
     "Evaluation": "evaluation.compare",
     "GoldDiff": "denoisers.golddiff",
     "GoldDiffError": "errors",
@@ -56,6 +58,7 @@ _HOMES = {
     "SourceError": "errors",
     "StoreError": "errors",
     "Wiener": "denoisers.wiener",
+    "cluster": "cluster",
     "diffusers": "diffusers",
     "load_oracle": "oracles.load",
     "evaluate": "evaluation.compare",

@@ -92,15 +92,7 @@ class Attribution:
         if self.positions is not None:
             pixels = len(self.sources)
             columns = columns // pixels * pixels + np.tile(self.positions, (copies, 1))
-        distinct, places = np.unique(rows, return_inverse=True)
-        places = places.reshape(rows.shape)
-        values = np.empty(rows.shape)
-        for start, part in parts(distinct):
-            with at_hand(self.store.flat, part) as (flat, at):
-                of_part = (places >= start) & (places < start + len(part))
-                wanted = np.broadcast_to(columns, rows.shape)[of_part]
-                values[of_part] = flat[at[places[of_part] - start], wanted]
-        values = values * self.store.scale + self.store.offset
+        values = _values(self.store, rows, columns)
         explained = (weights * values).sum(axis=1) / weights.sum(axis=1)
         return torch.from_numpy(explained).reshape(self.store.shape)
 
@@ -246,6 +238,22 @@ def pixel_sources(
         float(weights.effective[places].mean()),
         values[chosen],
     )
+
+
+def _values(store: ImageStore, rows: Rows, columns: Rows) -> Float:
+    """Values (like ``rows``) of one output each, in units of x0."""
+    distinct, places = np.unique(rows, return_inverse=True)
+    places, columns = places.reshape(rows.shape), np.broadcast_to(columns, rows.shape)
+    if store.shards is not None:
+        fetched: Float = store.values(distinct)[places, columns].astype(np.float64)
+        return fetched
+    values = np.empty(rows.shape)
+    for start, part in parts(distinct):
+        with at_hand(store.flat, part) as (flat, at):
+            of_part = (places >= start) & (places < start + len(part))
+            values[of_part] = flat[at[places[of_part] - start], columns[of_part]]
+    scaled: Float = values * store.scale + store.offset
+    return scaled
 
 
 def _summed(weights: Float, values: NDArray[np.floating]) -> Float:

@@ -21,5 +21,9 @@ class StoreError(GoldDiffError, ValueError):
     """A store on disk is missing, incomplete, damaged or of another format version."""
 
 
+class ClusterError(GoldDiffError, RuntimeError):
+    """A cluster does not answer, or a shard of a store is lost and cannot come back."""
+
+
 class CheckpointError(GoldDiffError, ValueError):
     """A checkpoint that cannot be read, or that is of another kind than was asked for."""

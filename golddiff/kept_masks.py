@@ -1,6 +1,7 @@
 """Mask trees kept with a store, so that a noise level's masks are made once.
 
-They lie in ``masks/`` in the store's folder, outside the manifest: a file a threshold and noise
+They lie in ``masks/`` in the store's folder (a store in shards: beside its list, and in each
+shard's folder), outside the manifest: a file a threshold and noise
 level, which says of which covariance factor it was made. One that is missing, damaged, of another
 factor or of another version of this code is made again, never trusted. Kept is only what the mask
 decides (:class:`golddiff.kernels.mask_tree.Additions`); the tree follows from it and the images'
@@ -26,7 +27,6 @@ from golddiff.kernels.mask_tree import Additions, MaskTree, additions, assembled
 from golddiff.masks import VERSION as MASK_VERSION
 from golddiff.masks import locality_mask, precision_of
 from golddiff.store import ImageStore
-from golddiff.store_build import FACTOR
 
 FOLDER, SUFFIX = "masks", ".safetensors"
 FORMAT = "golddiff-masks-1"
@@ -128,17 +128,14 @@ def _make_room(folder: Path, room: int) -> None:
 
 def _about(store: ImageStore, sigma: float, threshold: float) -> dict[str, str] | None:
     """What a file must say of itself; None where the factor is not kept with the store."""
-    manifest = getattr(store, "manifest", None)  # a store in memory has none
-    if manifest is None:
-        return None
-    if FACTOR not in manifest.files:
-        store.factor()  # makes it, and adds it to the manifest where that may be written
-    if FACTOR not in manifest.files:
+    # A store in memory has no manifest.
+    mark = store.factor_mark() if getattr(store, "manifest", None) is not None else None
+    if mark is None:
         return None
     return {
         "format": FORMAT,
         "masks": f"{MASK_VERSION} in {precision_of(store.d).__name__}",
-        "factor": manifest.files[FACTOR].sha256,
+        "factor": mark,
         "shape": repr(tuple(store.shape)),
         "threshold": repr(float(threshold)),
         "sigma": repr(float(sigma)),

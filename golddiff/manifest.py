@@ -115,6 +115,12 @@ class Manifest:
                 )
 
 
+def identity_of(manifest: Manifest) -> str:
+    """The checksums of the pixels and labels: what a store holds, wherever it lies."""
+    files = manifest.files
+    return " ".join(files[name].sha256 for name in ("pixels.bin", "labels.bin") if name in files)
+
+
 def file_record(path: Path) -> FileRecord:
     """Size and SHA-256 of a file, read in pieces."""
     with path.open("rb") as file:

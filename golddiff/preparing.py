@@ -28,7 +28,6 @@ from golddiff.errors import ArgumentError, StoreError
 from golddiff.files import check_writable
 from golddiff.index import Index
 from golddiff.store import ImageStore
-from golddiff.store_build import FACTOR
 from golddiff.support import Support
 
 # Images of a plain scan that compiles it: a few tasks of the kernels.
@@ -87,7 +86,7 @@ def prepare(
     """
     store = denoiser.store
     for label in labels:
-        store.rows_of(label)  # raises where the class has no images
+        store.count_of(label)  # raises where the class has no images
     parts = []
     for name, items in _kept(denoiser, sigmas, labels, watch):
         start, there = time.perf_counter(), 0
@@ -113,7 +112,7 @@ def _kept(
         def make() -> object:
             return store.factor(progress=lambda done: watch("images summed", done, store.n))
 
-        yield "covariance factor", [_Item(lambda: FACTOR in store.manifest.files, make)]
+        yield "covariance factor", [_Item(store.has_factor, make)]
     if isinstance(denoiser, Recommended):
         yield "weights of recommended", [_Item(lambda: denoiser.is_ready, lambda: denoiser.blend)]
     masks = [
@@ -125,7 +124,7 @@ def _kept(
         yield "masks", masks
     schedule = denoiser.schedule if isinstance(denoiser, GoldDiff) else None
     if isinstance(schedule, FittedSchedule) and any(
-        schedule.indexed(len(store.rows_of(label))) for label in labels
+        schedule.indexed(store.count_of(label)) for label in labels
     ):
         yield (
             "index",

@@ -86,7 +86,7 @@ class Recorder:
         return self.denoiser.attribute(*self._last, top=top, tile=tile)
 
     def _screened(self, sigma: float, label: int | None) -> int:
-        images = len(self.store.rows_of(label))
+        images = self.store.count_of(label)
         if not isinstance(self.denoiser, GoldDiff):
             return images
         return self.denoiser.schedule.budgets(sigma, images)[0]

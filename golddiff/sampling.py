@@ -30,6 +30,8 @@ class Samples:
         trajectory: (steps, n, *shape) predicted x0 at each step, or None.
         attribution: where each image of the last step comes from, n of them, or None.
         subsets: how many images each denoiser call weighed, or None.
+        share: of the training images that was seen at every step; below 1 where shards of a store
+            were missing.
     """
 
     images: torch.Tensor
@@ -38,6 +40,7 @@ class Samples:
     trajectory: torch.Tensor | None
     attribution: list[Attribution] | None = None
     subsets: Subsets | None = None
+    share: float = 1.0
 
 
 class Space(Protocol):
@@ -140,6 +143,11 @@ def sample(
         raise ArgumentError(f"labels: got {len(classes)} of them for {n} images")
     x_init = initial_noise(n, denoiser.store.shape, seed)
     recorders: list[Recorder] = []
+    seen = [1.0]
+
+    def stepped(images: int) -> None:
+        seen.append(getattr(denoiser.store, "share", 1.0))
+        on_step(images)
 
     def watched() -> Denoises:
         if not attribution:
@@ -159,7 +167,7 @@ def sample(
             if classes is None or classes.ndim == 0 or len(classes) == 1
             else classes[i : i + batch_size],
             trajectory,
-            on_step,
+            stepped,
         )
         for i in range(0, n, batch_size)
     ]
@@ -172,6 +180,7 @@ def sample(
         else None,
         [a for recorder in recorders for a in recorder.attributions()] if attribution else None,
         _joined(recorders) if attribution else None,
+        min(seen),
     )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.errors import ArgumentError
+from golddiff.kernels.lowest import lowest
 from golddiff.kernels.rows import squared_distances
 from golddiff.noise import bits, normalised_noise
 from golddiff.proxy import pool, quarter_shape, side_16_shape
@@ -74,22 +76,34 @@ class PaperSchedule:
 
     def supports(
         self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
-    ) -> list[Support]:
+    ) -> Sequence[Support]:
         """The golden support of each query (b, D); a query's does not depend on the others."""
+        n = store.count_of(label)
+        m, k = self.budgets(sigma, n)
+        if k == n:
+            return [store.everything(label)] * len(x)
+        if store.shards is not None:
+            return store.shards.paper(self, x, sigma, label, seed)
         rows = store.rows_of(label)
-        m, k = self.budgets(sigma, len(rows))
-        if k == len(rows):
-            return [Support(rows)] * len(x)
         if self.variant == "text":
             pools = _nearest_by_proxy(store, quarter_shape(store.shape), x, rows, m)
         else:
             drawn = np.sort(_generator(seed, sigma, label).permutation(rows)[:m])
-            keep = max(k, _floor(_resolve("k_max", self.k_max, len(rows))))
+            keep = self.screened(sigma, n)
             pools = _nearest_by_proxy(store, side_16_shape(store.shape), x, drawn, keep)
         return [
             Support(_nearest(store.flat, q[None], pool_, k, store.scale, store.offset)[0])
             for q, pool_ in zip(x, pools, strict=True)
         ]
+
+    def screened(self, sigma: float, n: int) -> int:
+        """How many images the proxy lets through: m, and of the released code's pre-sample k_max.
+
+        Raises:
+            ArgumentError: as :meth:`budgets`.
+        """
+        m, k = self.budgets(sigma, n)
+        return m if self.variant == "text" else max(k, _floor(_resolve("k_max", self.k_max, n)))
 
     def __repr__(self) -> str:
         return (
@@ -119,12 +133,14 @@ def _nearest(
     scale: float,
     offset: float,
 ) -> list[NDArray[np.int64]]:
-    """For each query the ``count`` rows nearest to it, ascending (store order)."""
+    """For each query the ``count`` rows nearest to it, in store order; of equals the first.
+
+    Which of equals must not be left to chance: a store in shards has to choose the same.
+    """
     if count >= len(rows):
         return [rows] * len(x)
     distances = squared_distances(flat, rows, x, scale, offset)
-    nearest = np.argpartition(distances, count - 1, axis=1)[:, :count]
-    return [rows[np.sort(chosen)] for chosen in nearest]
+    return [rows[lowest(query, count)] for query in distances]
 
 
 def _generator(seed: int, sigma: float, label: int | None) -> np.random.Generator:

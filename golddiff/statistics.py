@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,13 @@ class Factor:
         arrays = {name: value for name, value in vars(self).items() if name != "images"}
         return arrays if self.images is None else {**arrays, "images": np.array(self.images)}
 
+    def digest(self) -> str:
+        """A checksum of mean, eigenvalues and eigenvectors."""
+        digest = hashlib.sha256()
+        for array in (self.mean, self.eigenvalues, self.eigenvectors):
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
     def shrinkage(self, sigma: float) -> NDArray[np.float64]:
         """The Wiener gains L / (L + sigma^2), (r,)."""
         gains: NDArray[np.float64] = self.eigenvalues / (self.eigenvalues + sigma**2)
@@ -88,15 +96,86 @@ def factor_rows(
             where there are more than that, of more than ``LARGE`` values each.
         seed: of the draw.
     """
+    drawn = factor_places(len(rows), d, images, seed)
+    return rows if drawn is None else rows[drawn]
+
+
+def factor_places(
+    n: int, d: int, images: int | None = None, seed: int = 0
+) -> NDArray[np.int64] | None:
+    """Which of n images a factor is made from, ascending; None: all. See :func:`factor_rows`."""
     if images is None:
-        images = FACTOR_IMAGES if d > LARGE else len(rows)
-    if images >= len(rows):
-        return rows
+        images = FACTOR_IMAGES if d > LARGE else n
+    if images >= n:
+        return None
     drawn: NDArray[np.int64] = np.random.default_rng([3, seed]).choice(
-        rows, images, replace=False, shuffle=False
+        n, images, replace=False, shuffle=False
     )
     drawn.sort()
     return drawn
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums over stored values v less a shift, of some images; those of parts of a set add up.
+
+    Attributes:
+        n: how many images.
+        shift: 128 for uint8, 0 for floats.
+        first: (D,) float64 sum of v - shift.
+        second: (D, D) float64 sum of (v - shift)(v - shift)^T; made only in blocks of side
+            ``SIDE`` from the diagonal on, 0 in the others.
+    """
+
+    n: int
+    shift: float
+    first: NDArray[np.float64]
+    second: NDArray[np.float64]
+
+    def merge(self, other: Moments) -> Moments:
+        """The moments of both parts together; exact for uint8."""
+        return Moments(
+            self.n + other.n, self.shift, self.first + other.first, self.second + other.second
+        )
+
+    def factor(self, scale: float, offset: float) -> Factor:
+        """Mean and covariance factor of the images value = v * scale + offset.
+
+        Raises:
+            ZeroDivisionError: no images.
+        """
+        return _factor_of_sums(replace(self, second=self.second.copy()), scale, offset)
+
+
+def moments(
+    flat: NDArray[np.generic],
+    rows: NDArray[np.int64] | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Moments:
+    """The moments of stored images (N, D), uint8 or float32, or of some rows of them."""
+    d = flat.shape[1]
+    first = torch.zeros(d, dtype=torch.float64)
+    second = torch.zeros(d, d, dtype=torch.float64)
+    done = 0
+    for values in _shifted(flat, rows):
+        first += values.sum(0, dtype=torch.float64)
+        for i in range(0, d, SIDE):
+            second[i : i + SIDE, i:] += values[:, i : i + SIDE].T @ values[:, i:]
+        done += len(values)
+        progress(done)
+    return Moments(done, _shift(flat), first.numpy(), second.numpy())
+
+
+def _shift(flat: NDArray[np.generic]) -> float:
+    return 128.0 if flat.dtype == np.uint8 else 0.0
+
+
+def _shifted(flat: NDArray[np.generic], rows: NDArray[np.int64] | None) -> Iterator[torch.Tensor]:
+    dtype = torch.float32 if flat.dtype == np.uint8 else torch.float64
+    for _, part in parts(np.arange(len(flat)) if rows is None else rows, CHUNK):
+        with at_hand(flat, part) as (held, places):
+            stored = torch.from_numpy(held[places])
+        yield stored.to(dtype) - _shift(flat)
 
 
 def covariance_factor(
@@ -121,35 +200,23 @@ def covariance_factor(
     n = len(flat) if rows is None else len(rows)
     if n == 0:
         raise ZeroDivisionError("the covariance of no images is not defined")
-    shift = 128.0 if flat.dtype == np.uint8 else 0.0
-    dtype = torch.float32 if flat.dtype == np.uint8 else torch.float64
-
-    def shifted() -> Iterator[torch.Tensor]:
-        for _, part in parts(np.arange(n) if rows is None else rows, CHUNK):
-            with at_hand(flat, part) as (held, places):
-                stored = torch.from_numpy(held[places])
-            yield stored.to(dtype) - shift
-
     if n <= flat.shape[1]:
-        return _factor_of_few(torch.cat(list(shifted())).double(), scale, offset + scale * shift)
+        values = torch.cat(list(_shifted(flat, rows))).double()
+        return _factor_of_few(values, scale, offset + scale * _shift(flat))
+    return _factor_of_sums(moments(flat, rows, progress), scale, offset)
 
-    d = flat.shape[1]
-    first = torch.zeros(d, dtype=torch.float64)
-    second = torch.zeros(d, d, dtype=torch.float64)  # only from the diagonal on
-    done = 0
-    for values in shifted():
-        first += values.sum(0, dtype=torch.float64)
-        for i in range(0, d, SIDE):
-            second[i : i + SIDE, i:] += values[:, i : i + SIDE].T @ values[:, i:]
-        done += len(values)
-        progress(done)
-    mean = first / n
+
+def _factor_of_sums(sums: Moments, scale: float, offset: float) -> Factor:
+    """See :meth:`Moments.factor`; the sums are destroyed, since a copy may take a gigabyte."""
+    n, d = sums.n, len(sums.first)
+    if n == 0:
+        raise ZeroDivisionError("the covariance of no images is not defined")
+    mean = sums.first / n
     for i in range(0, d, SIDE):
-        rows_here = second[i : i + SIDE, i:]
-        rows_here -= torch.outer(n * mean[i : i + SIDE], mean[i:])
+        rows_here = sums.second[i : i + SIDE, i:]
+        rows_here -= np.outer(n * mean[i : i + SIDE], mean[i:])
         rows_here *= scale**2 / max(n - 1, 1)
-    centre = (mean * scale + offset + scale * shift).numpy()
-    return _cleaned(centre, *_eigen(second.numpy()), n)
+    return _cleaned(mean * scale + offset + scale * sums.shift, *_eigen(sums.second), n)
 
 
 def _factor_of_few(values: torch.Tensor, scale: float, offset: float) -> Factor:

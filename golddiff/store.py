@@ -11,7 +11,7 @@ import contextlib
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -25,6 +25,12 @@ from golddiff.residency import DEFAULT_LIMIT, Residency, at_hand, parts
 from golddiff.spill import spilled
 from golddiff.statistics import Factor, covariance_factor, factor_rows
 from golddiff.store_build import FACTOR, LABELS, NORMS, PIXELS, PROXIES, add_file, build
+from golddiff.support import Support
+
+if TYPE_CHECKING:
+    from golddiff.cluster.over_shards import OverShards
+
+PROJECTED_AT_ONCE = 4096
 
 Indices = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
 
@@ -42,7 +48,13 @@ class ImageStore:
         flat: (n, d) uint8 or float32, memory-mapped; value = flat * scale + offset.
         scale, offset: from stored values to [-1, 1]: 1/127.5 and -1 for uint8, 1 and 0 for floats.
         norms: (n,) float32 Euclidean norms in [-1, 1] units.
+        shards: what denoises over a store whose rows lie in other processes, see
+            :class:`golddiff.cluster.ShardedStore`; None where they lie here.
+        share: of the images that the last result saw; below 1 where shards are missing.
     """
+
+    shards: OverShards | None = None
+    share: float = 1.0
 
     def __init__(self, path: Path, manifest: Manifest, memory_limit: float = DEFAULT_LIMIT) -> None:
         """Use :meth:`open` or :meth:`build`."""
@@ -187,6 +199,16 @@ class ImageStore:
             values += np.float32(self.offset)
         return values
 
+    def projected(
+        self, rows: NDArray[np.int64], mean: NDArray[np.float32], axes: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Coordinates (k, r) of images less a mean (D,), along the columns of axes (D, r)."""
+        parts = [
+            (self.values(rows[i : i + PROJECTED_AT_ONCE]) - mean) @ axes
+            for i in range(0, len(rows), PROJECTED_AT_ONCE)
+        ]
+        return np.concatenate(parts) if parts else np.empty((0, axes.shape[1]), np.float32)
+
     def rows_of(self, label: int | None) -> NDArray[np.int64]:
         """Ascending rows of a class, or of the whole store for None.
 
@@ -208,6 +230,35 @@ class ImageStore:
             self._class_rows[label] = rows
         return self._class_rows[label]
 
+    def count_of(self, label: int | None) -> int:
+        """How many images a class has, or the whole store for None.
+
+        Raises:
+            ArgumentError: as :meth:`rows_of`.
+        """
+        return len(self.rows_of(label))
+
+    def row_at(self, label: int | None, place: int) -> int:
+        """The row of the ``place``-th image of a class, or of all."""
+        return int(self.rows_of(label)[place])
+
+    def largest_part(self, label: int | None) -> int:
+        """How many images of a class (or of all) lie in one memory: all of them."""
+        return self.count_of(label)
+
+    def everything(self, label: int | None, without: int | None = None) -> Support:
+        """The support of all images of a class, or of the whole store for None, but for one row.
+
+        Raises:
+            ArgumentError: as :meth:`rows_of`.
+        """
+        rows = self.rows_of(label)
+        return Support(rows if without is None else rows[rows != without])
+
+    def sampled_rows(self, most: int) -> NDArray[np.int64]:
+        """All rows; a store in shards gives at most ``most``, drawn once and for all."""
+        return self._all_rows
+
     def factor(
         self, label: int | None = None, progress: Callable[[int], None] = lambda done: None
     ) -> Factor:
@@ -221,8 +272,9 @@ class ImageStore:
             progress: called with the number of images done, where it is computed.
         """
         if label not in self._factors:
-            if label is None and FACTOR in self.manifest.files:
-                self._factors[None] = Factor.of_tensors(load_file(self.path / FACTOR), self.n)
+            kept = self.kept(FACTOR) if label is None else None
+            if kept is not None:
+                self._factors[None] = Factor.of_tensors(kept, self.n)
             elif label is None:
                 return self.estimate_factor(None, progress=progress)
             else:
@@ -251,16 +303,43 @@ class ImageStore:
         Raises:
             ArgumentError: ``images`` is no integer of 2 or more.
         """
-        whole = isinstance(images, int) and not isinstance(images, bool)
-        if images is not None and not (whole and images >= 2):
-            raise ArgumentError(f"images: got {images!r}, expected a number of 2 or more, or None")
+        check_factor_images(images)
         rows = factor_rows(self._all_rows, self.d, images, seed)
         factor = covariance_factor(self.flat, self.scale, self.offset, rows, progress)
         self._factors[None] = factor
         # Kept for next time where the store may be written to; made again where it may not.
-        with contextlib.suppress(OSError):
-            add_file(self.path, self.manifest, FACTOR, factor.tensors())
+        self.keep(FACTOR, factor.tensors())
         return factor
+
+    def factor_mark(self) -> str | None:
+        """What tells the factor that is kept with the store from others; made where there is none.
+
+        None where it is not kept.
+        """
+        if FACTOR not in self.manifest.files:
+            self.factor()  # makes it, and adds it to the manifest where that may be written
+        record = self.manifest.files.get(FACTOR)
+        return None if record is None else record.sha256
+
+    def has_factor(self) -> bool:
+        """Whether the factor of all images is kept with the store."""
+        return FACTOR in self.manifest.files
+
+    def kept(self, name: str) -> dict[str, NDArray[Any]] | None:
+        """What was computed from the store before and kept under a file name, or None."""
+        return load_file(self.path / name) if name in self.manifest.files else None
+
+    def keep(self, name: str, tensors: dict[str, NDArray[Any]]) -> None:
+        """Keep what was computed for next time, where the store may be written to."""
+        with contextlib.suppress(OSError):
+            add_file(self.path, self.manifest, name, tensors)
+
+    def class_counts(self) -> dict[int, int]:
+        """Images of each class that has any, ascending; empty without labels."""
+        if self.labels is None:
+            return {}
+        classes, counts = np.unique(self.labels.numpy(), return_counts=True)
+        return dict(zip(classes.tolist(), counts.tolist(), strict=True))
 
     @property
     def classes(self) -> list[int]:
@@ -338,3 +417,14 @@ class ImageStore:
 
     def _map(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         return self._residency.map(self.path / name, dtype, shape)
+
+
+def check_factor_images(images: int | None) -> None:
+    """Raise where this is no number of images to make a factor from.
+
+    Raises:
+        ArgumentError: it is no integer of 2 or more, and not None.
+    """
+    whole = isinstance(images, int) and not isinstance(images, bool)
+    if images is not None and not (whole and images >= 2):
+        raise ArgumentError(f"images: got {images!r}, expected a number of 2 or more, or None")

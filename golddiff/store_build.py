@@ -43,8 +43,18 @@ FACTOR_AT_BUILD = 4096
 BATCH = 512
 
 
-def build(source: Source, path: Path, *, overwrite: bool, progress: bool) -> None:
+def build(
+    source: Source, path: Path, *, overwrite: bool, progress: bool, factor: bool = True
+) -> None:
     """Write ``source`` as a store at ``path``.
+
+    Args:
+        source: read once from start to end.
+        path: the folder to make.
+        overwrite: replace a store that is there.
+        progress: show a bar.
+        factor: make mean and covariance too, where images are small; a shard needs none of its
+            own.
 
     Raises:
         ArgumentError: ``path`` exists and ``overwrite`` is not set.
@@ -60,7 +70,7 @@ def build(source: Source, path: Path, *, overwrite: bool, progress: bool) -> Non
     _check_space(source, path)
     try:
         with _beside(path) as folder, _bar(source, shown=progress) as bar:
-            _fill(folder, source, bar)
+            _fill(folder, source, bar, factor)
             bar.update(bar.task_ids[0], description="saving")
             _put_in_place(folder, path)
     except OSError as error:
@@ -99,7 +109,7 @@ def add_file(
         os.replace(folder / "manifest.json", path / "manifest.json")
 
 
-def _fill(folder: Path, source: Source, bar: Progress) -> None:
+def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> None:
     info = source.info
     uint8 = info.dtype == np.uint8
     proxy_shape = quarter_shape(info.shape)
@@ -125,7 +135,7 @@ def _fill(folder: Path, source: Source, bar: Progress) -> None:
             raise SourceError(f"source: {info.description} holds no images")
         records = {name: file.record() for name, file in files.items()}
     d = math.prod(info.shape)
-    if d <= FACTOR_AT_BUILD:
+    if with_factor and d <= FACTOR_AT_BUILD:
         bar.update(bar.task_ids[0], description="covariance", total=n, completed=0)
         mapped = Residency(DEFAULT_LIMIT)
         flat_file = mapped.map(folder / PIXELS, "uint8" if uint8 else "float32", (n, d))

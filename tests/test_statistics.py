@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golddiff import statistics
-from golddiff.statistics import covariance_factor
+from golddiff.statistics import covariance_factor, moments
 
 
 @pytest.fixture
@@ -34,6 +34,28 @@ def test_block_by_block_it_is_the_unbiased_covariance(n, d, dtype):
     gram = factor.eigenvectors.T @ factor.eigenvectors
     assert np.abs(gram - np.eye(len(gram))).max() < 1e-12
     assert factor.eigenvectors.flags.c_contiguous
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.parametrize("cuts", [[], [0, 9], [20, 20, 33]])
+@pytest.mark.usefixtures("small_blocks")
+def test_moments_of_parts_add_up(dtype, cuts):
+    flat = np.random.default_rng(0).integers(0, 256, (40, 13)).astype(dtype)
+    whole = covariance_factor(flat, 1 / 127.5, -1.0)
+    parts = [moments(flat, rows) for rows in np.split(np.arange(40), cuts)]
+    merged = parts[0]
+    for part in parts[1:]:
+        merged = merged.merge(part)
+    for _ in range(2):  # the sums are still there afterwards
+        factor = merged.factor(1 / 127.5, -1.0)
+        assert factor.images == 40
+        assert np.abs(factor.mean - whole.mean).max() < 1e-12
+        assert np.abs(rebuilt(factor) - rebuilt(whole)).max() < 1e-12
+
+
+def test_moments_of_nothing_have_no_factor():
+    with pytest.raises(ZeroDivisionError):
+        moments(np.empty((0, 3), np.uint8)).factor(1 / 127.5, -1.0)
 
 
 @pytest.mark.parametrize("n", [1, 30])

@@ -105,33 +105,29 @@ def cheapest(
     return best
 
 
-def probes(
-    estimator: Estimator, looker: Looker, rows: NDArray[np.int64], sigma: float
-) -> list[Probe]:
+def probes(estimator: Estimator, looker: Looker, sigma: float, label: int | None) -> list[Probe]:
     """Half of them noised images, half points that sampling passes; the same every time.
 
     Args:
         estimator: what weighs the images.
         looker: of the whole image, by which sampling chooses images.
-        rows: the images.
         sigma: noise level.
+        label: the class; None for all images.
     """
     count = estimator.probes
     generator = np.random.default_rng([0, bits(sigma)])
-    places = sorted(generator.choice(len(rows), min(count // 2, len(rows)), replace=False))
-    left_out: list[int | None] = [int(rows[place]) for place in places]
-    clean = estimator.store.values(rows[places])
+    n = looker.images
+    places = sorted(generator.choice(n, min(count // 2, n), replace=False).tolist())
+    left_out: list[int | None] = [estimator.store.row_at(label, place) for place in places]
+    clean = estimator.store.values(np.array(left_out, np.int64))
     noised = clean + np.float32(sigma) * generator.standard_normal(clean.shape, np.float32)
     noise = generator.standard_normal((count - len(places), estimator.store.d), np.float32)
     x = np.concatenate([noised, _sampled(estimator, looker, noise, sigma)])
     left_out += [None] * len(noise)
     where = [Place.drawn(estimator, generator) for _ in x]
-    exact = means_at(estimator, x, sigma, where, [_others(rows, row) for row in left_out])
+    others = [estimator.store.everything(label, row) for row in left_out]
+    exact = means_at(estimator, x, sigma, where, others)
     return [Probe(*probe) for probe in zip(left_out, x, where, exact, strict=True)]
-
-
-def _others(rows: NDArray[np.int64], row: int | None) -> Support:
-    return Support(rows if row is None else rows[rows != row])
 
 
 def _sampled(

@@ -69,11 +69,21 @@ class Looker(Protocol):
         ...
 
 
+def linear_work(name: str, tiles: int, images: int, coordinates: int) -> float:
+    """Predicted seconds of comparing every image and choosing some, for one query."""
+    return tiles * images * (seconds(name) + seconds("coordinate") * coordinates)
+
+
+def linear_counted(tiles: int, images: int, coordinates: int) -> tuple[int, int]:
+    """Two operations a coordinate and one more; coordinates and each tile's own term."""
+    return tiles * images * (2 * coordinates + 1), 4 * images * (coordinates + 2 * tiles)
+
+
 class LinearLooker:
     """Compares every image; see :class:`Looker`."""
 
     def __init__(self, ranking: Ranking) -> None:
-        self._ranking = ranking
+        self.ranking = ranking
         self.tiles, self.images = ranking.tiles, len(ranking.rows)
         self._uniform: tuple[Stream, NDArray[np.float32]] | None = None
 
@@ -81,7 +91,7 @@ class LinearLooker:
         self, x: NDArray[np.float32], tiles: Sequence[int] | None = None, without: int | None = None
     ) -> Look:
         """See :class:`Looker`."""
-        distances, rows = self._ranking.distances(x), self._ranking.rows
+        distances, rows = self.ranking.distances(x), self.ranking.rows
         if tiles is not None:
             distances = distances[list(tiles)]
         if without is not None:
@@ -91,13 +101,11 @@ class LinearLooker:
 
     def work(self, name: str, k: int) -> float:
         """See :class:`Looker`."""
-        each = seconds(name) + seconds("coordinate") * self._ranking.coordinates
-        return self.tiles * self.images * each
+        return linear_work(name, self.tiles, self.images, self.ranking.coordinates)
 
     def counted(self, k: int) -> tuple[int, int]:
-        """Two operations a coordinate and one more; coordinates and each tile's own term."""
-        r = self._ranking.coordinates
-        return self.tiles * self.images * (2 * r + 1), 4 * self.images * (r + 2 * self.tiles)
+        """See :func:`linear_counted`."""
+        return linear_counted(self.tiles, self.images, self.ranking.coordinates)
 
     def uniform(self, stream: Stream) -> NDArray[np.float32]:
         """A random number for each image; those of the last stream are kept."""

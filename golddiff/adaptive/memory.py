@@ -14,6 +14,7 @@ from typing import Any
 from golddiff.adaptive.plan import Kind, Plan
 from golddiff.errors import ArgumentError
 from golddiff.files import written_whole
+from golddiff.manifest import identity_of
 from golddiff.store import ImageStore
 
 NAME = "plans.json"
@@ -46,8 +47,7 @@ def remember(store: ImageStore, key: str, plan: Plan) -> None:
 
 def identity(store: ImageStore) -> str:
     """The checksums of the pixels and labels."""
-    files = store.manifest.files
-    return " ".join(files[name].sha256 for name in ("pixels.bin", "labels.bin") if name in files)
+    return identity_of(store.manifest)
 
 
 def _plans(store: ImageStore) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from golddiff.errors import ArgumentError
 from golddiff.index.files import Index, open_or_build
 from golddiff.noise import bits
 from golddiff.store import ImageStore
-from golddiff.support import AnySupport, Support, TiledSupport
+from golddiff.support import AnySupport, TiledSupport
 from golddiff.units import duration
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ class AdaptiveSchedule:
 
     Raises:
         ArgumentError: tol negative or not finite, or neither a number nor schedules, or not a
-            number with ``guarantee``.
+            number with ``guarantee``. Where it is fitted to a store in shards: ``index=True`` or
+            ``guarantee=True``, which take a single store.
     """
 
     def __init__(
@@ -87,6 +88,10 @@ class AdaptiveSchedule:
 
     def fitted(self, estimator: Estimator) -> FittedSchedule:
         """The schedule for one estimator; :class:`golddiff.GoldDiff` asks for it."""
+        if estimator.store.shards is not None:
+            from golddiff.cluster.adaptive import ShardedSchedule
+
+            return ShardedSchedule(estimator, self)
         return FittedSchedule(estimator, self)
 
     def __repr__(self) -> str:
@@ -115,7 +120,7 @@ class FittedSchedule:
         """How the images of a noise level (and class) are chosen; measured when first asked for."""
         store = self.estimator.store
         if self.tol == 0:
-            return Plan(FULL, len(store.rows_of(label)), 0.0)
+            return Plan(FULL, store.count_of(label), 0.0)
         level = lattice(sigma)
         if (level, label) not in self._plans:
             key = self._key(level, label)
@@ -152,7 +157,7 @@ class FittedSchedule:
         return place in self._plans or recall(self.estimator.store, self._key(*place)) is not None
 
     def _key(self, level: float, label: int | None) -> str:
-        through = " index" if self.indexed(len(self.estimator.store.rows_of(label))) else ""
+        through = " index" if self.indexed(self.estimator.store.count_of(label)) else ""
         wanted = f"tol={self.tol!r} sigma={level!r} label={label}{through}"
         return f"{self.estimator.signature()} {wanted}"
 
@@ -185,12 +190,10 @@ class FittedSchedule:
     ) -> Sequence[AnySupport]:
         """The support of each query (b, D); a query's does not depend on the others."""
         plan = self.plan(sigma, label)
-        rows = store.rows_of(label)
-        if plan.kind == FULL or plan.k >= len(rows):
-            return [Support(rows)] * len(x)
+        if plan.kind == FULL or plan.k >= store.count_of(label):
+            return [store.everything(label)] * len(x)
         looker = self.looker(sigma, label, plan.kind)
-        # One draw decides for all queries of a noise level and class, whatever their batch.
-        stream = (2, seed, bits(sigma), 0 if label is None else label + 1)
+        stream = stream_of(seed, sigma, label)
         supports: list[AnySupport] = []
         for query in x:
             look = looker.look(query)
@@ -206,13 +209,13 @@ class FittedSchedule:
     def _measured(self, sigma: float, label: int | None) -> Plan:
         from golddiff.adaptive.calibration import cheapest, full_scan, probes
 
-        rows = self.estimator.store.rows_of(label)
-        full = full_scan(len(rows))
-        if len(rows) < FEWEST:
+        images = self.estimator.store.count_of(label)
+        full = full_scan(images)
+        if images < FEWEST:
             return full
         log.info("sigma %.3g: measuring how many images an RMSE of %s takes", sigma, self.tol)
-        given = probes(self.estimator, self.looker(sigma, label, Kind("nearest")), rows, sigma)
-        cost = self.estimator.cost(sigma) * len(rows)
+        given = probes(self.estimator, self.looker(sigma, label, Kind("nearest")), sigma, label)
+        cost = self.estimator.cost(sigma) * images
         enough = self._enough(sigma, label, given)
         ways = self._ways(sigma, label)
         plan = cheapest(self.estimator, ways, sigma, given, enough, full, cost)
@@ -299,6 +302,11 @@ def _checked(tol: object) -> float | tuple[Schedule, ...]:
     if not schedules or not all(callable(getattr(s, "supports", None)) for s in schedules):
         raise ArgumentError(f"tol: got {tol!r}, expected an RMSE, or schedules to do as well as")
     return schedules
+
+
+def stream_of(seed: int, sigma: float, label: int | None) -> tuple[int, ...]:
+    """Seeds of the draw that decides for all queries of a noise level and class, in any batch."""
+    return 2, seed, bits(sigma), 0 if label is None else label + 1
 
 
 def lattice(sigma: float) -> float:

@@ -8,8 +8,11 @@ from typing import Annotated
 
 import typer
 
+from golddiff.cache import SourceOptions
+from golddiff.cli.index_cluster import index_on_cluster
 from golddiff.cli.options import (
     Channels,
+    Cluster,
     Column,
     JsonPath,
     LabelColumn,
@@ -20,6 +23,7 @@ from golddiff.cli.options import (
 )
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import say, watched, write_json
+from golddiff.errors import ArgumentError
 from golddiff.files import check_writable
 from golddiff.units import duration
 
@@ -45,6 +49,15 @@ def index(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a store that is there already.")
     ] = False,
+    cluster: Cluster = None,
+    shards: Annotated[
+        int | None,
+        typer.Option(
+            help="With --cluster: how many shards; default one for each million images. A build "
+            "that was interrupted goes on with those that are missing.",
+            show_default=False,
+        ),
+    ] = None,
     json: JsonPath = None,
 ) -> None:
     """Build a store: read a training set once, keep it as one folder ready for sampling.
@@ -58,9 +71,19 @@ def index(
       golddiff index digits digits.store
 
       golddiff index enlarged:imagenet64.store million.store --limit 1280000
+
+      golddiff index /nfs/photos /nfs/photos.shards --size 64 --cluster head:6379 --shards 400
     """
     if json is not None:
         check_writable("json", json)
+    if shards is not None and cluster is None:
+        raise ArgumentError("shards: applies to --cluster only")
+    if cluster is not None:
+        options = SourceOptions(
+            size, channels, split or "train", column, label_column, skip_bad, limit, seed
+        )
+        index_on_cluster(source, out, cluster, shards, options, overwrite, json)
+        return
 
     from golddiff.sources import open_source
     from golddiff.store import ImageStore

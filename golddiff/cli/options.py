@@ -69,6 +69,16 @@ JsonPath = Annotated[
     typer.Option("--json", help="Write settings and figures to this file.", metavar="PATH"),
 ]
 
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        help="Work on a Ray cluster: host:port of its head, auto for one that runs here, or local "
+        "to start one of this machine's cores.",
+        metavar="ADDRESS",
+        show_default=False,
+    ),
+]
+
 MaskThreshold = Annotated[
     float | None,
     typer.Option(

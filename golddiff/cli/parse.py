@@ -63,7 +63,7 @@ def parse_labels(text: str | None, store: ImageStore, n: int) -> list[int] | Non
         return None
     classes = [_class_index(word.strip(), store) for word in text.split(",")]
     for label in classes[:n]:
-        store.rows_of(label)  # raises where the class has no images
+        store.count_of(label)  # raises where the class has no images
     return [classes[i % len(classes)] for i in range(n)]
 
 

@@ -11,6 +11,7 @@ from golddiff.cache import SourceOptions
 from golddiff.cli.options import (
     BoundaryRule,
     Channels,
+    Cluster,
     Column,
     JsonPath,
     KMax,
@@ -43,8 +44,15 @@ def sample(
         ),
     ] = None,
     store: Annotated[
-        Path | None, typer.Option(help="A store that golddiff index made, instead of --data.")
+        str | None, typer.Option(help="A store that golddiff index made, instead of --data.")
     ] = None,
+    cluster: Cluster = None,
+    allow_missing: Annotated[
+        bool,
+        typer.Option(
+            "--allow-missing", help="With --cluster: go on without shards that cannot come back."
+        ),
+    ] = False,
     method: Annotated[str, typer.Option(help=", ".join(METHODS) + ".")] = DEFAULT_METHOD,
     n: Annotated[int, typer.Option("--n", help="How many images.")] = 16,
     steps: Annotated[int, typer.Option(help="Denoising steps, 1 to 1000.")] = 10,
@@ -102,6 +110,8 @@ def sample(
       golddiff sample --n 8 --method golddiff-pca --explain report.html
 
       golddiff sample --data moons --method optimal --n 500 --trajectory paths.png
+
+      golddiff sample --cluster head:6379 --store shards/ --method golddiff-pca
     """
     settings = method_settings(
         mask_threshold,
@@ -119,6 +129,6 @@ def sample(
     run_sample(
         SampleJob(
             data, store, reading, method, settings, n, steps, sampler, seed, labels,
-            batch_size, threads, out, trajectory, explain, json,
+            batch_size, threads, out, trajectory, explain, json, cluster, allow_missing,
         )
     )  # fmt: skip

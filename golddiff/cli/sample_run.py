@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from golddiff import __version__
 from golddiff.cache import SourceOptions, cached_store
+from golddiff.cli.cluster import cluster_figures, open_sharded, shard_bars
 from golddiff.cli.parse import parse_labels
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, watched, write_json
@@ -36,7 +37,7 @@ class SampleJob:
     """The options of ``golddiff sample``, parsed."""
 
     data: str | None
-    store: Path | None
+    store: str | None
     reading: SourceOptions
     method: str
     settings: MethodSettings
@@ -51,6 +52,8 @@ class SampleJob:
     trajectory: Path | None
     explain: Path | None
     json: Path | None
+    cluster: str | None = None
+    allow_missing: bool = False
 
 
 @dataclass
@@ -98,6 +101,8 @@ def run_sample(job: SampleJob) -> None:
     each = clock.total / (job.n * job.steps)
     if job.json is not None:
         write_json(job.json, _figures(job, store, samples, labels, subsets, clock))
+    if samples.share < 1:
+        say(f"only {samples.share:.1%} of the training images were seen: shards are missing")
     noun = ("point" if len(store.shape) == 1 else "image") + ("" if job.n == 1 else "s")
     say(
         f"{job.out}: {job.n:,} {noun} by {job.method}, "
@@ -147,7 +152,7 @@ def golden_subsets(
     entries = []
     classes: list[int | None] = [None] if labels is None else list(dict.fromkeys(labels))
     for label in classes:
-        count = len(denoiser.store.rows_of(label))
+        count = denoiser.store.count_of(label)
         budgets = [
             _budgets(denoiser.schedule, s, count, label) for s in noise_levels(steps, sampler)
         ]
@@ -179,6 +184,10 @@ def _check(job: SampleJob) -> None:
             "store: --size, --channels, --split, --column, --label-column, --skip-bad and --limit "
             "apply to --data; a store was read already"
         )
+    if job.cluster is not None and job.store is None:
+        raise ArgumentError("store: --cluster needs --store, what golddiff index --cluster made")
+    if job.allow_missing and job.cluster is None:
+        raise ArgumentError("allow-missing: applies to --cluster only")
     check_method(job.method, job.settings)
     outputs = [
         ("out", job.out),
@@ -216,6 +225,11 @@ def _check_room(job: SampleJob, store: ImageStore) -> None:
 def _check_explainable(job: SampleJob, store: ImageStore) -> None:
     if job.explain is None:
         return
+    if job.cluster is not None:
+        raise ArgumentError(
+            "explain: the report looks at every training image, and those of a cluster are not "
+            "here; golddiff.sample(..., attribution=True) tells the sources"
+        )
     if job.method == "wiener":
         raise ArgumentError("explain: Wiener weighs no training images, so there are no sources")
     if job.method == "recommended":
@@ -230,6 +244,9 @@ def _check_explainable(job: SampleJob, store: ImageStore) -> None:
 def _open(job: SampleJob) -> ImageStore:
     from golddiff.store import ImageStore
 
+    if job.cluster is not None:
+        assert job.store is not None
+        return open_sharded(job.store, job.cluster, job.allow_missing)
     if job.store is not None:
         return ImageStore.open(job.store)
     return cached_store(job.data or "digits", job.reading, say=say, progress=watched())
@@ -247,6 +264,7 @@ def _generate(
         torch.set_num_threads(job.threads)
     with progress_bar() as bar:
         task = bar.add_task(f"sampling with {job.method}", total=job.n * job.steps)
+        shard_bars(bar, denoiser.store, job.steps * -(-job.n // job.batch_size))
         clock = Clock(job.steps)
 
         def on_step(images: int) -> None:
@@ -347,6 +365,7 @@ def _figures(
             "per_image_and_step": clock.total / (job.n * job.steps),
             "per_step": clock.per_step,
         },
+        "cluster": cluster_figures(store, samples, job.cluster),
         "out": str(job.out),
         "trajectory": None if job.trajectory is None else str(job.trajectory),
         "explain": None if job.explain is None else str(job.explain),

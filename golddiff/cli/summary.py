@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def describe(store: ImageStore) -> str:
     """One line: 'digits.store: 1,797 images, 8 x 8 grey, 10 classes, 210 kB'."""
     kind = "points" if len(store.shape) == 1 else "images"
-    classes = "no labels" if store.labels is None else f"{len(class_counts(store)):,} classes"
+    counts = class_counts(store)
+    classes = f"{len(counts):,} classes" if counts else "no labels"
     return (
         f"{store.path}: {store.n:,} {kind}, {shape_text(store.shape)}, {classes}, "
         f"{byte_size(bytes_on_disk(store))}"
@@ -31,7 +32,7 @@ def summary(store: ImageStore) -> dict[str, Any]:
         "n": store.n,
         "shape": list(store.shape),
         "dtype": manifest.dtype,
-        "classes": None if store.labels is None else class_counts(store),
+        "classes": class_counts(store) or None,
         "class_names": manifest.class_names,
         "bytes": bytes_on_disk(store),
         "skipped": manifest.skipped,
@@ -40,12 +41,7 @@ def summary(store: ImageStore) -> dict[str, Any]:
 
 def class_counts(store: ImageStore) -> dict[str, int]:
     """Images of each class index that has any, in order; empty without labels."""
-    import numpy as np
-
-    if store.labels is None:
-        return {}
-    classes, counts = np.unique(store.labels.numpy(), return_counts=True)
-    return {str(c): int(n) for c, n in zip(classes, counts, strict=True)}
+    return {str(label): count for label, count in store.class_counts().items()}
 
 
 def bytes_on_disk(store: ImageStore) -> int:

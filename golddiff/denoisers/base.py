@@ -54,7 +54,7 @@ class Denoiser(ABC):
             ArgumentError: x of another shape or not finite; sigma not positive and finite;
                 a label that no image has.
         """
-        if isinstance(x, torch.Tensor) and x.is_cuda:
+        if isinstance(x, torch.Tensor) and x.is_cuda and self.store.shards is None:
             from golddiff.device import on_device  # only a GPU needs it
 
             there = on_device(self, x.device)
@@ -169,7 +169,7 @@ class Denoiser(ABC):
             )
         classes = [int(v) for v in values.expand(b)]
         for label in set(classes):
-            self.store.rows_of(label)  # raises where the class has no images
+            self.store.count_of(label)  # raises where the class has no images
         return list(classes)
 
 
@@ -198,7 +198,7 @@ class Estimator(Denoiser):
         self, x: NDArray[np.float32], sigma: float, label: int | None
     ) -> NDArray[np.float32]:
         """Full scan: every image of the store, or of the class."""
-        return self.denoise_over(x, sigma, Support(self.store.rows_of(label)))
+        return self.denoise_over(x, sigma, self.store.everything(label))
 
     def denoise_over(
         self, x: NDArray[np.float32], sigma: float, support: Support
@@ -208,7 +208,9 @@ class Estimator(Denoiser):
         Raises:
             ArgumentError: one query alone needs more than ``memory_limit``.
         """
-        step = self._queries_at_once(len(support))
+        if self.store.shards is not None:
+            return self.store.shards.denoise(self, x, sigma, [support] * len(x))
+        step = self.queries_at_once(len(support))
         return np.concatenate(
             [self._mean(x[i : i + step], sigma, support) for i in range(0, len(x), step)]
         )
@@ -221,6 +223,8 @@ class Estimator(Denoiser):
         Raises:
             ArgumentError: as :meth:`denoise_over`; tiles, and the estimator has one location.
         """
+        if self.store.shards is not None:
+            return self.store.shards.denoise(self, x, sigma, supports)
         if all(support is supports[0] for support in supports):
             return self._over(x, sigma, supports[0])
         return np.concatenate(
@@ -283,6 +287,13 @@ class Estimator(Denoiser):
             f"side: got {side}, but {type(self).__name__} has one location for the image"
         )
 
+    def locations(self) -> int:
+        """How many sets of logits one output has, the L of :class:`golddiff.posterior.Posterior`.
+
+        One for the whole image, unless a subclass says otherwise.
+        """
+        return 1
+
     def signature(self) -> str:
         """The class and the settings that its output depends on, apart from the store."""
         return type(self).__name__
@@ -315,7 +326,7 @@ class Estimator(Denoiser):
         self, x: NDArray[np.float32], sigma: float, label: int | None
     ) -> list[tuple[Estimator, AnySupport]]:
         """Itself, over every image of the store or of the class."""
-        return [(self, Support(self.store.rows_of(label)))] * len(x)
+        return [(self, self.store.everything(label))] * len(x)
 
     def contributions(
         self,
@@ -345,7 +356,12 @@ class Estimator(Denoiser):
     def working_bytes(self, images: int) -> tuple[int, int]:
         """Memory that ``posterior`` takes over so many images: (fixed, for each query)."""
 
-    def _queries_at_once(self, images: int) -> int:
+    def queries_at_once(self, images: int) -> int:
+        """How many queries ``posterior`` can take over so many images within the memory limit.
+
+        Raises:
+            ArgumentError: one query alone needs more.
+        """
         fixed, each = self.working_bytes(images)
         if fixed + each > self.memory_limit:
             raise ArgumentError(

@@ -99,6 +99,11 @@ class GoldDiff(Denoiser):
 
         if not isinstance(self.base, Optimal):
             raise ArgumentError(_ONLY_OPTIMAL.format("certified", type(self.base).__name__))
+        if self.store.shards is not None:
+            raise ArgumentError(
+                "certified: nothing is proved over a store in shards; that works on a single store "
+                "(golddiff.ImageStore)"
+            )
         queries, sigmas, classes = self.checked(x, sigma, labels)
         means, bounds = np.empty_like(queries), np.empty(len(queries))
         for i, (query, level, label) in enumerate(zip(queries, sigmas, classes, strict=True)):
@@ -130,7 +135,7 @@ class GoldDiff(Denoiser):
             proved = self.schedule.guaranteed(x, sigma, label)
             return np.stack([p.mean for p in proved]).astype(np.float32)
         # Screening holds a distance and an index for every image and query.
-        images = len(self.store.rows_of(label))
+        images = self.store.largest_part(label)
         step = max(1, int(self.base.memory_limit // (24 * images)))
         return np.concatenate(
             [self._denoise(x[i : i + step], sigma, label) for i in range(0, len(x), step)]
@@ -146,7 +151,7 @@ class GoldDiff(Denoiser):
         """How the images of a noise level are chosen, in words."""
         if isinstance(self.schedule, FittedSchedule):
             return self.schedule.describe(sigma, label)
-        images = len(self.store.rows_of(label))
+        images = self.store.count_of(label)
         m, k = self.schedule.budgets(sigma, images)
         return f"screens {m:,}, weighs {k:,} of {images:,} images"
 

@@ -150,6 +150,10 @@ class Kamb(Estimator):
         rule = "none" if no_interior else self.boundary
         return Axis.of(height, size, rule), Axis.of(width, size, rule)
 
+    def locations(self) -> int:
+        """Every pixel."""
+        return self.store.shape[1] * self.store.shape[2]
+
     def signature(self) -> str:
         """The patch sizes and the boundary."""
         return f"Kamb(patch_sizes={self.patch_sizes!r}, {self.boundary})"

@@ -15,8 +15,8 @@ from golddiff.posterior import Float
 from golddiff.store import ImageStore
 
 IMAGES_A_COMPONENT = 100  # at least, on average: fewer tell little about a covariance
+FITTED_TO = 1_000_000  # images of a store in shards, whose coordinates come to one machine
 CLUSTERED_BY = 64  # leading principal components that the clustering looks at
-AT_ONCE = 4096
 # A component with less weight moves no output by more than this share of the data's range.
 NEGLIGIBLE = 1e-9
 
@@ -56,6 +56,9 @@ class GaussianMixture(Denoiser):
 
     Fitting takes seconds and K * r^2 * 4 bytes (200 components of rank 300: 72 MB), a class at its
     first use. One component, no shrinkage and full rank are Wiener.
+
+    Over a store in shards (:class:`golddiff.cluster.ShardedStore`) it is fitted to at most a
+    million images drawn at random; their coordinates travel, no pixels do.
 
     Args:
         store: the training set.
@@ -113,6 +116,8 @@ class GaussianMixture(Denoiser):
 
     def seen(self, label: int | None = None) -> NDArray[np.int64]:
         """The images that the mixture, or a class's, is fitted to."""
+        if label is None:
+            return self.store.sampled_rows(FITTED_TO) if self.rows is None else np.unique(self.rows)
         rows = self.store.rows_of(label)
         if self.rows is None:
             return rows
@@ -127,12 +132,7 @@ class GaussianMixture(Denoiser):
         factor = self.store.factor()
         r = min(self.rank, len(factor.eigenvalues))
         axes = factor.eigenvectors[:, :r].astype(np.float32)
-        z = np.concatenate(
-            [
-                (self.store.values(rows[i : i + AT_ONCE]) - factor.mean.astype(np.float32)) @ axes
-                for i in range(0, len(rows), AT_ONCE)
-            ]
-        )
+        z = self.store.projected(rows, factor.mean.astype(np.float32), axes)
         clusters = min(self.components, max(1, len(rows) // IMAGES_A_COMPONENT))
         return fit(z, cluster(z[:, :CLUSTERED_BY], clusters, self.seed), self.shrinkage)
 

@@ -101,7 +101,8 @@ class PCA(Estimator):
 
         One pool of threads works on all queries and tiles.
         """
-        if self.weighting != "ss" or all(support is supports[0] for support in supports):
+        one = all(support is supports[0] for support in supports)
+        if one or self.weighting != "ss" or self.store.shards is not None:
             return super().denoise_each(x, sigma, supports)
         tree = self.tree(sigma)
         tiled = Sums.empty(*x.shape)
@@ -155,6 +156,8 @@ class PCA(Estimator):
 
         All pieces go through the same images before the next ones are read.
         """
+        if self.store.shards is not None:
+            return self.store.shards.tile_means(self, x, sigma, side, pieces)
         sums, tiles = Sums.empty(*x.shape), self.tiles(sigma, side)
         parts = [
             [(i, t, part) for part in support.split(IMAGES_PER_PASS)] for i, t, support in pieces
@@ -178,6 +181,10 @@ class PCA(Estimator):
         if len(self.store.shape) != 3 or self.weighting != "ss":
             return ()
         return tuple(side for side in TILE_SIDES if min(self.store.shape[1:]) > side)
+
+    def locations(self) -> int:
+        """Every output value."""
+        return self.store.d
 
     def signature(self) -> str:
         """The mask threshold, the weighting, and of how many images the masks are if not all."""

@@ -15,28 +15,26 @@ there are no gradient steps.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file
 
 from golddiff.calibration import LeavingOut, denoising_errors, inverse_error_weights
 from golddiff.denoisers.base import Denoiser, Estimator
 from golddiff.denoisers.blend import Blend, Weights
 from golddiff.denoisers.golddiff import GoldDiff
-from golddiff.denoisers.mixture import Components, GaussianMixture
+from golddiff.denoisers.mixture import FITTED_TO, Components, GaussianMixture
 from golddiff.denoisers.pca import PCA
 from golddiff.errors import ArgumentError
 from golddiff.schedules import PaperSchedule
 from golddiff.store import ImageStore
-from golddiff.store_build import add_file
 from golddiff.support import AnySupport, Support
 
 # The name changes with what is kept in it and how that is found: an older file is not read.
 KEPT = "recommended-3.safetensors"
+SHUFFLED = 10_000_000
 LEFT_OUT = 32  # images to measure on; a tenth of a small store
 FEWEST = 20  # images; with fewer there is nothing to measure on, and all parts weigh the same
 THRESHOLDS = (0.005, 0.02, 0.05, 0.1)
@@ -70,7 +68,7 @@ class FewImages:
         self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
     ) -> Sequence[Support]:
         """The golden subset of each query (b, D)."""
-        n = len(store.rows_of(label))
+        n = store.count_of(label)
         return self._schedule(n).supports(store, x, sigma, label, seed)
 
     @staticmethod
@@ -121,7 +119,7 @@ class Recommended(Denoiser):
     @property
     def is_ready(self) -> bool:
         """Whether the weights are known, here or in the store's folder."""
-        return self._blend is not None or KEPT in self.store.manifest.files
+        return self._blend is not None or self.store.kept(KEPT) is not None
 
     @property
     def blend(self) -> Blend:
@@ -151,9 +149,9 @@ class Recommended(Denoiser):
         )
 
     def _loaded(self) -> Blend | None:
-        if KEPT not in self.store.manifest.files:
+        kept = self.store.kept(KEPT)
+        if kept is None:
             return None
-        kept = load_file(self.store.path / KEPT)
         table, thresholds = kept.pop("table").tolist(), kept.pop("thresholds").tolist()
         gaussians = self._gaussians()
         for name, part in gaussians.items():
@@ -177,7 +175,7 @@ class Recommended(Denoiser):
 
     def _gaussians(self) -> dict[str, GaussianMixture]:
         rows = left_out(self.store.n)
-        seen = np.setdiff1d(np.arange(self.store.n), rows)
+        seen = np.setdiff1d(self.store.sampled_rows(FITTED_TO), rows)
         return {
             "mixture": GaussianMixture(self.store, rows=seen),
             "one": GaussianMixture(self.store, components=1, shrinkage=0, rows=seen),
@@ -199,14 +197,17 @@ class Recommended(Denoiser):
         }
         tensors["table"] = np.array([[sigma, *row] for sigma, row in weights])
         tensors["thresholds"] = np.array(thresholds)
-        with contextlib.suppress(OSError):
-            add_file(self.store.path, self.store.manifest, KEPT, tensors)
+        self.store.keep(KEPT, tensors)
 
 
 def left_out(n: int) -> NDArray[np.int64]:
     """The rows, ascending, that the halves are measured on: up to 32, a tenth of few images."""
     if n < FEWEST:
         return np.empty(0, np.int64)
-    drawn = np.random.default_rng(0).permutation(n)[: min(LEFT_OUT, n // 10)]
+    generator, count = np.random.default_rng(0), min(LEFT_OUT, n // 10)
+    if n <= SHUFFLED:
+        drawn = generator.permutation(n)[:count]
+    else:  # a shuffle of so many would take gigabytes
+        drawn = generator.choice(n, count, replace=False, shuffle=False)
     rows: NDArray[np.int64] = np.sort(drawn)
     return rows

@@ -30,6 +30,10 @@ class DeviceEstimator(Protocol):
         """Posterior means (b, D) of queries (b, D) float32 over their supports."""
         ...
 
+    def posterior(self, x: torch.Tensor, sigma: float, support: DeviceSupport) -> Partial:
+        """The partial posterior of such queries, in the store's own order of values and pixels."""
+        ...
+
 
 class DeviceOptimal:
     """:class:`golddiff.denoisers.optimal.Optimal`: distances of whole rows, then weighted sums."""
@@ -39,6 +43,14 @@ class DeviceOptimal:
 
     def mean(self, x: torch.Tensor, sigma: float, support: DeviceSupport) -> torch.Tensor:
         """See :class:`DeviceEstimator`."""
+        return self._partial(x, sigma, support).mean()
+
+    def posterior(self, x: torch.Tensor, sigma: float, support: DeviceSupport) -> Partial:
+        """See :class:`DeviceEstimator`."""
+        part = self._partial(x, sigma, support)
+        return Partial(part.log_max, part.total, self._store.restored(part.weighted))
+
+    def _partial(self, x: torch.Tensor, sigma: float, support: DeviceSupport) -> Partial:
         store, kernels = self._store, self._store.kernels
         stored, shift = x / store.scale, store.offset / store.scale
         gain = -min(precision(sigma) * store.scale**2, 1e25)
@@ -59,7 +71,7 @@ class DeviceOptimal:
                 new = Partial(log_max, total, sums * store.scale + total * store.offset)
                 done = new if done is None else done.merge(new)
         assert done is not None  # supports hold at least one image
-        return done.mean()
+        return done
 
 
 class DevicePCA:
@@ -75,6 +87,11 @@ class DevicePCA:
         if self._weighting == "wss":
             return self._mean_of_means(x, sigma, support)
         return masked_mean(self._store, x, sigma, support, self._masks.at(sigma))
+
+    def posterior(self, x: torch.Tensor, sigma: float, support: DeviceSupport) -> Partial:
+        """See :class:`DeviceEstimator`; of "ss"."""
+        part = masked_whole(self._store, x, sigma, support, self._masks.at(sigma))
+        return _restored(self._store, part)
 
     def _mean_of_means(self, x: torch.Tensor, sigma: float, support: DeviceSupport) -> torch.Tensor:
         """The plain average of the softmax averages of consecutive batches."""
@@ -97,12 +114,24 @@ def masked_mean(
     store: DeviceStore, x: torch.Tensor, sigma: float, support: DeviceSupport, mask: MaskBlocks
 ) -> torch.Tensor:
     """Posterior means (b, D) with masked distances for logits."""
+    return masked_whole(store, x, sigma, support, mask).mean()
+
+
+def _restored(store: DeviceStore, part: Partial) -> Partial:
+    """A partial posterior with a location a value, in the store's own order."""
+    return Partial(*(store.restored(a) for a in (part.log_max, part.total, part.weighted)))
+
+
+def masked_whole(
+    store: DeviceStore, x: torch.Tensor, sigma: float, support: DeviceSupport, mask: MaskBlocks
+) -> Partial:
+    """The partial posterior (b, D) with masked distances for logits, in tile order."""
     done: Partial | None = None
     for pixels, part in store.chunks(support):
         new = masked_partials(store, x, sigma, pixels, part, mask, None).merged()
         done = new if done is None else done.merge(new)
     assert done is not None  # supports hold at least one image
-    return done.mean()
+    return done
 
 
 def masked_partials(
@@ -140,11 +169,34 @@ class DeviceKamb:
         size, rule = self._estimator.patch_size(sigma), self._estimator.boundary
         if rule == "none" or (rule == "zeros" and size >= min(h, w)):  # no interior is left
             return masked_mean(self._store, x, sigma, support, self._square(size))
-        return self._over_positions(x, sigma, support, self._tables_of(size, rule))
+        tables = self._tables_of(size, rule)
+        out = torch.empty_like(x)
+        means = self._over_positions(x, sigma, support, tables).mean()
+        out[:, tables.centres.long().flatten()] = means
+        return out
+
+    def posterior(self, x: torch.Tensor, sigma: float, support: DeviceSupport) -> Partial:
+        """See :class:`DeviceEstimator`; a location is a pixel."""
+        store = self._store
+        _, h, w = store.shape
+        size, rule = self._estimator.patch_size(sigma), self._estimator.boundary
+        if rule == "none" or (rule == "zeros" and size >= min(h, w)):
+            part = _restored(store, masked_whole(store, x, sigma, support, self._square(size)))
+            # The same mask for all channels of a pixel, so the same logits.
+            return Partial(part.log_max[:, : h * w], part.total[:, : h * w], part.weighted)
+        tables = self._tables_of(size, rule)
+        part = self._over_positions(x, sigma, support, tables)
+        centres = tables.centres.long()
+        pixels = store.order[centres[0]] % (h * w)
+        weighted, ordered = torch.empty_like(x), torch.empty_like(part.total)
+        weighted[:, centres.flatten()] = part.weighted
+        log_max = ordered.index_copy(1, pixels, part.log_max)
+        total = ordered.index_copy(1, pixels, part.total)
+        return Partial(log_max, total, store.restored(weighted))
 
     def _over_positions(
         self, x: torch.Tensor, sigma: float, support: DeviceSupport, tables: PatchTables
-    ) -> torch.Tensor:
+    ) -> Partial:
         store = self._store
         done: Partial | None = None
         for pixels, part in store.chunks(support):
@@ -153,9 +205,7 @@ class DeviceKamb:
             ).merged()
             done = new if done is None else done.merge(new)
         assert done is not None  # supports hold at least one image
-        out = torch.empty_like(x)
-        out[:, tables.centres.long().flatten()] = done.mean()
-        return out
+        return done
 
     def _tables_of(self, size: int, rule: str) -> PatchTables:
         if (size, rule) not in self._tables:

@@ -62,9 +62,13 @@ def build(
         progress: called with what is done, how far, and of how many.
 
     Raises:
-        ArgumentError: ``memory_limit`` is too small for one piece.
+        ArgumentError: ``memory_limit`` is too small for one piece; a store in shards.
         StoreError: the folder cannot be written, or the disk is full.
     """
+    if store.shards is not None:
+        raise ArgumentError(
+            "store: an index is of a single store (golddiff.ImageStore), not of one in shards"
+        )
     _check_memory(store, memory_limit)
     part = store.path / PARTIAL
     try:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import SourceError
+from golddiff.errors import ArgumentError, SourceError
 from golddiff.sources.ahead import ahead, rebatch
 from golddiff.sources.base import Batch, Skipped, SourceInfo
 from golddiff.sources.decode import Header, UnreadableImageError, decode, read_header
@@ -42,6 +44,8 @@ class Listing(NamedTuple):
         labels: (total,) int64, or None.
         class_names: a name for each class index, or None.
         description: one line for the manifest.
+        part: for a range of the images, what starts a pass over these alone, without reading the
+            others; it can be sent to another process. None where there is no such thing.
     """
 
     items: Callable[[], Iterator[Item]]
@@ -49,6 +53,7 @@ class Listing(NamedTuple):
     labels: NDArray[np.int64] | None
     class_names: tuple[str, ...] | None
     description: str
+    part: Callable[[int, int], Callable[[], Iterator[Item]]] | None = None
 
 
 class _Decoded(NamedTuple):
@@ -74,6 +79,7 @@ class EncodedSource:
         own = options.own_labels(listing.total)
         self._labels = listing.labels if own is None else own
         self._items = listing.items
+        self._part = listing.part
         self._options = options
         self._count = options.limited(listing.total)
         self._guessed_grey = False
@@ -98,6 +104,33 @@ class EncodedSource:
         self.skipped.names.clear()
         self.skipped.reasons.clear()
         return rebatch(self._pieces(), size)
+
+    def part(self, start: int, stop: int) -> EncodedSource:
+        """The images from ``start`` to ``stop`` as a source of their own, alike in all else.
+
+        It can be sent to another process, which must find the same files.
+
+        Raises:
+            ArgumentError: a source whose images cannot be reached without reading those before.
+        """
+        if self._part is None:
+            raise ArgumentError(
+                f"source: {self.info.description} cannot be read in parts; expected a folder of "
+                "images or of parquet files, or a parquet file"
+            )
+        part = copy.copy(self)
+        part._items, part._part = self._part(start, stop), None
+        part._labels = None if self._labels is None else self._labels[start:stop]
+        part._options = replace(self._options, labels=None, limit=None)
+        part._count = stop - start
+        part.skipped = Skipped()
+        part.info = replace(self.info, count=None if self._options.skip_bad else part._count)
+        return part
+
+    @property
+    def total(self) -> int:
+        """How many images are to be read, those that cannot be read among them."""
+        return self._count
 
     def _limited_items(self) -> Iterator[Item]:
         return itertools.islice(self._items(), self._count)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -68,11 +68,16 @@ def _open_images(
         prefix, names = in_split(names, options.split, description)
         labels, class_names = by_folder(names, prefix, description)
 
-    def items() -> Iterator[Item]:
-        for name in names:
-            yield Item(name, partial(_read, folder / name))
+    def part(start: int, stop: int) -> Callable[[], Iterator[Item]]:
+        return partial(_items, folder, names[start:stop])
 
-    return EncodedSource(Listing(items, len(names), labels, class_names, description), options)
+    listing = Listing(part(0, len(names)), len(names), labels, class_names, description, part)
+    return EncodedSource(listing, options)
+
+
+def _items(folder: Path, names: list[str]) -> Iterator[Item]:
+    for name in names:
+        yield Item(name, partial(_read, folder / name))
 
 
 def _read(path: Path) -> bytes:

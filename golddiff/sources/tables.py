@@ -68,18 +68,47 @@ def open_parquet(files: Sequence[Path], options: Options, description: str) -> E
         column = [_read_column(file, label) for file in files]
         labels, class_names = _labels(column, label, _names_in(schema, label), description)
 
-    def items() -> Iterator[Item]:
-        for file in files:
-            try:
-                row = 0
-                with pq.ParquetFile(file, buffer_size=1 << 20) as table:
-                    for batch in table.iter_batches(batch_size=_ROWS, columns=[image]):
-                        yield from _items(batch.column(0), row, file.name, None)
-                        row += batch.num_rows
-            except (pa.ArrowException, OSError) as error:
-                raise _damaged(file, error) from error
+    def part(start: int, stop: int) -> Callable[[], Iterator[Item]]:
+        return partial(_rows_between, files, rows, image, start, stop)
 
-    return EncodedSource(Listing(items, sum(rows), labels, class_names, description), options)
+    total = sum(rows)
+    listing = Listing(part(0, total), total, labels, class_names, description, part)
+    return EncodedSource(listing, options)
+
+
+def _rows_between(
+    files: Sequence[Path], rows: Sequence[int], image: str, start: int, stop: int
+) -> Iterator[Item]:
+    """The images of some consecutive rows; row groups that hold none of them are not read."""
+    first = 0
+    for file, count in zip(files, rows, strict=True):
+        if first < stop and start < first + count:
+            yield from _rows_of(file, image, max(start - first, 0), min(stop - first, count))
+        first += count
+
+
+def _rows_of(file: Path, image: str, start: int, stop: int) -> Iterator[Item]:
+    try:
+        with pq.ParquetFile(file, buffer_size=1 << 20) as table:
+            groups, row = [], 0
+            skipped = 0
+            for group in range(table.num_row_groups):
+                count = table.metadata.row_group(group).num_rows
+                if row < stop and start < row + count:
+                    groups.append(group)
+                elif row + count <= start:
+                    skipped = row + count
+                row += count
+            row = skipped
+            batches = table.iter_batches(batch_size=_ROWS, row_groups=groups, columns=[image])
+            for batch in batches:
+                low, high = max(start - row, 0), min(stop - row, batch.num_rows)
+                if low < high:
+                    wanted = batch.column(0).slice(low, high - low)
+                    yield from _items(wanted, row + low, file.name, None)
+                row += batch.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(file, error) from error
 
 
 def open_dataset(dataset: Any, options: Options, description: str | None = None) -> EncodedSource:

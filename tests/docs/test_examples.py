@@ -17,9 +17,12 @@ def threads_as_before():
 
 @pytest.mark.usefixtures("threads_as_before")
 @pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda page: page.name)
-def test_the_examples_of_a_page_run_in_order(page, tmp_path, monkeypatch):
+def test_the_examples_of_a_page_run_in_order(page, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    if page.name == "cluster.md":
+        ray = pytest.importorskip("ray", reason="needs Ray: pip install 'golddiff[cluster]'")
+        request.addfinalizer(ray.shutdown)
     namespace = {"__name__": "example"}
     for example in examples(page):
         exec(compile(example, str(page), "exec"), namespace)

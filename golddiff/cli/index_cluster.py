@@ -1,0 +1,50 @@
+"""What ``golddiff index --cluster`` does: build a store in shards."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from golddiff.cache import SourceOptions
+from golddiff.cli.cluster import join
+from golddiff.cli.terminal import progress_bar, say, write_json
+from golddiff.units import duration
+
+
+def index_on_cluster(
+    source: str,
+    out: Path,
+    address: str,
+    shards: int | None,
+    options: SourceOptions,
+    overwrite: bool,
+    json: Path | None,
+) -> None:
+    """Build the shards that are not there yet, and say what there is then.
+
+    Raises:
+        GoldDiffError: see :func:`golddiff.cluster.build_shards`.
+    """
+    from golddiff.cluster import build_shards
+
+    start = time.perf_counter()
+    join(address)
+    with progress_bar() as bar:
+        task = bar.add_task("shards", total=None)
+        built = build_shards(
+            source, out, shards, options, overwrite=overwrite,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )  # fmt: skip
+    seconds = time.perf_counter() - start
+    before = f", {built.found:,} of them were there" if built.found else ""
+    say(f"{out}: {built.n:,} images in {built.shards:,} shards{before}, {duration(seconds)}")
+    for line in built.skipped.lines():
+        say(line)
+    if json is not None:
+        pairs = zip(built.skipped.names, built.skipped.reasons, strict=True)
+        figures = {
+            "path": str(built.path), "n": built.n, "shards": built.shards, "found": built.found,
+            "seconds": seconds,
+            "skipped_images": [{"name": name, "reason": reason} for name, reason in pairs],
+        }  # fmt: skip
+        write_json(json, figures)

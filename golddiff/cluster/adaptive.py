@@ -1,0 +1,79 @@
+""":class:`golddiff.AdaptiveSchedule` over shards: the same plans, measured through the shards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff import describe
+from golddiff.adaptive.coordinates import COMPONENTS
+from golddiff.adaptive.plan import FULL, Kind
+from golddiff.adaptive.schedule import ROUGH, AdaptiveSchedule, FittedSchedule, stream_of
+from golddiff.cluster.looking import ShardedLooker
+from golddiff.cluster.recipes import ByRank
+from golddiff.cluster.store import ShardedStore
+from golddiff.denoisers.base import Estimator
+from golddiff.errors import ArgumentError
+from golddiff.kernels.mask_tiles import tile_grid
+from golddiff.proxy import quarter_shape
+from golddiff.store import ImageStore
+from golddiff.support import AnySupport
+
+
+class ShardedSchedule(FittedSchedule):
+    """An adaptive schedule over one estimator whose store lies in shards.
+
+    Raises:
+        ArgumentError: an index or a proof is asked for.
+    """
+
+    def __init__(self, estimator: Estimator, settings: AdaptiveSchedule) -> None:
+        if settings.index or settings.guarantee:
+            name = "index" if settings.index else "guarantee"
+            raise ArgumentError(
+                f"{name}: got True, but over a store in shards every image is compared and no "
+                "error is proved; that works on a single store (golddiff.ImageStore)"
+            )
+        super().__init__(estimator, settings)
+
+    @property
+    def store(self) -> ShardedStore:
+        """The estimator's store."""
+        return cast(ShardedStore, self.estimator.store)
+
+    def indexed(self, images: int) -> bool:
+        """Never: every image is compared, by the shards at once."""
+        return False
+
+    def supports(
+        self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+    ) -> Sequence[AnySupport]:
+        """The support of each query (b, D); a query's does not depend on the others."""
+        plan = self.plan(sigma, label)
+        if plan.kind == FULL or plan.k >= self.store.count_of(label):
+            return [self.store.everything(label)] * len(x)
+        looks = cast(ShardedLooker, self.looker(sigma, label, plan.kind)).together(x)
+        if plan.kind.name == "nearest":
+            return [look.nearest_of_all(plan.k) for look in looks]
+        stream = stream_of(seed, sigma, label)
+        return [look.drawn_of_all(plan.k, sigma, stream) for look in looks]
+
+    def _looker(
+        self, sigma: float, label: int | None, side: int | None, *, rough: bool
+    ) -> ShardedLooker:
+        assert self.store.shards is not None
+        shape = self.store.shape
+        kind = Kind("drawn" if rough else "nearest", side)
+        tiles = 1 if side is None else int(np.prod(tile_grid(shape, side)))
+        measure = ByRank(describe.describe(self.estimator), sigma, label, kind, tiles)
+        return ShardedLooker(self.store.shards, measure, self._compared(rough=rough))
+
+    def _compared(self, *, rough: bool) -> int:
+        """How many coordinates are compared, as :attr:`coordinates` of a single store has."""
+        if not self.estimator.tile_sides():
+            return int(np.prod(quarter_shape(self.store.shape)))
+        components = min(COMPONENTS, len(self.store.factor().eigenvalues))
+        return min(ROUGH, components) if rough else components

@@ -1,0 +1,54 @@
+"""Whether shards make one store: what each says of itself, compared."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from golddiff import __version__
+from golddiff.cluster.listing import Listing
+from golddiff.cluster.recipes import About
+from golddiff.errors import ArgumentError, ClusterError, StoreError
+
+ALIKE = ("shape", "dtype", "labelled", "class_names", "proxy_shape")
+
+
+def agreed(listing: Listing, abouts: Sequence[About | None]) -> str:
+    """One checksum for all shards in their order.
+
+    Raises:
+        ClusterError: a shard's process runs another version of golddiff.
+        StoreError: shards of unlike images; one that is not what the list says.
+        ArgumentError: two shards hold the same images.
+    """
+    first: tuple[str, About] | None = None
+    seen: dict[str, str] = {}
+    digests = []
+    for record, path, about in zip(listing.shards, listing.paths, abouts, strict=True):
+        if about is None:
+            digests.append("missing" if isinstance(record, str) else record.identity)
+            continue
+        if about.version != __version__:
+            raise ClusterError(
+                f"cluster: shard {path} runs golddiff {about.version} on {about.node}, here is "
+                f"{__version__}; install one version everywhere"
+            )
+        if first is None:
+            first = path, about
+        for name in ALIKE:
+            mine, other = getattr(about, name), getattr(first[1], name)
+            if mine != other:
+                raise StoreError(
+                    f"store: shard {path} has {name} {mine}, but {first[0]} has {other}; the "
+                    "shards of a store are alike"
+                )
+        if not isinstance(record, str) and (record.n, record.identity) != (about.n, about.digest):
+            raise StoreError(f"store: shard {path} is not the one that its list names")
+        if about.digest in seen:
+            raise ArgumentError(
+                f"source: shards {seen[about.digest]} and {path} hold the same images (their "
+                "checksums are equal); a shard is listed twice"
+            )
+        seen[about.digest] = path
+        digests.append(about.digest)
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()

@@ -1,0 +1,101 @@
+"""Joining a Ray cluster, or starting one on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import socket
+from typing import Any
+
+from golddiff.errors import ArgumentError, ClusterError
+
+SECONDS_TO_ANSWER = 5.0
+_ADDRESS = re.compile(
+    r"^(?:(?P<scheme>ray)://)?(?P<host>[^:/\s]+|\[[0-9a-fA-F:]+\]):(?P<port>\d+)$"
+)
+
+
+def connect(address: str | None = None, num_cpus: int | None = None) -> None:
+    """Join a Ray cluster; further calls with the same cluster do nothing.
+
+    Whoever may send work to a Ray cluster may run any code on it: join clusters that you trust.
+
+    Args:
+        address: "host:port" of a cluster's head (what ``ray start --head`` prints), "ray://..."
+            for Ray's client from outside of it, or "auto" for the one that runs on this machine.
+            None: $RAY_ADDRESS where it is set, else a cluster of this machine's cores, which ends
+            with this process.
+        num_cpus: cores of a cluster that is started here; default all.
+
+    Raises:
+        ArgumentError: an address that is none; num_cpus below 1, or for a cluster that runs.
+        ClusterError: Ray is not installed, nobody answers, or Ray there is of another version.
+    """
+    ray = ray_package()
+    address = address or os.environ.get("RAY_ADDRESS") or None
+    _check(address, num_cpus)
+    if ray.is_initialized():
+        return
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        # Ray's usage reports and its web page are for those who ask for them.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # "local": otherwise Ray joins whatever cluster happens to run on this machine.
+        options |= {"address": "local", "include_dashboard": False, "num_cpus": num_cpus}
+    else:
+        _knock(address)
+        options["address"] = address
+    try:
+        ray.init(**options)
+    except Exception as error:  # Ray's own kinds differ from release to release
+        raise ClusterError(f"cluster: {address or 'this machine'}: {_line(error)}") from error
+
+
+def ray_package() -> Any:
+    """The package ray.
+
+    Raises:
+        ClusterError: it is not installed.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise ClusterError(
+            "cluster: Ray is not installed; pip install 'golddiff[cluster]'"
+        ) from error
+    return ray
+
+
+def _check(address: str | None, num_cpus: int | None) -> None:
+    if address is not None and address != "auto" and not _ADDRESS.match(address):
+        raise ArgumentError(
+            f"address: got {address!r}, expected host:port, ray://host:port or auto"
+        )
+    if num_cpus is None:
+        return
+    if address is not None:
+        raise ArgumentError("num_cpus: applies to a cluster that is started here, not to one given")
+    if isinstance(num_cpus, bool) or not isinstance(num_cpus, int) or num_cpus < 1:
+        raise ArgumentError(f"num_cpus: got {num_cpus!r}, expected an integer of 1 or more")
+
+
+def _knock(address: str) -> None:
+    """Ray waits for minutes for a cluster that is not there."""
+    found = _ADDRESS.match(address)
+    if found is None:
+        return
+    host, port = found["host"].strip("[]"), int(found["port"])
+    try:
+        with contextlib.closing(socket.create_connection((host, port), SECONDS_TO_ANSWER)):
+            pass
+    except (OSError, OverflowError) as error:
+        raise ClusterError(
+            f"cluster: nobody answers at {address} ({getattr(error, 'strerror', None) or error})"
+        ) from error
+
+
+def _line(error: Exception) -> str:
+    """The first lines of a message that may be long, as one."""
+    return " ".join(str(error).split())[:300] or type(error).__name__

@@ -1,0 +1,124 @@
+"""``shards.json``: which shards a store is made of, in which order."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from golddiff.cluster.copies import is_local, joined, read_text, without_scheme
+from golddiff.errors import ArgumentError, StoreError
+from golddiff.files import written_whole
+
+NAME = "shards.json"
+FORMAT = "golddiff-shards"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """One shard: where it lies, as seen from the list; its images; its checksums."""
+
+    path: str
+    n: int
+    identity: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The shards of a store in the order of their rows.
+
+    Attributes:
+        shards: a record for each, or the path alone where nothing more is known.
+        home: the folder or address that the list itself lies in; None for a plain list.
+    """
+
+    shards: Sequence[ShardRecord | str]
+    home: str | None = None
+
+    @property
+    def paths(self) -> list[str]:
+        """The shards' paths, those of folders absolute: actors run in other folders."""
+        base = self.home or ""
+        paths = [
+            shard if isinstance(shard, str) else joined(base, shard.path) for shard in self.shards
+        ]
+        return [os.path.abspath(without_scheme(p)) if is_local(p) else p for p in paths]
+
+    def write(self, folder: Path) -> None:
+        """Write the list into a folder, whole or not at all.
+
+        Raises:
+            ArgumentError: it cannot be written.
+        """
+        records = [asdict(shard) for shard in self.shards if not isinstance(shard, str)]
+        body: dict[str, Any] = {"format": FORMAT, "version": VERSION, "shards": records}
+        body["digest"] = _digest(body)
+        with written_whole("out", folder / NAME) as temporary:
+            temporary.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def of(cls, source: str | Path | Sequence[str | Path]) -> Listing:
+        """The shards that a user names: a folder with a list in it, the list, or several paths.
+
+        Raises:
+            ArgumentError: none, or the same path twice.
+            StoreError: the list cannot be read, or is damaged.
+        """
+        if isinstance(source, str | Path):
+            return cls._read(str(source))
+        if not isinstance(source, Sequence) or not all(isinstance(p, str | Path) for p in source):
+            raise ArgumentError(
+                f"source: got {type(source).__name__}, expected the path of a {NAME}, of its "
+                "folder, or a list of the shards' paths"
+            )
+        listing = cls([str(path) for path in source])
+        listing.check()
+        return listing
+
+    def check(self) -> None:
+        """Raise where there is nothing, or something twice.
+
+        Raises:
+            ArgumentError: none, or the same path twice.
+        """
+        if not self.shards:
+            raise ArgumentError("source: got no shards, expected at least one")
+        seen: set[str] = set()
+        for path in self.paths:
+            plain = os.path.realpath(path) if is_local(path) else path
+            if plain in seen:
+                raise ArgumentError(f"source: shard {path} is listed twice")
+            seen.add(plain)
+
+    @classmethod
+    def _read(cls, source: str) -> Listing:
+        home = source.removesuffix(NAME).rstrip("/") if source.endswith(NAME) else source
+        path = joined(home or ".", NAME)
+        text = read_text(path)
+        try:
+            body = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise StoreError(f"store: {path} is damaged ({error}); write it again") from None
+        if not isinstance(body, dict) or body.get("format") != FORMAT:
+            raise StoreError(f"store: {path} is no list of shards of golddiff")
+        if body.get("version") != VERSION:
+            raise StoreError(
+                f"store: {path} has format version {body.get('version')!r}, this golddiff reads "
+                f"version {VERSION}; write it again"
+            )
+        digest = body.pop("digest", None)
+        if digest != _digest(body):
+            raise StoreError(f"store: {path} was altered or damaged; write it again")
+        listing = cls([ShardRecord(**record) for record in body["shards"]], home or ".")
+        listing.check()
+        return listing
+
+
+def _digest(body: dict[str, Any]) -> str:
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()

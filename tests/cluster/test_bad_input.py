@@ -1,0 +1,216 @@
+"""One clear line for what cannot work."""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+import golddiff
+from golddiff.cli import run
+from golddiff.cluster import ClusterError, ShardedStore, connect
+from golddiff.cluster.agreement import agreed
+from golddiff.cluster.listing import Listing, ShardRecord
+from golddiff.cluster.server import ShardServer
+from golddiff.errors import ArgumentError, StoreError
+from golddiff.manifest import identity_of
+
+
+def one_line(error):
+    text = str(error.value)
+    assert "\n" not in text
+    return text
+
+
+@pytest.fixture(scope="module")
+def pair(digits, cut):
+    return cut(digits, 2)
+
+
+@pytest.mark.parametrize("address", ["nonsense", "host", "host:port", "http://a:1", "a b:1"])
+def test_an_address_that_is_none(address):
+    with pytest.raises(ArgumentError, match=r"address: got .* expected host:port") as error:
+        connect(address)
+    one_line(error)
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_an_address_nobody_answers(scheme):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"{scheme}127.0.0.1:{free.getsockname()[1]}"
+    start = time.monotonic()
+    with pytest.raises(ClusterError, match=f"nobody answers at {address}") as error:
+        connect(address)
+    one_line(error)
+    assert time.monotonic() - start < 30
+
+
+@pytest.mark.parametrize("num_cpus", [0, -1, 1.5, True, "2"])
+def test_cores_that_are_none(num_cpus):
+    with pytest.raises(ArgumentError, match="num_cpus: got"):
+        connect(num_cpus=num_cpus)
+
+
+def test_cores_of_a_cluster_that_runs_already():
+    with pytest.raises(ArgumentError, match="num_cpus: applies to a cluster that is started here"):
+        connect("127.0.0.1:6379", num_cpus=2)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ([], "got no shards"),
+        (5, "got int, expected the path of a shards.json"),
+        ([1, 2], "expected the path of a shards.json"),
+        (["a", "./a"], "shard .*/a is listed twice"),
+        (["file:///x/a", "/x/a"], "shard /x/a is listed twice"),
+        (["s3://b/a", "s3://b/a"], "shard s3://b/a is listed twice"),
+    ],
+)
+def test_lists_that_are_none(source, message):
+    with pytest.raises(ArgumentError, match=message) as error:
+        ShardedStore.open(source)
+    one_line(error)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("patience", 0), ("num_cpus", -1), ("num_gpus", "all"), ("threads", 0), ("threads", 1.5)],
+)
+def test_options_that_are_none(pair, option, value):
+    with pytest.raises(ArgumentError, match=f"{option}: got {value!r}"):
+        ShardedStore.open(pair, **{option: value})
+
+
+def test_a_list_that_is_missing_damaged_or_of_another_version(tmp_path):
+    with pytest.raises(StoreError, match=r"shards\.json is not there"):
+        ShardedStore.open(tmp_path)
+    file = tmp_path / "shards.json"
+    file.write_text("{")
+    with pytest.raises(StoreError, match="is damaged"):
+        ShardedStore.open(tmp_path)
+    file.write_text("[]")
+    with pytest.raises(StoreError, match="no list of shards"):
+        ShardedStore.open(file)
+    Listing([ShardRecord("a", 3, "x")]).write(tmp_path)
+    body = json.loads(file.read_text())
+    file.write_text(json.dumps({**body, "version": 9}))
+    with pytest.raises(StoreError, match="has format version 9, this golddiff reads version 1"):
+        ShardedStore.open(tmp_path)
+    body["shards"][0]["n"] = 4
+    file.write_text(json.dumps(body))
+    with pytest.raises(StoreError, match="altered or damaged"):
+        ShardedStore.open(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def odd_ones(digits, tmp_path_factory, make_store, smooth_images):
+    """Shards that do not go with the digits."""
+    folder = tmp_path_factory.mktemp("odd")
+    shutil.copytree(digits.path, folder / "version")
+    manifest = json.loads((folder / "version" / "manifest.json").read_text())
+    (folder / "version" / "manifest.json").write_text(json.dumps({**manifest, "version": 7}))
+    labels = torch.zeros(20, dtype=torch.int64)
+    return {
+        "shape": make_store(smooth_images(20, (1, 8, 6)), labels).path,
+        "dtype": make_store(torch.zeros(20, 1, 8, 8), labels).path,
+        "labels": make_store(smooth_images(20, (1, 8, 8))).path,
+        "version": folder / "version",
+        "missing": folder / "nowhere",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("shape", r"has shape \(1, 8, 6\), but .* has \(1, 8, 8\)"),
+        ("dtype", "has dtype float32, but .* has uint8"),
+        ("labels", "has labelled False, but .* has True"),
+    ],
+)
+def test_shards_of_unlike_images_do_not_agree(pair, odd_ones, kind, message):
+    paths = [str(pair[0]), str(odd_ones[kind])]
+    abouts = [ShardServer(path).about() for path in paths]
+    with pytest.raises(StoreError, match=message) as error:
+        agreed(Listing(paths), abouts)
+    assert paths[1] in one_line(error)
+
+
+def test_shards_of_other_shapes_versions_or_places_do_not_open(cluster, pair, odd_ones):
+    with pytest.raises(StoreError, match=r"has shape \(1, 8, 6\), but") as error:
+        ShardedStore.open([pair[0], odd_ones["shape"]])
+    one_line(error)
+    with pytest.raises(
+        ClusterError, match=r"version has format version 7, this .* reads version 1"
+    ):
+        ShardedStore.open([odd_ones["version"]])
+    with pytest.raises(ClusterError, match=r"shard .*nowhere is lost: .* does not exist") as error:
+        ShardedStore.open([odd_ones["missing"]])
+    one_line(error)
+
+
+def test_a_copy_of_a_shard_and_one_that_is_not_the_lists(cluster, pair, tmp_path):
+    shutil.copytree(pair[0], tmp_path / "copy")
+    with pytest.raises(ArgumentError, match=r"hold the same images .* listed twice") as error:
+        ShardedStore.open([pair[0], tmp_path / "copy"])
+    one_line(error)
+    store = golddiff.ImageStore.open(pair[0])
+    record = ShardRecord("copy", store.n - 1, identity_of(store.manifest))
+    Listing([record]).write(tmp_path)
+    with pytest.raises(StoreError, match="copy is not the one that its list names"):
+        ShardedStore.open(tmp_path)
+
+
+def test_another_version_of_the_package_where_a_shard_runs(cluster, pair, monkeypatch):
+    monkeypatch.setattr("golddiff.cluster.agreement.__version__", "9.9")
+    with pytest.raises(ClusterError, match=r"runs golddiff 0\..* here is 9.9") as error:
+        ShardedStore.open(pair[:1])
+    one_line(error)
+
+
+def test_estimators_that_the_shards_do_not_know(cluster, pair):
+    class Mine(golddiff.Optimal):
+        pass
+
+    with ShardedStore.open(pair[:1]) as store:
+        with pytest.raises(ArgumentError, match="Mine, which has no description"):
+            Mine(store)(torch.zeros(1, 1, 8, 8), 1.0)
+        with pytest.raises(ArgumentError, match=r"shard .*memory_limit: got 1.0 kB"):
+            golddiff.Optimal(store, memory_limit=1000)(torch.zeros(1, 1, 8, 8), 1.0)
+        with pytest.raises(ArgumentError, match=r"x: got shape \(1, 1, 7, 7\)"):
+            golddiff.Optimal(store)(torch.zeros(1, 1, 7, 7), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sample", "--cluster", "local"], "--cluster needs --store"),
+        (["sample", "--cluster", "nonsense", "--store", "x"], "address: got 'nonsense'"),
+        (["sample", "--allow-missing"], "applies to --cluster only"),
+        (["index", "digits", "out", "--shards", "2"], "shards: applies to --cluster only"),
+    ],
+)
+def test_the_command_line_says_so_in_one_line(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(arguments) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_without_ray_all_else_works():
+    script = (
+        "import sys; sys.modules['ray'] = None\n"
+        "import golddiff, golddiff.cluster\n"
+        "golddiff.PCA, golddiff.sample, golddiff.cluster.ShardedStore\n"
+        "try: golddiff.cluster.connect()\n"
+        "except golddiff.ClusterError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert "Ray is not installed; pip install 'golddiff[cluster]'" in done.stdout

@@ -1,0 +1,158 @@
+"""Shards built with Ray Data hold a single store's images in its order."""
+
+import io
+import json
+import shutil
+import zipfile
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+import golddiff
+from golddiff.cache import SourceOptions
+from golddiff.cli import run
+from golddiff.cluster import ShardedStore, build_shards
+from golddiff.cluster.listing import Listing
+from golddiff.errors import ArgumentError, SourceError
+from golddiff.sources import open_source
+from golddiff.store import ImageStore
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """A folder of images in classes, one of parquet files, and the single store of each."""
+    root = tmp_path_factory.mktemp("sources")
+    generator = np.random.default_rng(0)
+    rows = []
+    for i in range(60):
+        name = root / "folder" / f"class{i % 3}" / f"{i:03d}.png"
+        name.parent.mkdir(parents=True, exist_ok=True)
+        image = Image.fromarray(generator.integers(0, 256, (6, 6, 3), dtype=np.uint8))
+        image.save(name)
+        encoded = io.BytesIO()
+        image.save(encoded, "PNG")
+        rows.append({"image": {"bytes": encoded.getvalue(), "path": None}, "label": f"c{i % 4}"})
+    (root / "parquet").mkdir()
+    for number, part in enumerate((rows[:25], rows[25:])):
+        table = pa.Table.from_pylist(part)
+        pq.write_table(table, root / "parquet" / f"{number}.parquet", row_group_size=7)
+    return {
+        kind: (str(root / kind), ImageStore.build(str(root / kind), root / f"{kind}.store"))
+        for kind in ("folder", "parquet")
+    }
+
+
+def same(store, whole):
+    assert torch.equal(store.images(), whole.images())
+    assert torch.equal(store.labels, whole.labels)
+    assert store.class_names == whole.class_names
+
+
+@pytest.mark.parametrize("kind", ["folder", "parquet"])
+def test_a_part_of_a_source_holds_these_images_alone(sources, kind):
+    path, whole = sources[kind]
+    source = open_source(path)
+    for start, stop in ((0, 60), (0, 1), (13, 40), (24, 26), (59, 60)):
+        batches = list(source.part(start, stop).batches(16))
+        pixels = np.concatenate([batch.pixels for batch in batches])
+        labels = np.concatenate([batch.labels for batch in batches])
+        expected = np.array(whole.flat[start:stop]).reshape(pixels.shape)
+        np.testing.assert_array_equal(pixels, expected)
+        np.testing.assert_array_equal(labels, whole.labels[start:stop].numpy())
+
+
+@pytest.mark.parametrize("kind", ["folder", "parquet"])
+def test_shards_hold_the_single_stores_images(cluster, sources, kind, tmp_path):
+    path, whole = sources[kind]
+    seen = []
+    built = build_shards(path, tmp_path / "out", 2, progress=lambda *done: seen.append(done))
+    assert (built.shards, built.found, built.n) == (2, 0, 60)
+    assert seen == [(0, 2), (1, 2), (2, 2)]
+    with ShardedStore.open(tmp_path / "out") as store:
+        same(store, whole)
+        store.verify()
+
+
+def test_a_build_goes_on_with_what_is_missing(cluster, sources, tmp_path):
+    path, _ = sources["folder"]
+    out = tmp_path / "out"
+    build_shards(path, out, 4)
+    listing = (out / "shards.json").read_text()
+    before = {name: (out / name / "manifest.json").stat().st_mtime_ns for name in _shards(out)}
+    # As a machine that died leaves it: one shard half written, no list.
+    shutil.rmtree(out / "shard-00002")
+    (out / ".shard-00002.building-abc").mkdir()
+    (out / "shards.json").unlink()
+    built = build_shards(path, out, 4)
+    assert (built.found, built.shards) == (3, 4)
+    assert (out / "shards.json").read_text() == listing
+    after = {name: (out / name / "manifest.json").stat().st_mtime_ns for name in _shards(out)}
+    assert [name for name in after if after[name] != before[name]] == ["shard-00002"]
+    assert not list(out.glob(".shard*"))
+    assert build_shards(path, out, 4, overwrite=True).found == 0
+
+
+def _shards(out):
+    return sorted(path.name for path in out.glob("shard-*"))
+
+
+def test_bad_images_and_bad_arguments(cluster, sources, tmp_path):
+    path, _ = sources["folder"]
+    shutil.copytree(path, tmp_path / "images")
+    images = str(tmp_path / "images")
+    bad = tmp_path / "images" / "class1" / "022.png"
+    bad.write_bytes(bad.read_bytes()[:70])  # its header can be read
+    with pytest.raises(SourceError, match=r"shard shard-00001: cannot read image class1/022\.png"):
+        build_shards(images, tmp_path / "out", 3)
+    built = build_shards(images, tmp_path / "left", 3, SourceOptions(skip_bad=True))
+    assert (built.n, built.skipped.names) == (59, ["class1/022.png"])
+    with pytest.raises(ArgumentError, match="holds shards of another source"):
+        build_shards(path, tmp_path / "left", 3)
+    with pytest.raises(ArgumentError, match="holds no shards"):
+        build_shards(path, tmp_path / "images", 3)
+    for shards in (0, 61, 2.0, True):
+        with pytest.raises(ArgumentError, match=r"shards: got .* from 1 to the 60 images"):
+            build_shards(path, tmp_path / "other", shards)
+    with pytest.raises(ArgumentError, match="cannot be read in parts"):
+        build_shards("digits", tmp_path / "other", 2)
+
+
+def test_the_command_line_indexes_and_samples(cluster, sources, tmp_path, capsys):
+    path, whole = sources["folder"]
+    out, figures = tmp_path / "out", tmp_path / "run.json"
+    assert run(["index", path, str(out), "--cluster", "local", "--shards", "2"]) == 0
+    assert "60 images in 2 shards" in capsys.readouterr().out
+    assert run([
+        "sample", "--cluster", "local", "--store", str(out), "--method", "pca", "--n", "2",
+        "--out", str(tmp_path / "grid.png"), "--json", str(figures), "--labels", "class1",
+    ]) == 0  # fmt: skip
+    said = json.loads(figures.read_text())
+    assert said["cluster"]["share"] == 1
+    assert len(said["cluster"]["shards"]) == 2
+    assert said["cluster"]["bytes"]["received"] > 0
+    assert said["store"]["n"] == whole.n
+    assert (tmp_path / "grid.png").is_file()
+
+
+def test_shards_behind_an_address_are_copied_once_and_checked(cluster, sources, tmp_path):
+    path, whole = sources["folder"]
+    out = tmp_path / "out"
+    build_shards(path, out, 2)
+    archive = tmp_path / "shards.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        for file in sorted(out.rglob("*")):
+            if file.is_file():
+                packed.write(file, file.relative_to(out))
+    address = f"zip://::file://{archive}"
+    assert Listing.of(address).paths[0] == f"zip://shard-00000::file://{archive}"
+    with ShardedStore.open(address) as store:
+        same(store, whole)
+        expected = golddiff.Optimal(whole)(torch.zeros(1, 3, 6, 6), 1.0)
+        found = golddiff.Optimal(store)(torch.zeros(1, 3, 6, 6), 1.0)
+        assert torch.allclose(found, expected, atol=1e-5)
+    with ShardedStore.open(f"file://{out}") as store:
+        same(store, whole)

@@ -1,0 +1,185 @@
+"""Processes and machines that die, shards that are gone, shards that are slow. Real Ray nodes."""
+
+import itertools
+import os
+import shutil
+import signal
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+import golddiff
+from golddiff.cluster import ShardedStore
+
+from .conftest import part
+
+ray = pytest.importorskip("ray", reason="needs Ray: pip install 'golddiff[cluster]'")
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    """Two nodes of one machine, each with its own raylet, as ``ray start`` starts them."""
+    ray.shutdown()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    second = made.add_node(num_cpus=1)
+    golddiff.cluster.connect(made.address)
+    yield made, second
+    ray.shutdown()
+    made.shutdown()
+
+
+def cut_in_three(digits, folder):
+    borders = (0, 500, 1100, digits.n)
+    return [
+        part(digits, slice(a, b), folder / f"part-{i}")
+        for i, (a, b) in enumerate(itertools.pairwise(borders))
+    ]
+
+
+@pytest.fixture(scope="module")
+def shards(digits, tmp_path_factory):
+    """Three shards of the digits."""
+    return cut_in_three(digits, tmp_path_factory.mktemp("faults"))
+
+
+@pytest.fixture(scope="module")
+def store(nodes, shards):
+    with ShardedStore.open(shards, patience=60.0) as opened:
+        yield opened
+
+
+def kill(pid):
+    os.kill(pid, signal.SIGKILL)
+    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=10)
+
+
+def during(step, action):
+    """An ``on_step`` that acts once, after so many steps."""
+    done = []
+
+    def on_step(images):
+        done.append(images)
+        if len(done) == step:
+            action()
+
+    return on_step
+
+
+def test_a_run_survives_a_killed_worker(store, digits):
+    one, many = (golddiff.GoldDiff(golddiff.PCA(s)) for s in (digits, store))
+    expected = golddiff.sample(one, 3, steps=10)
+    before, victim = dict(store.pids), store.paths[1]
+    found = golddiff.sample(many, 3, steps=10, on_step=during(4, lambda: kill(before[victim])))
+    changed = [path for path, pid in store.pids.items() if pid != before[path]]
+    assert changed == [victim]
+    assert store.share == found.share == 1
+    assert float((found.trajectory - expected.trajectory).abs().max()) <= TOLERANCE
+
+
+def test_a_worker_killed_within_a_step_does_it_again(store, digits):
+    x = digits.images([3, 900]) + 1.0
+    expected = golddiff.PCA(digits)(x, 1.0)
+    denoiser, before, killed = golddiff.PCA(store), dict(store.pids), []
+
+    def on_answer(shard):  # the first that answers has another killed, at work or just done
+        if not killed:
+            killed.append(store.paths[(shard + 1) % 3])
+            kill(store.pids[killed[0]])
+
+    store.watch(on_answer)
+    for _ in range(2):
+        assert torch.allclose(denoiser(x, 1.0), expected, atol=TOLERANCE)
+    store.watch(lambda shard: None)
+    assert store.pids[killed[0]] != before[killed[0]]
+
+
+def test_a_slow_shard_does_not_hold_up_the_others(store, digits):
+    x = digits.images([5]) + 1.0
+    denoiser = golddiff.Optimal(store)
+    expected = denoiser(x, 2.0)
+    slow, answered = store.paths[0], []
+    os.kill(store.pids[slow], signal.SIGSTOP)
+
+    def wake(shard):  # it goes on only once the others were merged
+        answered.append(store.paths[shard])
+        if len(answered) == 2:
+            os.kill(store.pids[slow], signal.SIGCONT)
+
+    store.watch(wake)
+    assert torch.equal(denoiser(x, 2.0), expected)
+    store.watch(lambda shard: None)
+    assert answered[2] == slow
+
+
+def test_a_shard_that_is_gone_stops_the_run_with_its_name(store, shards, digits):
+    denoiser, x = golddiff.Optimal(store), digits.images([8])
+    expected = denoiser(x, 1.0)
+    aside = shards[2].with_name("aside")
+    shards[2].rename(aside)
+    kill(store.pids[str(shards[2])])
+    with pytest.raises(golddiff.ClusterError, match=f"shard {shards[2]} is lost: .*not exist"):
+        denoiser(x, 1.0)
+    aside.rename(shards[2])
+    assert torch.equal(denoiser(x, 1.0), expected)
+
+
+def test_a_silent_shard_is_lost_after_the_patience(store, monkeypatch):
+    monkeypatch.setattr(store._pool, "patience", 3.0)
+    denoiser, x = golddiff.Optimal(store), torch.zeros(1, *store.shape)
+    pid = store.pids[store.paths[1]]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(golddiff.ClusterError, match="part-1 is lost: no sign of life for 3 s"):
+            denoiser(x, 1.0)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_allow_missing_goes_on_and_says_what_share_was_seen(nodes, digits, tmp_path, make_store):
+    shards = cut_in_three(digits, tmp_path)
+    rest = make_store(np.array(digits.flat[:1100]).reshape(-1, 1, 8, 8), digits.labels[:1100])
+    nowhere = tmp_path / "nowhere"
+    with ShardedStore.open([*shards, nowhere], allow_missing=True) as store:
+        assert (list(store.missing), store.share, store.n) == ([str(nowhere)], 1.0, digits.n)
+
+        def lose():
+            shutil.rmtree(shards[2])
+            kill(store.pids[str(shards[2])])
+
+        found = golddiff.sample(golddiff.Optimal(store), 2, steps=4, on_step=during(2, lose))
+        assert found.share == store.share == 1100 / digits.n
+        assert list(store.missing) == [str(nowhere), str(shards[2])]
+        x = digits.images([1500, 3]) + 2.0
+        means = golddiff.Optimal(store)(x, 3.0)
+        assert torch.allclose(means, golddiff.Optimal(rest)(x, 3.0), atol=TOLERANCE)
+        golden = golddiff.GoldDiff(golddiff.PCA(store), golddiff.PaperSchedule(variant="released"))
+        assert torch.isfinite(golden(x, 1.0)).all()
+        for path in shards[:2]:
+            shutil.rmtree(path)
+            kill(store.pids[str(path)])
+        with pytest.raises(golddiff.ClusterError, match="every shard of the store is lost"):
+            golden(x, 1.0)
+
+
+def test_a_run_survives_the_death_of_a_node(store, nodes, digits):
+    cluster, second = nodes
+    (raylet,) = (info.process.pid for info in second.all_processes["raylet"])
+    children = {child.pid for child in psutil.Process(raylet).children(recursive=True)}
+    before = dict(store.pids)
+    there = [path for path, pid in before.items() if pid in children]
+    assert there  # shards are spread over the nodes
+    one, many = golddiff.Optimal(digits), golddiff.Optimal(store)
+    expected = golddiff.sample(one, 2, steps=6)
+
+    def fail():
+        cluster.remove_node(second, allow_graceful=False)
+
+    found = golddiff.sample(many, 2, steps=6, on_step=during(2, fail))
+    assert all(store.pids[path] != before[path] for path in there)
+    assert float((found.trajectory - expected.trajectory).abs().max()) <= TOLERANCE

@@ -1,0 +1,51 @@
+"""What an actor with a GPU does, run by the device's code on the CPU: no GPU is needed."""
+
+import numpy as np
+import pytest
+import torch
+
+import golddiff
+from golddiff import describe
+from golddiff.cluster.recipes import Candidates, Listed, Place
+from golddiff.cluster.server import ShardServer
+from golddiff.support import Support
+
+METHODS = {
+    "optimal": lambda s: golddiff.Optimal(s),
+    "pca": lambda s: golddiff.PCA(s),
+    "kamb": lambda s: golddiff.Kamb(s, 3),
+    "kamb none": lambda s: golddiff.Kamb(s, 5, "none"),
+}
+
+
+# From sigma 1 on a device's masked sums take terms of half precision, see docs/gpu.md.
+@pytest.mark.parametrize(("sigma", "tolerance"), [(0.7, 1e-5), (3.0, 2e-3)])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_partial_posterior_on_a_device_is_the_cpus(
+    make_store, smooth_images, queries, method, sigma, tolerance
+):
+    store = make_store(smooth_images(90, (3, 8, 8)))
+    server = ShardServer(str(store.path))
+    server.settle(Place(0, {None: 0}, {None: store.n}))
+    server.give_factor(None, store.factor())
+    x = queries(store, sigma, 3).reshape(3, -1).numpy()
+    server.hold("x", x)
+    description = describe.describe(METHODS[method](store))
+    weighted = Listed(
+        [
+            Support(np.arange(0, 90, i + 2), np.linspace(0, 1, len(range(0, 90, i + 2))))
+            for i in range(3)
+        ]
+    )
+    for chosen in (Candidates(), weighted):
+        parts = []
+        for device in (None, torch.device("cpu")):
+            server.device = device
+            parts.append(server.posterior(description, "x", sigma, chosen, [0, 1, 2], None))
+        for name in ("log_max", "total", "weighted"):
+            ours, theirs = (getattr(part, name) for part in parts)
+            assert ours.shape == theirs.shape
+        np.testing.assert_allclose(parts[1].mean(), parts[0].mean(), atol=tolerance)
+        # And it merges with another shard's.
+        both = [part.merge(parts[0]).mean() for part in parts]
+        np.testing.assert_allclose(both[1], both[0], atol=tolerance)
