@@ -125,8 +125,11 @@ def probes(estimator: Estimator, looker: Looker, sigma: float, label: int | None
     x = np.concatenate([noised, _sampled(estimator, looker, noise, sigma)])
     left_out += [None] * len(noise)
     where = [Place.drawn(estimator, generator) for _ in x]
-    others = [estimator.store.everything(label, row) for row in left_out]
-    exact = means_at(estimator, x, sigma, where, others)
+    every = estimator.store.everything(label)
+    supports = [
+        every if row is None else estimator.store.everything(label, row) for row in left_out
+    ]
+    exact = means_at(estimator, x, sigma, where, supports)
     return [Probe(*probe) for probe in zip(left_out, x, where, exact, strict=True)]
 
 

@@ -24,9 +24,11 @@ from golddiff.cluster.joining import connect, ray_package
 from golddiff.cluster.listing import NAME, Listing, ShardRecord
 from golddiff.errors import ArgumentError, GoldDiffError, SourceError, StoreError
 from golddiff.files import written_whole
+from golddiff.kept_masks import FOLDER as MASKS
 from golddiff.manifest import VERSION, Manifest, identity_of
 from golddiff.sources.base import Skipped
 from golddiff.sources.encoded import EncodedSource
+from golddiff.store_build import FACTOR
 
 PLAN = "build.json"
 IMAGES_A_SHARD = 1_000_000
@@ -229,8 +231,11 @@ def _prepare(folder: Path, plan: str, overwrite: bool) -> None:
         if overwrite:
             for part in (*folder.glob("shard-*"), *folder.glob(".shard-*.building-*")):
                 shutil.rmtree(part)
-            for name in (NAME, "factor.safetensors", "plans.json"):
+            for name in (NAME, FACTOR, "plans.json"):
                 (folder / name).unlink(missing_ok=True)
+            for part in folder.glob("factor-*.safetensors"):
+                part.unlink(missing_ok=True)
+            shutil.rmtree(folder / MASKS, ignore_errors=True)
         elif file.read_text(encoding="utf-8") != plan:
             raise ArgumentError(
                 f"path: {folder} holds shards of another source or of other options; give another "
