@@ -47,6 +47,7 @@ MODULES = {
     "Diffusers": ["diffusers", "latents", "describe"],
     "Statistics and masks": ["statistics", "masks"],
     "On a cluster": [
+        "cluster",
         "cluster.joining",
         "cluster.store",
         "cluster.build",
