@@ -49,6 +49,7 @@ MODULES = {
     "Statistics and masks": ["statistics", "masks", "kept_masks"],
     "The machine": ["machine"],
     "On a cluster": [
+        "cluster",
         "cluster.joining",
         "cluster.store",
         "cluster.build",

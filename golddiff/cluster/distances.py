@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.cluster.keys import keys_of
+from golddiff.parallel import in_order
 
 UInt64 = NDArray[np.uint64]
 Window = tuple[int, int, UInt64]  # the least and largest key it holds, and the keys
@@ -71,13 +72,16 @@ class Kept:
             width: (p,) of a bin.
             bins: how many.
         """
-        counts = np.empty((len(problems), bins), np.uint32)
-        for i, problem in enumerate(problems.tolist()):
+
+        def count(i: int) -> NDArray[np.int64]:
             first, each = int(low[i]), int(width[i])
-            keys = self._window(problem, first, first + each * bins - 1)
-            counts[i] = np.bincount(
-                ((keys - np.uint64(first)) // np.uint64(each)).astype(np.int64), minlength=bins
-            )
+            keys = self._window(int(problems[i]), first, first + each * bins - 1)
+            places = ((keys - np.uint64(first)) // np.uint64(each)).astype(np.int64)
+            return np.bincount(places, minlength=bins)
+
+        counts = np.empty((len(problems), bins), np.uint32)
+        for i, found in enumerate(in_order(count, range(len(problems)))):
+            counts[i] = found
         return counts
 
     def _window(self, problem: int, low: int, high: int) -> UInt64:

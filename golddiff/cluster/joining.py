@@ -12,6 +12,7 @@ from typing import Any
 from golddiff.errors import ArgumentError, ClusterError
 
 SECONDS_TO_ANSWER = 5.0
+STARTS = 2
 _ADDRESS = re.compile(
     r"^(?:(?P<scheme>ray)://)?(?P<host>[^:/\s]+|\[[0-9a-fA-F:]+\]):(?P<port>\d+)$"
 )
@@ -31,12 +32,14 @@ def connect(address: str | None = None, num_cpus: int | None = None) -> None:
 
     Raises:
         ArgumentError: an address that is none; num_cpus below 1, or for a cluster that runs.
-        ClusterError: Ray is not installed, nobody answers, or Ray there is of another version.
+        ClusterError: Ray is not installed, nobody answers, Ray there is of another version, or
+            this process has joined another cluster.
     """
     ray = ray_package()
     address = address or os.environ.get("RAY_ADDRESS") or None
     _check(address, num_cpus)
     if ray.is_initialized():
+        _check_same(ray, address)
         return
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
@@ -47,10 +50,17 @@ def connect(address: str | None = None, num_cpus: int | None = None) -> None:
     else:
         _knock(address)
         options["address"] = address
-    try:
-        ray.init(**options)
-    except Exception as error:  # Ray's own kinds differ from release to release
-        raise ClusterError(f"cluster: {address or 'this machine'}: {_line(error)}") from error
+    # On a machine that is busy with other things Ray gives its own start up after half a minute.
+    for left in reversed(range(STARTS if address is None else 1)):
+        try:
+            ray.init(**options)
+            return
+        except Exception as error:  # Ray's own kinds differ from release to release
+            ray.shutdown()
+            if left == 0:
+                raise ClusterError(
+                    f"cluster: {address or 'this machine'}: {_line(error)}"
+                ) from error
 
 
 def ray_package() -> Any:
@@ -79,6 +89,19 @@ def _check(address: str | None, num_cpus: int | None) -> None:
         raise ArgumentError("num_cpus: applies to a cluster that is started here, not to one given")
     if isinstance(num_cpus, bool) or not isinstance(num_cpus, int) or num_cpus < 1:
         raise ArgumentError(f"num_cpus: got {num_cpus!r}, expected an integer of 1 or more")
+
+
+def _check_same(ray: Any, address: str | None) -> None:
+    """Raise where this process has joined another cluster; hosts have many names, ports one."""
+    found = _ADDRESS.match(address or "")
+    if found is None or found["scheme"]:
+        return
+    joined = str(ray.get_runtime_context().gcs_address)
+    if joined.rsplit(":", 1)[-1] != found["port"]:
+        raise ClusterError(
+            f"cluster: asked for {address}, but this process has joined {joined} already; "
+            "ray.shutdown() leaves it"
+        )
 
 
 def _knock(address: str) -> None:

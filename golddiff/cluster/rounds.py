@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from golddiff.cluster.worker import DONE, LOST, NEEDS, pack
-from golddiff.errors import ArgumentError
+from golddiff.errors import ArgumentError, ClusterError
 
 if TYPE_CHECKING:
     from golddiff.cluster.pool import Pool
 
 DEATHS = 3  # of a shard's process over one question
+TRIES = 20  # to reach one that lives
+DEAD = 6  # signs of life that Ray refuses for good, since the process cannot start
 QUESTIONS = 12  # that a shard may ask back
 PULSE = 2.0  # seconds without an answer after which the silent are asked for a sign of life
 AGAIN = 0.5  # seconds between two calls to a process that is being started
@@ -37,6 +39,8 @@ class Standing:
         heard: when it last gave a sign of life, or was first asked.
         questions: that it asked back.
         deaths: of its process.
+        tries: how many times it was asked.
+        refused: how many signs of life Ray has refused for good in a row.
         status: reference to how its call went; None while it is being started.
         answer: reference to the answer.
         pulse: reference to a sign of life that was asked for.
@@ -46,6 +50,8 @@ class Standing:
     heard: float
     questions: int = 0
     deaths: int = 0
+    tries: int = 0
+    refused: int = 0
     status: Any = None
     answer: Any = None
     pulse: Any = None
@@ -103,6 +109,7 @@ class Round:
             packed = pack(self._arguments(shard))
         assert packed is not None
         standing = self._standing[shard]
+        standing.tries += 1
         standing.status, standing.answer = self._pool.send(shard, self._method, packed)
         self._pool.traffic.sent += len(packed)
         self._pool.traffic.calls += 1
@@ -135,6 +142,10 @@ class Round:
         ref, standing.status = standing.status, None
         try:
             state, word, pid = self._pool.ray.get(ref)
+        except self._pool.ray.exceptions.RayTaskError as error:
+            raise ClusterError(
+                f"cluster: shard {self._pool.paths[shard]} failed: {last_line(error)}"
+            ) from error
         except self._pool.ray.exceptions.RayError:
             return  # it died: a sign of life is awaited
         standing.heard = time.monotonic()
@@ -159,14 +170,21 @@ class Round:
         standing.after = time.monotonic() + AGAIN
         try:
             pid = self._pool.ray.get(ref)
+        except self._pool.ray.exceptions.ActorDiedError as error:
+            standing.refused += 1
+            if standing.refused >= DEAD:
+                self._give_up(shard, f"its process cannot start ({last_line(error)})")
+            return
         except self._pool.ray.exceptions.RayError:
             return  # not yet
-        standing.heard = time.monotonic()
+        standing.heard, standing.refused = time.monotonic(), 0
         if standing.status is not None:
             return  # at work
         standing.deaths += pid != self._pool.pids.get(shard, pid)
-        if standing.deaths > DEATHS:
-            self._give_up(shard, f"its process died {standing.deaths} times over one call")
+        if standing.deaths > DEATHS or standing.tries >= TRIES:
+            self._give_up(
+                shard, f"asked {standing.tries} times, its process died {standing.deaths} times"
+            )
             return
         if shard in self._pool.pids:
             self._pool.note(shard, pid)

@@ -7,7 +7,7 @@ import pickle
 from functools import reduce
 from typing import Any
 
-from golddiff.errors import GoldDiffError
+from golddiff.errors import GoldDiffError, StoreError
 
 # How an answer begins: done; something is needed first; the shard's files fail; the call is bad.
 DONE, NEEDS, LOST, REFUSED = "done", "needs", "lost", "refused"
@@ -61,6 +61,8 @@ class Worker:
             made = getattr(self._server, method)(*unpack(packed))
         except Needs as needs:
             return (NEEDS, needs.what, pid), b""
+        except StoreError as error:
+            return (LOST, str(error), pid), b""
         except GoldDiffError as error:
             return (REFUSED, str(error), pid), b""
         return (DONE, None, pid), pack(made)

@@ -166,6 +166,14 @@ def test_a_copy_of_a_shard_and_one_that_is_not_the_lists(cluster, pair, tmp_path
         ShardedStore.open(tmp_path)
 
 
+def test_another_cluster_than_the_one_joined(cluster):
+    with pytest.raises(
+        ClusterError, match=r"asked for 127\.0\.0\.1:1, but this process has joined"
+    ):
+        connect("127.0.0.1:1")
+    connect()
+
+
 def test_another_version_of_the_package_where_a_shard_runs(cluster, pair, monkeypatch):
     monkeypatch.setattr("golddiff.cluster.agreement.__version__", "9.9")
     with pytest.raises(ClusterError, match=r"runs golddiff 0\..* here is 9.9") as error:

@@ -59,7 +59,7 @@ def test_it_is_the_same_where_nothing_can_be_kept(store, denoiser, queries, tmp_
     def refused(*_):
         raise PermissionError("read-only")
 
-    monkeypatch.setattr("golddiff.denoisers.recommended.add_file", refused)
+    monkeypatch.setattr("golddiff.store.add_file", refused)
     x = queries(store, 1.0)
     assert torch.equal(golddiff.recommended(copy)(x, 1.0), denoiser(x, 1.0))
     assert KEPT not in copy.manifest.files
