@@ -218,6 +218,7 @@ class FittedSchedule:
         plan = cheapest(self.estimator, ways, sigma, given, enough, full, cost)
         # Those of the ways that lost are not asked for again, and a tile's term is N numbers.
         self._lookers.clear()
+        self.estimator.forget_tiles(sigma, plan.kind.side)
         return plan
 
     def _enough(self, sigma: float, label: int | None, given: list[Probe]) -> Enough:

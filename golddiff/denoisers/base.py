@@ -283,6 +283,9 @@ class Estimator(Denoiser):
             f"side: got {side}, but {type(self).__name__} has one location for the image"
         )
 
+    def forget_tiles(self, sigma: float, side: int | None) -> None:
+        """Let go of what was made for tiles of a sigma but for those of one side."""
+
     def signature(self) -> str:
         """The class and the settings that its output depends on, apart from the store."""
         return type(self).__name__
