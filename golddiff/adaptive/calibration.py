@@ -31,7 +31,7 @@ Enough = Callable[[NDArray[np.float64]], bool]
 HIGHEST = 80.0
 NINETEEN_IN_TWENTY = 1.645
 SMALLEST = 32
-GROWTH = 1.4
+REFINED = (1.2, 1.45, 1.75)  # times the last k that was too few
 SAMPLED_FROM = 2048  # images a step, for points that sampling passes
 DRAWN_ABOVE = 2.0  # noise level from which these are drawn by weight, not the nearest
 
@@ -182,7 +182,7 @@ def curve(
     enough: Enough,
     least: float,
 ) -> Curve:
-    """RMSE over the probes for growing k, up to the first that is small enough.
+    """RMSE over the probes for k that doubles until it is small enough, then for k in between.
 
     Args:
         estimator: what weighs the images.
@@ -193,17 +193,25 @@ def curve(
         least: the predicted seconds to stop at.
     """
     growing = [_chosen(estimator, way, sigma, i, probe) for i, probe in enumerate(given)]
-    sizes, errors, passed = [], [], []
-    for k in _sizes(way.looker.images - 1):
-        if way.work(k) > least:
-            break
+    seen: dict[int, tuple[float, bool]] = {}
+
+    def is_enough(k: int) -> bool:
         squares = np.array([square_of(k) for square_of in growing])
-        sizes.append(k)
-        errors.append(float(np.sqrt(np.mean(squares))))
-        passed.append(enough(squares))
-        if passed[-1]:
+        seen[k] = float(np.sqrt(np.mean(squares))), enough(squares)
+        return seen[k][1]
+
+    before = None
+    for k in _sizes(way.looker.images - 1):
+        # Beyond what is affordable, half as many may still do.
+        if way.work(k if before is None else int(before * REFINED[0])) > least:
             break
-    return Curve(way.kind, sizes, errors, passed)
+        if is_enough(k):
+            if before is not None:
+                any(is_enough(int(before * part)) for part in REFINED if before * part < k)
+            break
+        before = k
+    sizes = sorted(seen)
+    return Curve(way.kind, sizes, [seen[k][0] for k in sizes], [seen[k][1] for k in sizes])
 
 
 def nearly_all_within(tol: float) -> Enough:
@@ -258,11 +266,11 @@ def _chosen(
 
 
 def _sizes(n: int) -> Iterator[int]:
-    """32, 40, 50 ... below n, and n."""
-    size = float(SMALLEST)
+    """32, 64, 128 ... below n, and n."""
+    size = SMALLEST
     while size < n:
-        yield int(size)
-        size *= GROWTH
+        yield size
+        size *= 2
     yield n
 
 

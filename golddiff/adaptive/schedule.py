@@ -219,9 +219,16 @@ class FittedSchedule:
         enough = self._enough(sigma, label, given)
         ways = self._ways(sigma, label)
         plan = cheapest(self.estimator, ways, sigma, given, enough, full, cost)
-        # Those of the ways that lost are not asked for again, and a tile's term is N numbers.
-        self._lookers.clear()
+        self.forget(sigma, plan.kind.side)
         return plan
+
+    def forget(self, sigma: float, side: int | None) -> None:
+        """Let go of what measuring made, but for the tiles of the side that won.
+
+        What lost is not asked for again, and a tile's term is N numbers.
+        """
+        self._lookers.clear()
+        self.estimator.forget_tiles(sigma, side)
 
     def _enough(self, sigma: float, label: int | None, given: list[Probe]) -> Enough:
         """Whether errors on the probes are small enough: for a number, or for other schedules."""

@@ -61,6 +61,12 @@ class ShardedSchedule(FittedSchedule):
         stream = stream_of(seed, sigma, label)
         return [look.drawn_of_all(plan.k, sigma, stream) for look in looks]
 
+    def forget(self, sigma: float, side: int | None) -> None:
+        """As the base class, in the shards too."""
+        super().forget(sigma, side)
+        assert self.store.shards is not None
+        self.store.shards.pool.tell("forget", describe.describe(self.estimator), sigma, side)
+
     def _looker(
         self, sigma: float, label: int | None, side: int | None, *, rough: bool
     ) -> ShardedLooker:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,12 @@ class Choices:
         """Let go everything that follows from mean and covariance."""
         self._schedules.clear()
         self._stages.clear()
+
+    def measured(self, estimator: dict[str, Any], sigma: float, side: int | None) -> None:
+        """See :meth:`golddiff.cluster.server.ShardServer.forget`."""
+        schedule = self._schedules.get(repr(estimator))
+        if schedule is not None:
+            schedule.forget(sigma, side)
 
     def forget(self, token: str) -> None:
         """Let go what was computed for some queries."""

@@ -128,6 +128,10 @@ class ShardServer:
         self._estimators.clear()
         self.choices.renew()
 
+    def forget(self, description: dict[str, Any], sigma: float, side: int | None) -> None:
+        """Let go of what measuring supports made, but for the tiles of one side."""
+        self.choices.measured(description, sigma, side)
+
     @property
     def place(self) -> Place:
         """Where the shard's rows lie.

@@ -294,6 +294,9 @@ class Estimator(Denoiser):
         """
         return 1
 
+    def forget_tiles(self, sigma: float, side: int | None) -> None:
+        """Let go of what was made for tiles of a sigma but for those of one side."""
+
     def signature(self) -> str:
         """The class and the settings that its output depends on, apart from the store."""
         return type(self).__name__

@@ -50,7 +50,7 @@ class PCA(Estimator):
             16 D^2 bytes while a sigma's are made.
     """
 
-    probes = 8
+    probes = 16
 
     def __init__(
         self,
@@ -201,6 +201,12 @@ class PCA(Estimator):
             seconds("addition") * len(tree.inputs) + seconds("value") * len(tree.columns)
             for tree in trees
         )
+
+    def forget_tiles(self, sigma: float, side: int | None) -> None:
+        """Let go of the trees for tiles of a sigma but for those of one side."""
+        for other in self.tile_sides():
+            if other != side:
+                self._tiles.pop((sigma, other), None)
 
     def tiles(self, sigma: float, side: int) -> list[MaskTree]:
         """The masks of one sigma, a tree for each square tile; made once and kept."""
