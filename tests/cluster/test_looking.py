@@ -150,3 +150,14 @@ def test_masks_are_kept_beside_the_list_and_the_shards(cluster, patches, cut, tm
         assert kept_masks.path_of(shard, SIGMA, 0.02).is_file()
         # They are of all shards' covariance, which the shard by itself does not have.
         assert kept_masks.recall(shard, SIGMA, 0.02) is None
+
+
+def test_shards_may_be_larger_than_memory(cluster, patches, cut, queries):
+    x = queries(patches, SIGMA, 1)
+    with ShardedStore.open(cut(patches, 3), memory_limit=50_000) as store:  # of 128,000 a shard
+        assert store.memory_limit == 50_000
+        for make in (golddiff.PCA, lambda s: golddiff.GoldDiff(golddiff.Optimal(s))):
+            assert (make(store)(x, SIGMA) - make(patches)(x, SIGMA)).abs().max() < 1e-5
+        assert store.factor().images == patches.n
+    with pytest.raises(golddiff.ArgumentError, match="memory_limit: got 0, expected bytes above 0"):
+        ShardedStore.open(cut(patches, 3), memory_limit=0)
