@@ -141,7 +141,7 @@ class TestPredictions:
         expected = 50 * golden.base.cost(1.0, kind.side)
         if kind != FULL:
             tiles = 9 if kind.side else 1
-            each = golden.schedule.ranking(1.0, None, kind).coordinates
+            each = golden.schedule.looker(1.0, None, kind).ranking.coordinates
             compared = machine.seconds(kind.name) + each * machine.seconds("coordinate")
             expected += tiles * 300 * compared
         assert golden.schedule.predicted(1.0) == pytest.approx(expected)

@@ -19,6 +19,8 @@ from golddiff.cluster.server import ShardServer
 from golddiff.errors import ArgumentError, StoreError
 from golddiff.manifest import identity_of
 
+pytest.importorskip("ray", reason="needs Ray: pip install 'golddiff[cluster]'")
+
 
 def one_line(error):
     text = str(error.value)
