@@ -194,10 +194,14 @@ class ImageStore:
         for start, part in parts(rows):
             with at_hand(self.flat, part) as (flat, places):
                 values[start : start + len(part)] = flat[places]
-        if self.flat.dtype == np.uint8:
-            values *= np.float32(self.scale)
-            values += np.float32(self.offset)
-        return values
+        return self.scaled(values)
+
+    def scaled(self, stored: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Stored values, as float32, to [-1, 1]; in place."""
+        if self.is_pixels:
+            stored *= np.float32(self.scale)
+            stored += np.float32(self.offset)
+        return stored
 
     def projected(
         self, rows: NDArray[np.int64], mean: NDArray[np.float32], axes: NDArray[np.float32]

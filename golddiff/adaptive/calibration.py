@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.adaptive.looking import Looker
+from golddiff.adaptive.looking import Looker, chosen
 from golddiff.adaptive.places import Place, mean_over_tiles, means_at
 from golddiff.adaptive.plan import FULL, Curve, Kind, Plan
 from golddiff.denoisers.base import Estimator
@@ -125,10 +125,7 @@ def probes(estimator: Estimator, looker: Looker, sigma: float, label: int | None
     x = np.concatenate([noised, _sampled(estimator, looker, noise, sigma)])
     left_out += [None] * len(noise)
     where = [Place.drawn(estimator, generator) for _ in x]
-    every = estimator.store.everything(label)
-    supports = [
-        every if row is None else estimator.store.everything(label, row) for row in left_out
-    ]
+    supports = [estimator.store.everything(label, row) for row in left_out]
     exact = means_at(estimator, x, sigma, where, supports)
     return [Probe(*probe) for probe in zip(left_out, x, where, exact, strict=True)]
 
@@ -145,11 +142,9 @@ def _sampled(
     x = noise * np.float32(sigma * 2**halvings)
     for left in range(halvings, 0, -1):
         level = sigma * 2**left
+        name, stream = "drawn" if level > DRAWN_ABOVE else "nearest", (3, bits(level))
         looks = [looker.look(query) for query in x]
-        if level > DRAWN_ABOVE:
-            supports = [look.drawn(k, level, (3, bits(level)))[0] for look in looks]
-        else:
-            supports = [look.nearest(k)[0] for look in looks]
+        supports = [chosen(look, name, k, level, stream)[0] for look in looks]
         mean = estimator.denoise_each(x, level, supports)
         if estimator.store.is_pixels:
             mean = mean.clip(-1, 1)
@@ -254,10 +249,7 @@ def _chosen(
     look = way.looker.look(probe.x, tiles, probe.row)
 
     def square_of(k: int) -> float:
-        if way.kind.name == "nearest":
-            supports = look.nearest(k)
-        else:
-            supports = look.drawn(k, sigma, (1, number, bits(sigma)))
+        supports = chosen(look, way.kind.name, k, sigma, (1, number, bits(sigma)))
         if side is None:
             return probe.square(means_at(estimator, probe.x[None], sigma, [place], supports)[0])
         return probe.square(mean_over_tiles(estimator, probe.x, sigma, place, side, supports))

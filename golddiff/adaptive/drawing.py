@@ -70,7 +70,7 @@ def mixture(
     tempered: NDArray[np.float64],
     exact_sum: float,
     tempered_sum: float,
-    n: int,
+    n: float,
 ) -> NDArray[np.float64]:
     """The weights w of near images, given the sums over all n images there are."""
     mixed: NDArray[np.float64] = (
@@ -131,7 +131,7 @@ def sure(weights: NDArray[np.float64], c: float) -> tuple[int, float]:
     return int(np.count_nonzero(chosen)), float(weights[chosen].sum())
 
 
-def larger_factor(c: float, total: float, count: int, number: int, mass: float) -> float | None:
+def larger_factor(c: float, total: float, count: int, number: float, mass: float) -> float | None:
     """The next c, where ``number`` weights of sum ``mass`` are sure at this one; None: it is found.
 
     Those that are sure at one c are sure at the next, larger one: their number only grows.

@@ -43,6 +43,11 @@ class Look(Protocol):
         ...
 
 
+def chosen(look: Look, name: str, k: int, sigma: float, stream: Stream) -> list[Support]:
+    """Each location's images by a kind's name, "drawn" or "nearest"."""
+    return look.drawn(k, sigma, stream) if name == "drawn" else look.nearest(k)
+
+
 class Looker(Protocol):
     """How locations look at the images, at one noise level.
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.adaptive.coordinates import Coordinates, pooled, principal
-from golddiff.adaptive.looking import IndexLooker, LinearLooker, Looker
+from golddiff.adaptive.looking import IndexLooker, LinearLooker, Looker, chosen
 from golddiff.adaptive.memory import recall, remember
 from golddiff.adaptive.plan import FULL, Kind, Plan
 from golddiff.adaptive.ranking import Ranking
@@ -196,12 +196,7 @@ class FittedSchedule:
         stream = stream_of(seed, sigma, label)
         supports: list[AnySupport] = []
         for query in x:
-            look = looker.look(query)
-            tiles = (
-                look.drawn(plan.k, sigma, stream)
-                if plan.kind.name == "drawn"
-                else look.nearest(plan.k)
-            )
+            tiles = chosen(looker.look(query), plan.kind.name, plan.k, sigma, stream)
             side = plan.kind.side
             supports.append(tiles[0] if side is None else TiledSupport(side, tiles))
         return supports

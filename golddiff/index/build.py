@@ -215,11 +215,7 @@ def _raw_columns(view: View, fit: Fitted, n: int) -> dict[str, Column]:
 def _read(pixels: Any, store: ImageStore, count: int) -> NDArray[np.float32]:
     """The next images (n, D) by plain reading: a mapping's pages would count as resident."""
     stored = np.fromfile(pixels, store.flat.dtype, count * store.d).reshape(count, store.d)
-    values = stored.astype(np.float32)
-    if store.is_pixels:
-        values *= np.float32(store.scale)
-        values += np.float32(store.offset)
-    return values
+    return store.scaled(stored.astype(np.float32))
 
 
 def _piece(store: ImageStore) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.adaptive.drawing import SHARES, TEMPERATURE
+from golddiff.adaptive.drawing import TEMPERATURE, larger_factor, mixture
 from golddiff.index.search import Near, Sight
 from golddiff.noise import precision
 from golddiff.support import Support
@@ -80,12 +80,7 @@ def _weights(
     distances = np.concatenate([near.distances, near.far]).astype(np.float64)
     logits = -gain * (distances - best)
     exact, tempered = np.exp(logits), np.exp(logits / TEMPERATURE)
-    weights: NDArray[np.float64] = (
-        SHARES[0] / (exact @ many) * exact
-        + SHARES[1] / (tempered @ many) * tempered
-        + SHARES[2] / many.sum()
-    )
-    return weights
+    return mixture(exact, tempered, float(exact @ many), float(tempered @ many), float(many.sum()))
 
 
 def factor(weights: NDArray[np.float64], many: NDArray[np.float64], count: int) -> float:
@@ -95,10 +90,7 @@ def factor(weights: NDArray[np.float64], many: NDArray[np.float64], count: int) 
     c = count / total
     while True:
         sure = c * weights >= 1
-        number, rest = float(many[sure].sum()), total - float(mass[sure].sum())
-        if number >= count or rest <= 1e-300:
-            return c
-        larger = (count - number) / rest
-        if larger <= c * (1 + 1e-12):
+        larger = larger_factor(c, total, count, float(many[sure].sum()), float(mass[sure].sum()))
+        if larger is None:
             return c
         c = larger
