@@ -8,6 +8,7 @@ training images than a photograph does; the second at medium noise, where it is 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from golddiff.adaptive.looking import Looker, chosen
 from golddiff.adaptive.places import Place, mean_over_tiles, means_at
 from golddiff.adaptive.plan import FULL, Curve, Kind, Plan
 from golddiff.denoisers.base import Estimator
-from golddiff.noise import bits
+from golddiff.noise import bits, ddim_sigmas
 from golddiff.support import Support, whole
 
 if TYPE_CHECKING:
@@ -28,12 +29,15 @@ if TYPE_CHECKING:
 
 Enough = Callable[[NDArray[np.float64]], bool]
 
-HIGHEST = 80.0
 NINETEEN_IN_TWENTY = 1.645
 SMALLEST = 32
 REFINED = (1.2, 1.45, 1.75)  # times the last k that was too few
+STEPS = 10  # of the run that sampling's points are from
+LEAST_STEP = 1.1  # times the level that they are wanted at, its levels count as above
 SAMPLED_FROM = 2048  # images a step, for points that sampling passes
 DRAWN_ABOVE = 2.0  # noise level from which these are drawn by weight, not the nearest
+FEW_DECIDE = 1.0  # noise level below which few images decide, and some queries' errors are large
+MORE = 3  # times as many probes there
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ def probes(estimator: Estimator, looker: Looker, sigma: float, label: int | None
         sigma: noise level.
         label: the class; None for all images.
     """
-    count = estimator.probes
+    count = estimator.probes * (MORE if sigma < FEW_DECIDE else 1)
     generator = np.random.default_rng([0, bits(sigma)])
     n = looker.images
     places = sorted(generator.choice(n, min(count // 2, n), replace=False).tolist())
@@ -133,22 +137,22 @@ def probes(estimator: Estimator, looker: Looker, sigma: float, label: int | None
 def _sampled(
     estimator: Estimator, looker: Looker, noise: NDArray[np.float32], sigma: float
 ) -> NDArray[np.float32]:
-    """Where sampling from noise (b, D) comes by at a level, over a few images at each step.
+    """Where a run of ten DDIM steps (Song et al. 2021) comes by at a level, over a few images.
 
-    Levels halve down to sigma from 80 or above; each step is DDIM's (Song et al. 2021).
+    Its steps are large at low noise: what it sees there is no sharp image yet, and several training
+    images are about as likely.
     """
     k = min(SAMPLED_FROM, max(1, looker.images // 4))
-    halvings = max(0, math.ceil(math.log2(HIGHEST / sigma)))
-    x = noise * np.float32(sigma * 2**halvings)
-    for left in range(halvings, 0, -1):
-        level = sigma * 2**left
+    above = [level for level in ddim_sigmas(STEPS) if level > sigma * LEAST_STEP]
+    x = noise * np.float32(max(above, default=sigma))
+    for level, following in itertools.pairwise([*above, sigma]):
         name, stream = "drawn" if level > DRAWN_ABOVE else "nearest", (3, bits(level))
         looks = [looker.look(query) for query in x]
         supports = [chosen(look, name, k, level, stream)[0] for look in looks]
         mean = estimator.denoise_each(x, level, supports)
         if estimator.store.is_pixels:
             mean = mean.clip(-1, 1)
-        x = (x + mean) / 2
+        x = mean + np.float32(following / level) * (x - mean)
     return x
 
 
@@ -209,35 +213,59 @@ def curve(
     return Curve(way.kind, sizes, [seen[k][0] for k in sizes], [seen[k][1] for k in sizes])
 
 
-def nearly_all_within(tol: float) -> Enough:
-    """Whether the error is at most ``tol`` in 95 of 100 queries like these.
+def kinds_of(given: Sequence[Probe]) -> list[NDArray[np.int64]]:
+    """The probes that are noised images, and those that sampling passes; a kind has two or more.
+
+    Each kind has to be within the error by itself: what is easy for one can be hard for the other.
+    """
+    noised = np.array([probe.row is not None for probe in given])
+    kinds = [np.flatnonzero(noised), np.flatnonzero(~noised)]
+    return [kind for kind in kinds if len(kind) > 1] or [np.arange(len(given))]
+
+
+def nearly_all_within(tol: float, kinds: Sequence[NDArray[np.int64]]) -> Enough:
+    """Whether the error is at most ``tol`` in 95 of 100 queries like those of each kind.
 
     The logarithms of the errors are taken as normal, and their spread as it is among the probes.
     """
 
     def enough(squares: NDArray[np.float64]) -> bool:
         ratios = np.log(np.maximum(squares, 1e-18) / tol**2)
-        spread = float(np.std(ratios, ddof=1)) if len(ratios) > 1 else 0.0
-        return float(np.mean(ratios)) + NINETEEN_IN_TWENTY * spread <= 0
+        return all(
+            float(np.mean(ratios[kind])) + NINETEEN_IN_TWENTY * _spread(ratios[kind]) <= 0
+            for kind in kinds
+        )
 
     return enough
 
 
-def below_all(allowed: Sequence[NDArray[np.float64]]) -> Enough:
-    """Whether squares are below their bounds on average, as sure as 19 times in 20, in each set.
+def below_all(allowed: Sequence[NDArray[np.float64]], kinds: Sequence[NDArray[np.int64]]) -> Enough:
+    """Whether squares are below their bounds on average, as sure as 19 times in 20, in each kind.
 
     Pair by pair: probes that are hard for one schedule are hard for another.
     """
 
     def enough(squares: NDArray[np.float64]) -> bool:
-        return all(_below(squares - most) for most in allowed)
+        return all(_below(squares[kind], most[kind]) for most in allowed for kind in kinds)
 
     return enough
 
 
-def _below(excess: NDArray[np.float64]) -> bool:
-    spread = float(np.std(excess, ddof=1)) if len(excess) > 1 else 0.0
-    return float(np.mean(excess)) + NINETEEN_IN_TWENTY * spread / math.sqrt(len(excess)) <= 0
+def _below(squares: NDArray[np.float64], most: NDArray[np.float64]) -> bool:
+    """Whether the ratio of the means is below 1, by a ratio estimator's standard error.
+
+    Of the differences, the error would be that of the one hardest probe, and refuse no error too.
+    """
+    bound = float(np.mean(most))
+    if bound == 0:
+        return float(np.mean(squares)) == 0
+    ratio = float(np.mean(squares)) / bound
+    error = _spread(squares - ratio * most) / math.sqrt(len(squares)) / bound
+    return ratio + NINETEEN_IN_TWENTY * error <= 1
+
+
+def _spread(values: NDArray[np.float64]) -> float:
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
 def _chosen(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +19,7 @@ from golddiff.adaptive.ranking import Ranking
 from golddiff.certificate import Certified, certify
 from golddiff.errors import ArgumentError
 from golddiff.index.files import Index, open_or_build
-from golddiff.noise import bits
+from golddiff.noise import bits, ddim_sigmas
 from golddiff.store import ImageStore
 from golddiff.support import AnySupport, TiledSupport
 from golddiff.units import duration
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from golddiff.denoisers.golddiff import Schedule
 
 LEVELS_A_DECADE = 20
+USUAL_STEPS = 10
 MARGIN = 0.9  # the way that measures cheapest is in part the luckiest
 FEWEST = 256  # images; below that the full scan costs little and measuring tells little
 LOOKERS_KEPT = 32
@@ -227,16 +229,16 @@ class FittedSchedule:
 
     def _enough(self, sigma: float, label: int | None, given: list[Probe]) -> Enough:
         """Whether errors on the probes are small enough: for a number, or for other schedules."""
-        from golddiff.adaptive.calibration import below_all, errors_of, nearly_all_within
+        from golddiff.adaptive.calibration import below_all, errors_of, kinds_of, nearly_all_within
 
+        kinds = kinds_of(given)
         if isinstance(self.tol, float):
-            return nearly_all_within(MARGIN * self.tol)
-        return below_all(
-            [
-                MARGIN**2 * errors_of(schedule, self.estimator, sigma, label, given)
-                for schedule in self.tol
-            ]
-        )
+            return nearly_all_within(MARGIN * self.tol, kinds)
+        allowed = [
+            MARGIN**2 * errors_of(schedule, self.estimator, sigma, label, given)
+            for schedule in self.tol
+        ]
+        return below_all(allowed, kinds)
 
     def _ways(self, sigma: float, label: int | None) -> Iterator[Way]:
         """The ways that compete, coarse tiles first: what they cost bounds the finer ones."""
@@ -311,6 +313,17 @@ def stream_of(seed: int, sigma: float, label: int | None) -> tuple[int, ...]:
     return 2, seed, bits(sigma), 0 if label is None else label + 1
 
 
+@cache
 def lattice(sigma: float) -> float:
-    """The nearest of 20 noise levels a decade, at which supports are measured."""
-    return float(10 ** (round(LEVELS_A_DECADE * math.log10(sigma)) / LEVELS_A_DECADE))
+    """The level that stands for a noise level, at which supports are measured: 20 a decade.
+
+    Where the usual run of ten DDIM steps has a level among those it stands for, it is that one:
+    that run needs its masks anyway.
+    """
+    place = _place(sigma)
+    usual = [level for level in ddim_sigmas(USUAL_STEPS) if _place(level) == place]
+    return usual[0] if usual else float(10 ** (place / LEVELS_A_DECADE))
+
+
+def _place(sigma: float) -> int:
+    return round(LEVELS_A_DECADE * math.log10(sigma))
