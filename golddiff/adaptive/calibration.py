@@ -81,9 +81,22 @@ class Way:
         return self.each * k + self.looker.work(self.kind.name, k)
 
 
+@dataclass(frozen=True)
+class Option:
+    """A way that competes, made only where it can win: the tables of many tiles take time.
+
+    Attributes:
+        least: seconds that choosing takes at least, for one query.
+        way: makes it.
+    """
+
+    least: float
+    way: Callable[[], Way]
+
+
 def cheapest(
     estimator: Estimator,
-    ways: Iterable[Way],
+    options: Iterable[Option],
     sigma: float,
     given: list[Probe],
     enough: Enough,
@@ -94,7 +107,7 @@ def cheapest(
 
     Args:
         estimator: what weighs the images.
-        ways: to choose them; a way is given up once it costs more than the best so far.
+        options: ways to choose them; one is given up once it costs more than the best so far.
         sigma: noise level.
         given: the probes.
         enough: whether their mean squared errors are small enough.
@@ -102,7 +115,10 @@ def cheapest(
         full_cost: its predicted seconds.
     """
     best, least = full, full_cost
-    for way in ways:
+    for option in options:
+        if option.least >= least:
+            continue
+        way = option.way()
         plan = curve(estimator, way, sigma, given, enough, least).smallest()
         if plan is not None and way.work(plan.k) < least:
             best, least = plan, way.work(plan.k)

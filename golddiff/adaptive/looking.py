@@ -96,9 +96,7 @@ class LinearLooker:
         self, x: NDArray[np.float32], tiles: Sequence[int] | None = None, without: int | None = None
     ) -> Look:
         """See :class:`Looker`."""
-        distances, rows = self.ranking.distances(x), self.ranking.rows
-        if tiles is not None:
-            distances = distances[list(tiles)]
+        distances, rows = self.ranking.distances(x, tiles), self.ranking.rows
         if without is not None:
             kept = rows != without
             return _LinearLook(self, distances[:, kept], rows[kept], kept)

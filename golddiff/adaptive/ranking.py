@@ -11,6 +11,8 @@ left out, a sum of random sign over the few per cent of variance that the coordi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -64,9 +66,14 @@ class Ranking:
         """How many coordinates are compared."""
         return len(self._coordinates.basis)
 
-    def distances(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Distances (T, n) of one query (D,), less a constant for each tile."""
-        seen = self._relevance * (x - self._coordinates.mean)
+    def distances(
+        self, x: NDArray[np.float32], tiles: Sequence[int] | None = None
+    ) -> NDArray[np.float32]:
+        """Distances (T, n) of one query (D,), less a constant for each tile; of some tiles only."""
+        seen, own = self._relevance, self._own
+        if tiles is not None:
+            seen, own = seen[list(tiles)], own[list(tiles)]
+        seen = seen * (x - self._coordinates.mean)
         vectors = torch.from_numpy(seen) @ torch.from_numpy(self._coordinates.basis).T
-        made = less_twice_the_products(self._own, self._z, vectors.numpy())
+        made = less_twice_the_products(own, self._z, vectors.numpy())
         return made[:, : len(self.rows)]

@@ -22,6 +22,8 @@ from golddiff.proxy import quarter_shape
 from golddiff.store import ImageStore
 from golddiff.support import AnySupport
 
+DRAWN = Kind("drawn")
+
 
 class ShardedSchedule(FittedSchedule):
     """An adaptive schedule over one estimator whose store lies in shards.
@@ -67,19 +69,16 @@ class ShardedSchedule(FittedSchedule):
         assert self.store.shards is not None
         self.store.shards.pool.tell("forget", describe.describe(self.estimator), sigma, side)
 
-    def _looker(
-        self, sigma: float, label: int | None, side: int | None, *, rough: bool
-    ) -> ShardedLooker:
-        assert self.store.shards is not None
-        shape = self.store.shape
-        kind = Kind("drawn" if rough else "nearest", side)
-        tiles = 1 if side is None else int(np.prod(tile_grid(shape, side)))
-        measure = ByRank(describe.describe(self.estimator), sigma, label, kind, tiles)
-        return ShardedLooker(self.store.shards, measure, self._compared(rough=rough))
-
-    def _compared(self, *, rough: bool) -> int:
-        """How many coordinates are compared, as :attr:`coordinates` of a single store has."""
+    def compared(self, kind: Kind) -> int:
+        """As that of a single store, without the coordinates, which the shards have."""
         if not self.estimator.tile_sides():
             return int(np.prod(quarter_shape(self.store.shape)))
         components = min(COMPONENTS, len(self.store.factor().eigenvalues))
-        return min(ROUGH, components) if rough else components
+        return min(ROUGH, components) if kind == DRAWN else components
+
+    def _looker(self, sigma: float, label: int | None, kind: Kind) -> ShardedLooker:
+        assert self.store.shards is not None
+        tiles = 1 if kind.side is None else int(np.prod(tile_grid(self.store.shape, kind.side)))
+        same = kind if kind == DRAWN else Kind("nearest", kind.side)  # as they are compared
+        measure = ByRank(describe.describe(self.estimator), sigma, label, same, tiles)
+        return ShardedLooker(self.store.shards, measure, self.compared(kind))
