@@ -18,6 +18,7 @@ from golddiff.index.drawing import draw as draw_through
 from golddiff.index.files import Index
 from golddiff.index.search import Near, Sight, checked, sight_of
 from golddiff.kernels.lowest import lowest
+from golddiff.kernels.mask_tiles import Side
 from golddiff.machine import seconds
 from golddiff.parallel import in_order
 from golddiff.support import Support
@@ -152,7 +153,7 @@ class IndexLooker:
     def __init__(
         self,
         index: Index,
-        side: int | None,
+        side: Side | None,
         relevance: NDArray[np.float32],
         rows: NDArray[np.int64] | None,
     ) -> None:

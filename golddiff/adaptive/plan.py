@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from golddiff.kernels.mask_tiles import Side
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -16,10 +18,14 @@ class Kind:
     """
 
     name: str
-    side: int | None = None
+    side: Side | None = None
+
+    @property
+    def _tile(self) -> str:
+        return f"{self.side}x{self.side}" if isinstance(self.side, int) else str(self.side)
 
     def __str__(self) -> str:
-        return self.name if self.side is None else f"{self.name} for each {self.side}x{self.side}"
+        return self.name if self.side is None else f"{self.name} for each {self._tile}"
 
 
 FULL = Kind("full")

@@ -19,7 +19,7 @@ from golddiff.adaptive.ranking import Ranking
 from golddiff.certificate import Certified, certify
 from golddiff.errors import ArgumentError
 from golddiff.index.files import Index, open_or_build
-from golddiff.kernels.mask_tiles import tile_grid
+from golddiff.kernels.mask_tiles import Side, tile_count
 from golddiff.noise import bits, ddim_sigmas
 from golddiff.store import ImageStore
 from golddiff.support import AnySupport, TiledSupport
@@ -116,7 +116,7 @@ class FittedSchedule:
         self._coordinates: Coordinates | None = None
         self._rough: Coordinates | None = None
         self._index: Index | None = None
-        self._lookers: dict[tuple[float, int | None, int | None, bool], Looker] = {}
+        self._lookers: dict[tuple[float, int | None, Side | None, bool], Looker] = {}
         self._plans: dict[tuple[float, int | None], Plan] = {}
 
     def plan(self, sigma: float, label: int | None = None) -> Plan:
@@ -219,7 +219,7 @@ class FittedSchedule:
         options = self._options(sigma, label)
         return cheapest(self.estimator, options, sigma, given, enough, full, cost)
 
-    def forget(self, sigma: float, side: int | None) -> None:
+    def forget(self, sigma: float, side: Side | None) -> None:
         """Let go of what measuring made, but for the tiles of the side that won.
 
         What lost is not asked for again, and a tile's term is N numbers.
@@ -244,7 +244,7 @@ class FittedSchedule:
         """The ways that compete, coarse tiles first: what they cost bounds the finer ones."""
         from golddiff.adaptive.calibration import Option
 
-        for side in (None, *sorted(self.estimator.tile_sides(), reverse=True)):
+        for side in (None, *self.estimator.tile_sides()):
             for name in ("drawn", "nearest"):
                 kind = Kind(name, side)
                 yield Option(self._least(label, kind), partial(self._way, sigma, label, kind))
@@ -260,9 +260,7 @@ class FittedSchedule:
         images = self.estimator.store.count_of(label)
         if self.indexed(images):
             return 0.0
-        tiles = (
-            1 if kind.side is None else math.prod(tile_grid(self.estimator.store.shape, kind.side))
-        )
+        tiles = 1 if kind.side is None else tile_count(self.estimator.store.shape, kind.side)
         return linear_work(kind.name, tiles, images, self.compared(kind))
 
     @property

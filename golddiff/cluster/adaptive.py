@@ -17,7 +17,7 @@ from golddiff.cluster.recipes import ByRank
 from golddiff.cluster.store import ShardedStore
 from golddiff.denoisers.base import Estimator
 from golddiff.errors import ArgumentError
-from golddiff.kernels.mask_tiles import tile_grid
+from golddiff.kernels.mask_tiles import Side, tile_count
 from golddiff.proxy import quarter_shape
 from golddiff.store import ImageStore
 from golddiff.support import AnySupport
@@ -63,7 +63,7 @@ class ShardedSchedule(FittedSchedule):
         stream = stream_of(seed, sigma, label)
         return [look.drawn_of_all(plan.k, sigma, stream) for look in looks]
 
-    def forget(self, sigma: float, side: int | None) -> None:
+    def forget(self, sigma: float, side: Side | None) -> None:
         """As the base class, in the shards too."""
         super().forget(sigma, side)
         assert self.store.shards is not None
@@ -78,7 +78,7 @@ class ShardedSchedule(FittedSchedule):
 
     def _looker(self, sigma: float, label: int | None, kind: Kind) -> ShardedLooker:
         assert self.store.shards is not None
-        tiles = 1 if kind.side is None else int(np.prod(tile_grid(self.store.shape, kind.side)))
+        tiles = 1 if kind.side is None else tile_count(self.store.shape, kind.side)
         same = kind if kind == DRAWN else Kind("nearest", kind.side)  # as they are compared
         measure = ByRank(describe.describe(self.estimator), sigma, label, same, tiles)
         return ShardedLooker(self.store.shards, measure, self.compared(kind))

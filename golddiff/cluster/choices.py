@@ -25,6 +25,7 @@ from golddiff.cluster.recipes import (
     Stage,
 )
 from golddiff.cluster.streams import drawn_places, uniform_part
+from golddiff.kernels.mask_tiles import Side
 from golddiff.kernels.rows import squared_distances
 from golddiff.noise import bits
 from golddiff.proxy import pool
@@ -52,7 +53,7 @@ class Choices:
         self._schedules.clear()
         self._stages.clear()
 
-    def measured(self, estimator: dict[str, Any], sigma: float, side: int | None) -> None:
+    def measured(self, estimator: dict[str, Any], sigma: float, side: Side | None) -> None:
         """See :meth:`golddiff.cluster.server.ShardServer.forget`."""
         schedule = self._schedules.get(repr(estimator))
         if schedule is not None:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.adaptive.plan import Kind
+from golddiff.kernels.mask_tiles import Side
 from golddiff.support import AnySupport
 
 UInt64 = NDArray[np.uint64]
@@ -99,7 +100,7 @@ class Stage:
         return self.measure.tiles if isinstance(self.measure, ByRank) else 1
 
     @property
-    def side(self) -> int | None:
+    def side(self) -> Side | None:
         """Side of the tiles, or None for one support an image."""
         return self.measure.kind.side if isinstance(self.measure, ByRank) else None
 

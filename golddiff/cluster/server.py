@@ -32,6 +32,7 @@ from golddiff.cluster.recipes import (
 from golddiff.denoisers.base import Estimator
 from golddiff.denoisers.pca import PCA
 from golddiff.errors import ArgumentError
+from golddiff.kernels.mask_tiles import Side
 from golddiff.manifest import identity_of
 from golddiff.posterior import Posterior
 from golddiff.residency import DEFAULT_LIMIT
@@ -128,7 +129,7 @@ class ShardServer:
         self._estimators.clear()
         self.choices.renew()
 
-    def forget(self, description: dict[str, Any], sigma: float, side: int | None) -> None:
+    def forget(self, description: dict[str, Any], sigma: float, side: Side | None) -> None:
         """Let go of what measuring supports made, but for the tiles of one side."""
         self.choices.measured(description, sigma, side)
 

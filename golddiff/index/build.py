@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
@@ -130,13 +131,14 @@ def _pass(
                 look = seen(fit, values)
                 for name, column in _raw_columns(view, fit, store.n).items():
                     write_images(files[column.name], column, getattr(look, name), first)
-            last = first + len(values) == store.n
+            done = first + values.shape[1]
+            last = done == store.n
             if last or count % SAVED_EVERY == 0:
                 for file in files.values():
                     os.fsync(file)
-                state["rows"] = first + len(values)
+                state["rows"] = done
                 _save_state(part, state)
-            progress("reading pixels", first + len(values), store.n)
+            progress("reading pixels", done, store.n)
 
 
 def _by_cluster(
@@ -213,9 +215,10 @@ def _raw_columns(view: View, fit: Fitted, n: int) -> dict[str, Column]:
 
 
 def _read(pixels: Any, store: ImageStore, count: int) -> NDArray[np.float32]:
-    """The next images (n, D) by plain reading: a mapping's pages would count as resident."""
+    """The next images, (D, n), by plain reading: a mapping's pages would count as resident."""
     stored = np.fromfile(pixels, store.flat.dtype, count * store.d).reshape(count, store.d)
-    return store.scaled(stored.astype(np.float32))
+    turned: NDArray[np.float32] = torch.from_numpy(stored).T.contiguous().to(torch.float32).numpy()
+    return store.scaled(turned)
 
 
 def _piece(store: ImageStore) -> int:
