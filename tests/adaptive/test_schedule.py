@@ -10,6 +10,7 @@ from golddiff import PCA, AdaptiveSchedule, GoldDiff, ImageStore, Kamb, Optimal,
 from golddiff.adaptive import memory
 from golddiff.adaptive.plan import Curve, Kind
 from golddiff.errors import ArgumentError
+from golddiff.kernels.mask_tiles import OfChannel
 from golddiff.support import TiledSupport
 
 BASES = {
@@ -77,7 +78,7 @@ def test_as_good_as_another_schedule(store, images):
 
 
 @pytest.mark.parametrize(
-    "kind", [Kind("drawn"), Kind("nearest"), Kind("drawn", 4), Kind("nearest", 4)]
+    "kind", [Kind("drawn"), Kind("nearest"), Kind("drawn", 4), Kind("nearest", OfChannel(4))]
 )
 def test_a_query_s_images_do_not_depend_on_its_batch(store, queries, kind):
     golden = GoldDiff(PCA(store, 0.05), AdaptiveSchedule(0.05))
@@ -90,7 +91,7 @@ def test_a_query_s_images_do_not_depend_on_its_batch(store, queries, kind):
 
 
 @pytest.mark.parametrize(
-    "kind", [Kind("drawn"), Kind("nearest"), Kind("drawn", 4), Kind("nearest", 8)]
+    "kind", [Kind("drawn"), Kind("nearest"), Kind("drawn", 4), Kind("nearest", OfChannel(8))]
 )
 def test_all_images_are_the_full_scan_in_every_way(store, queries, kind):
     full = PCA(store, 0.05)
@@ -115,7 +116,7 @@ def test_with_labels_images_are_of_the_class(store, queries):
         assert (store.labels[torch.from_numpy(support.rows)] == 3).all()
 
 
-@pytest.mark.parametrize("kind", [Kind("drawn"), Kind("drawn", 4), Kind("nearest", 4)])
+@pytest.mark.parametrize("kind", [Kind("drawn"), Kind("drawn", OfChannel(4)), Kind("nearest", 4)])
 def test_attribution_sums_to_the_output(store, queries, kind):
     golden = GoldDiff(PCA(store, 0.05), AdaptiveSchedule(0.05))
     use(golden, kind, 40)
