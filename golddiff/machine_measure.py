@@ -10,6 +10,7 @@ import torch
 
 from golddiff.adaptive.drawing import draw
 from golddiff.bench.machine import fastest
+from golddiff.kernels.block_squares import block_squares
 from golddiff.kernels.lowest import lowest
 from golddiff.kernels.mask_tiles import cut
 from golddiff.kernels.mask_tree import MaskTree, mask_tree
@@ -56,6 +57,8 @@ def _masked() -> dict[str, float]:
 
 
 def _choosing() -> dict[str, float]:
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
     generator = np.random.default_rng(0)
     own = REACH * generator.random((TILES, RANKED), np.float32)
     numbers = generator.standard_normal((COORDINATES, RANKED), np.float32)
@@ -63,7 +66,18 @@ def _choosing() -> dict[str, float]:
     rows, uniform = np.arange(RANKED), generator.random(RANKED, np.float32)
     few = RANKED // 32
     product = _each(lambda: less_twice_the_products(own, numbers, vectors))
+    image = (3, 32, 32)
+    flat = generator.integers(0, 256, (64, int(np.prod(image)))).astype(np.uint8)
+    x = generator.standard_normal((flat.shape[1],), np.float32)
+    places = np.arange(len(flat))
+    squares = _each(lambda: block_squares(flat, places, x, image, 1 / 127.5, -1.0))
+    blocks = generator.standard_normal((512, 256), np.float32)
+    shares = generator.standard_normal((64, 256), np.float32)
+    with threadpool_limits(1):
+        weighed = _each(lambda: shares @ blocks.T)
     return {
+        "square": squares / flat.size,
+        "product": weighed / (blocks.size * len(shares)),
         "coordinate": product / (TILES * RANKED * COORDINATES),
         "drawn": _each(lambda: draw(own[0], rows, few, 1.0, uniform)) / RANKED,
         "nearest": _each(lambda: lowest(own[0], few)) / RANKED,

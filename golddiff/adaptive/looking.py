@@ -12,6 +12,8 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.adaptive.blocks import BlockRanking
+from golddiff.adaptive.comparing import Comparing
 from golddiff.adaptive.drawing import draw
 from golddiff.adaptive.ranking import Ranking
 from golddiff.index.drawing import draw as draw_through
@@ -75,20 +77,15 @@ class Looker(Protocol):
         ...
 
 
-def linear_work(name: str, tiles: int, images: int, coordinates: int) -> float:
+def linear_work(name: str, tiles: int, images: int, comparing: Comparing) -> float:
     """Predicted seconds of comparing every image and choosing some, for one query."""
-    return tiles * images * (seconds(name) + seconds("coordinate") * coordinates)
-
-
-def linear_counted(tiles: int, images: int, coordinates: int) -> tuple[int, int]:
-    """Two operations a coordinate and one more; coordinates and each tile's own term."""
-    return tiles * images * (2 * coordinates + 1), 4 * images * (coordinates + 2 * tiles)
+    return comparing.seconds(tiles, images) + tiles * images * seconds(name)
 
 
 class LinearLooker:
     """Compares every image; see :class:`Looker`."""
 
-    def __init__(self, ranking: Ranking) -> None:
+    def __init__(self, ranking: Ranking | BlockRanking) -> None:
         self.ranking = ranking
         self.tiles, self.images = ranking.tiles, len(ranking.rows)
         self._uniform: tuple[Stream, NDArray[np.float32]] | None = None
@@ -105,11 +102,11 @@ class LinearLooker:
 
     def work(self, name: str, k: int) -> float:
         """See :class:`Looker`."""
-        return linear_work(name, self.tiles, self.images, self.ranking.coordinates)
+        return linear_work(name, self.tiles, self.images, self.ranking.comparing)
 
     def counted(self, k: int) -> tuple[int, int]:
-        """See :func:`linear_counted`."""
-        return linear_counted(self.tiles, self.images, self.ranking.coordinates)
+        """See :class:`Looker`."""
+        return self.ranking.comparing.counted(self.tiles, self.images)
 
     def uniform(self, stream: Stream) -> NDArray[np.float32]:
         """A random number for each image; those of the last stream are kept."""

@@ -19,7 +19,7 @@ from golddiff.manifest import identity_of
 from golddiff.store import ImageStore
 
 NAME = "plans.json"
-VERSION = 2
+VERSION = 3
 KINDS = ("full", "drawn", "nearest")
 TILES: dict[str, Side | None] = {"image": None, "8": 8, "4": 4, "8 of a channel": OfChannel(8)}
 NAMES = {side: name for name, side in TILES.items()}
@@ -29,9 +29,10 @@ def recall(store: ImageStore, key: str) -> Plan | None:
     """The plan kept under a key, if there is a sound one."""
     found = _plans(store).get(key)
     try:
-        name, tile, k, error = found  # type: ignore[misc]
+        name, tile, k, error, by_blocks = found  # type: ignore[misc]
         sound = name in KINDS and 1 <= k <= store.n
-        return Plan(Kind(name, TILES[tile]), int(k), float(error)) if sound else None
+        kind = Kind(name, TILES[tile], by_blocks is True)
+        return Plan(kind, int(k), float(error)) if sound else None
     except (TypeError, ValueError, KeyError):
         return None
 
@@ -39,7 +40,8 @@ def recall(store: ImageStore, key: str) -> Plan | None:
 def remember(store: ImageStore, key: str, plan: Plan) -> None:
     """Keep a plan under a key, where the store's folder may be written to."""
     plans = _plans(store)
-    plans[key] = [plan.kind.name, NAMES[plan.kind.side], plan.k, plan.error]
+    kind = plan.kind
+    plans[key] = [kind.name, NAMES[kind.side], plan.k, plan.error, kind.by_blocks]
     body = {"version": VERSION, "store": identity(store), "plans": plans}
     with (
         contextlib.suppress(ArgumentError, OSError),

@@ -15,17 +15,20 @@ class Kind:
     Attributes:
         name: "full", every image; "drawn", at random by weight; "nearest", the nearest.
         side: of the tiles that choose for themselves; None: the whole image chooses.
+        by_blocks: whether all pixels are compared, by blocks of them, instead of a few coordinates.
     """
 
     name: str
     side: Side | None = None
+    by_blocks: bool = False
 
     @property
     def _tile(self) -> str:
         return f"{self.side}x{self.side}" if isinstance(self.side, int) else str(self.side)
 
     def __str__(self) -> str:
-        return self.name if self.side is None else f"{self.name} for each {self._tile}"
+        how = f"{self.name} by blocks" if self.by_blocks else self.name
+        return how if self.side is None else f"{how} for each {self._tile}"
 
 
 FULL = Kind("full")

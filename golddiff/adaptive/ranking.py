@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from golddiff.adaptive.comparing import ByCoordinates
 from golddiff.adaptive.coordinates import Coordinates
 from golddiff.kernels.products import less_twice_the_products, padded
 from golddiff.store import ImageStore
@@ -42,6 +43,7 @@ class Ranking:
         rows: NDArray[np.int64],
     ) -> None:
         self.rows = rows
+        self.comparing = ByCoordinates(len(coordinates.basis))
         self._coordinates = coordinates
         self._relevance = relevance
         n = padded(len(rows))
@@ -60,11 +62,6 @@ class Ranking:
     def tiles(self) -> int:
         """How many tiles rank the images."""
         return len(self._own)
-
-    @property
-    def coordinates(self) -> int:
-        """How many coordinates are compared."""
-        return len(self._coordinates.basis)
 
     def distances(
         self, x: NDArray[np.float32], tiles: Sequence[int] | None = None

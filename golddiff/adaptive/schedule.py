@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.adaptive.blocks import BlockRanking, comparing_blocks
+from golddiff.adaptive.comparing import ByCoordinates, Comparing
 from golddiff.adaptive.coordinates import Coordinates, pooled, principal
 from golddiff.adaptive.looking import IndexLooker, LinearLooker, Looker, chosen, linear_work
 from golddiff.adaptive.memory import recall, remember
@@ -19,7 +21,7 @@ from golddiff.adaptive.ranking import Ranking
 from golddiff.certificate import Certified, certify
 from golddiff.errors import ArgumentError
 from golddiff.index.files import Index, open_or_build
-from golddiff.kernels.mask_tiles import Side, tile_count
+from golddiff.kernels.mask_tiles import Side, pixels, tile_count
 from golddiff.noise import bits, ddim_sigmas
 from golddiff.store import ImageStore
 from golddiff.support import AnySupport, TiledSupport
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 LEVELS_A_DECADE = 20
 USUAL_STEPS = 10
 MARGIN = 0.9  # the way that measures cheapest is in part the luckiest
+WIDE = 8  # pixels; the mean mask of a smaller tile varies too much within a block
 FEWEST = 256  # images; below that the full scan costs little and measuring tells little
 LOOKERS_KEPT = 32
 STARTED_WITH = 32  # images, of those that a proof may take
@@ -116,7 +119,7 @@ class FittedSchedule:
         self._coordinates: Coordinates | None = None
         self._rough: Coordinates | None = None
         self._index: Index | None = None
-        self._lookers: dict[tuple[float, int | None, Side | None, bool], Looker] = {}
+        self._lookers: dict[tuple[float, int | None, Side | None, bool, bool], Looker] = {}
         self._plans: dict[tuple[float, int | None], Plan] = {}
 
     def plan(self, sigma: float, label: int | None = None) -> Plan:
@@ -245,9 +248,15 @@ class FittedSchedule:
         from golddiff.adaptive.calibration import Option
 
         for side in (None, *self.estimator.tile_sides()):
-            for name in ("drawn", "nearest"):
-                kind = Kind(name, side)
+            for kind in self._kinds(side, label):
                 yield Option(self._least(label, kind), partial(self._way, sigma, label, kind))
+
+    def _kinds(self, side: Side | None, label: int | None) -> list[Kind]:
+        kinds = [Kind("drawn", side), Kind("nearest", side)]
+        wide = self.estimator.tile_sides() and (side is None or pixels(side) >= WIDE)
+        if wide and not self.indexed(self.estimator.store.count_of(label)):
+            kinds += [Kind("drawn", side, by_blocks=True), Kind("nearest", side, by_blocks=True)]
+        return kinds
 
     def _way(self, sigma: float, label: int | None, kind: Kind) -> Way:
         from golddiff.adaptive.calibration import Way
@@ -261,7 +270,7 @@ class FittedSchedule:
         if self.indexed(images):
             return 0.0
         tiles = 1 if kind.side is None else tile_count(self.estimator.store.shape, kind.side)
-        return linear_work(kind.name, tiles, images, self.compared(kind))
+        return linear_work(kind.name, tiles, images, self.comparing(kind))
 
     @property
     def coordinates(self) -> Coordinates:
@@ -277,7 +286,7 @@ class FittedSchedule:
     def looker(self, sigma: float, label: int | None, kind: Kind) -> Looker:
         """What compares the images of a class (or all) at a noise level, for a kind of support."""
         rough = kind == Kind("drawn")
-        key = (sigma, label, kind.side, rough)
+        key = (sigma, label, kind.side, rough, kind.by_blocks)
         if key not in self._lookers:
             if len(self._lookers) >= LOOKERS_KEPT:
                 self._lookers.pop(next(iter(self._lookers)))
@@ -290,11 +299,15 @@ class FittedSchedule:
         relevance = self.estimator.relevance(sigma, kind.side)
         if self.indexed(len(rows)):
             return IndexLooker(self.index, kind.side, relevance, None if label is None else rows)
+        if kind.by_blocks:
+            return LinearLooker(BlockRanking(store, relevance, rows))
         return LinearLooker(Ranking(store, self._coordinates_of(kind), relevance, rows))
 
-    def compared(self, kind: Kind) -> int:
-        """How many coordinates are compared for a kind of support, where all images are."""
-        return len(self._coordinates_of(kind).basis)
+    def comparing(self, kind: Kind) -> Comparing:
+        """What comparing all images takes, for a kind of support."""
+        if kind.by_blocks:
+            return comparing_blocks(self.estimator.store.shape)
+        return ByCoordinates(len(self._coordinates_of(kind).basis))
 
     def _coordinates_of(self, kind: Kind) -> Coordinates:
         coordinates = self.coordinates

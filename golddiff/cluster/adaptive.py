@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff import describe
+from golddiff.adaptive.blocks import comparing_blocks
+from golddiff.adaptive.comparing import ByCoordinates, Comparing
 from golddiff.adaptive.coordinates import COMPONENTS
 from golddiff.adaptive.plan import FULL, Kind
 from golddiff.adaptive.schedule import ROUGH, AdaptiveSchedule, FittedSchedule, stream_of
@@ -69,16 +71,19 @@ class ShardedSchedule(FittedSchedule):
         assert self.store.shards is not None
         self.store.shards.pool.tell("forget", describe.describe(self.estimator), sigma, side)
 
-    def compared(self, kind: Kind) -> int:
+    def comparing(self, kind: Kind) -> Comparing:
         """As that of a single store, without the coordinates, which the shards have."""
+        if kind.by_blocks:
+            return comparing_blocks(self.store.shape)
         if not self.estimator.tile_sides():
-            return int(np.prod(quarter_shape(self.store.shape)))
+            return ByCoordinates(int(np.prod(quarter_shape(self.store.shape))))
         components = min(COMPONENTS, len(self.store.factor().eigenvalues))
-        return min(ROUGH, components) if kind == DRAWN else components
+        return ByCoordinates(min(ROUGH, components) if kind == DRAWN else components)
 
     def _looker(self, sigma: float, label: int | None, kind: Kind) -> ShardedLooker:
         assert self.store.shards is not None
         tiles = 1 if kind.side is None else tile_count(self.store.shape, kind.side)
-        same = kind if kind == DRAWN else Kind("nearest", kind.side)  # as they are compared
+        # As they are compared: both ways of a tile alike.
+        same = kind if kind == DRAWN else Kind("nearest", kind.side, kind.by_blocks)
         measure = ByRank(describe.describe(self.estimator), sigma, label, same, tiles)
-        return ShardedLooker(self.store.shards, measure, self.compared(kind))
+        return ShardedLooker(self.store.shards, measure, self.comparing(kind))

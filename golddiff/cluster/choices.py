@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.adaptive.blocks import BlockRanking
 from golddiff.adaptive.drawing import masses, mixture, sure, taken
 from golddiff.adaptive.looking import LinearLooker
 from golddiff.adaptive.ranking import Ranking
@@ -146,7 +147,7 @@ class Choices:
             ]
         return Kept.of(stage.token, rows, 1, distances)
 
-    def _ranking(self, measure: ByRank) -> Ranking | _Nothing:
+    def _ranking(self, measure: ByRank) -> Ranking | BlockRanking | _Nothing:
         key = repr(measure.estimator)
         if key not in self._schedules:
             self._schedules[key] = FittedSchedule(

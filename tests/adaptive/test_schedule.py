@@ -78,7 +78,13 @@ def test_as_good_as_another_schedule(store, images):
 
 
 @pytest.mark.parametrize(
-    "kind", [Kind("drawn"), Kind("nearest"), Kind("drawn", 4), Kind("nearest", OfChannel(4))]
+    "kind",
+    [
+        Kind("drawn"),
+        Kind("nearest"),
+        Kind("drawn", 4),
+        Kind("nearest", OfChannel(8), by_blocks=True),
+    ],
 )
 def test_a_query_s_images_do_not_depend_on_its_batch(store, queries, kind):
     golden = GoldDiff(PCA(store, 0.05), AdaptiveSchedule(0.05))
@@ -91,7 +97,14 @@ def test_a_query_s_images_do_not_depend_on_its_batch(store, queries, kind):
 
 
 @pytest.mark.parametrize(
-    "kind", [Kind("drawn"), Kind("nearest"), Kind("drawn", 4), Kind("nearest", OfChannel(8))]
+    "kind",
+    [
+        Kind("drawn"),
+        Kind("nearest"),
+        Kind("drawn", 4),
+        Kind("nearest", OfChannel(8)),
+        Kind("drawn", 8, by_blocks=True),
+    ],
 )
 def test_all_images_are_the_full_scan_in_every_way(store, queries, kind):
     full = PCA(store, 0.05)
