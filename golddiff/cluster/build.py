@@ -98,7 +98,7 @@ def build_shards(
     _prepare(folder, _plan(source, options, opened, number), overwrite)
     borders = [opened.total * i // number for i in range(number + 1)]
     jobs = [
-        Job(str(folder / f"shard-{i:05d}"), i, opened.part(borders[i], borders[i + 1]))
+        Job(str(folder / f"shard-{i:05d}"), i, opened.part(borders[i], borders[i + 1]), __version__)
         for i in range(number)
     ]
     records = {job.number: _found(job) for job in jobs}
@@ -124,7 +124,7 @@ class Job:
     path: str
     number: int
     source: EncodedSource
-    version: str = __version__
+    version: str
 
 
 def _built(jobs: list[Job]) -> Any:

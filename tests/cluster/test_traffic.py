@@ -67,9 +67,8 @@ def test_bytes_a_step_follow_the_formula_and_not_n(sizes, method):
         golddiff.sample(denoiser, B, 10)
         traffic = store.traffic
         moved = traffic.sent + traffic.received
-        problems = (
-            B * TILES if "tiles" in method else B if isinstance(denoiser, golddiff.GoldDiff) else 0
-        )
+        chooses = isinstance(denoiser, golddiff.GoldDiff)
+        problems = chooses * B * (TILES if "tiles" in method else 1)
         expected = 10 * step_bytes(SHARDS, B, store.d, locations, 0, 0, 0)
         expected += step_bytes(0, 0, 0, 0, traffic.histograms, traffic.calls, problems)
         assert moved == pytest.approx(expected, rel=0.2)
