@@ -424,7 +424,7 @@ class ImageStore:
         if indices is None:
             return self._all_rows
         if isinstance(indices, slice):
-            return self._all_rows[indices]
+            return np.arange(*indices.indices(self.n))
         rows = np.atleast_1d(np.asarray(indices))
         if rows.size == 0:
             return np.empty(0, np.int64)
