@@ -13,6 +13,7 @@ import importlib
 import json
 import logging
 import os
+import re
 import shutil
 import socket
 from collections.abc import Callable
@@ -33,6 +34,8 @@ from golddiff.sources.encoded import EncodedSource
 from golddiff.store_build import FACTOR
 
 PLAN = "build.json"
+# A path as pathlib writes it has one slash; a drive has one letter.
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 ERRORS = {kind.__name__: kind for kind in (ArgumentError, ClusterError, SourceError, StoreError)}
 IMAGES_A_SHARD = 1_000_000
 
@@ -86,6 +89,11 @@ def build_shards(
     """
     from golddiff.sources import open_source
 
+    if ADDRESS.match(str(path)):
+        raise ArgumentError(
+            f"path: got the address {path}, expected a folder on a disk that every machine sees; "
+            "shards are opened from an object store once they are copied there"
+        )
     options = SourceOptions() if options is None else options
     opened = open_source(source, **asdict(options))
     if not isinstance(opened, EncodedSource):

@@ -14,6 +14,7 @@ from golddiff.cluster.agreement import agreed
 from golddiff.cluster.beside import belongs, home, recall, remember
 from golddiff.cluster.classes import Classes
 from golddiff.cluster.factors import Factors
+from golddiff.cluster.fetching import fetched, fetched_labels
 from golddiff.cluster.joining import connect, ray_package
 from golddiff.cluster.listing import Listing
 from golddiff.cluster.over_shards import OverShards
@@ -170,12 +171,7 @@ class ShardedStore(ImageStore):
         if not self._classes.labelled:
             return None
         if self._fetched_labels is None:
-            parts = self._pool.gather("labels", ())
-            filled = [
-                np.full(size, -1, np.int64) if part is None else part
-                for part, size in zip(parts, self._classes.sizes, strict=True)
-            ]
-            self._fetched_labels = torch.from_numpy(np.concatenate(filled))
+            self._fetched_labels = fetched_labels(self._pool, self._classes.sizes)
         return self._fetched_labels
 
     def class_counts(self) -> dict[int, int]:
@@ -254,27 +250,13 @@ class ShardedStore(ImageStore):
 
     def values(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Flattened images as float32 in [-1, 1], (k, d), fetched from their shards."""
-        return self._by_shard("values", rows, self.d)
+        return fetched(self._pool, self.firsts, rows, self.d, "values")
 
     def projected(
         self, rows: NDArray[np.int64], mean: NDArray[np.float32], axes: NDArray[np.float32]
     ) -> NDArray[np.float32]:
         """Coordinates (k, r) of images less a mean (D,), along columns (D, r); no pixel travels."""
-        return self._by_shard("projected", rows, axes.shape[1], mean, axes)
-
-    def _by_shard(
-        self, method: str, rows: NDArray[np.int64], width: int, *more: Any
-    ) -> NDArray[np.float32]:
-        """Numbers (k, width) of some rows, each from its shard."""
-        owner = np.searchsorted(self.firsts, rows, side="right") - 1
-        out = np.empty((len(rows), width), np.float32)
-        for shard in np.unique(owner).tolist():
-            mine = np.flatnonzero(owner == shard)
-            found = self._pool.call(shard, method, rows[mine] - self.firsts[shard], *more)
-            if found is None:
-                raise ClusterError(f"cluster: shard {self.paths[shard]} is missing")
-            out[mine] = found
-        return out
+        return fetched(self._pool, self.firsts, rows, axes.shape[1], "projected", mean, axes)
 
     def factor(
         self, label: int | None = None, progress: Callable[[int], None] = lambda done: None

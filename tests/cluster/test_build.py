@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -121,6 +122,9 @@ def test_bad_images_and_bad_arguments(cluster, sources, tmp_path):
     for shards in (0, 61, 2.0, True):
         with pytest.raises(ArgumentError, match=r"shards: got .* from 1 to the 60 images"):
             build_shards(path, tmp_path / "other", shards)
+    for address in ("s3://bucket/out", Path("s3://bucket/out")):
+        with pytest.raises(ArgumentError, match=r"path: got the address s3:/.* expected a folder"):
+            build_shards(path, address, 2)
     with pytest.raises(ArgumentError, match="cannot be read in parts"):
         build_shards("digits", tmp_path / "other", 2)
 
