@@ -16,7 +16,8 @@ SHARDS = (1, 2, 4, 7)
 
 @pytest.fixture(scope="module", params=SHARDS)
 def sharded(request, cluster, digits, cut):
-    with ShardedStore.open(cut(digits, request.param)) as store:
+    # Seven processes at once take their time to start where other work goes on.
+    with ShardedStore.open(cut(digits, request.param), patience=600.0) as store:
         yield store
 
 

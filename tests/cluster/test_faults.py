@@ -119,12 +119,11 @@ def test_a_shard_that_is_gone_stops_the_run_with_its_name(store, shards, digits)
 
 def test_a_silent_shard_is_lost_after_the_patience(store, monkeypatch):
     monkeypatch.setattr(store._pool, "patience", 3.0)
-    denoiser, x = golddiff.Optimal(store), torch.zeros(1, *store.shape)
     pid = store.pids[store.paths[1]]
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(golddiff.ClusterError, match="part-1 is lost: no sign of life for 3 s"):
-            denoiser(x, 1.0)
+            store.images([700])  # asks that shard alone
     finally:
         os.kill(pid, signal.SIGCONT)
 
