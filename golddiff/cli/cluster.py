@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.progress import Progress
 
+from golddiff.cli.terminal import progress_bar
+
 if TYPE_CHECKING:
     from golddiff.sampling import Samples
     from golddiff.store import ImageStore
 
+JOINING = "joining the cluster"
 BARS = 24  # shards that have one each; of more the slowest has one
 
 
@@ -30,11 +33,14 @@ def open_sharded(path: str, address: str, allow_missing: bool) -> ImageStore:
     Raises:
         GoldDiffError: see :func:`join` and :meth:`golddiff.cluster.ShardedStore.open`.
     """
-    join(address)
+    with progress_bar() as bar:
+        task = bar.add_task(JOINING, total=None)
+        join(address)
 
-    from golddiff.cluster import ShardedStore
+        from golddiff.cluster import ShardedStore
 
-    return ShardedStore.open(path, allow_missing=allow_missing)
+        bar.update(task, description="opening the shards")
+        return ShardedStore.open(path, allow_missing=allow_missing)
 
 
 def answers_of_each(

@@ -133,7 +133,7 @@ def test_the_command_line_indexes_and_samples(cluster, sources, tmp_path, capsys
     path, whole = sources["folder"]
     out, figures = tmp_path / "out", tmp_path / "run.json"
     assert run(["index", path, str(out), "--cluster", "local", "--shards", "2"]) == 0
-    assert "60 images in 2 shards" in capsys.readouterr().out
+    assert "60 images, 6 x 6 RGB, in 2 shards, " in capsys.readouterr().out
     sample = [
         "sample", "--cluster", "local", "--store", str(out), "--method", "pca", "--n", "2",
         "--out", str(tmp_path / "grid.png"), "--json", str(figures), "--labels", "class1",
