@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 import golddiff
+from golddiff.cluster import ShardedStore
 from golddiff.store import ImageStore
 
 try:
@@ -118,6 +119,14 @@ def part(store, rows, path):
 def digits(tmp_path_factory):
     """The 1,797 digits as one store."""
     return ImageStore.build("digits", tmp_path_factory.mktemp("digits") / "store")
+
+
+@pytest.fixture(scope="package")
+def two(cluster, digits, cut):
+    """The digits in two shards, open for all tests that leave them as they are."""
+    # Processes take their time to start where other work goes on.
+    with ShardedStore.open(cut(digits, 2), patience=600.0) as store:
+        yield store
 
 
 @pytest.fixture(scope="session")

@@ -142,17 +142,16 @@ def test_another_version_of_the_package_where_a_shard_runs(
     one_line(error)
 
 
-def test_estimators_that_the_shards_do_not_know(cluster, pair):
+def test_estimators_that_the_shards_do_not_know(two):
     class Mine(golddiff.Optimal):
         pass
 
-    with ShardedStore.open(pair[:1]) as store:
-        with pytest.raises(ArgumentError, match="Mine, which has no description"):
-            Mine(store)(torch.zeros(1, 1, 8, 8), 1.0)
-        with pytest.raises(ArgumentError, match=r"shard .*memory_limit: got 1.0 kB"):
-            golddiff.Optimal(store, memory_limit=1000)(torch.zeros(1, 1, 8, 8), 1.0)
-        with pytest.raises(ArgumentError, match=r"x: got shape \(1, 1, 7, 7\)"):
-            golddiff.Optimal(store)(torch.zeros(1, 1, 7, 7), 1.0)
+    with pytest.raises(ArgumentError, match="Mine, which has no description"):
+        Mine(two)(torch.zeros(1, 1, 8, 8), 1.0)
+    with pytest.raises(ArgumentError, match=r"shard .*memory_limit: got 1.0 kB"):
+        golddiff.Optimal(two, memory_limit=1000)(torch.zeros(1, 1, 8, 8), 1.0)
+    with pytest.raises(ArgumentError, match=r"x: got shape \(1, 1, 7, 7\)"):
+        golddiff.Optimal(two)(torch.zeros(1, 1, 7, 7), 1.0)
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,8 @@ SIGMA, K = 1.0, 60
 
 
 @pytest.fixture(scope="module")
-def sharded(cluster, digits, cut):
-    with ShardedStore.open(cut(digits, 3)) as store:
-        yield store
+def sharded(two):
+    return two
 
 
 @pytest.fixture(scope="module")
