@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import safe_open
 from scipy.linalg import eigh
 
 from golddiff.residency import at_hand, parts
@@ -84,6 +86,25 @@ class Factor:
         return matrix
 
 
+def images_in(path: Path, n: int) -> int:
+    """Of how many images the factor in a file is; its arrays are not read.
+
+    Args:
+        path: of the file.
+        n: how many images there are.
+
+    Raises:
+        OSError, SafetensorError: it cannot be read.
+    """
+    with safe_open(path, "numpy") as file:
+        return int(file.get_tensor("images")) if "images" in file.keys() else n  # noqa: SIM118
+
+
+def default_images(n: int, d: int) -> int:
+    """Of how many of n images of d values a factor is made where nobody asks for a number."""
+    return min(n, FACTOR_IMAGES) if d > LARGE else n
+
+
 def factor_rows(
     rows: NDArray[np.int64], d: int, images: int | None = None, seed: int = 0
 ) -> NDArray[np.int64]:
@@ -105,7 +126,7 @@ def factor_places(
 ) -> NDArray[np.int64] | None:
     """Which of n images a factor is made from, ascending; None: all. See :func:`factor_rows`."""
     if images is None:
-        images = FACTOR_IMAGES if d > LARGE else n
+        images = default_images(n, d)
     if images >= n:
         return None
     drawn: NDArray[np.int64] = np.random.default_rng([3, seed]).choice(

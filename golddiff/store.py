@@ -23,7 +23,13 @@ from golddiff.manifest import Manifest, file_record
 from golddiff.proxy import pool
 from golddiff.residency import DEFAULT_LIMIT, Residency, at_hand, parts
 from golddiff.spill import spilled
-from golddiff.statistics import Factor, covariance_factor, factor_rows
+from golddiff.statistics import (
+    Factor,
+    covariance_factor,
+    default_images,
+    factor_rows,
+    images_in,
+)
 from golddiff.store_build import FACTOR, LABELS, NORMS, PIXELS, PROXIES, add_file, build
 from golddiff.support import Support
 
@@ -329,6 +335,18 @@ class ImageStore:
         """Whether the factor of all images is kept with the store."""
         return FACTOR in self.manifest.files
 
+    @property
+    def factor_images(self) -> int | None:
+        """Of how many images :meth:`factor` is; it is neither made nor read for this.
+
+        None where that is not known.
+        """
+        if None in self._factors:
+            return self._factors[None].images
+        if self.has_factor():
+            return images_in(self.path / FACTOR, self.n)
+        return default_images(self.n, self.d)
+
     def kept(self, name: str) -> dict[str, NDArray[Any]] | None:
         """What was computed from the store before and kept under a file name, or None."""
         return load_file(self.path / name) if name in self.manifest.files else None
@@ -406,7 +424,7 @@ class ImageStore:
         if indices is None:
             return self._all_rows
         if isinstance(indices, slice):
-            return self._all_rows[indices]
+            return np.arange(*indices.indices(self.n))
         rows = np.atleast_1d(np.asarray(indices))
         if rows.size == 0:
             return np.empty(0, np.int64)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from golddiff import __version__
 from golddiff.cache import SourceOptions, cached_store
-from golddiff.cli.cluster import cluster_figures, open_sharded, shard_bars
+from golddiff.cli.cluster import answers_of_each, cluster_figures, open_sharded, shard_bars
 from golddiff.cli.parse import parse_labels
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, watched, write_json
@@ -264,7 +264,8 @@ def _generate(
         torch.set_num_threads(job.threads)
     with progress_bar() as bar:
         task = bar.add_task(f"sampling with {job.method}", total=job.n * job.steps)
-        shard_bars(bar, denoiser.store, job.steps * -(-job.n // job.batch_size))
+        answers = answers_of_each(job.steps, job.sampler, job.n, job.batch_size, labels)
+        shard_bars(bar, denoiser.store, answers)
         clock = Clock(job.steps)
 
         def on_step(images: int) -> None:

@@ -183,7 +183,6 @@ class OverShards:
                 None if starts is None else starts[shard],
             ),
         )  # fmt: skip
-        self.store.note_share()
         try:
             if isinstance(merged, list):
                 return np.concatenate([pieces.mean() for pieces in merged]).astype(np.float32)

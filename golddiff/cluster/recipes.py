@@ -175,17 +175,13 @@ class About:
     """What a shard says of itself.
 
     Attributes:
-        version: of golddiff, where it runs.
         n, shape, dtype, class_names, proxy_shape, source: as in its manifest.
         counts: images of each class; empty without labels.
         labelled: whether it has labels.
         digest: checksum of its pixels and labels.
         bytes: of its files.
-        cpus: threads that its process uses.
-        node: the machine's name.
     """
 
-    version: str
     n: int
     shape: tuple[int, ...]
     dtype: str
@@ -196,8 +192,6 @@ class About:
     labelled: bool
     digest: str
     bytes: int
-    cpus: int
-    node: str
 
 
 class Needs(Exception):  # noqa: N818  not an error: a question back

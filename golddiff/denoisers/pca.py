@@ -199,7 +199,7 @@ class PCA(Estimator):
     def signature(self) -> str:
         """The mask threshold, the weighting, and of how many images the masks are if not all."""
         batches = f", batch_size={self.batch_size}" if self.weighting == "wss" else ""
-        images = self.store.factor().images
+        images = self.store.factor_images
         masks = "" if images in (None, self.store.n) else f", masks of {images} images"
         return f"PCA(mask_threshold={self.mask_threshold!r}, {self.weighting}{batches}{masks})"
 
