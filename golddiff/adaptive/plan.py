@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from golddiff.kernels.mask_tiles import Side
@@ -50,32 +49,3 @@ class Plan:
 
     def __str__(self) -> str:
         return f"{self.k:,} images, {self.kind}, expected RMSE {self.error:.4f}"
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Measured errors of one way to choose, at growing numbers of images.
-
-    Attributes:
-        kind: the way.
-        k: numbers of images.
-        error: RMSE to the full scan at each.
-        within: whether it is as small as was asked for.
-    """
-
-    kind: Kind
-    k: Sequence[int]
-    error: Sequence[float]
-    within: Sequence[bool]
-
-    def smallest(self) -> Plan | None:
-        """The fewest of the images measured that are within; None where none are.
-
-        Luck at a small k does not count: all larger k that were measured must be within too.
-        """
-        best = None
-        for k, error, within in reversed(list(zip(self.k, self.error, self.within, strict=True))):
-            if not within:
-                break
-            best = Plan(self.kind, k, error)
-        return best

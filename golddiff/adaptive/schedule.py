@@ -28,7 +28,8 @@ from golddiff.support import AnySupport, TiledSupport
 from golddiff.units import duration
 
 if TYPE_CHECKING:
-    from golddiff.adaptive.calibration import Enough, Option, Probe, Way
+    from golddiff.adaptive.calibration import Enough, Probe
+    from golddiff.adaptive.racing import Option, Way
     from golddiff.denoisers.base import Estimator
     from golddiff.denoisers.golddiff import Schedule
 
@@ -209,7 +210,8 @@ class FittedSchedule:
         return supports
 
     def _measured(self, sigma: float, label: int | None) -> Plan:
-        from golddiff.adaptive.calibration import cheapest, full_scan, probes
+        from golddiff.adaptive.calibration import full_scan, probes
+        from golddiff.adaptive.racing import cheapest
 
         images = self.estimator.store.count_of(label)
         full = full_scan(images)
@@ -245,7 +247,7 @@ class FittedSchedule:
 
     def _options(self, sigma: float, label: int | None) -> Iterator[Option]:
         """The ways that compete, coarse tiles first: what they cost bounds the finer ones."""
-        from golddiff.adaptive.calibration import Option
+        from golddiff.adaptive.racing import Option
 
         for side in (None, *self.estimator.tile_sides()):
             for kind in self._kinds(side, label):
@@ -259,7 +261,7 @@ class FittedSchedule:
         return kinds
 
     def _way(self, sigma: float, label: int | None, kind: Kind) -> Way:
-        from golddiff.adaptive.calibration import Way
+        from golddiff.adaptive.racing import Way
 
         each = self.estimator.cost(sigma, kind.side)
         return Way(kind, self.looker(sigma, label, kind), each)

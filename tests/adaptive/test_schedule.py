@@ -8,7 +8,7 @@ import torch
 
 from golddiff import PCA, AdaptiveSchedule, GoldDiff, ImageStore, Kamb, Optimal, PaperSchedule
 from golddiff.adaptive import memory
-from golddiff.adaptive.plan import Curve, Kind
+from golddiff.adaptive.plan import Kind
 from golddiff.errors import ArgumentError
 from golddiff.kernels.mask_tiles import OfChannel
 from golddiff.support import TiledSupport
@@ -211,20 +211,6 @@ class TestSmallAndOddSets:
         x = store.images(range(20)) + 0.3 * torch.randn(20, 2, generator=generator)
         golden = GoldDiff(full, AdaptiveSchedule(0.05))
         assert rmse(golden(x, 0.3), full(x, 0.3)) < 0.05
-
-
-class TestCurve:
-    def test_the_fewest_that_are_within(self):
-        curve = Curve(Kind("drawn"), [100, 200, 400], [0.2, 0.1, 0.05], [False, True, True])
-        plan = curve.smallest()
-        assert (plan.k, plan.error) == (200, 0.1)
-
-    def test_luck_at_a_small_k_does_not_count(self):
-        curve = Curve(Kind("drawn"), [10, 20, 40], [0.01, 0.3, 0.05], [True, False, True])
-        assert curve.smallest().k == 40
-
-    def test_none_where_none_are(self):
-        assert Curve(Kind("drawn"), [10, 20], [0.3, 0.2], [False, False]).smallest() is None
 
 
 @pytest.mark.parametrize("tol", [-1, float("nan"), float("inf"), "small", True, None, [], [0.1]])
