@@ -136,6 +136,8 @@ def _problem(body: dict[str, Any]) -> str | None:
 
     Its digest is no secret: a forged one agrees too.
     """
+    if "class_names" not in body:
+        return "lacks what a manifest tells"
     lists = body.get("shape"), body.get("proxy_shape")
     if not _whole(body.get("n"), 1):
         return f"holds {body.get('n')!r} images"

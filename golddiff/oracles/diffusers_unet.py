@@ -195,7 +195,9 @@ def _process(home: Path) -> tuple[torch.Tensor, str]:
 
 def _shape(config: Any, resolution: int | None, home: Path) -> tuple[int, int, int]:
     size = config.sample_size
-    height, width = size if isinstance(size, list | tuple) else (size, size)
+    height, width = size if isinstance(size, list | tuple) and len(size) == 2 else (size, size)
+    if not all(side is None or (type(side) is int and side > 0) for side in (height, width)):
+        raise CheckpointError(f"{home}: sample_size is {str(size)[:80]!r}, no side of an image")
     if resolution is not None:
         if height is not None and (height, width) != (resolution, resolution):
             raise ArgumentError(

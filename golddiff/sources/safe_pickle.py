@@ -28,7 +28,8 @@ class _Array(np.ndarray[Any, Any]):
         dtype = kind.dtype()
         if math.prod(shape) * dtype.itemsize != len(raw):
             raise pickle.UnpicklingError("asks for an array of another size than its bytes")
-        super().__setstate__((1, tuple(shape), dtype, bool(fortran), raw))
+        whole: Any = (1, tuple(shape), dtype, bool(fortran), raw)
+        super().__setstate__(whole)
 
 
 class _Type:
@@ -50,7 +51,8 @@ class _Type:
         self.order = order
 
     def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.code).newbyteorder(self.order)
+        order: Any = self.order
+        return np.dtype(self.code).newbyteorder(order)
 
 
 class _ArrayClass:
@@ -106,6 +108,7 @@ class _Plain:
     """A function that a pickle can call but not alter."""
 
     __slots__ = ("_function",)
+    _function: Any
 
     def __init__(self, function: Any) -> None:
         object.__setattr__(self, "_function", function)

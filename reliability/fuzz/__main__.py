@@ -88,7 +88,7 @@ def _part(name: str, count: int, seed: int, out: Path, guided: bool) -> Tally:
         [*command, *(["--guided"] if guided else [])],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        start_new_session=True,
+        process_group=0,
     )
     try:
         _, complaints = process.communicate(timeout=SECONDS)

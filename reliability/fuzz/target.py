@@ -42,6 +42,12 @@ class Target:
 
     def damage(self, rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
         """An input made from another."""
+        try:
+            return self._damaged(rng, data, others)
+        except Exception:  # what is damaged already may be beyond taking apart
+            return mutated(rng, data, others) if self.general else others[0]
+
+    def _damaged(self, rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
         if self.mutations and (not self.general or rng.random() < 0.5):
             for _ in range(rng.choice((1, 1, 2, 3))):
                 data = rng.choice(self.mutations)(rng, data)
