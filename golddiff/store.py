@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from golddiff.errors import ArgumentError, StoreError
-from golddiff.manifest import Manifest, file_record
+from golddiff.manifest import Manifest, file_record, identity_of
 from golddiff.proxy import pool
 from golddiff.residency import DEFAULT_LIMIT, Residency, at_hand, parts
 from golddiff.spill import spilled
@@ -344,6 +344,11 @@ class ImageStore:
         """What was computed from the store before and kept under a file name, or None."""
         if name not in self.manifest.files:
             return None
+        now = Manifest.read(self.path)
+        if identity_of(now) != identity_of(self.manifest):
+            raise StoreError(
+                f"store: {self.path} was replaced by another since it was opened; open it again"
+            )
         try:
             return load_file(self.path / name)
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:

@@ -35,6 +35,8 @@ def recall(store: ImageStore, key: str) -> Plan | None:
 
 def remember(store: ImageStore, key: str, plan: Plan) -> None:
     """Keep a plan under a key, where the store's folder may be written to."""
+    if not Path(store.path).is_dir():
+        return  # the store was deleted meanwhile: its folder must not come back
     plans = _plans(store)
     plans[key] = [plan.kind.name, plan.kind.side, plan.k, plan.error]
     body = {"version": VERSION, "store": identity(store), "plans": plans}

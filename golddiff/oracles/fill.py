@@ -55,7 +55,9 @@ def check_fits(
     Args:
         make: builds the network.
         parts: a number of weights that it has at least.
-        tensors, path, optional: as for :func:`fill`.
+        tensors: by parameter name.
+        path: where they come from, for messages.
+        optional: names that may be missing.
 
     Raises:
         CheckpointError: as :func:`fill`; too few weights.

@@ -13,8 +13,9 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 # Pillow's own limit for an outright refusal, kept even where a program has lifted Pillow's.
 MAX_PIXELS = 178_956_970
 
-# Larger images must hold a byte for every so many pixels. Photographs hold one for 2 to 20, and an
-# empty page of 16 million pixels is let through: what is refused claims to be vast and holds nothing.
+# Larger images must hold a byte for every so many pixels. Photographs hold one for 2 to 20, and
+# an empty page of 16 million pixels is let through: what is refused claims to be vast and holds
+# nothing.
 PIXELS_A_BYTE = 256
 FREE_PIXELS = 1 << 24
 

@@ -23,8 +23,11 @@ from golddiff.sources.options import Options
 from reliability.fuzz.structured import gzip_inside, png_chunks, zip_members
 from reliability.fuzz.target import MEGABYTE, Target
 
-KINDS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "TGA", "ICO", "PCX", "SGI", "JPEG2000")
-# One image: golddiff.sources.decode's floor and ratio, times the 24 bytes a pixel of its worst path.
+KINDS = (
+    *("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP"),
+    *("PPM", "TGA", "ICO", "PCX", "SGI", "JPEG2000"),
+)
+# One image: the floor and ratio of golddiff.sources.decode, 24 bytes a pixel on its worst path.
 IMAGE_FLOOR, IMAGE_MULTIPLE = 512 * MEGABYTE, 256 * 24
 
 
