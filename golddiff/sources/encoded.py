@@ -172,6 +172,11 @@ class EncodedSource:
                 self.skipped.add(name, reason)
             found += len(chunk.pixels)
             yield chunk.pixels, None if self._labels is None else self._labels[chunk.positions]
+        if found and found + len(self.skipped) != self._count:
+            raise SourceError(
+                f"{self.info.description} is damaged: it tells of {self._count:,} images and holds "
+                f"{found + len(self.skipped):,}"
+            )
         if not found:
             raise _nothing_readable(self.info.description, self.skipped)
 

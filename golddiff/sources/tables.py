@@ -73,6 +73,8 @@ def open_parquet(files: Sequence[Path], options: Options, description: str) -> E
         return partial(_rows_between, files, rows, image, start, stop)
 
     total = sum(rows)
+    if labels is not None and len(labels) != total:
+        raise SourceError(f"{description} is damaged: it has {len(labels)} labels for {total} rows")
     listing = Listing(part(0, total), total, labels, class_names, description, part)
     return EncodedSource(listing, options)
 
@@ -108,7 +110,7 @@ def _rows_of(file: Path, image: str, start: int, stop: int) -> Iterator[Item]:
                     wanted = batch.column(0).slice(low, high - low)
                     yield from _items(wanted, row + low, file.name, None)
                 row += batch.num_rows
-    except (pa.ArrowException, OSError, ValueError, IndexError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise _damaged(file, error) from error
 
 

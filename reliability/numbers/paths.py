@@ -152,7 +152,9 @@ def certificate(rng: np.random.Generator, case: Case) -> Measured:
     """The proved bound: by how much an error passes it, 0 where it holds."""
     index = Index.build(case.store)
     query = case.queries[0].astype(np.float32)
-    exact = direct.optimal(query.astype(np.float64), case.sigma, case.images)
+    # Of the images as float32 holds them, which is what the bound is about.
+    held = case.store.values(np.arange(case.store.n)).astype(np.float64)
+    exact = direct.optimal(query.astype(np.float64), case.sigma, held)
     rows = rng.choice(case.store.n, int(rng.integers(1, case.store.n + 1)), replace=False)
     for most in (np.inf, 0.1):
         proved = certify(index, query, case.sigma, rows, most=most)
@@ -212,9 +214,9 @@ def _weighted(q: Array, case: Case, support: Support, mask: np.ndarray) -> Array
 def _mask_error(case: Case, mask: np.ndarray, threshold: float) -> float:
     """Share of entries that differ from the definition's, where rounding cannot decide them."""
     images = case.images
-    covariance = np.cov(images.T, bias=False).reshape(images.shape[1], -1)
-    if len(images) < 2:
-        covariance = np.zeros((images.shape[1],) * 2)
+    d = images.shape[1]
+    one = len(images) < 2
+    covariance = np.zeros((d, d)) if one else np.cov(images.T, bias=False).reshape(d, d)
     w = covariance @ np.linalg.inv(covariance + case.sigma**2 * np.eye(len(covariance)))
     diagonal = np.where(np.abs(np.diag(w)) < 1e-6, 1.0, np.diag(w))
     m = np.abs(w / diagonal[:, None])
