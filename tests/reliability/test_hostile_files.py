@@ -204,9 +204,9 @@ class TestPlaces:
         assert sorted(tmp_path.rglob("*")) == before
 
     def test_paths_in_a_table_are_not_opened(self, tmp_path, secret):
-        rows = pa.array([{"bytes": None, "path": str(secret)}])
-        pq.write_table(pa.table({"image": rows.cast(
-            pa.struct([("bytes", pa.binary()), ("path", pa.string())]))}), tmp_path / "x.parquet")  # fmt: skip
+        kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+        rows = pa.array([{"bytes": None, "path": str(secret)}], kind)
+        pq.write_table(pa.table({"image": rows}), tmp_path / "x.parquet")
         with watched(tmp_path / "none") as events, pytest.raises(SourceError, match="no bytes"):
             open_source(tmp_path / "x.parquet")
         assert not any("secret" in event for event in events)
@@ -264,8 +264,8 @@ def test_a_forged_factor_is_refused(tmp_path):
     store = ImageStore.build(array(0, (6, 4, 4)), tmp_path / "s")
     forged = store.factor().tensors() | {"eigenvectors": np.zeros((2, 2))}
     save_file(forged, tmp_path / "s" / "factor.safetensors")
-    forge(tmp_path / "s", files={
-        "factor.safetensors": vars(file_record(tmp_path / "s" / "factor.safetensors"))})  # fmt: skip
+    record = vars(file_record(tmp_path / "s" / "factor.safetensors"))
+    forge(tmp_path / "s", files={"factor.safetensors": record})
     with pytest.raises(StoreError, match="eigenvectors"):
         ImageStore.open(tmp_path / "s").factor()
 
