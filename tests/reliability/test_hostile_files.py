@@ -1,6 +1,7 @@
 """Files made to harm: each is refused in one line, and nothing outside its folder is touched."""
 
 import bz2
+import contextlib
 import gzip
 import io
 import json
@@ -198,7 +199,7 @@ class TestPlaces:
         folder.mkdir(parents=True)
         (folder / "x.zip").write_bytes(packed({name: encoded(array())}))
         before = sorted(tmp_path.rglob("*"))
-        with watched(folder) as events:
+        with watched(folder) as events, contextlib.suppress(SourceError):
             read(folder / "x.zip")
         assert events == []
         assert sorted(tmp_path.rglob("*")) == before
