@@ -53,6 +53,21 @@ class Factor:
         images = tensors.pop("images", None)
         return cls(**tensors, images=n if images is None else int(images))
 
+    def check(self, d: int) -> None:
+        """Raise where a file gave arrays that are no factor of images of d values.
+
+        Raises:
+            ValueError: says which array, and how.
+        """
+        rank = len(self.eigenvalues) if self.eigenvalues.ndim == 1 else -1
+        expected = {"mean": (d,), "eigenvalues": (rank,), "eigenvectors": (d, rank)}
+        for name, shape in expected.items():
+            array: NDArray[Any] = getattr(self, name)
+            if array.shape != shape or array.dtype != np.float64 or not np.isfinite(array).all():
+                raise ValueError(f"{name}: {array.dtype} of shape {array.shape}")
+        if (self.eigenvalues <= 0).any():
+            raise ValueError("eigenvalues that are not above 0")
+
     def tensors(self) -> dict[str, NDArray[Any]]:
         """The same as arrays, for a file."""
         arrays = {name: value for name, value in vars(self).items() if name != "images"}

@@ -39,6 +39,8 @@ def recall(store: ImageStore, key: str) -> Plan | None:
 
 def remember(store: ImageStore, key: str, plan: Plan) -> None:
     """Keep a plan under a key, where the store's folder may be written to."""
+    if not Path(store.path).is_dir():
+        return  # the store was deleted meanwhile: its folder must not come back
     plans = _plans(store)
     kind = plan.kind
     plans[key] = [kind.name, NAMES[kind.side], plan.k, plan.error, kind.by_blocks]

@@ -92,6 +92,7 @@ def run_sample(job: SampleJob) -> None:
     labels = parse_labels(job.labels, store, job.n)
     denoiser = make_denoiser(job.method, store, job.settings, job.seed)
     _check_explainable(job, store)
+    _fit_to_address_space(denoiser)
     _prepare(denoiser, job, labels)
     subsets = golden_subsets(denoiser, job.steps, job.sampler, labels)
     samples, clock = _generate(job, denoiser, labels)
@@ -209,6 +210,15 @@ def _check(job: SampleJob) -> None:
     from golddiff.sampling import check_settings
 
     check_settings(job.n, job.steps, job.sampler, job.seed, job.batch_size)
+
+
+def _fit_to_address_space(denoiser: Denoiser) -> None:
+    import torch
+
+    from golddiff.address_space import fit
+
+    if denoiser.store.shards is None:
+        fit(denoiser, torch.get_num_threads())
 
 
 def _check_room(job: SampleJob, store: ImageStore) -> None:

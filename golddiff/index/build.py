@@ -11,7 +11,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from golddiff.index.layout import (
 from golddiff.index.passing import seen
 from golddiff.index.rawfiles import opened, read_location, write_images, write_location
 from golddiff.index.views import View, views_of
+from golddiff.locks import locked
 from golddiff.manifest import file_record
 from golddiff.store import ImageStore
 from golddiff.units import byte_size
@@ -73,7 +74,8 @@ def build(
     _check_memory(store, memory_limit)
     part = store.path / PARTIAL
     try:
-        with _locked(store.path):
+        busy = f"index: another process is building that of {store.path}"
+        with locked(store.path / ".index.lock", busy):
             views = _fitted_views(store, part)
             state = _state(part)
             _check_space(store, views, part)
@@ -264,22 +266,6 @@ def _state(part: Path) -> dict[str, Any]:
 def _save_state(part: Path, state: dict[str, Any]) -> None:
     with written_whole("index", part / STATE) as path:
         path.write_text(json.dumps(state), encoding="utf-8")
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One build at a time; the lock goes with the process that holds it."""
-    import fcntl
-
-    descriptor = os.open(folder / ".index.lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreError(f"index: another process is building that of {folder}") from None
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _unwritable(store: ImageStore, error: OSError) -> StoreError:
