@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from golddiff.errors import StoreError
-from golddiff.proxy import quarter_shape
 
 FORMAT = "golddiff-store"
 VERSION = 1
@@ -138,6 +137,8 @@ def _problem(body: dict[str, Any]) -> str | None:
     """
     if "class_names" not in body:
         return "lacks what a manifest tells"
+    from golddiff.proxy import quarter_shape  # it imports torch, and --help must not
+
     lists = body.get("shape"), body.get("proxy_shape")
     if not _whole(body.get("n"), 1):
         return f"holds {body.get('n')!r} images"
