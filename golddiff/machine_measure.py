@@ -15,7 +15,7 @@ from golddiff.kernels.lowest import lowest
 from golddiff.kernels.mask_tiles import cut
 from golddiff.kernels.mask_tree import MaskTree, mask_tree
 from golddiff.kernels.pca_cpu import masked_posterior
-from golddiff.kernels.products import less_twice_the_products
+from golddiff.kernels.products import less_twice_the_products, products
 from golddiff.kernels.rows import squared_distances
 from golddiff.parallel import in_order
 
@@ -57,8 +57,6 @@ def _masked() -> dict[str, float]:
 
 
 def _choosing() -> dict[str, float]:
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
     generator = np.random.default_rng(0)
     own = REACH * generator.random((TILES, RANKED), np.float32)
     numbers = generator.standard_normal((COORDINATES, RANKED), np.float32)
@@ -71,10 +69,9 @@ def _choosing() -> dict[str, float]:
     x = generator.standard_normal((flat.shape[1],), np.float32)
     places = np.arange(len(flat))
     squares = _each(lambda: block_squares(flat, places, x, image, 1 / 127.5, -1.0))
-    blocks = generator.standard_normal((512, 256), np.float32)
+    blocks = generator.standard_normal((256, 512), np.float32)
     shares = generator.standard_normal((64, 256), np.float32)
-    with threadpool_limits(1):
-        weighed = _each(lambda: shares @ blocks.T)
+    weighed = _each(lambda: products(shares, blocks))
     return {
         "square": squares / flat.size,
         "product": weighed / (blocks.size * len(shares)),

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from golddiff.adaptive.comparing import ByBlocks
 from golddiff.kernels.block_squares import block_grid, block_of_each, block_squares
+from golddiff.kernels.products import products
 from golddiff.parallel import in_order
 from golddiff.residency import at_hand
 from golddiff.store import ImageStore
@@ -53,8 +54,6 @@ class BlockRanking:
         self, x: NDArray[np.float32], tiles: Sequence[int] | None = None
     ) -> NDArray[np.float32]:
         """Distances (T, n) of one query (D,); of some tiles only."""
-        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
         store = self._store
         shares = self._shares if tiles is None else self._shares[list(tiles)]
         out = np.empty((len(shares), len(self.rows)), np.float32)
@@ -63,11 +62,10 @@ class BlockRanking:
             part = slice(start, start + IMAGES_AT_ONCE)
             with at_hand(store.flat, self.rows[part]) as (flat, places):
                 squares = block_squares(flat, places, x, store.shape, store.scale, store.offset)
-            out[:, part] = shares @ squares.T
+            out[:, part] = products(shares, squares)
 
-        with threadpool_limits(1):  # some images a thread, and no threads within them
-            for _ in in_order(compare, range(0, len(self.rows), IMAGES_AT_ONCE)):
-                pass
+        for _ in in_order(compare, range(0, len(self.rows), IMAGES_AT_ONCE)):
+            pass
         return out
 
 

@@ -31,20 +31,23 @@ def _block_squares(flat, rows, x, lines, width, height, scale, offset, out):  # 
     columns = -(-width // SIDE)
     down = -(-height // SIDE)
     sums = np.zeros(columns * SIDE, np.float32)
+    squares = np.empty(len(x), np.float32)
     for i in range(len(rows)):
         row = flat[rows[i]]
+        for n in range(len(x)):  # all at once: short loops hardly vectorise
+            difference = np.float32(row[n]) * scale + offset - x[n]
+            squares[n] = difference * difference
         for block_row in range(lines // height * down):
             channel, place = block_row // down, block_row % down
             sums[:] = 0
             for y in range(place * SIDE, min((place + 1) * SIDE, height)):
                 start = (channel * height + y) * width
-                stored, query = row[start : start + width], x[start : start + width]
+                line = squares[start : start + width]
                 for j in range(width):
-                    difference = np.float32(stored[j]) * scale + offset - query[j]
-                    sums[j] += difference * difference
+                    sums[j] += line[j]
             for column in range(columns):
                 at = column * SIDE
-                out[i, block_row * columns + column] = (sums[at] + sums[at + 1]) + (
+                out[block_row * columns + column, i] = (sums[at] + sums[at + 1]) + (
                     sums[at + 2] + sums[at + 3]
                 )
 
@@ -57,7 +60,7 @@ def block_squares(
     scale: float,
     offset: float,
 ) -> NDArray[np.float32]:
-    """Sum over each block of (x_n - x_in)^2, (k, blocks).
+    """Sum over each block of (x_n - x_in)^2, (blocks, k), images side by side.
 
     Args:
         flat: (N, D) uint8 or float32 stored values.
@@ -68,7 +71,7 @@ def block_squares(
         offset: ... plus this is the value compared.
     """
     channels, height, width = shape
-    out = np.empty((len(rows), int(np.prod(block_grid(shape)))), np.float32)
+    out = np.empty((int(np.prod(block_grid(shape))), len(rows)), np.float32)
     scaled = np.float32(scale), np.float32(offset)
     _block_squares(flat, rows, x, channels * height, width, height, *scaled, out)
     return out

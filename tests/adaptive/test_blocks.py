@@ -22,7 +22,7 @@ def test_block_squares_are_sums_of_squares(shape, stored_as_bytes, seed):
     squares = (flat[rows] / 127.5 - 1.0 - x) ** 2
     expected = np.zeros((3, int(np.prod(block_grid(shape)))))
     np.add.at(expected.T, block_of_each(shape), squares.T)
-    assert np.allclose(made, expected, rtol=1e-5)
+    assert np.allclose(made, expected.T, rtol=1e-5)
 
 
 def test_shares_that_are_equal_within_blocks_give_the_mean_logits(make_store, smooth_images):
