@@ -31,6 +31,15 @@ class Kind:
 
 
 FULL = Kind("full")
+DRAWN = Kind("drawn")
+
+
+def as_compared(kind: Kind) -> Kind:
+    """The kind that stands for all for which images are compared alike: both ways of a tile.
+
+    Drawing by the whole image's weight is by itself: fewer coordinates do.
+    """
+    return kind if kind == DRAWN else Kind("nearest", kind.side, kind.by_blocks)
 
 
 @dataclass(frozen=True)

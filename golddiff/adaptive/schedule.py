@@ -16,7 +16,7 @@ from golddiff.adaptive.comparing import ByCoordinates, Comparing
 from golddiff.adaptive.coordinates import Coordinates, pooled, principal
 from golddiff.adaptive.looking import IndexLooker, LinearLooker, Looker, chosen, linear_work
 from golddiff.adaptive.memory import recall, remember
-from golddiff.adaptive.plan import FULL, Kind, Plan
+from golddiff.adaptive.plan import DRAWN, FULL, Kind, Plan, as_compared
 from golddiff.adaptive.ranking import Ranking
 from golddiff.certificate import Certified, certify
 from golddiff.errors import ArgumentError
@@ -120,7 +120,7 @@ class FittedSchedule:
         self._coordinates: Coordinates | None = None
         self._rough: Coordinates | None = None
         self._index: Index | None = None
-        self._lookers: dict[tuple[float, int | None, Side | None, bool, bool], Looker] = {}
+        self._lookers: dict[tuple[float, int | None, Kind], Looker] = {}
         self._plans: dict[tuple[float, int | None], Plan] = {}
 
     def plan(self, sigma: float, label: int | None = None) -> Plan:
@@ -287,8 +287,7 @@ class FittedSchedule:
 
     def looker(self, sigma: float, label: int | None, kind: Kind) -> Looker:
         """What compares the images of a class (or all) at a noise level, for a kind of support."""
-        rough = kind == Kind("drawn")
-        key = (sigma, label, kind.side, rough, kind.by_blocks)
+        key = (sigma, label, as_compared(kind))
         if key not in self._lookers:
             if len(self._lookers) >= LOOKERS_KEPT:
                 self._lookers.pop(next(iter(self._lookers)))
@@ -313,7 +312,7 @@ class FittedSchedule:
 
     def _coordinates_of(self, kind: Kind) -> Coordinates:
         coordinates = self.coordinates
-        return self._rough if kind == Kind("drawn") and self._rough is not None else coordinates
+        return self._rough if kind == DRAWN and self._rough is not None else coordinates
 
     def indexed(self, images: int) -> bool:
         """Whether so many images are looked for through the index."""

@@ -12,7 +12,7 @@ from golddiff import describe
 from golddiff.adaptive.blocks import comparing_blocks
 from golddiff.adaptive.comparing import ByCoordinates, Comparing
 from golddiff.adaptive.coordinates import COMPONENTS
-from golddiff.adaptive.plan import FULL, Kind
+from golddiff.adaptive.plan import DRAWN, FULL, Kind, as_compared
 from golddiff.adaptive.schedule import ROUGH, AdaptiveSchedule, FittedSchedule, stream_of
 from golddiff.cluster.looking import ShardedLooker
 from golddiff.cluster.recipes import ByRank
@@ -23,8 +23,6 @@ from golddiff.kernels.mask_tiles import Side, tile_count
 from golddiff.proxy import quarter_shape
 from golddiff.store import ImageStore
 from golddiff.support import AnySupport
-
-DRAWN = Kind("drawn")
 
 
 class ShardedSchedule(FittedSchedule):
@@ -83,7 +81,5 @@ class ShardedSchedule(FittedSchedule):
     def _looker(self, sigma: float, label: int | None, kind: Kind) -> ShardedLooker:
         assert self.store.shards is not None
         tiles = 1 if kind.side is None else tile_count(self.store.shape, kind.side)
-        # As they are compared: both ways of a tile alike.
-        same = kind if kind == DRAWN else Kind("nearest", kind.side, kind.by_blocks)
-        measure = ByRank(describe.describe(self.estimator), sigma, label, same, tiles)
+        measure = ByRank(describe.describe(self.estimator), sigma, label, as_compared(kind), tiles)
         return ShardedLooker(self.store.shards, measure, self.comparing(kind))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from golddiff import PCA, Blend, GaussianMixture, GoldDiff, Kamb, Optimal, PaperSchedule, Wiener
 from golddiff import reference as direct
@@ -119,12 +120,11 @@ def weighted(rng: np.random.Generator, case: Case) -> Measured:
     yield "adaptive, tiles", off(case, torch.from_numpy(got), [whole.reshape(-1)])
 
 
-def mixtures(rng: np.random.Generator, case: Case) -> Measured:
-    """The mixture of Gaussians, and a blend of it with others as ``recommended`` blends them."""
-    store = case.store
-    parts = int(rng.integers(1, 4))
-    mixture = GaussianMixture(store, components=parts, rank=300, shrinkage=20)
-    factor, fitted = store.factor(), mixture.fitted()
+def full_covariances(
+    mixture: GaussianMixture,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The (K, D) means and (K, D, D) covariances that a fitted mixture stands for."""
+    factor, fitted = mixture.store.factor(), mixture.fitted()
     u, r = factor.eigenvectors, fitted.means.shape[1]
     means, covariances = [], []
     for mean, variances, axes in zip(fitted.means, fitted.variances, fitted.axes, strict=True):
@@ -132,8 +132,15 @@ def mixtures(rng: np.random.Generator, case: Case) -> Measured:
         inner[:r, :r] = axes.astype(np.float64) * variances @ axes.T.astype(np.float64)
         means.append(factor.mean + u[:, :r] @ mean)
         covariances.append(u @ inner @ u.T)
-    weights = np.exp(fitted.log_weights)
-    stacked = np.array(means), np.array(covariances)
+    return np.array(means), np.array(covariances)
+
+
+def mixtures(rng: np.random.Generator, case: Case) -> Measured:
+    """The mixture of Gaussians, and a blend of it with others as ``recommended`` blends them."""
+    store = case.store
+    parts = int(rng.integers(1, 4))
+    mixture = GaussianMixture(store, components=parts, rank=300, shrinkage=20)
+    weights, stacked = np.exp(mixture.fitted().log_weights), full_covariances(mixture)
     twin = [
         direct.gaussian_mixture(q, case.sigma, weights, *stacked).reshape(-1) for q in case.queries
     ]
