@@ -1,6 +1,6 @@
 """A small model of the machine: seconds of the operations that choices are between.
 
-Measured when first asked for, for well under half a second, with as many threads as torch uses, and
+Measured when first asked for, in one or two seconds, with as many threads as torch uses, and
 kept in the cache folder for this processor, number of threads and version. Where measuring fails
 constants take its place. ``$GOLDDIFF_MACHINE`` overrides it: "constants", or a JSON file of some of
 the names below with their seconds.
@@ -35,7 +35,7 @@ OVERRIDE, NAME = "GOLDDIFF_MACHINE", "machine.json"
 # Seconds of each, all threads together, as two cores with AVX-512 take them; for one query and:
 CONSTANTS = {
     "addition": 1.5e-11,  # an addition of a mask tree, an image
-    "value": 6.0e-11,  # a stored value, read and squared, an image
+    "value": 9.0e-11,  # a stored value, read and squared, an image
     "softmax": 1.6e-10,  # an output value's exponential and sums, an image
     "distance": 2.8e-11,  # a value of Optimal's squared distances, an image
     "coordinate": 1.8e-11,  # a coordinate of the product that ranks, an image and tile

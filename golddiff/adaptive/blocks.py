@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.adaptive.comparing import ByBlocks
-from golddiff.kernels.block_squares import block_grid, block_of_each, block_squares
-from golddiff.kernels.products import products
+from golddiff.kernels.aligned import empty
+from golddiff.kernels.block_squares import Weighing, block_distances, block_grid, block_of_each
+from golddiff.kernels.products import padded
 from golddiff.parallel import in_order
 from golddiff.residency import at_hand
 from golddiff.store import ImageStore
@@ -43,6 +44,7 @@ class BlockRanking:
         self._shares = np.stack(
             [np.bincount(block, shares, len(size)) / size for shares in relevance]
         ).astype(np.float32)
+        self._weighing = Weighing.of(store.shape, self._shares)
         self.comparing = comparing_blocks(store.shape)
 
     @property
@@ -53,20 +55,20 @@ class BlockRanking:
     def distances(
         self, x: NDArray[np.float32], tiles: Sequence[int] | None = None
     ) -> NDArray[np.float32]:
-        """Distances (T, n) of one query (D,); of some tiles only."""
-        store = self._store
-        shares = self._shares if tiles is None else self._shares[list(tiles)]
-        out = np.empty((len(shares), len(self.rows)), np.float32)
+        """Distances (Q, T, n) of queries (Q, D); of some tiles only."""
+        store, weighing = self._store, self._weighing
+        if tiles is not None:
+            weighing = Weighing.of(store.shape, self._shares[list(tiles)])
+        count = self.tiles if tiles is None else len(tiles)
+        out = empty((len(x), count, padded(len(self.rows))))
 
         def compare(start: int) -> None:
-            part = slice(start, start + IMAGES_AT_ONCE)
-            with at_hand(store.flat, self.rows[part]) as (flat, places):
-                squares = block_squares(flat, places, x, store.shape, store.scale, store.offset)
-            out[:, part] = products(shares, squares)
+            with at_hand(store.flat, self.rows[start : start + IMAGES_AT_ONCE]) as (flat, places):
+                block_distances(flat, places, x, weighing, store.scale, store.offset, out, start)
 
         for _ in in_order(compare, range(0, len(self.rows), IMAGES_AT_ONCE)):
             pass
-        return out
+        return out[:, :, : len(self.rows)]
 
 
 def comparing_blocks(shape: tuple[int, ...]) -> ByBlocks:

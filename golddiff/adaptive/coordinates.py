@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from golddiff.kernels.aligned import zeros
 from golddiff.kernels.products import padded
 from golddiff.proxy import quarter_shape
 from golddiff.store import ImageStore
@@ -41,7 +42,7 @@ def principal(store: ImageStore) -> Coordinates:
     factor = store.factor()
     mean = factor.mean.astype(np.float32)
     basis = np.ascontiguousarray(factor.eigenvectors[:, :COMPONENTS].T.astype(np.float32))
-    z = np.zeros((len(basis), padded(store.n)), np.float32)
+    z = zeros((len(basis), padded(store.n)))
     turned = torch.from_numpy(basis.T.copy())
     for start in range(0, store.n, IMAGES_AT_ONCE):
         part = slice(start, min(start + IMAGES_AT_ONCE, store.n))
@@ -65,7 +66,7 @@ def pooled(store: ImageStore) -> Coordinates:
         )
         basis = np.kron(np.eye(shape[0], dtype=np.float32), np.kron(vertical, horizontal))
     lengths = np.linalg.norm(basis, axis=1).astype(np.float32)
-    z = np.zeros((len(basis), padded(store.n)), np.float32)
+    z = zeros((len(basis), padded(store.n)))
     z[:, : store.n] = (store.proxies(shape) / lengths).T
     return Coordinates(np.zeros(store.d, np.float32), basis / lengths[:, None], z)
 

@@ -6,7 +6,7 @@ index (:class:`IndexLooker`), which opens the clusters next to the query.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -27,6 +27,7 @@ from golddiff.support import Support
 
 MEMBERS_A_K = 16  # images that the index compares, for each that is kept
 FEWEST_MEMBERS = 8192
+HELD = 3e7  # bytes of queries' distances to all images that are made at once
 GATHERED = 4.0  # times what choosing an image of a row takes, for one of many clusters
 
 Stream = tuple[int, ...]
@@ -68,6 +69,10 @@ class Looker(Protocol):
         """What some locations (None: all) see for a query (D,), but for one row of the store."""
         ...
 
+    def looks(self, x: NDArray[np.float32]) -> Iterable[Look]:
+        """What all locations see for each of some queries (b, D), one after the other."""
+        ...
+
     def work(self, name: str, k: int) -> float:
         """Predicted seconds of choosing k images for each location, for one query."""
         ...
@@ -94,11 +99,18 @@ class LinearLooker:
         self, x: NDArray[np.float32], tiles: Sequence[int] | None = None, without: int | None = None
     ) -> Look:
         """See :class:`Looker`."""
-        distances, rows = self.ranking.distances(x, tiles), self.ranking.rows
+        distances, rows = self.ranking.distances(x[None], tiles)[0], self.ranking.rows
         if without is not None:
             kept = rows != without
             return _LinearLook(self, distances[:, kept], rows[kept], kept)
         return _LinearLook(self, distances, rows, None)
+
+    def looks(self, x: NDArray[np.float32]) -> Iterable[Look]:
+        """See :class:`Looker`; what is read of the images is read once for several queries."""
+        together = max(1, int(HELD / (4 * self.tiles * self.images)))
+        for start in range(0, len(x), together):
+            for distances in self.ranking.distances(x[start : start + together]):
+                yield _LinearLook(self, distances, self.ranking.rows, None)
 
     def work(self, name: str, k: int) -> float:
         """See :class:`Looker`."""
@@ -169,6 +181,10 @@ class IndexLooker:
     ) -> Look:
         """See :class:`Looker`."""
         return _IndexLook(self, x, range(self.tiles) if tiles is None else tiles, without)
+
+    def looks(self, x: NDArray[np.float32]) -> Iterable[Look]:
+        """See :class:`Looker`."""
+        return map(self.look, x)
 
     def work(self, name: str, k: int) -> float:
         """See :class:`Looker`; the small matrix takes as long as as many differences."""

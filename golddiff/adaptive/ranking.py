@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from golddiff.adaptive.comparing import ByCoordinates
 from golddiff.adaptive.coordinates import Coordinates
+from golddiff.kernels.aligned import zeros
 from golddiff.kernels.products import less_twice_the_products, padded
 from golddiff.store import ImageStore
 
@@ -49,9 +50,9 @@ class Ranking:
         n = padded(len(rows))
         self._z = coordinates.z  # shared by all rankings of the whole store
         if len(rows) < store.n:
-            self._z = np.zeros((len(coordinates.z), n), np.float32)
+            self._z = zeros((len(coordinates.z), n))
             self._z[:, : len(rows)] = coordinates.z[:, rows]
-        self._own = np.zeros((len(relevance), n), np.float32)
+        self._own = zeros((len(relevance), n))
         shares = torch.from_numpy(relevance)
         for start in range(0, len(rows), IMAGES_AT_ONCE):
             part = slice(start, min(start + IMAGES_AT_ONCE, len(rows)))
@@ -66,11 +67,14 @@ class Ranking:
     def distances(
         self, x: NDArray[np.float32], tiles: Sequence[int] | None = None
     ) -> NDArray[np.float32]:
-        """Distances (T, n) of one query (D,), less a constant for each tile; of some tiles only."""
+        """Distances (Q, T, n) of queries (Q, D), less a constant for each tile; of some tiles."""
         seen, own = self._relevance, self._own
         if tiles is not None:
             seen, own = seen[list(tiles)], own[list(tiles)]
-        seen = seen * (x - self._coordinates.mean)
-        vectors = torch.from_numpy(seen) @ torch.from_numpy(self._coordinates.basis).T
-        made = less_twice_the_products(own, self._z, vectors.numpy())
-        return made[:, : len(self.rows)]
+        turned = torch.from_numpy(self._coordinates.basis).T
+        # Query by query: a product of all at once rounds differently in another batch.
+        vectors = [
+            torch.from_numpy(seen * (query - self._coordinates.mean)) @ turned for query in x
+        ]
+        made = less_twice_the_products(own, self._z, torch.stack(vectors).numpy())
+        return made[:, :, : len(self.rows)]

@@ -203,9 +203,9 @@ class FittedSchedule:
         looker = self.looker(sigma, label, plan.kind)
         stream = stream_of(seed, sigma, label)
         supports: list[AnySupport] = []
-        for query in x:
-            tiles = chosen(looker.look(query), plan.kind.name, plan.k, sigma, stream)
-            side = plan.kind.side
+        side = plan.kind.side
+        for look in looker.looks(x):
+            tiles = chosen(look, plan.kind.name, plan.k, sigma, stream)
             supports.append(tiles[0] if side is None else TiledSupport(side, tiles))
         return supports
 

@@ -57,7 +57,7 @@ class ShardedSchedule(FittedSchedule):
         plan = self.plan(sigma, label)
         if plan.kind == FULL or plan.k >= self.store.count_of(label):
             return [self.store.everything(label)] * len(x)
-        looks = cast(ShardedLooker, self.looker(sigma, label, plan.kind)).together(x)
+        looks = cast(ShardedLooker, self.looker(sigma, label, plan.kind)).looks(x)
         if plan.kind.name == "nearest":
             return [look.nearest_of_all(plan.k) for look in looks]
         stream = stream_of(seed, sigma, label)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.adaptive.blocks import BlockRanking
-from golddiff.adaptive.drawing import masses, mixture, sure, taken
+from golddiff.adaptive.drawing import mixture_of
 from golddiff.adaptive.looking import LinearLooker
 from golddiff.adaptive.ranking import Ranking
 from golddiff.adaptive.schedule import AdaptiveSchedule, FittedSchedule
@@ -28,7 +28,8 @@ from golddiff.cluster.recipes import (
 from golddiff.cluster.streams import drawn_places, uniform_part
 from golddiff.kernels.mask_tiles import Side
 from golddiff.kernels.rows import squared_distances
-from golddiff.noise import bits
+from golddiff.kernels.weights import Mixture, sure, taken, tempered_weights
+from golddiff.noise import bits, precision
 from golddiff.proxy import pool
 from golddiff.support import AnySupport, Support, TiledSupport
 
@@ -122,7 +123,8 @@ class Choices:
         if isinstance(stage.measure, ByRank):
             assert isinstance(stage.among, Candidates)
             ranking = self._ranking(stage.measure)
-            found = [ranking.distances(query) for query in x]
+            # One by one: stages that are kept must not hold each other's memory.
+            found = [ranking.distances(query[None])[0] for query in x]
             if stage.left_out is not None:  # ranked too, and dropped afterwards
                 local = [None if row is None else self._local(row) for row in stage.left_out]
                 kept = [rows[0] != (-1 if row is None else row) for row in local]
@@ -161,32 +163,27 @@ class Choices:
 
     def masses(
         self, stage: Stage, best: NDArray[np.float32], sigma: float
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """See :meth:`golddiff.cluster.server.ShardServer.masses`."""
-        found = [
-            masses(distances, float(least), sigma)
+        sums = [
+            tempered_weights(distances, float(least), precision(sigma))[1:]
             for distances, least in zip(self.kept(stage).distances, best, strict=True)
         ]
-        return (
-            np.array([len(near) for near, _, _ in found], np.int64),
-            np.array([exact.sum() for _, exact, _ in found]),
-            np.array([tempered.sum() for _, _, tempered in found]),
-        )
+        exact, tempered = zip(*sums, strict=True)
+        return np.array(exact), np.array(tempered)
 
     def sure(
         self, chosen: Drawn, problems: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """See :meth:`golddiff.cluster.server.ShardServer.sure`."""
-        found = [sure(self._weights(chosen, int(p))[1], float(chosen.c[p])) for p in problems]
+        found = [sure(*self._weights(chosen, int(p)), float(chosen.c[p])) for p in problems]
         return np.array([n for n, _ in found], np.int64), np.array([mass for _, mass in found])
 
-    def _weights(
-        self, chosen: Drawn, problem: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        distances = self.kept(chosen.stage).distances[problem]
-        near, exact, tempered = masses(distances, float(chosen.best[problem]), chosen.sigma)
+    def _weights(self, chosen: Drawn, problem: int) -> tuple[NDArray[np.float32], Mixture]:
+        distances, best = self.kept(chosen.stage).distances[problem], float(chosen.best[problem])
         sums = float(chosen.exact[problem]), float(chosen.tempered[problem])
-        return near, mixture(exact, tempered, *sums, int(chosen.images[problem]))
+        tempered, *_ = tempered_weights(distances, best, precision(chosen.sigma))
+        return tempered, mixture_of(*sums, int(chosen.images[problem]))
 
     def supports(self, chosen: Chosen, queries: list[int]) -> list[AnySupport]:
         """What each of some queries weighs here, in local rows; a shard may have nothing."""
@@ -228,10 +225,9 @@ class Choices:
             uniform = uniform[of_class != self._local(row)]
         supports = []
         for problem in range(query * stage.tiles, (query + 1) * stage.tiles):
-            near, weights = self._weights(chosen, problem)
-            c, images = float(chosen.c[problem]), int(chosen.images[problem])
-            places, p = taken(near, weights, c, images, uniform)
-            supports.append(Support(rows[places], -np.log(p)))
+            c, weights = float(chosen.c[problem]), self._weights(chosen, problem)
+            places, p = taken(*weights, c, uniform, len(rows) // 16)
+            supports.append(Support(rows[places], -np.log(p.astype(np.float64))))
         return supports
 
 
@@ -243,4 +239,4 @@ class _Nothing:
         self._tiles = tiles
 
     def distances(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        return np.empty((self._tiles, 0), np.float32)
+        return np.empty((len(x), self._tiles, 0), np.float32)

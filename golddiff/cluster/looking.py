@@ -51,7 +51,7 @@ class ShardedLooker:
         number = self._looks.add(x, without)
         return ShardedLook(self._looks, number, range(self.tiles) if tiles is None else tiles)
 
-    def together(self, x: Iterable[NDArray[np.float32]]) -> list[ShardedLook]:
+    def looks(self, x: Iterable[NDArray[np.float32]]) -> list[ShardedLook]:
         """What some queries see, and no others with them."""
         self._looks = None
         return [self.look(query) for query in x]
@@ -161,8 +161,7 @@ class Looks:
         found = extent(pool, stages)
         n, best = found.images, float32_of(found.low)
         masses = [a for a in pool.gather("masses", lambda s: (stages[s], best, sigma)) if a]
-        # Whoever is near has the equal weight 0.2 / n too, and the others have it alone.
-        _, exact, tempered = (np.sum(part, axis=0) for part in zip(*masses, strict=True))
+        exact, tempered = (np.sum(part, axis=0) for part in zip(*masses, strict=True))
         total = np.full(len(best), sum(SHARES))
         drawn = [Drawn(stage, sigma, best, exact, tempered, k / total, n, []) for stage in stages]
         c = self._factors(drawn, total, k)

@@ -228,8 +228,8 @@ class ShardServer:
 
     def masses(
         self, stage: Stage, best: NDArray[np.float32], sigma: float
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        """Of each problem how many images are near, and their sums of weights."""
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Of each problem the sums of the images' weights, exact and tempered."""
         return self.choices.masses(stage, best, sigma)
 
     def sure(

@@ -12,8 +12,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.adaptive.drawing import TEMPERATURE, larger_factor, mixture
+from golddiff.adaptive.drawing import larger_factor, mixture
 from golddiff.index.search import Near, Sight
+from golddiff.kernels.weights import TEMPERATURE
 from golddiff.noise import precision
 from golddiff.support import Support
 

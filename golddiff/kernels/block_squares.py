@@ -1,16 +1,23 @@
-"""Squared differences summed over small blocks of pixels: an image's distance, place by place."""
+"""Squared differences summed over small blocks of pixels, and those weighed for each tile.
+
+Images go through 64 at a time and side by side, as in the masked kernel; what is made of them for
+the queries never leaves the processor's caches.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-SIDE = 4  # of a block in pixels
+from golddiff.kernels.aligned import empty_numbers
+from golddiff.kernels.gather import BLOCK, gather, places, runs
+from golddiff.kernels.lanes import LANES, load, load_stored, spread, store
 
-FAST = {"reassoc", "contract", "arcp", "nsz"}
+SIDE = 4  # of a block in pixels
 
 
 def block_grid(shape: tuple[int, ...]) -> tuple[int, int, int]:
@@ -26,52 +33,133 @@ def block_of_each(shape: tuple[int, ...]) -> NDArray[np.int64]:
     return blocks
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
-def _block_squares(flat, rows, x, lines, width, height, scale, offset, out):  # type: ignore[no-untyped-def]
-    columns = -(-width // SIDE)
-    down = -(-height // SIDE)
-    sums = np.zeros(columns * SIDE, np.float32)
-    squares = np.empty(len(x), np.float32)
-    for i in range(len(rows)):
-        row = flat[rows[i]]
-        for n in range(len(x)):  # all at once: short loops hardly vectorise
-            difference = np.float32(row[n]) * scale + offset - x[n]
-            squares[n] = difference * difference
-        for block_row in range(lines // height * down):
-            channel, place = block_row // down, block_row % down
-            sums[:] = 0
-            for y in range(place * SIDE, min((place + 1) * SIDE, height)):
-                start = (channel * height + y) * width
-                line = squares[start : start + width]
-                for j in range(width):
-                    sums[j] += line[j]
-            for column in range(columns):
-                at = column * SIDE
-                out[block_row * columns + column, i] = (sums[at] + sums[at + 1]) + (
-                    sums[at + 2] + sums[at + 3]
-                )
+@dataclass(frozen=True)
+class Weighing:
+    """How blocks are weighed for each of some tiles: two tiles at a time.
+
+    Attributes:
+        columns: input values that are read, for :func:`golddiff.kernels.gather.gather`.
+        inputs: (D,) places in ``columns`` of the values, block by block.
+        values: (D,) the values themselves, in the same order.
+        ends: (blocks + 1,) where each block's values begin and end.
+        used: blocks that a pair of tiles sees anything of, pair by pair.
+        pairs: (pairs + 1,) where each pair's begin and end.
+        shares: (2, used) what each tile of the pair sees of them.
+    """
+
+    columns: NDArray[np.int64]
+    inputs: NDArray[np.int64]
+    values: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    used: NDArray[np.int64]
+    pairs: NDArray[np.int64]
+    shares: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], shares: NDArray[np.float32]) -> Weighing:
+        """For images of a shape (C, H, W) and shares (T, blocks)."""
+        block = block_of_each(shape)
+        columns = runs(np.arange(len(block)), len(block))
+        values = np.argsort(block, kind="stable")
+        first, second = shares[0::2], shares[1::2]
+        if len(second) < len(first):  # an odd one out is done twice
+            second = np.concatenate([second, first[-1:]])
+        seen = [np.flatnonzero(a + b) for a, b in zip(first, second, strict=True)]
+        held = [np.stack([a[s], b[s]]) for a, b, s in zip(first, second, seen, strict=True)]
+        return cls(
+            columns,
+            places(columns, values),
+            values,
+            np.searchsorted(block[values], np.arange(shares.shape[1] + 1)),
+            np.concatenate(seen),
+            np.cumsum([0, *map(len, seen)]),
+            np.ascontiguousarray(np.concatenate(held, axis=1)),
+        )
 
 
-def block_squares(
+@njit(nogil=True, cache=True)
+def _squares(stored, x, inputs, values, ends, scales, offset, squares):  # type: ignore[no-untyped-def]
+    for block in range(len(ends) - 1):
+        a = b = c = e = spread(np.float32(0.0))
+        for k in range(ends[block], ends[block + 1]):
+            at, o = inputs[k] * BLOCK, spread(offset - x[values[k]])
+            p = load_stored(stored, at) * scales + o
+            q = load_stored(stored, at + LANES) * scales + o
+            r = load_stored(stored, at + 2 * LANES) * scales + o
+            s = load_stored(stored, at + 3 * LANES) * scales + o
+            a, b, c, e = a + p * p, b + q * q, c + r * r, e + s * s
+        at = block * BLOCK
+        store(squares, at, a)
+        store(squares, at + LANES, b)
+        store(squares, at + 2 * LANES, c)
+        store(squares, at + 3 * LANES, e)
+
+
+@njit(nogil=True, cache=True)
+def _block_distances(  # type: ignore[no-untyped-def]
+    flat, rows, x, scale, offset, columns, inputs, values, ends, used, pairs, shares, out, begin
+):  # fmt: skip
+    stored = np.zeros(len(columns) * BLOCK, flat.dtype)
+    squares = empty_numbers(len(ends) * BLOCK)
+    chosen = np.empty(BLOCK, np.int64)
+    scales = spread(scale)
+    queries, tiles, n = out.shape
+    made = out.ravel()
+    for first in range(0, len(rows), BLOCK):
+        for i in range(BLOCK):  # places without an image repeat the last one
+            chosen[i] = rows[min(first + i, len(rows) - 1)]
+        gather(flat, chosen, columns, stored)
+        for query in range(queries):
+            _squares(stored, x[query], inputs, values, ends, scales, offset, squares)
+            for pair in range(len(pairs) - 1):
+                a = b = c = e = spread(np.float32(0.0))
+                f = g = h = o = spread(np.float32(0.0))
+                for k in range(pairs[pair], pairs[pair + 1]):
+                    at = used[k] * BLOCK
+                    p, q = load(squares, at), load(squares, at + LANES)
+                    r, s = load(squares, at + 2 * LANES), load(squares, at + 3 * LANES)
+                    u, v = spread(shares[0, k]), spread(shares[1, k])
+                    a, b, c, e = a + u * p, b + u * q, c + u * r, e + u * s
+                    f, g, h, o = f + v * p, g + v * q, h + v * r, o + v * s
+                tile = query * tiles + 2 * pair
+                at = tile * n + begin + first
+                store(made, at, a)
+                store(made, at + LANES, b)
+                store(made, at + 2 * LANES, c)
+                store(made, at + 3 * LANES, e)
+                if 2 * pair + 1 < tiles:
+                    store(made, at + n, f)
+                    store(made, at + n + LANES, g)
+                    store(made, at + n + 2 * LANES, h)
+                    store(made, at + n + 3 * LANES, o)
+
+
+def block_distances(
     flat: NDArray[Any],
     rows: NDArray[np.int64],
     x: NDArray[np.float32],
-    shape: tuple[int, ...],
+    weighing: Weighing,
     scale: float,
     offset: float,
-) -> NDArray[np.float32]:
-    """Sum over each block of (x_n - x_in)^2, (blocks, k), images side by side.
+    out: NDArray[np.float32],
+    begin: int,
+) -> None:
+    """Write sum_b shares[t, b] sum_{n in b} (x_qn - x_in)^2 to out[q, t, begin + i].
 
     Args:
         flat: (N, D) uint8 or float32 stored values.
         rows: (k,) images.
-        x: (D,) query.
-        shape: (C, H, W) of the images.
+        x: (Q, D) queries.
+        weighing: of the tiles.
         scale: stored value times this ...
         offset: ... plus this is the value compared.
+        out: (Q, T, n) contiguous, n a multiple of 64 (:func:`golddiff.kernels.products.padded`);
+            where ``rows`` end within 64 images, those behind them are written to as well.
+        begin: a multiple of 64.
     """
-    channels, height, width = shape
-    out = np.empty((int(np.prod(block_grid(shape))), len(rows)), np.float32)
+    w = weighing
     scaled = np.float32(scale), np.float32(offset)
-    _block_squares(flat, rows, x, channels * height, width, height, *scaled, out)
-    return out
+    _block_distances(
+        flat, rows, x, *scaled,
+        w.columns, w.inputs, w.values, w.ends, w.used, w.pairs, w.shares, out, begin,
+    )  # fmt: skip

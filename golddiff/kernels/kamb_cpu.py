@@ -19,6 +19,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from golddiff.kernels.aligned import empty_numbers
 from golddiff.kernels.boxsum import box_sum
 from golddiff.kernels.lanes import LANES, any_above, exp, largest, load, spread, store
 from golddiff.noise import precision
@@ -145,12 +146,12 @@ def _patch_posterior(  # type: ignore[no-untyped-def]
     scale, offset, log_max, total, weighted,
 ):  # fmt: skip
     positions = height * width
-    y = np.empty(channels * positions * LANES, np.float32)
-    prior = np.empty(LANES, np.float32)
-    sums = np.empty(positions * (1 + channels) * LANES, np.float32)
-    line = np.empty((width + 2 * h_reach) * LANES, np.float32)
-    lines = np.empty((height + 2 * v_reach) * width * LANES, np.float32)
-    distances = np.empty(positions * LANES, np.float32)
+    y = empty_numbers(channels * positions * LANES)
+    prior = empty_numbers(LANES)
+    sums = empty_numbers(positions * (1 + channels) * LANES)
+    line = empty_numbers((width + 2 * h_reach) * LANES)
+    lines = empty_numbers((height + 2 * v_reach) * width * LANES)
+    distances = empty_numbers(positions * LANES)
     folded_at = log_max.copy()
 
     for block in range(0, len(rows), LANES):

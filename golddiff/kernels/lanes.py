@@ -7,7 +7,7 @@ value lives in registers, one on AVX-512, two on AVX2, four on ARM; the compiler
 Inside a compiled function: ``load(array, i)``, ``load_stored(array, i)``,
 ``store(array, i, lanes)``, ``spread(number)``, ``+ - *`` between lanes, ``largest(lanes)``,
 ``larger(lanes, lanes)``, ``any_above(lanes, number)``, ``any_at_least(lanes, number)``,
-``sum_of(lanes)`` and ``exp(lanes)``.
+``ones_at_least(lanes, number)``, ``sum_of(lanes)`` and ``exp(lanes)``.
 """
 
 from __future__ import annotations
@@ -147,6 +147,18 @@ def any_at_least(typingctx: Any, lanes: Any, number: Any) -> Any:
         return _any(builder, ">=", *args)
 
     return types.boolean(_LANES, types.float32), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def ones_at_least(typingctx: Any, lanes: Any, number: Any) -> Any:
+    """1 in the lanes that are the number or above, 0 in the others."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        found = builder.fcmp_ordered(">=", args[0], _spread(builder, args[1]))
+        one, none = ir.Constant(_VECTOR, [1.0] * LANES), ir.Constant(_VECTOR, [0.0] * LANES)
+        return builder.select(found, one, none)
+
+    return _LANES(_LANES, types.float32), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]

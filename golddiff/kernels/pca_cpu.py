@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from golddiff.kernels.aligned import empty_numbers
 from golddiff.kernels.gather import BLOCK, gather
 from golddiff.kernels.lanes import (
     LANES,
@@ -55,9 +56,9 @@ def _masked_posterior(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     d = len(columns)
     stored = np.zeros(d * BLOCK, flat.dtype)
-    terms = np.empty(d * BLOCK, np.float32)
-    sums = np.zeros((LEVELS + 1) * BLOCK, np.float32)  # the first stay 0: the roots' parent
-    prior, block = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.int64)
+    terms, sums = empty_numbers(d * BLOCK), empty_numbers((LEVELS + 1) * BLOCK)
+    sums[:] = 0  # the first stay so: the roots' parent
+    prior, block = empty_numbers(BLOCK), np.empty(BLOCK, np.int64)
     gains, scales, offsets = spread(gain), spread(scale), spread(offset)
     for first in range(0, len(rows), BLOCK):
         count = min(BLOCK, len(rows) - first)

@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from golddiff.kernels.aligned import empty
 from golddiff.kernels.lanes import LANES, load, spread, store
 from golddiff.parallel import in_order
 
@@ -18,60 +19,42 @@ WORK_PER_TASK = 1 << 22  # fewer products are done before a second thread would 
 
 
 @njit(nogil=True, cache=True)
-def _less_twice_the_products(own, rows, vectors, start, stop, out):  # type: ignore[no-untyped-def]
+def _sums_of_products(own, rows, vectors, start, stop, out):  # type: ignore[no-untyped-def]
     count, coordinates = vectors.shape
-    n = rows.shape[1]
+    tiles, n = own.shape
     numbers, mine, made = rows.ravel(), own.ravel(), out.ravel()
     for i in range(start, stop, BLOCK):
         for t in range(0, count, 2):
             u = min(t + 1, count - 1)  # an odd one out is done twice
+            at, beside = t % tiles * n + i, u % tiles * n + i
             a, b, c, d = (
-                load(mine, t * n + i),
-                load(mine, t * n + i + LANES),
-                load(mine, t * n + i + 2 * LANES),
-                load(mine, t * n + i + 3 * LANES),
+                load(mine, at),
+                load(mine, at + LANES),
+                load(mine, at + 2 * LANES),
+                load(mine, at + 3 * LANES),
             )
             e, f, g, h = (
-                load(mine, u * n + i),
-                load(mine, u * n + i + LANES),
-                load(mine, u * n + i + 2 * LANES),
-                load(mine, u * n + i + 3 * LANES),
+                load(mine, beside),
+                load(mine, beside + LANES),
+                load(mine, beside + 2 * LANES),
+                load(mine, beside + 3 * LANES),
             )
             for r in range(coordinates):
                 at = r * n + i
                 w, x = load(numbers, at), load(numbers, at + LANES)
                 y, z = load(numbers, at + 2 * LANES), load(numbers, at + 3 * LANES)
-                p = spread(np.float32(-2.0) * vectors[t, r])
-                q = spread(np.float32(-2.0) * vectors[u, r])
+                p, q = spread(vectors[t, r]), spread(vectors[u, r])
                 a, b, c, d = a + p * w, b + p * x, c + p * y, d + p * z
                 e, f, g, h = e + q * w, f + q * x, g + q * y, h + q * z
-            store(made, t * n + i, a)
-            store(made, t * n + i + LANES, b)
-            store(made, t * n + i + 2 * LANES, c)
-            store(made, t * n + i + 3 * LANES, d)
-            store(made, u * n + i, e)
-            store(made, u * n + i + LANES, f)
-            store(made, u * n + i + 2 * LANES, g)
-            store(made, u * n + i + 3 * LANES, h)
-
-
-def products(vectors: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """sum_r vectors[t, r] rows[r, i], (T, n), by the calling thread alone.
-
-    Args:
-        vectors: (T, r) contiguous.
-        rows: (r, n).
-    """
-    n = rows.shape[1]
-    whole = rows
-    if n != padded(n):
-        whole = np.zeros((len(rows), padded(n)), np.float32)
-        whole[:, :n] = rows
-    none = np.zeros((len(vectors), whole.shape[1]), np.float32)
-    out = np.empty_like(none)
-    halves = np.float32(-0.5) * vectors
-    _less_twice_the_products(none, np.ascontiguousarray(whole), halves, 0, whole.shape[1], out)
-    return out[:, :n]
+            at, beside = t * n + i, u * n + i
+            store(made, at, a)
+            store(made, at + LANES, b)
+            store(made, at + 2 * LANES, c)
+            store(made, at + 3 * LANES, d)
+            store(made, beside, e)
+            store(made, beside + LANES, f)
+            store(made, beside + 2 * LANES, g)
+            store(made, beside + 3 * LANES, h)
 
 
 def padded(n: int) -> int:
@@ -82,23 +65,24 @@ def padded(n: int) -> int:
 def less_twice_the_products(
     own: NDArray[np.float32], rows: NDArray[np.float32], vectors: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """own[t, i] - 2 sum_r vectors[t, r] rows[r, i], (T, n).
+    """own[t, i] - 2 sum_r vectors[q, t, r] rows[r, i], (Q, T, n).
 
     With own the squares of what is seen of image i, these are squared distances less a constant.
+    The rows are read once for all queries.
 
     Args:
         own: (T, n) contiguous float32, n a multiple of 64 (:func:`padded`).
         rows: (r, n) contiguous.
-        vectors: (T, r) contiguous.
+        vectors: (Q, T, r).
     """
-    n = own.shape[1]
-    out = np.empty_like(own)
+    queries, (tiles, n) = len(vectors), own.shape
+    doubled = np.float32(-2.0) * vectors.reshape(queries * tiles, -1)
+    out = empty((queries * tiles, n))
     images = padded(1 + WORK_PER_TASK // max(1, vectors.size))
 
     def task(start: int) -> None:
-        stop = min(start + images, n)
-        _less_twice_the_products(own, rows, vectors, start, stop, out)
+        _sums_of_products(own, rows, doubled, start, min(start + images, n), out)
 
     for _ in in_order(task, range(0, n, images)):
         pass
-    return out
+    return out.reshape(queries, tiles, n)

@@ -6,23 +6,28 @@ from hypothesis import strategies as st
 
 from golddiff import PCA
 from golddiff.adaptive.blocks import BlockRanking
-from golddiff.kernels.block_squares import block_grid, block_of_each, block_squares
+from golddiff.kernels.block_squares import Weighing, block_distances, block_grid, block_of_each
 from golddiff.kernels.mask_tiles import OfChannel
 
 SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 13), st.integers(1, 13))
 
 
-@given(SHAPES, st.booleans(), st.integers(0, 99))
-def test_block_squares_are_sums_of_squares(shape, stored_as_bytes, seed):
+@given(SHAPES, st.integers(1, 5), st.booleans(), st.integers(0, 99))
+def test_distances_are_weighed_sums_of_squares(shape, tiles, stored_as_bytes, seed):
     generator = np.random.default_rng(seed)
     d = int(np.prod(shape))
     flat = generator.integers(0, 256, (9, d)).astype(np.uint8 if stored_as_bytes else np.float32)
-    x, rows = generator.standard_normal(d).astype(np.float32), np.array([7, 0, 3])
-    made = block_squares(flat, rows, x, shape, 1 / 127.5, -1.0)
-    squares = (flat[rows] / 127.5 - 1.0 - x) ** 2
-    expected = np.zeros((3, int(np.prod(block_grid(shape)))))
-    np.add.at(expected.T, block_of_each(shape), squares.T)
-    assert np.allclose(made, expected.T, rtol=1e-5)
+    x, rows = generator.standard_normal((2, d)).astype(np.float32), np.array([7, 0, 3])
+    shares = generator.random((tiles, int(np.prod(block_grid(shape)))), np.float32)
+    shares[shares < 0.4] = 0
+    out = np.zeros((2, tiles, 192), np.float32)
+    weighing = Weighing.of(shape, shares)
+    block_distances(flat, rows, x, weighing, 1 / 127.5, -1.0, out, 64)
+    squares = (flat[rows] / 127.5 - 1.0 - x[:, None]) ** 2
+    expected = np.einsum("tn,qin->qti", shares[:, block_of_each(shape)], squares)
+    assert np.allclose(out[:, :, 64:67], expected, rtol=1e-5)
+    assert not out[:, :, :64].any()
+    assert not out[:, :, 128:].any()
 
 
 def test_shares_that_are_equal_within_blocks_give_the_mean_logits(make_store, smooth_images):
@@ -34,8 +39,10 @@ def test_shares_that_are_equal_within_blocks_give_the_mean_logits(make_store, sm
     x = generator.standard_normal(store.d).astype(np.float32)
     ranking = BlockRanking(store, relevance, rows)
     exact = relevance.astype(np.float64) @ ((store.values(rows).astype(np.float64) - x) ** 2).T
-    assert np.allclose(ranking.distances(x), exact, rtol=1e-5)
-    assert np.allclose(ranking.distances(x, [3, 1]), exact[[3, 1]], rtol=1e-5)
+    made = ranking.distances(np.stack([x, x + 1]))
+    assert np.allclose(made[0], exact, rtol=1e-5)
+    assert np.array_equal(made[1], ranking.distances(x[None] + 1)[0])
+    assert np.allclose(ranking.distances(x[None], [3, 1])[0], exact[[3, 1]], rtol=1e-5)
 
 
 def test_they_follow_the_mean_logits_of_real_masks(make_store, smooth_images):
@@ -43,7 +50,7 @@ def test_they_follow_the_mean_logits_of_real_masks(make_store, smooth_images):
     generator = np.random.default_rng(0)
     x = store.values(np.array([3]))[0] + generator.standard_normal(store.d).astype(np.float32)
     relevance = PCA(store, 0.05).relevance(1.0, OfChannel(8))
-    made = BlockRanking(store, relevance, np.arange(store.n)).distances(x)
+    made = BlockRanking(store, relevance, np.arange(store.n)).distances(x[None])[0]
     exact = relevance @ ((store.values(np.arange(store.n)) - x) ** 2).T
     for one, other in zip(made, exact, strict=True):
         assert np.corrcoef(one, other)[0, 1] > 0.95

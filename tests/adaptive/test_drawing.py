@@ -5,19 +5,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.adaptive.drawing import _factor, draw
+from golddiff.adaptive.drawing import draw, factor, mixture_of
+from golddiff.kernels.weights import taken, tempered_weights
 
 
-@given(st.integers(2, 400), st.floats(0.01, 0.99), st.floats(0, 40), st.integers(0, 99))
+@given(st.integers(1, 400), st.floats(0.01, 0.99), st.floats(0, 80), st.integers(0, 99))
 def test_inclusion_probabilities_sum_to_the_count(n, share, spread, seed):
     generator = np.random.default_rng(seed)
-    weights = np.exp(-spread * generator.random(n // 2 + 1)) + 1e-9
-    equal = weights.min()
-    others = n - len(weights)
+    distances = (spread * generator.random(n)).astype(np.float32)
     count = max(1, int(share * n))
-    c = _factor(weights, equal, others, count)
-    expected = np.minimum(1, c * weights).sum() + others * min(1.0, c * equal)
-    assert expected == pytest.approx(count, rel=1e-6)
+    tempered, *sums = tempered_weights(distances, float(distances.min()), 1.0)
+    mixture = mixture_of(*sums, n)
+    a, b, e = map(float, mixture)
+    c = factor(tempered, mixture, count)
+    t = tempered.astype(np.float64)
+    expected = np.minimum(1, c * (a * t**5 + b * t + e))
+    assert expected.sum() == pytest.approx(count, rel=1e-4)
+    # Every image is in whose number is below its probability, and no other.
+    uniform = generator.random(n, np.float32)
+    places, p = taken(tempered, mixture, c, uniform, 0)
+    assert (uniform[places] < p).all()
+    assert np.allclose(p, expected[places], rtol=1e-5)
+    assert len(places) == np.count_nonzero(uniform < expected)
+
+
+@given(st.integers(1, 300), st.floats(0, 60), st.integers(0, 99))
+def test_tempered_weights_are_those_of_float64(n, spread, seed):
+    distances = (spread * np.random.default_rng(seed).random(n)).astype(np.float32)
+    t, exact_sum, tempered_sum = tempered_weights(distances, float(distances.min()), 0.5)
+    logits = -0.5 * (distances - distances.min()).astype(np.float64)
+    assert np.allclose(t, np.exp(logits / 5), rtol=1e-5)
+    assert exact_sum == pytest.approx(np.exp(logits).sum(), rel=1e-5)
+    assert tempered_sum == pytest.approx(np.exp(logits / 5).sum(), rel=1e-5)
 
 
 @pytest.mark.parametrize("sigma", [0.05, 1.0, 20.0])

@@ -69,7 +69,7 @@ def linear(store: ImageStore, coordinates: Coordinates) -> Way:
         queries = projected(coordinates, x)
 
         def one(query: NDArray[np.float32]) -> NDArray[np.int64]:
-            return lowest(less_twice_the_products(own, z, query[None])[0, : store.n], k)
+            return lowest(less_twice_the_products(own, z, query[None, None])[0, 0, : store.n], k)
 
         return np.stack(list(in_order(one, list(queries))))
 
