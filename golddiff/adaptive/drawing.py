@@ -18,6 +18,7 @@ from golddiff.kernels.weights import Mixture, sure, taken, tempered_weights
 from golddiff.noise import precision
 from golddiff.support import Support
 
+ENOUGH = 1e-6  # relative; sums of float32 numbers tell no more
 SHARES = (0.5, 0.3, 0.2)  # of the posterior, the tempered one, the equal weights
 
 
@@ -68,22 +69,29 @@ def mixture(
 
 def factor(tempered: NDArray[np.float32], mixture: Mixture, count: int) -> float:
     """C such that min(1, c w) over all images, whose weights w sum to 1, sums to ``count``."""
-    total = sum(SHARES)
-    c = count / total
+    c = count / sum(SHARES)
+    if c * sum(map(float, mixture)) < 1:  # not even the nearest image is in for sure
+        return c
     while True:
-        larger = larger_factor(c, total, count, *sure(tempered, mixture, c))
+        larger = larger_factor(c, count, *sure(tempered, mixture, c))
         if larger is None:
             return c
         c = larger
 
 
-def larger_factor(c: float, total: float, count: int, number: float, mass: float) -> float | None:
-    """The next c, where ``number`` weights of sum ``mass`` are sure at this one; None: it is found.
+def larger_factor(c: float, count: int, number: float, rest: float) -> float | None:
+    """The next c, where ``number`` images are sure at this one; None: it is found.
 
     Those that are sure at one c are sure at the next, larger one: their number only grows.
+
+    Args:
+        c: that was tried.
+        count: expected number of images.
+        number: how many images are sure.
+        rest: sum of the others' weights. Not the sum of all less that of the sure ones: where
+            nearly all weight is sure, that difference is rounding alone.
     """
-    rest = total - mass
     if number >= count or rest <= 0:
         return None
     larger = (count - number) / rest
-    return None if larger <= c * (1 + 1e-12) else larger
+    return None if larger <= c * (1 + ENOUGH) else larger

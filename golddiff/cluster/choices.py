@@ -177,7 +177,7 @@ class Choices:
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """See :meth:`golddiff.cluster.server.ShardServer.sure`."""
         found = [sure(*self._weights(chosen, int(p)), float(chosen.c[p])) for p in problems]
-        return np.array([n for n, _ in found], np.int64), np.array([mass for _, mass in found])
+        return np.array([n for n, _ in found], np.int64), np.array([rest for _, rest in found])
 
     def _weights(self, chosen: Drawn, problem: int) -> tuple[NDArray[np.float32], Mixture]:
         distances, best = self.kept(chosen.stage).distances[problem], float(chosen.best[problem])

@@ -162,28 +162,24 @@ class Looks:
         n, best = found.images, float32_of(found.low)
         masses = [a for a in pool.gather("masses", lambda s: (stages[s], best, sigma)) if a]
         exact, tempered = (np.sum(part, axis=0) for part in zip(*masses, strict=True))
-        total = np.full(len(best), sum(SHARES))
-        drawn = [Drawn(stage, sigma, best, exact, tempered, k / total, n, []) for stage in stages]
-        c = self._factors(drawn, total, k)
+        first = np.full(len(best), k / sum(SHARES))
+        drawn = [Drawn(stage, sigma, best, exact, tempered, first, n, []) for stage in stages]
+        c = self._factors(drawn, k)
         return [replace(one, c=c) for one in drawn]
 
-    def _factors(
-        self, drawn: Sequence[Drawn], total: NDArray[np.float64], k: int
-    ) -> NDArray[np.float64]:
+    def _factors(self, drawn: Sequence[Drawn], k: int) -> NDArray[np.float64]:
         """Each problem's c, see :func:`golddiff.adaptive.drawing.larger_factor`."""
         c = drawn[0].c.copy()
         open_ = np.arange(len(c))
         while len(open_):
             tried = [replace(one, c=c) for one in drawn]
             answers = self.shards.pool.gather("sure", lambda s: (tried[s], open_))  # noqa: B023
-            numbers, sums = (
+            numbers, rests = (
                 np.sum(part, axis=0) for part in zip(*[a for a in answers if a], strict=True)
             )
             still = []
             for i, problem in enumerate(open_.tolist()):
-                larger = larger_factor(
-                    float(c[problem]), float(total[problem]), k, int(numbers[i]), float(sums[i])
-                )
+                larger = larger_factor(float(c[problem]), k, int(numbers[i]), float(rests[i]))
                 if larger is not None:
                     c[problem] = larger
                     still.append(problem)

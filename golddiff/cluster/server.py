@@ -235,7 +235,7 @@ class ShardServer:
     def sure(
         self, chosen: Drawn, problems: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Of some problems how many images are in for sure at their c, and their weights."""
+        """Of some problems how many images are in for sure at their c, and the others' weights."""
         return self.choices.sure(chosen, problems)
 
     def sizes(self, chosen: Chosen, queries: list[int]) -> NDArray[np.int64]:

@@ -87,11 +87,10 @@ def _weights(
 def factor(weights: NDArray[np.float64], many: NDArray[np.float64], count: int) -> float:
     """C such that the sum of many * min(1, c weights) is ``count``, or all are sure before."""
     mass = weights * many
-    total = float(mass.sum())
-    c = count / total
+    c = count / float(mass.sum())
     while True:
         sure = c * weights >= 1
-        larger = larger_factor(c, total, count, float(many[sure].sum()), float(mass[sure].sum()))
+        larger = larger_factor(c, count, float(many[sure].sum()), float(mass[~sure].sum()))
         if larger is None:
             return c
         c = larger

@@ -41,8 +41,9 @@ def _tempered(distances, best, gain, out):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _sure(tempered, a, b, e, c):  # type: ignore[no-untyped-def]
-    count, mass = 0.0, 0.0
-    nothing, one = spread(np.float32(0.0)), np.float32(1.0)
+    count, rest = 0.0, 0.0
+    one = np.float32(1.0)
+    nothing, ones = spread(np.float32(0.0)), spread(one)
     many_a, many_b, many_e, factors = spread(a), spread(b), spread(e), spread(c)
     whole = len(tempered) // LANES * LANES
     for start in range(0, whole, PART):
@@ -53,16 +54,17 @@ def _sure(tempered, a, b, e, c):  # type: ignore[no-untyped-def]
             weight = many_a * (square * square * t) + many_b * t + many_e
             inside = ones_at_least(weight * factors, one)
             some = some + inside
-            held = held + inside * weight
+            held = held + (ones - inside) * weight
         count += np.float64(sum_of(some))
-        mass += np.float64(sum_of(held))
+        rest += np.float64(sum_of(held))
     for i in range(whole, len(tempered)):
         u = tempered[i]
         last = a * (u * u * u * u * u) + b * u + e
         if c * last >= one:
             count += 1.0
-            mass += np.float64(last)
-    return count, mass
+        else:
+            rest += np.float64(last)
+    return count, rest
 
 
 @njit(nogil=True, cache=True)
@@ -105,11 +107,9 @@ def tempered_weights(
 
 
 def sure(tempered: NDArray[np.float32], mixture: Mixture, c: float) -> tuple[int, float]:
-    """How many weights w = a t^T + b t + e have c w >= 1, and their sum."""
-    if c * sum(map(float, mixture)) < 1:  # not even the nearest image's
-        return 0, 0.0
-    count, mass = _sure(tempered, *mixture, np.float32(c))
-    return int(count), float(mass)
+    """How many weights w = a t^T + b t + e have c w >= 1, and the sum of the others."""
+    count, rest = _sure(tempered, *mixture, np.float32(c))
+    return int(count), float(rest)
 
 
 def taken(

@@ -39,6 +39,18 @@ def test_tempered_weights_are_those_of_float64(n, spread, seed):
     assert tempered_sum == pytest.approx(np.exp(logits / 5).sum(), rel=1e-5)
 
 
+@pytest.mark.parametrize("near", [1, 30, 498, 499, 500, 501, 3000])
+@pytest.mark.parametrize("apart", [0.0, 1e-3, 40.0])
+def test_as_many_are_drawn_where_nearly_all_weight_is_sure(near, apart):
+    """A difference of float32 sums would be rounding alone there."""
+    generator = np.random.default_rng(near)
+    n, count = 50_000, 500
+    distances = (200 + generator.random(n)).astype(np.float32)
+    distances[:near] = apart * generator.random(near)
+    drawn = draw(distances, np.arange(n), count, 0.7, generator.random(n, np.float32))
+    assert abs(len(drawn) - count) < 6 * np.sqrt(count)
+
+
 @pytest.mark.parametrize("sigma", [0.05, 1.0, 20.0])
 def test_sums_over_many_draws_are_the_sums_over_all_images(sigma):
     generator = np.random.default_rng(0)
