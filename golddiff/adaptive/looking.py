@@ -102,7 +102,9 @@ class LinearLooker:
         distances, rows = self.ranking.distances(x[None], tiles)[0], self.ranking.rows
         if without is not None:
             kept = rows != without
-            return _LinearLook(self, distances[:, kept], rows[kept], kept)
+            # Chosen columns of an array lie column by column; the draws read rows.
+            seen = np.ascontiguousarray(distances[:, kept])
+            return _LinearLook(self, seen, rows[kept], kept)
         return _LinearLook(self, distances, rows, None)
 
     def looks(self, x: NDArray[np.float32]) -> Iterable[Look]:

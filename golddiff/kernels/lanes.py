@@ -20,6 +20,7 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core.cgutils import get_or_insert_function
+from numba.core.errors import TypingError
 from numba.extending import intrinsic, models, overload, register_model
 
 LANES = 16
@@ -43,6 +44,8 @@ class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
 
 
 def _address(context: Any, builder: Any, kind: Any, array: Any, i: Any) -> Any:
+    if kind.layout != "C":  # strides are not looked at
+        raise TypingError("lanes are read from and written to contiguous arrays alone")
     data = context.make_array(kind)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [i]), _VECTOR.as_pointer())
 

@@ -97,11 +97,12 @@ def tempered_weights(
     """Tempered weights t (n,), and the sums of t^T and of t.
 
     Args:
-        distances: (n,) contiguous, to one query, less any constant.
+        distances: (n,) to one query, less any constant.
         best: the least distance of all images there are, so that t is at most 1.
         gain: 1 / (2 sigma^2).
     """
     out = np.empty(len(distances), np.float32)
+    distances = np.ascontiguousarray(distances)  # the compiled loop looks at no strides
     sums = _tempered(distances, np.float32(best), np.float32(gain / TEMPERATURE), out)
     return out, *sums
 
