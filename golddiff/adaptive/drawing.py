@@ -94,4 +94,4 @@ def larger_factor(c: float, count: int, number: float, rest: float) -> float | N
     if number >= count or rest <= 0:
         return None
     larger = (count - number) / rest
-    return None if larger <= c * (1 + ENOUGH) else larger
+    return larger if larger > c * (1 + ENOUGH) else None
