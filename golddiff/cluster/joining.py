@@ -32,8 +32,8 @@ def connect(address: str | None = None, num_cpus: int | None = None) -> None:
 
     Raises:
         ArgumentError: an address that is none; num_cpus below 1, or for a cluster that runs.
-        ClusterError: Ray is not installed, nobody answers, Ray there is of another version, or
-            this process has joined another cluster.
+        ClusterError: Ray is not installed, nobody answers, Ray there is of another version or
+            asks for a token, or this process has joined another cluster.
     """
     ray = ray_package()
     address = address or os.environ.get("RAY_ADDRESS") or None
@@ -60,7 +60,7 @@ def connect(address: str | None = None, num_cpus: int | None = None) -> None:
             ray.shutdown()
             if left == 0:
                 raise ClusterError(
-                    f"cluster: {address or 'this machine'}: {_line(error)}"
+                    f"cluster: {address or 'this machine'}: {_why(error)}"
                 ) from error
 
 
@@ -138,6 +138,11 @@ def _knock(address: str) -> None:
         )
 
 
-def _line(error: Exception) -> str:
-    """The first lines of a message that may be long, as one."""
+def _why(error: Exception) -> str:
+    """The first lines of a message that may be long, as one; or what to do about a token."""
+    if type(error).__name__ == "AuthenticationError":  # since Ray 2.52
+        return (
+            "it asks for a token; set RAY_AUTH_MODE=token, and put its token (what "
+            "ray get-auth-token prints on its head) in RAY_AUTH_TOKEN or ~/.ray/auth_token"
+        )
     return " ".join(str(error).split())[:300] or type(error).__name__

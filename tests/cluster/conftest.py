@@ -48,7 +48,10 @@ def cluster(cache):
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray.shutdown()  # what tests elsewhere may have left
     others = _children()
-    made = _two_nodes()
+    with pytest.MonkeyPatch.context() as patch:
+        # Otherwise every shard's process compiles the package's source again.
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        made = _two_nodes()
     golddiff.cluster.connect(made.address)
     yield made
     ours = _children() - others
@@ -131,7 +134,39 @@ def two(cluster, digits, cut):
 
 @pytest.fixture(scope="session")
 def patches(tmp_path_factory):
-    """500 colour images of 16 x 16, without labels."""
+    """300 colour images of 16 x 16, without labels."""
+    return _patches(tmp_path_factory, 300)
+
+
+@pytest.fixture(scope="package")
+def coloured(cluster, patches, cut, tmp_path_factory):
+    """The patches in two shards, each larger (115,200 bytes of pixels) than what may be resident.
+
+    Open, like ``two``, for all tests that leave it as it is.
+    """
+    with ShardedStore.open(cut(patches, 2), memory_limit=50_000, patience=600.0) as store:
+        store.path = tmp_path_factory.mktemp("beside")
+        yield store
+
+
+@pytest.fixture(scope="session")
+def many(tmp_path_factory):
+    """1,500 colour images of 16 x 16, the first half of one class, the second of another."""
+    unlabelled = _patches(tmp_path_factory, 1500)
     return ImageStore.build(
-        "patches", tmp_path_factory.mktemp("patches") / "store", limit=500, size=16
+        np.array(unlabelled.flat).reshape(-1, *unlabelled.shape),
+        tmp_path_factory.mktemp("many") / "store",
+        np.arange(1500) // 750,
     )
+
+
+@pytest.fixture(scope="package")
+def halves(cluster, many, cut):
+    """The 1,500 in two shards, a class in each; open for all tests that leave them as they are."""
+    with ShardedStore.open(cut(many, 2), patience=600.0) as store:
+        yield store
+
+
+def _patches(tmp_path_factory, n):
+    path = tmp_path_factory.mktemp("patches") / "store"
+    return ImageStore.build("patches", path, limit=n, size=16)

@@ -17,7 +17,7 @@ import golddiff
 from golddiff.cache import SourceOptions
 from golddiff.cli import run
 from golddiff.cluster import ClusterError, ShardedStore, build_shards
-from golddiff.cluster.listing import Listing
+from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.errors import ArgumentError, SourceError
 from golddiff.sources import open_source
 from golddiff.store import ImageStore
@@ -145,16 +145,21 @@ def test_the_command_line_indexes_and_samples(cluster, sources, tmp_path, capsys
     assert said["cluster"]["bytes"]["received"] > 0
     assert said["store"]["n"] == whole.n
     assert (tmp_path / "grid.png").is_file()
-    # One that is gone stops it with its name; or the share that was seen is told.
+    # One that is gone: the share that was seen is told.
     (out / "shard-00001").rename(tmp_path / "aside")
     capsys.readouterr()
-    assert run(sample) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"shard {out / 'shard-00001'} is lost" in line
     assert run([*sample, "--allow-missing"]) == 0
     assert "only 50.0% of the training images were seen" in capsys.readouterr().out
     said = json.loads(figures.read_text())["cluster"]
     assert (said["share"], list(said["missing"])) == (0.5, [str(out / "shard-00001")])
+
+
+def test_a_shard_that_is_gone_stops_the_command_line_with_its_name(cluster, tmp_path, capsys):
+    Listing([ShardRecord("nowhere", 5, "x")]).write(tmp_path)
+    assert run(["sample", "--cluster", "local", "--store", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"shard {tmp_path / 'nowhere'} is lost: " in line
+    assert "does not exist" in line
 
 
 def test_shards_behind_an_address_are_a_single_stores(cluster, sources, tmp_path):

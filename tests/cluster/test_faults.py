@@ -1,10 +1,10 @@
 """Processes and machines that die, shards that are gone, shards that are slow. Real Ray nodes."""
 
+import contextlib
 import itertools
 import os
 import shutil
 import signal
-from dataclasses import replace
 
 import numpy as np
 import psutil
@@ -20,10 +20,13 @@ from golddiff.store import ImageStore
 from .conftest import part
 
 TOLERANCE = 1e-5
+OPENINGS = 5
 
 
-def cut_in_three(digits, folder):
-    borders = (0, 500, 1100, digits.n)
+@pytest.fixture(scope="module")
+def shards(digits, tmp_path_factory):
+    """Three shards of the digits."""
+    folder, borders = tmp_path_factory.mktemp("faults"), (0, 500, 1100, digits.n)
     return [
         part(digits, slice(a, b), folder / f"part-{i}")
         for i, (a, b) in enumerate(itertools.pairwise(borders))
@@ -31,15 +34,27 @@ def cut_in_three(digits, folder):
 
 
 @pytest.fixture(scope="module")
-def shards(digits, tmp_path_factory):
-    """Three shards of the digits."""
-    return cut_in_three(digits, tmp_path_factory.mktemp("faults"))
+def third(cluster):
+    """A node that is there for the first of these tests to lose."""
+    return cluster.add_node(num_cpus=1)
 
 
 @pytest.fixture(scope="module")
-def store(cluster, shards):
-    with ShardedStore.open(shards, patience=60.0) as opened:
+def store(cluster, third, shards):
+    """The three shards, at least one of them on the third node."""
+    for _ in range(OPENINGS):  # Ray spreads them, once all of it knows of the new node
+        opened = ShardedStore.open(shards, patience=600.0)
+        if processes_of(third) & set(opened.pids.values()):
+            break
+        opened.close()
+    with opened:
         yield opened
+
+
+def processes_of(node):
+    """Ids of the processes that a node's own, the raylet, has started."""
+    (raylet,) = node.all_processes["raylet"]
+    return {child.pid for child in psutil.Process(raylet.process.pid).children(recursive=True)}
 
 
 def kill(pid):
@@ -57,6 +72,30 @@ def during(step, action):
             action()
 
     return on_step
+
+
+def test_a_run_survives_the_death_of_a_node(store, cluster, third, digits):
+    one, many = golddiff.Optimal(digits), golddiff.Optimal(store)
+    expected = golddiff.sample(one, 2, steps=6)
+    before, dying = dict(store.pids), [psutil.Process(pid) for pid in processes_of(third)]
+    there = [path for path, pid in before.items() if pid in {process.pid for process in dying}]
+    assert there
+
+    def fail():
+        """All its processes at once: without the raylet they would live on for a while."""
+        cluster.remove_node(third, allow_graceful=False)
+        for process in dying:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        assert not psutil.wait_procs(dying, timeout=60)[1]
+
+    found = golddiff.sample(many, 2, steps=6, on_step=during(2, fail))
+    assert float((found.trajectory - expected.trajectory).abs().max()) <= TOLERANCE
+    assert store.share == 1
+    # Four steps were done with the node gone, so its shards have processes on the others.
+    left = set().union(*(processes_of(n) for n in (cluster.head_node, *cluster.worker_nodes)))
+    assert set(store.pids.values()) <= left
+    assert all(store.pids[path] != before[path] for path in there)
 
 
 def test_a_run_survives_a_killed_worker(store, digits):
@@ -128,60 +167,42 @@ def test_a_silent_shard_is_lost_after_the_patience(store, monkeypatch):
         os.kill(pid, signal.SIGCONT)
 
 
-def test_allow_missing_goes_on_and_says_what_share_was_seen(cluster, digits, tmp_path, make_store):
-    shards = cut_in_three(digits, tmp_path)
-    rest = make_store(np.array(digits.flat[:1100]).reshape(-1, 1, 8, 8), digits.labels[:1100])
-    with ShardedStore.open(shards, allow_missing=True) as store:
-        assert (store.missing, store.share, store.n) == ({}, 1.0, digits.n)
-
-        def lose():
-            shutil.rmtree(shards[2])
-            kill(store.pids[str(shards[2])])
-
-        found = golddiff.sample(golddiff.Optimal(store), 2, steps=4, on_step=during(2, lose))
-        assert found.share == store.share == 1100 / digits.n
-        assert list(store.missing) == [str(shards[2])]
-        x = digits.images([1500, 3]) + 2.0
-        means = golddiff.Optimal(store)(x, 3.0)
-        assert torch.allclose(means, golddiff.Optimal(rest)(x, 3.0), atol=TOLERANCE)
-        golden = golddiff.GoldDiff(golddiff.PCA(store), golddiff.PaperSchedule(variant="released"))
-        assert torch.isfinite(golden(x, 1.0)).all()
-        for path in shards[:2]:
-            shutil.rmtree(path)
-            kill(store.pids[str(path)])
-        with pytest.raises(golddiff.ClusterError, match="every shard of the store is lost"):
-            golden(x, 1.0)
-
-
-def test_a_run_survives_the_death_of_a_node(cluster, digits, shards):
-    third = cluster.add_node(num_cpus=1)
-    (raylet,) = (info.process.pid for info in third.all_processes["raylet"])
-    one = golddiff.Optimal(digits)
-    expected = golddiff.sample(one, 2, steps=6)
-    with ShardedStore.open(shards, patience=120.0) as store:
-        children = {child.pid for child in psutil.Process(raylet).children(recursive=True)}
-        before = dict(store.pids)
-        there = [path for path, pid in before.items() if pid in children]
-        assert there  # shards are spread over the nodes
-
-        def fail():
-            cluster.remove_node(third, allow_graceful=False)
-
-        many = golddiff.Optimal(store)
-        found = golddiff.sample(many, 2, steps=6, on_step=during(2, fail))
-        assert all(store.pids[path] != before[path] for path in there)
-    assert float((found.trajectory - expected.trajectory).abs().max()) <= TOLERANCE
-
-
-def test_a_shard_that_is_missing_from_the_start_counts_as_the_list_says(cluster, shards, tmp_path):
-    stores = [ImageStore.open(path) for path in shards[:2]]
-    records = [ShardRecord(str(s.path), s.n, identity_of(s.manifest)) for s in stores]
-    records[1] = replace(records[1], path=str(tmp_path / "nowhere"))
+def test_a_shard_that_is_missing_from_the_start_counts_as_the_list_says(cluster, digits, tmp_path):
+    there = ImageStore.open(part(digits, slice(0, 500), tmp_path / "part"))
+    records = [
+        ShardRecord(str(there.path), there.n, identity_of(there.manifest)),
+        ShardRecord(str(tmp_path / "nowhere"), 1500, "unknown"),
+    ]
     Listing(records).write(tmp_path)
-    with ShardedStore.open(tmp_path, allow_missing=True) as store:
-        n = sum(s.n for s in stores)
-        assert (store.n, store.share) == (n, stores[0].n / n)
-        assert golddiff.sample(golddiff.Wiener(store), 1, 2).share == store.share
+    with ShardedStore.open(tmp_path, allow_missing=True, patience=600.0) as store:
+        assert (store.n, store.share) == (2000, 0.25)
+        assert golddiff.sample(golddiff.Wiener(store), 1, 2).share == 0.25
         # Of the images that are there, and their number is that of the factor itself.
-        assert store.factor_images == stores[0].n
-        assert golddiff.sample(golddiff.PCA(store), 1, 2).share == store.share
+        assert store.factor_images == 500
+        assert golddiff.sample(golddiff.PCA(store), 1, 2).share == 0.25
+        shutil.rmtree(there.path)
+        kill(store.pids[str(there.path)])
+        with pytest.raises(golddiff.ClusterError, match="every shard of the store is lost"):
+            golddiff.Optimal(store)(torch.zeros(1, 1, 8, 8), 1.0)
+
+
+# The last, since it takes a shard from the store that these tests share.
+def test_allow_missing_goes_on_and_says_what_share_was_seen(
+    store, shards, digits, make_store, monkeypatch
+):
+    monkeypatch.setattr(store._pool, "_allow_missing", True)
+    rest = make_store(np.array(digits.flat[:1100]).reshape(-1, 1, 8, 8), digits.labels[:1100])
+    assert (store.missing, store.share, store.n) == ({}, 1.0, digits.n)
+
+    def lose():
+        shutil.rmtree(shards[2])
+        kill(store.pids[str(shards[2])])
+
+    found = golddiff.sample(golddiff.Optimal(store), 2, steps=4, on_step=during(2, lose))
+    assert found.share == store.share == 1100 / digits.n
+    assert list(store.missing) == [str(shards[2])]
+    x = digits.images([1500, 3]) + 2.0
+    means = golddiff.Optimal(store)(x, 3.0)
+    assert torch.allclose(means, golddiff.Optimal(rest)(x, 3.0), atol=TOLERANCE)
+    golden = golddiff.GoldDiff(golddiff.PCA(store), golddiff.PaperSchedule(variant="released"))
+    assert torch.isfinite(golden(x, 1.0)).all()

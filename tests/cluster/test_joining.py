@@ -4,6 +4,7 @@ import contextlib
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,9 @@ from golddiff.cluster import ClusterError, connect, joining
 from golddiff.errors import ArgumentError
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'golddiff[cluster]'")
+
+
+SETTINGS = bytes(3) + b"\x04" + bytes(5)  # how whoever speaks HTTP/2 begins, as Ray's head does
 
 
 class Quiet(BaseHTTPRequestHandler):
@@ -100,9 +104,21 @@ def test_cores_of_a_cluster_that_runs_already():
         connect("127.0.0.1:6379", num_cpus=2)
 
 
+def test_a_cluster_that_asks_for_a_token(monkeypatch):
+    from ray.exceptions import AuthenticationError
+
+    def refuse(**options):
+        raise AuthenticationError("InvalidAuthToken: it is missing\nor incorrect")
+
+    # In place of Ray's own, which may have joined the cluster of other tests.
+    stand_in = SimpleNamespace(is_initialized=lambda: False, init=refuse, shutdown=lambda: None)
+    monkeypatch.setattr(joining, "ray_package", lambda: stand_in)
+    with listening(SETTINGS) as address:
+        assert f"{address}: it asks for a token; set RAY_AUTH_MODE=token" in refusal(address)
+
+
 def test_one_process_joins_one_cluster(cluster):
     connect()
     connect(cluster.address)
-    settings = bytes(3) + b"\x04" + bytes(5)
-    with listening(settings) as address:
+    with listening(SETTINGS) as address:
         assert f"asked for {address}, but this process has joined" in refusal(address)

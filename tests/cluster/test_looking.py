@@ -110,60 +110,55 @@ def test_what_else_takes_a_single_store_says_so(sharded):
         Index.build(sharded)
 
 
-def test_a_factor_is_of_the_images_that_a_single_stores_is_of(cluster, digits, cut, tmp_path):
+def test_a_factor_is_of_the_images_that_a_single_stores_is_of(two, digits, tmp_path, monkeypatch):
     rows = factor_rows(digits.rows_of(None), digits.d, 300, 5)
     expected = covariance_factor(digits.flat, digits.scale, digits.offset, rows)
-    with ShardedStore.open(cut(digits, 2)) as store:
-        store.path = tmp_path
-        whole = golddiff.PCA(store).denoise(np.ones((1, store.d), np.float32), 1.0, None)
-        seen = []
-        factor = store.estimate_factor(300, 5, seen.append)
-        assert factor.images == 300
-        assert seen == [300]
-        np.testing.assert_allclose(factor.mean, expected.mean, atol=1e-12)
-        np.testing.assert_allclose(factor.eigenvalues, expected.eigenvalues, atol=1e-12)
-        # The shards weigh with it, and what is kept is found again.
-        other = golddiff.PCA(store).denoise(np.ones((1, store.d), np.float32), 1.0, None)
-        assert np.abs(other - whole).max() > 1e-4
-        assert golddiff.Wiener(store)(store.images([0]), 1.0).isfinite().all()
-        store._factors.clear()
-        assert store.has_factor()
-        assert store.factor_images == 300
-        assert store._factors == {}  # a gigabyte and more at 64 x 64, not read for this
-        assert "masks of 300 images" in golddiff.PCA(store).signature()
-        assert store._factors == {}
-        assert store.factor().images == 300
-        with pytest.raises(golddiff.ArgumentError, match="images: got 1"):
-            store.estimate_factor(1)
+    monkeypatch.setattr(two, "path", tmp_path)
+    whole = golddiff.PCA(two).denoise(np.ones((1, two.d), np.float32), 1.0, None)
+    seen = []
+    factor = two.estimate_factor(300, 5, seen.append)
+    assert factor.images == 300
+    assert seen == [300]
+    np.testing.assert_allclose(factor.mean, expected.mean, atol=1e-12)
+    np.testing.assert_allclose(factor.eigenvalues, expected.eigenvalues, atol=1e-12)
+    # The shards weigh with it, and what is kept is found again.
+    other = golddiff.PCA(two).denoise(np.ones((1, two.d), np.float32), 1.0, None)
+    assert np.abs(other - whole).max() > 1e-4
+    assert golddiff.Wiener(two)(two.images([0]), 1.0).isfinite().all()
+    two._factors.clear()
+    assert two.has_factor()
+    assert two.factor_images == 300
+    assert two._factors == {}  # a gigabyte and more at 64 x 64, not read for this
+    assert "masks of 300 images" in golddiff.PCA(two).signature()
+    assert two._factors == {}
+    assert two.factor().images == 300
+    with pytest.raises(golddiff.ArgumentError, match="images: got 1"):
+        two.estimate_factor(1)
+    # All of them again, for those shards too that have weighed with the other.
+    assert two.estimate_factor(two.n).images == two.n
+    again = golddiff.PCA(two).denoise(np.ones((1, two.d), np.float32), 1.0, None)
+    np.testing.assert_allclose(again, whole, atol=1e-6)
 
 
-@pytest.fixture(scope="module")
-def narrow(cluster, patches, cut, tmp_path_factory):
-    """Three shards, each larger (128,000 bytes of pixels) than what may be resident of it."""
-    with ShardedStore.open(cut(patches, 3), memory_limit=50_000) as store:
-        store.path = tmp_path_factory.mktemp("beside")
-        yield store
-
-
-def test_masks_are_kept_beside_the_list_and_the_shards(narrow, patches):
-    made = kept_masks.tree_of(narrow, SIGMA, 0.02)
+def test_masks_are_kept_beside_the_list_and_the_shards(coloured, patches):
+    made = kept_masks.tree_of(coloured, SIGMA, 0.02)
     single = kept_masks.tree_of(patches, SIGMA, 0.02)
     np.testing.assert_array_equal(made.inputs, single.inputs)
-    assert kept_masks.path_of(narrow, SIGMA, 0.02).parent == narrow.path / "masks"
-    assert kept_masks.recall(narrow, SIGMA, 0.02) is not None
-    golddiff.PCA(narrow).denoise(np.ones((1, narrow.d), np.float32), SIGMA, None)
-    for path in narrow.paths:
+    assert kept_masks.path_of(coloured, SIGMA, 0.02).parent == coloured.path / "masks"
+    assert kept_masks.recall(coloured, SIGMA, 0.02) is not None
+    golddiff.PCA(coloured).denoise(np.ones((1, coloured.d), np.float32), SIGMA, None)
+    for path in coloured.paths:
         shard = ImageStore.open(path)
         assert kept_masks.path_of(shard, SIGMA, 0.02).is_file()
         # They are of all shards' covariance, which the shard by itself does not have.
         assert kept_masks.recall(shard, SIGMA, 0.02) is None
 
 
-def test_shards_may_be_larger_than_memory(narrow, patches, queries):
+def test_shards_may_be_larger_than_memory(coloured, patches, queries):
     x = queries(patches, SIGMA, 1)
-    assert narrow.memory_limit == 50_000
+    assert coloured.memory_limit == 50_000
     for make in (golddiff.PCA, lambda s: golddiff.GoldDiff(golddiff.Optimal(s))):
-        assert (make(narrow)(x, SIGMA) - make(patches)(x, SIGMA)).abs().max() < 1e-5
-    assert narrow.factor().images == patches.n
+        assert (make(coloured)(x, SIGMA) - make(patches)(x, SIGMA)).abs().max() < 1e-5
+    assert coloured.factor().images == patches.n
     with pytest.raises(golddiff.ArgumentError, match="memory_limit: got 0, expected bytes above 0"):
-        ShardedStore.open(narrow.paths, memory_limit=0)
+        ShardedStore.open(coloured.paths, memory_limit=0)
