@@ -38,7 +38,7 @@ from golddiff.index.layout import (
 from golddiff.index.passing import seen
 from golddiff.index.rawfiles import opened, read_location, write_images, write_location
 from golddiff.index.views import View, views_of
-from golddiff.locks import locked
+from golddiff.locks import exchanged, locked
 from golddiff.manifest import file_record
 from golddiff.store import ImageStore
 from golddiff.units import byte_size
@@ -201,8 +201,17 @@ def _finish(store: ImageStore, views: Views, tensors: dict[str, Arrays], part: P
     (part / STATE).unlink()
     with written_whole("index", part / MANIFEST) as path:
         path.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
-    shutil.rmtree(store.path / FOLDER, ignore_errors=True)
-    os.rename(part, store.path / FOLDER)
+    _put_in_place(part, store.path / FOLDER)
+
+
+def _put_in_place(part: Path, place: Path) -> None:
+    """Killed anywhere in between, the old index opens, or the new one, or there is none."""
+    if place.exists() and exchanged(part, place):
+        shutil.rmtree(part, ignore_errors=True)  # the old one
+        return
+    (place / MANIFEST).unlink(missing_ok=True)  # first: without it nothing that is left opens
+    shutil.rmtree(place, ignore_errors=True)
+    os.rename(part, place)
 
 
 def _raw_columns(view: View, fit: Fitted, n: int) -> dict[str, Column]:
