@@ -37,6 +37,15 @@ def check_writable(name: str, path: Path, suffixes: Sequence[str] = ()) -> None:
         raise _unwritable(name, path, error) from error
 
 
+def leads_out(folder: Path, path: Path) -> bool:
+    """Whether a path in a folder is, or lies behind, a symbolic link that leads out of it.
+
+    A folder that came from elsewhere must not choose what is read or written on this machine.
+    """
+    root, target = os.path.realpath(folder), os.path.realpath(path)
+    return os.path.commonpath([root, target]) != root
+
+
 @contextlib.contextmanager
 def written_whole(name: str, path: Path) -> Iterator[Path]:
     """A temporary file beside ``path``, which takes its place if the block ends well.
