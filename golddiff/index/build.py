@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from golddiff.errors import ArgumentError, StoreError
-from golddiff.files import written_whole
+from golddiff.files import system_errors, written_whole
 from golddiff.index import clusters
 from golddiff.index.fitting import SAMPLE, Fitted, fitted
 from golddiff.index.interrupted import STATE, Views, resumed, save_state
@@ -102,7 +102,8 @@ def _begun(store: ImageStore, part: Path) -> tuple[Views, dict[str, Any]]:
     sample = store.values(rows)
     made = [(view, fitted(view, store, sample)) for view in views]
     for view, fit in made:
-        save_file(vars(fit), part / tensors_name(view))
+        with system_errors(part / tensors_name(view)):
+            save_file(vars(fit), part / tensors_name(view))
     state: dict[str, Any] = {
         "store": identity(store),
         "version": VERSION,
