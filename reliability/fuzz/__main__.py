@@ -12,7 +12,7 @@ from pathlib import Path
 # A fork has the threads of its parent only by name.
 os.environ |= {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "GOLDDIFF_MACHINE": "constants"}
 
-from reliability.fuzz.campaign import Tally, all_targets, load, save
+from reliability.fuzz.campaign import Tally, all_targets, load, save, table
 from reliability.fuzz.worker import WAYS, part
 
 PART = 5_000  # inputs of one process, at most
@@ -41,7 +41,11 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("fuzz.json"), help="counts and findings")
     parser.add_argument("--only", action="append", help="a reader; may be given several times")
     parser.add_argument("--part", type=int, default=PART, help="inputs of one process, at most")
+    parser.add_argument("--table", action="store_true", help="print what was counted so far")
     asked = parser.parse_args()
+    if asked.table:
+        print(table(load(asked.out)))
+        return 0
     ways = [way for way in WAYS if importlib.util.find_spec(NEEDS.get(way, "golddiff"))]
     if "coverage" in ways:
         from reliability.fuzz.guided import instrument
@@ -72,10 +76,8 @@ def main() -> int:
                 f"{name}, {way}: {tally.inputs:,} of {wanted[name]:,}, {dict(tally.outcomes)}",
                 flush=True,
             )
-    inputs = sum(tally.inputs for tally in tallies.values())
-    findings = sum(len(tally.findings) for tally in tallies.values())
-    print(f"{inputs:,} inputs, {len(tallies)} readers, {findings} findings; {asked.out}")
-    return 1 if findings else 0
+    print(table(tallies))
+    return 1 if any(tally.findings for tally in tallies.values()) else 0
 
 
 def _wanted(names: list[str], inputs: int) -> dict[str, int]:

@@ -128,6 +128,19 @@ def campaign(
     return tally
 
 
+def table(tallies: dict[str, Tally]) -> str:
+    """Counts by reader, as ``docs/reliability.md`` shows them; an input that was found is one."""
+    lines = ["| reader | inputs | read | refused | findings |", "|---|---|---|---|---|"]
+    total: Counter[str] = Counter()
+    for name, tally in [*sorted(tallies.items()), ("all", Tally(total))]:
+        read, refused = tally.outcomes["read"], tally.outcomes["refused"]
+        rest = tally.inputs - read - refused
+        lines.append(f"| {name} | {tally.inputs:,} | {read:,} | {refused:,} | {rest:,} |")
+        if name != "all":
+            total.update(tally.outcomes)
+    return "\n".join(lines)
+
+
 def save(path: Path, tallies: dict[str, Tally]) -> None:
     """Write what was counted so far, whole."""
     body = {name: tally.as_dict() for name, tally in tallies.items()}

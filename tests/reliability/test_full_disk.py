@@ -130,5 +130,7 @@ def test_weights_and_training_states_on_a_full_disk(tmp_path):
         """,
         tmp_path,
     )
-    assert all("weights.pt cannot be written (No space left on device)" in line for line in said[:2])
+    assert all(
+        "weights.pt cannot be written (No space left on device)" in line for line in said[:2]
+    )
     assert said[2] == "['filler']"
