@@ -13,7 +13,9 @@ from pathlib import Path
 from golddiff.errors import ArgumentError
 
 # safetensors tells the system's number, torch does not.
-_FROM_LIBRARIES = re.compile(r"\(os error (\d+)\)|PytorchStreamWriter failed writing")
+_FROM_LIBRARIES = re.compile(
+    r"\(os error (\d+)\)|PytorchStreamWriter failed writing|unexpected pos \d+ vs"
+)
 
 
 def check_writable(name: str, path: Path, suffixes: Sequence[str] = ()) -> None:
