@@ -188,6 +188,8 @@ def _by_cluster(
 def _finish(store: ImageStore, views: Views, tensors: dict[str, Arrays], part: Path) -> None:
     """Write what is small, then the manifest, and put the folder in its place."""
     files = {}
+    # First: killed from here on, the next build begins anew. What it would go on from is removed.
+    (part / STATE).unlink()
     for view, fit in views:
         for column in columns_of_files(view, fit, store.n).values():
             files[column.name] = vars(file_record(part / column.name))
@@ -205,7 +207,6 @@ def _finish(store: ImageStore, views: Views, tensors: dict[str, Arrays], part: P
         "views": [view.name for view, _ in views],
         "files": files,
     }
-    (part / STATE).unlink()
     with written_whole("index", part / MANIFEST) as path:
         path.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
     _put_in_place(part, store.path / FOLDER)
