@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from golddiff.denoisers.base import Denoiser, Labels
 from golddiff.describe import build, describe
-from golddiff.errors import ArgumentError, StoreError
+from golddiff.errors import ArgumentError, GoldDiffError, StoreError
 from golddiff.latents import decode, index_latents
 from golddiff.noise import sigma_of_alpha
+from golddiff.saved_pipeline import damaged, read_config
 from golddiff.store import ImageStore
 
 __all__ = ["AnalyticUNet", "decode", "index_latents"]
@@ -33,6 +34,9 @@ PREDICTIONS = ("epsilon", "sample", "v_prediction")
 # What diffusers holds alpha at where a schedule ends in pure noise, and a sigma of 1e-5: a
 # schedule that starts without noise.
 LEAST_ALPHA, MOST_ALPHA = 2.0**-24, 1 - 1e-10
+
+# Far above any schedule in use; each takes memory.
+MOST_STEPS = 1_000_000
 
 # The part of a scheduler's configuration that the noise level of a timestep depends on.
 SCHEDULE = (
@@ -225,42 +229,33 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         """
         folder = Path(pretrained_model_name_or_path) / (given.get("subfolder") or "")
         path = folder / cls.config_name
-        saved = _read_config(path)
+        saved = read_config(path)
         try:
             if not isinstance(store, ImageStore):
                 place = folder / saved["store"] if store is None else Path(store)
                 store = ImageStore.open(place)
         except StoreError as error:
             raise StoreError(f"{path}: {error}; give store= to say where it lies") from error
-        model = cls(
-            build(saved["denoiser"], store),
-            saved["prediction_type"],
-            scheduler_config={**saved["schedule"], LOG_SPACED[0]: saved["log_spaced"]},
-        )
+        try:
+            model = cls(
+                build(saved["denoiser"], store),
+                saved["prediction_type"],
+                scheduler_config={**saved["schedule"], LOG_SPACED[0]: saved["log_spaced"]},
+            )
+        except GoldDiffError:
+            raise
+        except Exception as error:
+            # Values that are not as written make the rest raise nearly anything.
+            raise damaged(path, error) from error
         dtype = given.get("torch_dtype")
         return model.to(dtype) if isinstance(dtype, torch.dtype) else model
 
 
 def _sigmas(schedule: Mapping[str, Any]) -> NDArray[np.float64]:
     """The noise level of each timestep, ascending."""
+    steps = schedule["num_train_timesteps"]
+    if not 0 < steps <= MOST_STEPS:
+        raise ArgumentError(f"num_train_timesteps: got {steps}, expected 1 to {MOST_STEPS:,}")
     alphas = DDPMScheduler(**schedule).alphas_cumprod
     held = [min(max(float(alpha), LEAST_ALPHA), MOST_ALPHA) for alpha in alphas]
     return np.array([sigma_of_alpha(alpha) for alpha in held])
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise ArgumentError(f"pretrained_model_name_or_path: {path} does not exist")
-    try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ArgumentError(f"pretrained_model_name_or_path: {path} is no JSON ({error})") from None
-    needed = ("denoiser", "store", "prediction_type", "schedule", "log_spaced")
-    missing = [name for name in needed if not isinstance(saved, dict) or name not in saved]
-    if missing:
-        raise ArgumentError(
-            f"pretrained_model_name_or_path: {path} is not the configuration of an AnalyticUNet "
-            f"(it lacks {', '.join(missing)})"
-        )
-    result: dict[str, Any] = saved
-    return result

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from golddiff.errors import ArgumentError
+
+# safetensors tells the system's number, torch does not.
+_FROM_LIBRARIES = re.compile(
+    r"\(os error (\d+)\)|PytorchStreamWriter failed writing|unexpected pos \d+ vs"
+)
 
 
 def check_writable(name: str, path: Path, suffixes: Sequence[str] = ()) -> None:
@@ -37,6 +44,15 @@ def check_writable(name: str, path: Path, suffixes: Sequence[str] = ()) -> None:
         raise _unwritable(name, path, error) from error
 
 
+def leads_out(folder: Path, path: Path) -> bool:
+    """Whether a path in a folder is, or lies behind, a symbolic link that leads out of it.
+
+    A folder that came from elsewhere must not choose what is read or written on this machine.
+    """
+    root, target = os.path.realpath(folder), os.path.realpath(path)
+    return os.path.commonpath([root, target]) != root
+
+
 @contextlib.contextmanager
 def written_whole(name: str, path: Path) -> Iterator[Path]:
     """A temporary file beside ``path``, which takes its place if the block ends well.
@@ -56,7 +72,8 @@ def written_whole(name: str, path: Path) -> Iterator[Path]:
         )
         os.close(handle)
         temporary = Path(text)
-        yield temporary
+        with system_errors(path):
+            yield temporary
         temporary.chmod(0o666 & ~_umask())
         os.replace(temporary, path)
     except OSError as error:
@@ -64,6 +81,28 @@ def written_whole(name: str, path: Path) -> Iterator[Path]:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def system_errors(path: Path) -> Iterator[None]:
+    """What libraries raise of their own where the system refused a file, as the system's error.
+
+    Args:
+        path: the file, for the message.
+
+    Raises:
+        OSError: the disk is full, and the like.
+    """
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        found = _FROM_LIBRARIES.search(str(error))
+        if found is None:
+            raise
+        number = int(found[1]) if found[1] else errno.ENOSPC
+        raise OSError(number, os.strerror(number), str(path)) from error
 
 
 def _unwritable(name: str, path: Path, error: OSError) -> ArgumentError:

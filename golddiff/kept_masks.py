@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from golddiff.errors import ArgumentError
-from golddiff.files import written_whole
+from golddiff.files import leads_out, written_whole
 from golddiff.kernels.mask_tree import Additions, MaskTree, additions, assembled, check, mask_tree
 from golddiff.masks import VERSION as MASK_VERSION
 from golddiff.masks import locality_mask, precision_of
@@ -61,7 +61,7 @@ def recall(store: ImageStore, sigma: float, threshold: float) -> Additions | Non
     if about is None:
         return None
     path = path_of(store, sigma, threshold)
-    if not path.is_file():
+    if not path.is_file() or leads_out(store.path, path):
         return None
     try:
         with safe_open(path, "numpy") as file:
@@ -101,6 +101,8 @@ def _remember(store: ImageStore, sigma: float, threshold: float, added: Addition
     if len(body) > LIMIT:
         return
     path = path_of(store, sigma, threshold)
+    if leads_out(store.path, path.parent):  # nor is anything removed there
+        return
     with contextlib.suppress(ArgumentError, OSError):
         _make_room(path.parent, LIMIT - len(body))
         with written_whole("masks", path) as temporary:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from golddiff.errors import StoreError
 
+# A store that came from elsewhere may hold a link of the lock's name.
+FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux's renameat2
 _HERE = -100  # AT_FDCWD
 
@@ -44,7 +46,7 @@ def _held(place: Path, message: str, wait: bool) -> int:
     import fcntl
 
     while True:
-        descriptor = os.open(place, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+        descriptor = os.open(place, FLAGS, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             with contextlib.suppress(FileNotFoundError):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from golddiff.errors import StoreError
+from golddiff.files import leads_out
 
 FORMAT = "golddiff-store"
 VERSION = 1
@@ -69,6 +70,10 @@ class Manifest:
             raise StoreError(f"store: {folder} does not exist")
         if not path.is_file():
             raise StoreError(f"store: {folder} holds no {NAME}, so it is not a complete store")
+        if leads_out(folder, path):
+            raise StoreError(
+                f"store: {path} is a symbolic link that leads out of the store; copy the file"
+            )
         try:
             body = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:

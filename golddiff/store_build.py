@@ -28,6 +28,7 @@ from rich.progress import (
 from safetensors.numpy import save_file
 
 from golddiff.errors import ArgumentError, SourceError, StoreError
+from golddiff.files import system_errors
 from golddiff.locks import exchanged, locked
 from golddiff.manifest import FileRecord, Manifest, file_record, identity_of
 from golddiff.proxy import pool, quarter_shape
@@ -119,7 +120,8 @@ def _add(path: Path, manifest: Manifest, name: str, tensors: Mapping[str, NDArra
     handle, temporary = tempfile.mkstemp(dir=path, prefix=f".{name}-")
     os.close(handle)
     try:
-        save_file(dict(tensors), temporary)
+        with system_errors(path / name):
+            save_file(dict(tensors), temporary)
         record = file_record(Path(temporary))
         if name in manifest.files:
             # Not a file that the manifest tells other checksums of, were this the last moment.
@@ -172,7 +174,8 @@ def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> Non
         factor = covariance_factor(
             flat_file, scale, offset, progress=lambda i: bar.update(bar.task_ids[0], completed=i)
         )
-        save_file(factor.tensors(), folder / FACTOR)
+        with system_errors(folder / FACTOR):
+            save_file(factor.tensors(), folder / FACTOR)
         records[FACTOR] = file_record(folder / FACTOR)
     names = None if info.class_names is None else list(info.class_names)
     Manifest(

@@ -13,7 +13,7 @@ from typing import Any
 
 from golddiff.adaptive.plan import Kind, Plan
 from golddiff.errors import ArgumentError
-from golddiff.files import written_whole
+from golddiff.files import leads_out, written_whole
 from golddiff.kernels.mask_tiles import OfChannel, Side
 from golddiff.manifest import identity_of
 from golddiff.store import ImageStore
@@ -59,6 +59,8 @@ def identity(store: ImageStore) -> str:
 
 def _plans(store: ImageStore) -> dict[str, Any]:
     path = Path(store.path) / NAME
+    if leads_out(store.path, path):
+        return {}
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
         if body["version"] == VERSION and body["store"] == identity(store):

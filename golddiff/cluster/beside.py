@@ -16,7 +16,7 @@ from golddiff.cache import cache_folder
 from golddiff.cluster.copies import is_local, without_scheme
 from golddiff.cluster.listing import Listing
 from golddiff.errors import ArgumentError
-from golddiff.files import written_whole
+from golddiff.files import leads_out, written_whole
 
 MARK = "identity"
 
@@ -31,6 +31,8 @@ def home(listing: Listing, identity: str) -> Path:
 def belongs(path: Path, identity: str) -> bool:
     """Whether a file is there and of these shards; its arrays are not read."""
     # Damaged ones are made again, like those of other shards.
+    if leads_out(path.parent, path):
+        return False
     try:
         with safe_open(path, "numpy") as file:
             return bool(file.get_tensor(MARK).tobytes() == identity.encode())

@@ -67,7 +67,7 @@ class Listing:
 
         Raises:
             ArgumentError: none, or the same path twice.
-            StoreError: the list cannot be read, or is damaged.
+            StoreError: the list cannot be read, is damaged, or names shards outside its folder.
         """
         if isinstance(source, str | Path):
             return cls._read(str(source))
@@ -118,6 +118,8 @@ class Listing:
             records = [ShardRecord(**record) for record in body["shards"]]
             if not all(type(r.path) is str and "\0" not in r.path for r in records):
                 raise ValueError("a path that is none")
+            if any(_leads_out(r.path) for r in records):
+                raise ValueError("a shard outside its folder")
             if not all(type(r.n) is int and type(r.identity) is str for r in records):
                 raise ValueError("a shard without its number of images")
         except (KeyError, TypeError, ValueError) as error:
@@ -125,6 +127,12 @@ class Listing:
         listing = cls(records, home or ".")
         listing.check()
         return listing
+
+
+def _leads_out(path: str) -> bool:
+    """Whether a shard's path is no name below the list's folder, which is all that is written."""
+    parts = path.replace("\\", "/").split("/")
+    return not path or ".." in parts or os.path.isabs(path) or "://" in path
 
 
 def _digest(body: dict[str, Any]) -> str:

@@ -57,10 +57,10 @@ class Cells:
 def _read(path: Path, key: Key) -> Result | None:
     try:
         body = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     # As JSON holds it: tuples are lists there.
     if not isinstance(body, dict) or body.get("key") != json.loads(json.dumps(key)):
         return None
-    result: Result | None = body.get("result")
-    return result
+    result = body.get("result")
+    return result if isinstance(result, dict) else None

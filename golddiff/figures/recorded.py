@@ -8,6 +8,7 @@ from typing import Any
 from golddiff.errors import ArgumentError
 from golddiff.figures.curves import Panel, Series
 
+LARGEST = 1e100  # far above what a plot can show, far below what its scaling overflows at
 _NOISE = "noise level σ"
 
 
@@ -23,17 +24,53 @@ def panels_of(body: object) -> list[Panel]:
     if not isinstance(body, Mapping):
         raise ArgumentError("got no object, expected a file that golddiff wrote")
     try:
-        if body.get("panels"):
-            return [Panel.read(panel) for panel in body["panels"]]
-        if "levels" in body:
-            return _race(body)
-        if "rows" in body and "limit" in body:
-            return _patches(body)
-        if "sigmas" in body and "seconds" in body:
-            return _sampled(body)
-    except (TypeError, KeyError, AttributeError, IndexError):
+        panels = _panels(body)
+        for panel in panels:
+            _check(panel)
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+        if isinstance(error, ArgumentError):
+            raise
         raise ArgumentError("its figures are not as golddiff writes them") from None
-    raise ArgumentError("has no line plots: none of panels, levels, rows or sigmas")
+    if not panels:
+        raise ArgumentError("has no line plots: none of panels, levels, rows or sigmas")
+    return panels
+
+
+def _panels(body: Mapping[str, Any]) -> list[Panel]:
+    if body.get("panels"):
+        return [Panel.read(panel) for panel in body["panels"]]
+    if "levels" in body:
+        return _race(body)
+    if "rows" in body and "limit" in body:
+        return _patches(body)
+    if "sigmas" in body and "seconds" in body:
+        return _sampled(body)
+    return []
+
+
+def _check(panel: Panel) -> None:
+    """Raise ValueError for what no plot can be drawn of: texts for numbers, and the like."""
+    texts = [panel.title, panel.xlabel, panel.ylabel, *(line.name for line in panel.series)]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("a text that is none")
+    if panel.floor is not None and not _drawn(panel.floor):
+        raise ValueError("a floor that is no number")
+    if not panel.series:
+        raise ValueError("no lines")
+    for line in panel.series:
+        bands = [band for band in (line.low, line.high) if band is not None]
+        if any(len(values) != len(line.x) for values in (line.y, *bands)) or len(bands) == 1:
+            raise ValueError("lines of unequal lengths")
+        if not all(_drawn(x) for x in line.x) or not isinstance(line.like, str):
+            raise ValueError("an x that is no number")
+        if panel.xscale == "log" and not all(x > 0 for x in line.x):
+            raise ValueError("an x that has no logarithm")
+        if not all(y is None or _drawn(y) for values in (line.y, *bands) for y in values):
+            raise ValueError("a y that is no number")
+
+
+def _drawn(number: object) -> bool:
+    return type(number) in (int, float) and abs(number) < LARGEST  # type: ignore[arg-type]
 
 
 def _race(body: Mapping[str, Any]) -> list[Panel]:

@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from golddiff.errors import ArgumentError, StoreError
-from golddiff.files import written_whole
+from golddiff.files import system_errors, written_whole
 from golddiff.index import clusters
 from golddiff.index.fitting import SAMPLE, Fitted, fitted
+from golddiff.index.interrupted import STATE, Views, resumed, save_state
 from golddiff.index.layout import (
     FOLDER,
     FORMAT,
@@ -38,14 +39,13 @@ from golddiff.index.layout import (
 from golddiff.index.passing import seen
 from golddiff.index.rawfiles import opened, read_location, write_images, write_location
 from golddiff.index.views import View, views_of
-from golddiff.locks import locked
+from golddiff.locks import exchanged, locked
 from golddiff.manifest import file_record
 from golddiff.store import ImageStore
 from golddiff.units import byte_size
 
 PIECE = 64e6  # bytes of pixels as float32 that are worked on at once
 SAVED_EVERY = 16  # pieces
-STATE = "state.json"
 
 Progress = Callable[[str, int, int], None]
 
@@ -76,8 +76,7 @@ def build(
     try:
         busy = f"index: another process is building that of {store.path}"
         with locked(store.path / ".index.lock", busy):
-            views = _fitted_views(store, part)
-            state = _state(part)
+            views, state = resumed(store, part, identity(store)) or _begun(store, part)
             _check_space(store, views, part)
             _pass(store, views, part, state, progress)
             tensors = _by_cluster(store, views, part, state, progress)
@@ -92,25 +91,27 @@ def identity(store: ImageStore) -> str:
     return store.manifest.files["pixels.bin"].sha256
 
 
-Views = list[tuple[View, Fitted]]
-
-
-def _fitted_views(store: ImageStore, part: Path) -> Views:
-    """The views as an interrupted build fitted them, or fitted now."""
-    views = views_of(store.shape)
-    state = _state(part)
-    if state.get("store") == identity(store) and state.get("version") == VERSION:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            return [(v, Fitted(**load_file(part / tensors_name(v)))) for v in views]
+def _begun(store: ImageStore, part: Path) -> tuple[Views, dict[str, Any]]:
+    """The views, fitted now, and the state of a build that has nothing yet."""
+    if part.is_symlink():
+        part.unlink()
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
+    views = views_of(store.shape)
     rows = np.sort(np.random.default_rng(0).permutation(store.n)[:SAMPLE])
     sample = store.values(rows)
     made = [(view, fitted(view, store, sample)) for view in views]
     for view, fit in made:
-        save_file(vars(fit), part / tensors_name(view))
-    _save_state(part, {"store": identity(store), "version": VERSION, "rows": 0, "placed": {}})
-    return made
+        with system_errors(part / tensors_name(view)):
+            save_file(vars(fit), part / tensors_name(view))
+    state: dict[str, Any] = {
+        "store": identity(store),
+        "version": VERSION,
+        "rows": 0,
+        "placed": {},
+    }
+    save_state(part, state)
+    return made, state
 
 
 def _pass(
@@ -139,7 +140,7 @@ def _pass(
                 for file in files.values():
                     os.fsync(file)
                 state["rows"] = done
-                _save_state(part, state)
+                save_state(part, state)
             progress("reading pixels", done, store.n)
 
 
@@ -158,6 +159,12 @@ def _by_cluster(
             targets = {name: stack.enter_context(opened(part, c)) for name, c in columns.items()}
             for t in range(fit.tiles):
                 lines = {name: read_location(sources[name], raw[name], t) for name in raw}
+                if int(lines["cluster"].max()) >= fit.centres.shape[1]:
+                    shutil.rmtree(part, ignore_errors=True)
+                    raise StoreError(
+                        f"index: what was done of the index of {store.path} is damaged and was "
+                        "removed; build it again"
+                    )
                 order = clusters.order(lines["cluster"], t)
                 clusters.summarise(fit, lines, t, sums)
                 if t >= state["placed"].get(view.name, 0):
@@ -168,7 +175,7 @@ def _by_cluster(
                     os.fsync(targets["rest"])
                     os.fsync(targets["rows"])
                     state["placed"][view.name] = t + 1
-                    _save_state(part, state)
+                    save_state(part, state)
                 done += 1
                 progress("sorting", done, total)
         tensors[view.name] = {
@@ -181,6 +188,8 @@ def _by_cluster(
 def _finish(store: ImageStore, views: Views, tensors: dict[str, Arrays], part: Path) -> None:
     """Write what is small, then the manifest, and put the folder in its place."""
     files = {}
+    # First: killed from here on, the next build begins anew. What it would go on from is removed.
+    (part / STATE).unlink()
     for view, fit in views:
         for column in columns_of_files(view, fit, store.n).values():
             files[column.name] = vars(file_record(part / column.name))
@@ -198,11 +207,19 @@ def _finish(store: ImageStore, views: Views, tensors: dict[str, Arrays], part: P
         "views": [view.name for view, _ in views],
         "files": files,
     }
-    (part / STATE).unlink()
     with written_whole("index", part / MANIFEST) as path:
         path.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
-    shutil.rmtree(store.path / FOLDER, ignore_errors=True)
-    os.rename(part, store.path / FOLDER)
+    _put_in_place(part, store.path / FOLDER)
+
+
+def _put_in_place(part: Path, place: Path) -> None:
+    """Killed anywhere in between, the old index opens, or the new one, or there is none."""
+    if place.exists() and exchanged(part, place):
+        shutil.rmtree(part, ignore_errors=True)  # the old one
+        return
+    (place / MANIFEST).unlink(missing_ok=True)  # first: without it nothing that is left opens
+    shutil.rmtree(place, ignore_errors=True)
+    os.rename(part, place)
 
 
 def _raw_columns(view: View, fit: Fitted, n: int) -> dict[str, Column]:
@@ -253,19 +270,6 @@ def _check_space(store: ImageStore, views: Views, part: Path) -> None:
             f"index: {store.path} needs about {needed / 1e9:.2f} GB more, the disk has "
             f"{free / 1e9:.2f} GB free"
         )
-
-
-def _state(part: Path) -> dict[str, Any]:
-    try:
-        body = json.loads((part / STATE).read_text(encoding="utf-8"))
-        return dict(body)
-    except (OSError, ValueError, TypeError, RecursionError):
-        return {}
-
-
-def _save_state(part: Path, state: dict[str, Any]) -> None:
-    with written_whole("index", part / STATE) as path:
-        path.write_text(json.dumps(state), encoding="utf-8")
 
 
 def _unwritable(store: ImageStore, error: OSError) -> StoreError:

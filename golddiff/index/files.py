@@ -14,8 +14,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from golddiff.errors import StoreError
+from golddiff.files import leads_out
 from golddiff.index.build import Progress, build, identity
-from golddiff.index.fitting import Fitted
+from golddiff.index.fitting import Fitted, check_fitted
 from golddiff.index.layout import (
     FOLDER,
     FORMAT,
@@ -25,7 +26,7 @@ from golddiff.index.layout import (
     tensors_name,
 )
 from golddiff.index.rawfiles import Lines
-from golddiff.index.views import View, columns_of, views_of
+from golddiff.index.views import View, views_of
 from golddiff.manifest import FileRecord, file_record
 from golddiff.store import ImageStore
 
@@ -97,6 +98,10 @@ class Index:
             raise StoreError(f"index: {folder} is of another store; build the index again")
         for name, record in body["files"].items():
             path = folder / name
+            if leads_out(store.path, path):
+                raise StoreError(
+                    f"index: {path} is a symbolic link that leads out of the store; copy the file"
+                )
             if not path.is_file() or path.stat().st_size != record["bytes"]:
                 raise StoreError(
                     f"index: {path} is missing or has another size than {record['bytes']} bytes; "
@@ -151,7 +156,7 @@ def open_or_build(store: ImageStore) -> Index:
 
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
-    if not path.is_file():
+    if not path.is_file() or leads_out(folder.parent, path):
         raise StoreError(f"index: {folder} holds no {MANIFEST}, so there is no complete index")
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
@@ -188,13 +193,9 @@ def _locations(store: ImageStore, view: View, folder: Path) -> Locations:
 
 def _check(store: ImageStore, view: View, fit: Fitted, clusters: Clusters) -> None:
     """Raise ValueError where compiled code would read outside an array."""
-    columns = columns_of(view, store.shape)
-    t, w = columns.shape
-    r, c = fit.basis.shape[1], fit.centres.shape[1]
+    check_fitted(fit, view, store.shape)
+    t, r, c = fit.tiles, fit.basis.shape[1], fit.centres.shape[1]
     expected: dict[str, tuple[NDArray[Any], tuple[int, ...], str]] = {
-        "mean": (fit.mean, (t, w), "float32"),
-        "basis": (fit.basis, (t, r, w), "float32"),
-        "scale": (fit.scale, (t, r), "float32"),
         "centres": (clusters.centres, (t, c, r), "float32"),
         "spread": (clusters.spread, (t, c, r), "float32"),
         "rest": (clusters.rest, (t, c), "float32"),
@@ -207,8 +208,6 @@ def _check(store: ImageStore, view: View, fit: Fitted, clusters: Clusters) -> No
     for name, (array, shape, dtype) in expected.items():
         if array.shape != shape or array.dtype != dtype or not np.isfinite(array).all():
             raise ValueError(f"{name}: {array.dtype} of shape {array.shape}")
-    if not np.array_equal(fit.columns, columns):
-        raise ValueError("columns of other windows")
     starts = clusters.starts
     if (starts[:, 0] != 0).any() or (starts[:, -1] != store.n).any() or (np.diff(starts) < 0).any():
         raise ValueError("clusters that do not hold each image once")

@@ -15,6 +15,7 @@ SAMPLE = 8192
 MEMBERS = 256  # a cluster has at least so many on average
 LARGEST = 127  # of an int8
 ROOM = 1.25  # what lies further out than this times any of the sample is clipped
+MOST_CLUSTERS = 1 << 16  # their numbers are uint16
 ROUNDS = 6  # of Lloyd's
 
 
@@ -40,6 +41,33 @@ class Fitted:
     def tiles(self) -> int:
         """T."""
         return len(self.columns)
+
+
+def check_fitted(fit: Fitted, view: View, shape: tuple[int, ...]) -> None:
+    """Raise where compiled code would read outside an array.
+
+    Raises:
+        ValueError: arrays of other shapes, types or windows, or with values that are no numbers.
+    """
+    columns = columns_of(view, shape)
+    tiles, width = columns.shape
+    if fit.columns.dtype != np.int64 or not np.array_equal(fit.columns, columns):
+        raise ValueError("columns of other windows")
+    if fit.basis.ndim != 3 or fit.centres.ndim != 3:
+        raise ValueError("a basis or centres of another shape")
+    r, clusters = fit.basis.shape[1], fit.centres.shape[1]
+    if not (1 <= r <= width and 1 <= clusters <= MOST_CLUSTERS):
+        raise ValueError(f"{r} coordinates, {clusters} clusters")
+    expected = {
+        "mean": (tiles, width),
+        "basis": (tiles, r, width),
+        "scale": (tiles, r),
+        "centres": (tiles, clusters, r),
+    }
+    for name, wanted in expected.items():
+        array = getattr(fit, name)
+        if array.shape != wanted or array.dtype != np.float32 or not np.isfinite(array).all():
+            raise ValueError(f"{name}: {array.dtype} of shape {array.shape}")
 
 
 def fitted(view: View, store: ImageStore, sample: NDArray[np.float32]) -> Fitted:

@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.index.layout import Column
+from golddiff.locks import FLAGS
 
 
 @contextlib.contextmanager
 def opened(folder: Path, column: Column) -> Iterator[int]:
     """The file of a column, of its full size, made where it is missing."""
-    descriptor = os.open(folder / column.name, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(folder / column.name, FLAGS, 0o644)
     try:
         if os.fstat(descriptor).st_size != column.bytes:
             os.ftruncate(descriptor, column.bytes)

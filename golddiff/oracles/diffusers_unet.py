@@ -11,6 +11,7 @@ import torch
 
 from golddiff.errors import ArgumentError, CheckpointError
 from golddiff.noise import LOADING
+from golddiff.oracles.archives import check_archive
 from golddiff.oracles.fill import listed
 from golddiff.oracles.oracle import Images, Oracle
 from golddiff.oracles.vp import PREDICTIONS, Steps, VPDenoiser, ddpm_alphas
@@ -129,6 +130,7 @@ def _weights(home: Path) -> Any:
     try:
         if not safe:
             # Refuses what is no tensor, before diffusers sees the file.
+            check_archive(home / f"{NAME}.bin")
             torch.load(home / f"{NAME}.bin", map_location="cpu", weights_only=True)
         network, told = UNet2DModel.from_pretrained(
             home,
@@ -181,7 +183,8 @@ def _process(home: Path) -> tuple[torch.Tensor, str]:
         scheduler = DDPMScheduler(**{name: config[name] for name in names if name in config})
         alphas = scheduler.alphas_cumprod.double()
     except Exception as error:
-        raise CheckpointError(f"{path} is no VP schedule: {error}") from error
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"{path} is no VP schedule: {reason}") from error
     # The last step of a zero-SNR schedule is pure noise: sigma has no number for it.
     alphas = alphas[alphas > 1e-9]
     if (

@@ -12,6 +12,7 @@ import torch
 
 from golddiff.errors import ArgumentError, CheckpointError
 from golddiff.files import written_whole
+from golddiff.oracles.archives import check_archive
 from golddiff.oracles.settings import TrainSettings
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def read_state(folder: Path, settings: TrainSettings, run: Run, data: str) -> No
     """
     path = folder / STATE
     try:
+        check_archive(path)
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         # A damaged archive raises nearly anything.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from golddiff.errors import SourceError
+from golddiff.files import leads_out
 
 
 def inside(folder: Path, path: Path) -> Path:
@@ -14,7 +14,6 @@ def inside(folder: Path, path: Path) -> Path:
     Raises:
         SourceError: it does.
     """
-    root, target = os.path.realpath(folder), os.path.realpath(path)
-    if os.path.commonpath([root, target]) != root:
+    if leads_out(folder, path):
         raise SourceError(f"{path} is a symbolic link that leads out of its folder; copy the file")
     return path

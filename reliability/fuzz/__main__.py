@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import math
 import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
-from reliability.fuzz.campaign import Tally, all_targets, load, save
+# A fork has the threads of its parent only by name.
+os.environ |= {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "GOLDDIFF_MACHINE": "constants"}
 
-PART = 2_500  # inputs of one process
-SECONDS = 900  # that a process may take; a hang is a finding
+from reliability.fuzz.campaign import Tally, all_targets, load, save, table
+from reliability.fuzz.worker import WAYS, part
+
+PART = 5_000  # inputs of one process, at most
+FEWEST = 0.01  # of all inputs, for any reader
 # Of all inputs, by reader: slower readers get fewer, 1 where not named.
 SHARES = {
-    "diffusers network": 0.02,
-    "published network": 0.03,
-    "training state": 0.05,
-    "own network": 0.2,
-    "EDM pickle": 0.2,
-    "store": 0.2,
-    "index": 0.1,
-    "parquet": 0.8,
+    "diffusers network": 0.0,
+    "published network": 0.0,
+    "training state": 0.0,
+    "interrupted index": 0.0,
+    "recorded figures": 0.0,
+    "pipeline": 0.2,
+    "own network": 0.4,
+    "EDM pickle": 0.5,
+    "index": 0.5,
+    "store": 0.7,
 }
+# What a way of choosing inputs needs to be installed.
+NEEDS = {"coverage": "atheris", "hypothesis": "hypothesis"}
 
 
 def main() -> int:
@@ -33,89 +40,55 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=200_000, help="of all readers together")
     parser.add_argument("--out", type=Path, default=Path("fuzz.json"), help="counts and findings")
     parser.add_argument("--only", action="append", help="a reader; may be given several times")
-    parser.add_argument("--part", type=int, default=PART, help="inputs of one process")
+    parser.add_argument("--part", type=int, default=PART, help="inputs of one process, at most")
+    parser.add_argument("--table", action="store_true", help="print what was counted so far")
     asked = parser.parse_args()
+    if asked.table:
+        print(table(load(asked.out)))
+        return 0
+    ways = [way for way in WAYS if importlib.util.find_spec(NEEDS.get(way, "golddiff"))]
+    if "coverage" in ways:
+        from reliability.fuzz.guided import instrument
+
+        instrument()
+    else:
+        print("atheris is not installed: inputs are not chosen by coverage")
     names = [target.name for target in all_targets()]
     if asked.only:
         unknown = sorted(set(asked.only) - set(names))
         if unknown:
             parser.error(f"--only: {unknown[0]!r} is none of {', '.join(names)}")
         names = asked.only
-    guided = importlib.util.find_spec("atheris") is not None
-    if not guided:
-        print("atheris is not installed: inputs are not chosen by coverage")
-    total = sum(SHARES.get(name, 1.0) for name in names)
-    wanted = {name: round(asked.inputs * SHARES.get(name, 1.0) / total + 0.5) for name in names}
     tallies = load(asked.out)
+    wanted = _wanted(names, asked.inputs)
+    beside = asked.out.absolute().with_name(f".{asked.out.stem}-part")
     while left := [name for name in names if _done(tallies, name) < wanted[name]]:
         for name in left:
             done = _done(tallies, name)
-            count = min(asked.part, wanted[name] - done)
-            # In turn with coverage and without: the two find different things.
-            by_coverage = guided and (done // asked.part) % 2 == 0
-            _merge(
-                tallies.setdefault(name, Tally()), _part(name, count, done, asked.out, by_coverage)
-            )
+            size = min(asked.part, math.ceil(wanted[name] / len(ways)))
+            # In turn: they find different things.
+            way = ways[done // size % len(ways)]
+            more = part(name, min(size, wanted[name] - done), done, beside, way)
+            _merge(tallies.setdefault(name, Tally()), more)
             save(asked.out, tallies)
             tally = tallies[name]
             print(
-                f"{name}: {tally.inputs:,} of {wanted[name]:,}, {dict(tally.outcomes)}", flush=True
+                f"{name}, {way}: {tally.inputs:,} of {wanted[name]:,}, {dict(tally.outcomes)}",
+                flush=True,
             )
-    inputs = sum(tally.inputs for tally in tallies.values())
-    findings = sum(len(tally.findings) for tally in tallies.values())
-    print(f"{inputs:,} inputs, {len(tallies)} readers, {findings} findings; {asked.out}")
-    return 1 if findings else 0
+    print(table(tallies))
+    return 1 if any(tally.findings for tally in tallies.values()) else 0
+
+
+def _wanted(names: list[str], inputs: int) -> dict[str, int]:
+    """How many inputs each reader gets."""
+    total = max(sum(SHARES.get(name, 1.0) for name in names), 1e-9)
+    fewest = math.ceil(FEWEST * inputs)
+    return {name: max(fewest, math.ceil(inputs * SHARES.get(name, 1.0) / total)) for name in names}
 
 
 def _done(tallies: dict[str, Tally], name: str) -> int:
     return tallies[name].inputs if name in tallies else 0
-
-
-def _part(name: str, count: int, seed: int, out: Path, guided: bool) -> Tally:
-    """Inputs in a process of its own; one that dies is a finding, its last input kept."""
-    written = out.absolute().with_name(f".{out.stem}-part.json")
-    written.unlink(missing_ok=True)
-    command = [
-        sys.executable,
-        "-m",
-        "reliability.fuzz.worker",
-        name,
-        str(count),
-        str(seed),
-        str(written),
-    ]
-    process = subprocess.Popen(
-        [*command, *(["--guided"] if guided else [])],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        process_group=0,
-    )
-    try:
-        _, complaints = process.communicate(timeout=SECONDS)
-        ended = process.returncode
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        _, complaints = process.communicate()
-        ended = -signal.SIGKILL
-    tally = load_one(written)
-    if ended != 0:
-        last = written.with_suffix(".input")
-        data = last.read_bytes() if last.is_file() else b""
-        said = complaints.decode("utf-8", "replace")[-600:]
-        tally.outcomes["died"] += 1
-        tally.findings[f"died-{seed}"] = {
-            "kind": "died",
-            "detail": f"the process ended with {ended}: {said}",
-            "input": data[:65536].hex(),
-        }
-    return tally
-
-
-def load_one(path: Path) -> Tally:
-    """The tally that a process left."""
-    import json
-
-    return Tally.of(json.loads(path.read_text("utf-8"))) if path.is_file() else Tally()
 
 
 def _merge(tally: Tally, more: Tally) -> None:

@@ -7,10 +7,9 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from reliability.fuzz.target import Examiner, Outcome, Target
 
@@ -19,9 +18,15 @@ MOST_KEPT = 400  # inputs of the pool that others are made from
 
 def all_targets() -> list[Target]:
     """Every reader."""
-    from reliability.fuzz import images, networks, stores
+    from reliability.fuzz import folders, images, kept, networks, stores
 
-    return [*images.targets(), *networks.targets(), *stores.targets()]
+    return [
+        *images.targets(),
+        *folders.targets(),
+        *networks.targets(),
+        *stores.targets(),
+        *kept.targets(),
+    ]
 
 
 def target_named(name: str) -> Target:
@@ -61,6 +66,14 @@ class Tally:
             told = {"kind": outcome.kind, "detail": outcome.detail, "input": data[:65536].hex()}
             self.findings.setdefault(key, told)
 
+    def examine(self, examiner: Examiner, data: bytes) -> Outcome:
+        """Have an input read, and count what came of it."""
+        start = time.perf_counter()
+        outcome = examiner.examine(data)
+        self.seconds += time.perf_counter() - start
+        self.add(outcome, data)
+        return outcome
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
@@ -76,33 +89,36 @@ class Tally:
         return cls(Counter(body["outcomes"]), float(body["seconds"]), dict(body["findings"]))
 
 
+class Counts(Protocol):
+    """Has inputs read and counts what came of them."""
+
+    def examine(self, examiner: Examiner, data: bytes) -> Outcome:
+        """One input."""
+        ...
+
+
 def campaign(
     examiner: Examiner,
     inputs: int,
     seed: int,
-    tally: Tally | None = None,
-    on_input: Callable[[bytes, Tally], None] = lambda data, tally: None,
+    counts: Counts | None = None,
 ) -> Tally:
-    """Give a reader so many inputs more.
+    """Give a reader so many inputs more; what came of them.
 
     Args:
         examiner: of the reader.
         inputs: how many.
         seed: of what is drawn; another number, other inputs.
-        tally: to count into.
-        on_input: called before each, with the input.
+        counts: what counts them, a tally of its own if None.
     """
-    tally = Tally() if tally is None else tally
+    tally = Tally()
+    counts = tally if counts is None else counts
     rng = random.Random(f"{examiner.target.name} {seed}")
     pool = list(examiner.seeds)
     seen: set[str] = set()
     for _ in range(inputs):
         data = examiner.target.damage(rng, rng.choice(pool), pool)
-        on_input(data, tally)
-        start = time.perf_counter()
-        outcome = examiner.examine(data)
-        tally.seconds += time.perf_counter() - start
-        tally.add(outcome, data)
+        outcome = counts.examine(examiner, data)
         # What is still read, or refused for a reason not met before, is worth damaging further.
         reason = f"{outcome.kind} {outcome.detail[:60]}"
         if len(pool) < MOST_KEPT and (outcome.kind == "read" or reason not in seen):
@@ -110,6 +126,19 @@ def campaign(
             if rng.random() < 0.2:
                 pool.append(data)
     return tally
+
+
+def table(tallies: dict[str, Tally]) -> str:
+    """Counts by reader, as ``docs/reliability.md`` shows them; an input that was found is one."""
+    lines = ["| reader | inputs | read | refused | findings |", "|---|---|---|---|---|"]
+    total: Counter[str] = Counter()
+    for name, tally in [*sorted(tallies.items()), ("all", Tally(total))]:
+        read, refused = tally.outcomes["read"], tally.outcomes["refused"]
+        rest = tally.inputs - read - refused
+        lines.append(f"| {name} | {tally.inputs:,} | {read:,} | {refused:,} | {rest:,} |")
+        if name != "all":
+            total.update(tally.outcomes)
+    return "\n".join(lines)
 
 
 def save(path: Path, tallies: dict[str, Tally]) -> None:

@@ -2,49 +2,42 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 import random
 import shutil
 import sys
+import types
 from pathlib import Path
 
-# What is instrumented, besides golddiff's own readers.
-READERS = (
-    "golddiff.sources",
-    "golddiff.manifest",
-    "golddiff.index.files",
-    "golddiff.kept_masks",
-    "golddiff.oracles.edm",
-    "golddiff.oracles.files",
-    "golddiff.oracles.published",
-    "golddiff.oracles.state",
-    "golddiff.cluster.listing",
-    "golddiff.adaptive.memory",
-    "golddiff.experiments.cells",
-    "zipfile",
-    "tarfile",
-    "gzip",
-    "numpy.lib._format_impl",
-    "PIL.PngImagePlugin",
-    "PIL.JpegImagePlugin",
-    "PIL.GifImagePlugin",
-    "PIL.BmpImagePlugin",
-    "PIL.TiffImagePlugin",
-)
+from reliability.fuzz.target import Examiner
+from reliability.fuzz.worker import Report
+
+# Instrumented as they are imported; atheris takes whole packages.
+PACKAGES = ("golddiff", "PIL")
+# Imported already by what this runs in, so instrumented where they are.
+IMPORTED = ("zipfile", "tarfile", "gzip", "pickletools", "numpy.lib._format_impl")
 
 
-def guided(name: str, inputs: int, seed: int, out: Path, place: Path) -> None:
+def instrument() -> None:
+    """Have all readers that are imported from now on count what they reach."""
+    import atheris
+
+    import golddiff.kernels
+
+    # Numba does not compile what is instrumented.
+    kernels = pkgutil.walk_packages(golddiff.kernels.__path__, "golddiff.kernels.")
+    atheris.instrument_imports(PACKAGES, [module.name for module in kernels]).__enter__()
+    for module in IMPORTED:
+        _instrument(importlib.import_module(module))
+
+
+def guided(examiner: Examiner, inputs: int, seed: int, report: Report, place: Path) -> None:
     """Give a reader inputs chosen by coverage; the process ends when they are done."""
     import atheris
 
-    with atheris.instrument_imports(include=list(READERS)):
-        from reliability.fuzz.campaign import target_named
-        from reliability.fuzz.target import Examiner
-        from reliability.fuzz.worker import Report
-
-        target = target_named(name)
-    examiner = Examiner(target, place / "input")
-    report = Report(out)
+    target = examiner.target
     corpus = place / "corpus"
     corpus.mkdir()
     for i, data in enumerate(examiner.seeds):
@@ -54,8 +47,7 @@ def guided(name: str, inputs: int, seed: int, out: Path, place: Path) -> None:
     def one(data: bytes) -> None:
         if not target.general and not data.startswith(b"{"):
             return  # libFuzzer begins with an empty input, which is no bundle of files
-        report.before(data, report.tally)
-        report.tally.add(examiner.examine(data), data)
+        report.examine(examiner, data)
         if report.tally.inputs >= inputs:
             report.write()
             shutil.rmtree(place, ignore_errors=True)
@@ -68,7 +60,21 @@ def guided(name: str, inputs: int, seed: int, out: Path, place: Path) -> None:
             return bytes(atheris.Mutate(data, most))
         return target.damage(rng, data, others)[:most]
 
-    flags = [f"-seed={seed + 1}", "-rss_limit_mb=0", "-timeout=60", "-max_len=1048576"]
+    flags = [f"-seed={seed + 1}", "-rss_limit_mb=0", "-timeout=600", "-max_len=1048576"]
     flags += ["-verbosity=0", "-len_control=0", "-detect_leaks=0"]
     atheris.Setup([sys.argv[0], *flags, str(corpus)], one, custom_mutator=damage)
     atheris.Fuzz()
+
+
+def _instrument(thing: types.ModuleType | type) -> None:
+    """All functions of a module, and of its classes."""
+    import atheris
+
+    home = thing.__name__ if isinstance(thing, types.ModuleType) else thing.__module__
+    for value in list(vars(thing).values()):
+        if getattr(value, "__module__", None) != home:
+            continue
+        if isinstance(value, types.FunctionType):
+            atheris.instrument_func(value)
+        elif isinstance(thing, types.ModuleType) and isinstance(value, type):
+            _instrument(value)

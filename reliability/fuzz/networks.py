@@ -108,7 +108,12 @@ def diffusers() -> list[bytes]:
     with tempfile.TemporaryDirectory() as place:
         model.save_pretrained(place)
         DDPMScheduler().save_pretrained(place)
-        return [bundle({p.name: p.read_bytes() for p in sorted(Path(place).iterdir())})]
+        whole = {p.name: p.read_bytes() for p in sorted(Path(place).iterdir())}
+    out = io.BytesIO()
+    torch.save(model.state_dict(), out)
+    weights = "diffusion_pytorch_model"
+    others = {name: body for name, body in whole.items() if not name.startswith(weights)}
+    return [bundle(whole), bundle(others | {f"{weights}.bin": out.getvalue()})]
 
 
 def _in_parts(rng: Any, data: bytes) -> bytes:
@@ -121,6 +126,8 @@ def _in_parts(rng: Any, data: bytes) -> bytes:
         files[name] = (
             json_values(rng, files[name]) if rng.random() < 0.9 else flip(rng, files[name])
         )
+    elif name.endswith(".bin"):
+        files[name] = zip_members(rng, files[name])
     else:
         files[name] = safetensors_header(rng, files[name])
     return bundle(files)

@@ -60,15 +60,30 @@ def _hook(event: str, arguments: tuple[object, ...]) -> None:
             return
         if writing or not (place.startswith(OWN) or (_inside(place, HERE))):
             _events.append(f"opened {place}{' for writing' if writing else ''}")
+    elif event == "ctypes.dlopen" and arguments[0] is None:
+        return  # this program itself, for a system call
     elif event in FORBIDDEN and not _of_import(event):
         shown = repr(arguments)[:120]
-        if event in ("os.remove", "os.rename", "shutil.rmtree") and _folder in shown:
+        if event in ("os.remove", "os.rename", "shutil.rmtree") and _all_inside(arguments, _folder):
             return
         _events.append(f"{event} {shown}")
 
 
 def _inside(place: str, folder: str) -> bool:
     return place == folder or place.startswith(folder + os.sep)
+
+
+def _all_inside(arguments: tuple[object, ...], folder: str) -> bool:
+    """Whether what is removed or renamed lies in the folder; names may be of an open folder's."""
+    names = [os.fsdecode(a) for a in arguments if isinstance(a, str | bytes | os.PathLike)]
+    opened = [a for a in arguments if isinstance(a, int) and a >= 0]
+    homes = [os.path.realpath(f"/proc/self/fd/{descriptor}") for descriptor in opened]
+    places = [os.path.join(home, name) for home in homes or [""] for name in names]
+    # The link itself is removed or renamed, not what it leads to.
+    return all(
+        _inside(os.path.join(os.path.realpath(os.path.dirname(p)), os.path.basename(p)), folder)
+        for p in places
+    )
 
 
 def _of_import(event: str) -> bool:
@@ -99,6 +114,17 @@ def watched(folder: Path) -> Iterator[list[str]]:
         yield _events
     finally:
         _folder = None
+
+
+@contextlib.contextmanager
+def unwatched() -> Iterator[None]:
+    """What the driver itself does while a reader is watched."""
+    global _folder
+    before, _folder = _folder, None
+    try:
+        yield
+    finally:
+        _folder = before
 
 
 class Peak:

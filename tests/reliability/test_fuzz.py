@@ -2,18 +2,46 @@
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
 
-from reliability.fuzz.campaign import all_targets, campaign
+from reliability.fuzz.campaign import Tally, all_targets, campaign, table
+from reliability.fuzz.drawn import damaged
 from reliability.fuzz.target import Examiner
 
-SLOW = {"diffusers network", "published network", "training state", "own network", "EDM pickle"}
+SLOW = {
+    *("diffusers network", "published network", "training state", "own network", "EDM pickle"),
+    *("interrupted index", "recorded figures"),
+}
 TARGETS = all_targets()
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_damaged_input_is_read_or_refused(target, tmp_path):
-    threads = torch.get_num_threads()
-    tally = campaign(Examiner(target, tmp_path / "input"), 4 if target.name in SLOW else 25, 0)
-    torch.set_num_threads(threads)
+    threads, slow = torch.get_num_threads(), target.name in SLOW
+    examiner = Examiner(target, tmp_path / "input")
+    tally = campaign(examiner, 4 if slow else 20, 0)
     assert tally.findings == {}
     assert tally.inputs >= 4
+
+    @settings(
+        max_examples=3 if slow else 12,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(damaged(target, examiner.seeds))
+    def read(data):
+        outcome = examiner.examine(data)
+        assert not outcome.found, outcome
+
+    read()
+    torch.set_num_threads(threads)
+
+
+def test_the_table_counts_all():
+    one, other = Tally(), Tally()
+    one.outcomes.update({"read": 2, "refused": 3})
+    other.outcomes.update({"read": 1, "raised": 4})
+    lines = table({"a": one, "b": other}).splitlines()
+    assert lines[2:4] == ["| a | 5 | 2 | 3 | 0 |", "| b | 5 | 1 | 0 | 4 |"]
+    assert lines[4] == "| all | 10 | 3 | 3 | 4 |"

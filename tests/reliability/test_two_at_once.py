@@ -15,6 +15,8 @@ from golddiff import Optimal, sample
 from golddiff.adaptive import memory
 from golddiff.adaptive.plan import FULL, Plan
 from golddiff.errors import StoreError
+from golddiff.index import Index
+from golddiff.index import build as index_build
 from golddiff.locks import exchanged, locked
 from golddiff.store import ImageStore
 
@@ -84,6 +86,37 @@ def test_a_reader_during_a_rebuild_keeps_what_it_opened_or_is_told(tmp_path, pix
     store.keep("other.safetensors", {"a": np.zeros(3)})
     ImageStore.open(tmp_path / "s").verify()
     assert torch.allclose(ImageStore.open(tmp_path / "s").images(), -before, atol=1e-6)
+
+
+@pytest.mark.parametrize("in_one_step", [True, False])
+def test_an_index_that_is_replaced_is_never_half_there(tmp_path, pixels, monkeypatch, in_one_step):
+    """Found by kills: the old index was taken away file by file, and told as damaged."""
+    store = ImageStore.build(pixels, tmp_path / "s")
+    Index.build(store)
+    if not in_one_step:
+        monkeypatch.setattr(index_build, "exchanged", lambda one, other: False)
+
+    def killed(folder, ignore_errors=False):
+        if not folder.is_dir():
+            return
+        next(path for path in sorted(folder.iterdir()) if path.suffix == ".bin").unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(index_build.shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        Index.build(store)
+    monkeypatch.undo()
+    if in_one_step and exchanged(*(_made(tmp_path / name) for name in "ab")):
+        Index.open(store).verify()
+    else:
+        with pytest.raises(StoreError, match="no complete index"):
+            Index.open(store)
+    Index.build(store).verify()
+
+
+def _made(folder):
+    folder.mkdir()
+    return folder
 
 
 def test_two_that_keep_files_with_one_store_lose_neither(tmp_path, pixels):

@@ -1,0 +1,223 @@
+"""The readers of the rest that golddiff keeps: plans, masks, results, costs, lists, settings."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from golddiff import kept_masks
+from golddiff.adaptive import memory
+from golddiff.adaptive.plan import Kind, Plan
+from golddiff.cluster import beside
+from golddiff.cluster.listing import NAME as LIST
+from golddiff.cluster.listing import Listing, ShardRecord
+from golddiff.evaluation import references
+from golddiff.evaluation.runs import RunSettings
+from golddiff.experiments.cells import Cells
+from golddiff.figures.curves import Panel, draw_panels
+from golddiff.figures.recorded import panels_of
+from golddiff.machine import CONSTANTS
+from golddiff.machine import read as read_machine
+from golddiff.sampling import noise_levels
+from reliability.fuzz.stores import IMAGES, base
+from reliability.fuzz.structured import json_values, safetensors_header, sealed_json
+from reliability.fuzz.target import Target
+
+SIGMA, THRESHOLD = 1.0, 0.02
+
+
+def targets() -> list[Target]:
+    """All of them."""
+    return [
+        Target("plans.json", plans, _plans, (json_values,)),
+        Target("machine.json", machines, _machine, (json_values,)),
+        Target("kept masks", masks, _masks, (safetensors_header,)),
+        Target("reproduced result", cells, _cell, (json_values,)),
+        Target("oracle's run", runs, _run, (safetensors_header,)),
+        Target("list of shards", lists, _list, (sealed_json,)),
+        Target("beside shards", besides, _beside, (safetensors_header,)),
+        Target("pipeline", pipelines, _pipeline, (json_values,)),
+        Target("recorded figures", records, _record, (json_values,)),
+    ]
+
+
+def plans() -> list[bytes]:
+    """A plan."""
+    with tempfile.TemporaryDirectory() as place:
+        store = _beside_base(Path(place))
+        memory.remember(store, "key", Plan(Kind("nearest", 4), 5, 0.01))
+        return [(Path(place) / memory.NAME).read_bytes()]
+
+
+def _beside_base(folder: Path) -> Any:
+    """A store as far as plans and masks need one: its folder is another."""
+    return _Elsewhere(folder)
+
+
+class _Elsewhere:
+    def __init__(self, folder: Path) -> None:
+        self.path = folder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(base(), name)
+
+
+def _plans(data: bytes, folder: Path) -> None:
+    (folder / memory.NAME).write_bytes(data)
+    plan = memory.recall(_beside_base(folder), "key")
+    if plan is not None:
+        # What comes of a file must be a plan that the rest of the code can follow.
+        assert 1 <= plan.k <= IMAGES
+        assert plan.kind.side in (None, 4, 8)
+
+
+def machines() -> list[bytes]:
+    """Seconds of every operation, and of one."""
+    return [json.dumps(CONSTANTS).encode(), json.dumps({"value": 1e-10}).encode()]
+
+
+def _machine(data: bytes, folder: Path) -> None:
+    (folder / "machine.json").write_bytes(data)
+    model = read_machine(folder / "machine.json")
+    assert all(0 < seconds < 1 for seconds in model.values())
+
+
+@functools.cache
+def masks() -> list[bytes]:
+    """The kept masks of a noise level."""
+    kept_masks.FEWEST_VALUES = 1
+    with tempfile.TemporaryDirectory() as place:
+        store = _beside_base(Path(place))
+        kept_masks.tree_of(store, SIGMA, THRESHOLD)
+        return [kept_masks.path_of(store, SIGMA, THRESHOLD).read_bytes()]
+
+
+def _masks(data: bytes, folder: Path) -> None:
+    store = _beside_base(folder)
+    path = kept_masks.path_of(store, SIGMA, THRESHOLD)
+    path.parent.mkdir()
+    path.write_bytes(data)
+    added = kept_masks.recall(store, SIGMA, THRESHOLD)
+    if added is not None:
+        kept_masks.assembled(added, base().shape)
+
+
+KEY = {"kind": "table", "seed": 0, "data": "abc"}
+
+
+def cells() -> list[bytes]:
+    """A result of ``reproduce``."""
+    with tempfile.TemporaryDirectory() as place:
+        kept = Cells(Path(place))
+        kept.get(KEY, lambda: {"mse": 0.5, "r2": [0.1, 0.2]})
+        return [kept.path(KEY).read_bytes()]
+
+
+def _cell(data: bytes, folder: Path) -> None:
+    kept = Cells(folder)
+    kept.path(KEY).write_bytes(data)
+    result = kept.get(KEY, lambda: {"mse": 0.5})
+    assert isinstance(result, dict)
+
+
+RUN = RunSettings(n=2, steps=2)
+
+
+def runs() -> list[bytes]:
+    """An oracle's run as ``evaluate`` keeps it."""
+    from safetensors.torch import save
+
+    kept = len(RUN.kept)
+    tensors = {
+        name: torch.zeros((2, 1, 4, 4) if name == "images" else (kept, 2, 1, 4, 4))
+        for name in references.TENSORS
+    }
+    return [save(tensors, {name: "1.5" for name in references.TIMES})]
+
+
+def _run(data: bytes, folder: Path) -> None:
+    (folder / "run.safetensors").write_bytes(data)
+    run = references._read(folder / "run.safetensors", RUN)
+    if run is not None:
+        assert len(noise_levels(RUN.steps, RUN.sampler)) >= len(run.steps)
+
+
+def lists() -> list[bytes]:
+    """A list of shards."""
+    with tempfile.TemporaryDirectory() as place:
+        Listing([ShardRecord(f"{i}.store", 3, f"{i}") for i in "ab"]).write(Path(place))
+        return [(Path(place) / LIST).read_bytes()]
+
+
+def _list(data: bytes, folder: Path) -> None:
+    (folder / LIST).write_bytes(data)
+    for path in Listing.of(folder).paths:
+        assert Path(path).resolve().is_relative_to(folder.resolve())
+
+
+IDENTITY = "0123456789abcdef"
+
+
+def besides() -> list[bytes]:
+    """What is computed of all shards."""
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "x.safetensors"
+        beside.remember(path, IDENTITY, {"factor": np.zeros((3, 3))})
+        return [path.read_bytes()]
+
+
+def _beside(data: bytes, folder: Path) -> None:
+    (folder / "x.safetensors").write_bytes(data)
+    beside.recall(folder / "x.safetensors", IDENTITY)
+
+
+@functools.cache
+def pipelines() -> list[bytes]:
+    """The configurations of three methods in a pipeline of diffusers."""
+    from golddiff import PCA, AdaptiveSchedule, GoldDiff, Kamb, PaperSchedule
+    from golddiff.diffusers import AnalyticUNet
+
+    made = []
+    methods = (
+        GoldDiff(PCA(base()), PaperSchedule()),
+        GoldDiff(PCA(base()), AdaptiveSchedule()),
+        Kamb(base(), patch_sizes=3),
+    )
+    for method in methods:
+        with tempfile.TemporaryDirectory() as place:
+            AnalyticUNet(method).save_pretrained(place)
+            made.append((Path(place) / AnalyticUNet.config_name).read_bytes())
+    return made
+
+
+def _pipeline(data: bytes, folder: Path) -> None:
+    from golddiff.diffusers import AnalyticUNet
+
+    (folder / AnalyticUNet.config_name).write_bytes(data)
+    AnalyticUNet.from_pretrained(folder, store=base())
+
+
+def records() -> list[bytes]:
+    """What commands write with --json, as far as it can be plotted."""
+    race = {"levels": [{"sigma": 1.0, "sides": {"ours": {"seconds": 0.1, "rmse": None}}}]}
+    patches = {"limit": 9, "rows": [{"size": 3, "boundary": "zeros", "ours": 1.0, "theirs": 2.0}]}
+    run = {"method": "pca", "n": 2, "sigmas": [1.0, 0.1], "seconds": {"per_step": [0.1, 0.2]}}
+    panel = vars(Panel("a", "x", "y", [], "log", "log", falling=True))
+    curve = {"name": "a", "x": [1.0, 2.0], "y": [1.0, None], "low": [0.5, 1.0], "high": [2, 3]}
+    panels = {"panels": [panel | {"series": [curve]}]}
+    return [json.dumps(body).encode() for body in (race, patches, run, panels)]
+
+
+def _record(data: bytes, folder: Path) -> None:
+    from golddiff.cli.plot import _read
+
+    (folder / "x.json").write_bytes(data)
+    panels = panels_of(_read(folder / "x.json"))
+    FigureCanvasAgg(draw_panels(panels)).draw()

@@ -1,0 +1,136 @@
+"""A small file system that is full, and one that is read-only: real ones, seen by a child alone."""
+
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+HEAD = """
+    import contextlib, os, subprocess, sys
+    import numpy as np
+    from golddiff import Optimal, sample, store_build
+    from golddiff.errors import GoldDiffError
+    from golddiff.files import written_whole
+    from golddiff.index import Index
+    from golddiff.index import build as index_build
+    from golddiff.store import ImageStore
+
+    place = sys.argv[1]
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "x", place], check=True)
+    pixels = np.random.default_rng(0).integers(0, 256, (1500, 12, 12), dtype=np.uint8)
+    uncheck = lambda *arguments: None
+
+    def fill(left):
+        state = os.statvfs(place)
+        with open(place + "/filler", "wb") as file:
+            file.write(bytes(state.f_bavail * state.f_bsize - left))
+
+    @contextlib.contextmanager
+    def told():
+        try:
+            yield
+            print("ended well")
+        except GoldDiffError as error:
+            print(error)
+"""
+
+
+def mounts():
+    if sys.platform != "linux" or shutil.which("unshare") is None:
+        return False
+    command = ["unshare", "-rm", "sh", "-c", "mount -t tmpfs x /mnt"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+pytestmark = pytest.mark.skipif(not mounts(), reason="file systems cannot be mounted here")
+
+
+def lines(code, folder):
+    text = textwrap.dedent(HEAD) + textwrap.dedent(code)
+    command = ["unshare", "-rm", sys.executable, "-c", text, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.splitlines()
+
+
+def test_a_full_disk(tmp_path):
+    """Refused before the work where it is foreseen; else told, and the work goes on after."""
+    said = lines(
+        """
+        fill(200_000)
+        with told():  # pixels and proxies take more
+            ImageStore.build(pixels, place + "/s")
+        check, store_build._check_space = store_build._check_space, uncheck
+        with told():
+            ImageStore.build(pixels, place + "/s")
+        print(sorted(os.listdir(place)))
+        os.remove(place + "/filler")
+        store = ImageStore.build(pixels, place + "/s")
+        index_build._check_space, index_build.SAVED_EVERY, index_build.PIECE = uncheck, 1, 60_000
+        fill(60_000)
+        with told():
+            Index.build(store)
+        with told(), written_whole("out", store.path / "page.json") as path:
+            path.write_bytes(bytes(300_000))
+        print(sorted(p.name for p in store.path.iterdir() if p.suffix in ("", ".json")))
+        os.remove(place + "/filler")
+        Index.build(store).verify()
+        store.verify()
+        """,
+        tmp_path,
+    )
+    assert "needs about" in said[0]
+    assert "MB free" in said[0] or "GB free" in said[0]
+    assert "the disk is full" in said[1]
+    assert "left nothing behind" in said[1]
+    assert said[2] == "['filler']"
+    assert "the disk is full; what is done of the index" in said[3]
+    assert "cannot be written (No space left on device)" in said[4]
+    assert said[5] == "['manifest.json']"
+
+
+def test_a_read_only_folder(tmp_path):
+    """Nothing can be built there, and a store that lies there is read and sampled from."""
+    said = lines(
+        """
+        store = ImageStore.build(pixels[:200], place + "/s")
+        images = sample(Optimal(store), 2, steps=3).images
+        subprocess.run(["mount", "-o", "remount,ro", place], check=True)
+        with told():
+            ImageStore.build(pixels, place + "/other")
+        with told():
+            Index.build(ImageStore.open(place + "/s"))
+        with told(), written_whole("out", store.path / "page.json"):
+            pass
+        again = sample(Optimal(ImageStore.open(place + "/s")), 2, steps=3).images
+        print(bool((again == images).all()))
+        """,
+        tmp_path,
+    )
+    assert "cannot write" in said[0]
+    assert all("Read-only file system" in line for line in said[:3])
+    assert said[3] == "True"
+
+
+def test_weights_and_training_states_on_a_full_disk(tmp_path):
+    """safetensors and torch raise errors of their own where the system's was that it is full."""
+    said = lines(
+        """
+        import torch
+        from safetensors.torch import save_file
+        from pathlib import Path
+
+        fill(100_000)
+        for save in (save_file, torch.save):
+            with told(), written_whole("out", Path(place) / "weights.pt") as path:
+                save({"a": torch.zeros(60_000)}, path)
+        print(os.listdir(place))
+        """,
+        tmp_path,
+    )
+    assert all(
+        "weights.pt cannot be written (No space left on device)" in line for line in said[:2]
+    )
+    assert said[2] == "['filler']"

@@ -1,0 +1,147 @@
+"""Checkpoints that crash torch's reader: each is refused, however it is wrapped."""
+
+import io
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+from golddiff.errors import CheckpointError
+from golddiff.oracles.archives import check_archive
+from golddiff.oracles.load import load_oracle
+from reliability.fuzz.bundle import unbundle
+from reliability.fuzz.images import packed
+
+# A key of 200,000 nested tuples: its hash overflows the C stack.
+NEST = b"\x80\x02})" + b"\x85" * 200_000 + b"K\x01s."
+MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001
+
+
+def members_of(checkpoint):
+    with zipfile.ZipFile(io.BytesIO(checkpoint)) as archive:
+        return {info.filename: archive.read(info) for info in archive.infolist()}
+
+
+def saved(values, zipped=True):
+    out = io.BytesIO()
+    torch.save(values, out, _use_new_zipfile_serialization=zipped)
+    return out.getvalue()
+
+
+def nested(checkpoint, name="data.pkl"):
+    """The same archive with other values, under a name of the same letters."""
+    members = members_of(checkpoint)
+    place = next(n for n in members if n.endswith("data.pkl"))
+    del members[place]
+    return packed({place.replace("data.pkl", name): NEST, **members})
+
+
+def in_a_row(values=NEST, names=None):
+    """As torch saved before it wrote archives: pickles one after the other."""
+    head = [MAGIC, VERSION, {"protocol_version": VERSION, "little_endian": True, "type_sizes": {}}]
+    names = pickle.dumps([], 2) if names is None else names
+    return b"".join(pickle.dumps(part, 2) for part in head) + values + names
+
+
+@pytest.mark.parametrize("name", ["data.pkl", "DATA.PKL", "Data.pkl"])
+def test_names_in_any_case_are_looked_through(tmp_path, name):
+    """torch's own reader of archives takes them for one."""
+    (tmp_path / "m.pt").write_bytes(nested(saved({"a": torch.zeros(1)}), name))
+    with pytest.raises(CheckpointError, match="nested deeper"):
+        load_oracle(tmp_path / "m.pt")
+
+
+def test_an_archive_behind_pickles_hides_nothing(tmp_path):
+    """Python takes that for an archive by its end, torch for pickles by its beginning."""
+    (tmp_path / "m.pt").write_bytes(in_a_row() + saved({"a": torch.zeros(1)}))
+    with pytest.raises(CheckpointError, match="nested deeper"):
+        load_oracle(tmp_path / "m.pt")
+
+
+def test_the_names_of_storages_are_looked_through(tmp_path):
+    (tmp_path / "m.pt").write_bytes(in_a_row(pickle.dumps({}, 2), NEST))
+    with pytest.raises(CheckpointError, match="nested deeper"):
+        check_archive(tmp_path / "m.pt")
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_what_torch_saves_passes(tmp_path, zipped):
+    state = {"a": torch.zeros(3), "b": {"c": [1, 2.5, "x"]}, "d": torch.arange(4)}
+    (tmp_path / "m.pt").write_bytes(saved(state, zipped))
+    check_archive(tmp_path / "m.pt")
+
+
+def test_an_archive_that_unpacks_to_far_more_is_refused(tmp_path):
+    members = members_of(saved({"a": torch.zeros(1)}))
+    place = next(name for name in members if name.endswith("data/0"))
+    members[place] = bytes(70_000_000)
+    (tmp_path / "m.pt").write_bytes(packed(members, zipfile.ZIP_DEFLATED))
+    with pytest.raises(CheckpointError, match="more than 200 times"):
+        check_archive(tmp_path / "m.pt")
+
+
+def test_a_diffusers_bin_is_looked_through(tmp_path):
+    from reliability.fuzz.networks import diffusers
+
+    files = unbundle(diffusers()[1])
+    name = "diffusion_pytorch_model.bin"
+    for file, body in files.items():
+        (tmp_path / file).write_bytes(nested(body) if file == name else body)
+    with pytest.raises(CheckpointError, match="nested deeper"):
+        load_oracle(tmp_path)
+
+
+def test_a_training_state_is_looked_through(tmp_path):
+    from golddiff.oracles.state import STATE
+    from reliability.fuzz.networks import _state, states
+
+    (tmp_path / STATE).write_bytes(nested(states()[0]))
+    with pytest.raises(CheckpointError, match="not the state of a training run"):
+        _state((tmp_path / STATE).read_bytes(), tmp_path)
+
+
+def test_a_schedule_that_is_none_is_told_in_one_line(tmp_path):
+    from reliability.fuzz.networks import diffusers
+
+    files = unbundle(diffusers()[0])
+    name = "scheduler_config.json"
+    files[name] = files[name].replace(b'"beta_end": 0.02', b'"beta_end": "x"')
+    for file, body in files.items():
+        (tmp_path / file).write_bytes(body)
+    with pytest.raises(CheckpointError, match="no VP schedule") as raised:
+        load_oracle(tmp_path)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"store": 5},
+        {"denoiser": {"method": "pca", "mask_threshold": []}},
+        {"denoiser": {"method": "golddiff", "base": {"method": "optimal"}, "schedule": 3}},
+        {"schedule": {"num_train_timesteps": 2**31}},
+        {"schedule": {"num_train_timesteps": 10, "beta_start": "x"}},
+        {"log_spaced": None},
+    ],
+    ids=str,
+)
+def test_a_pipeline_s_forged_configuration_is_refused(tmp_path, make_store, change):
+    import json
+
+    from golddiff import PCA
+    from golddiff.diffusers import AnalyticUNet
+    from golddiff.errors import GoldDiffError
+
+    store = make_store(
+        torch.from_numpy(np.linspace(-1, 1, 320, dtype=np.float32)).reshape(5, 1, 8, 8)
+    )
+    AnalyticUNet(PCA(store)).save_pretrained(tmp_path)
+    path = tmp_path / AnalyticUNet.config_name
+    body = json.loads(path.read_text())
+    AnalyticUNet.from_pretrained(tmp_path, store=store)
+    body["schedule"] |= change.pop("schedule", {}) if isinstance(change, dict) else {}
+    path.write_text(json.dumps(body | change))
+    with pytest.raises(GoldDiffError):
+        AnalyticUNet.from_pretrained(tmp_path, store=store)
