@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 import torch
@@ -13,6 +15,10 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 IN_FLIGHT = 3  # tasks running or finished and not yet taken, for each thread
+
+_pools: dict[int, ThreadPoolExecutor] = {}
+_lock = threading.Lock()
+_here = threading.local()
 
 
 def results_held() -> int:
@@ -24,23 +30,48 @@ def in_order(function: Callable[[Task], Result], tasks: Iterable[Task]) -> Itera
     """Run ``function`` on each task with as many threads as torch uses; results in task order.
 
     How the work is cut into tasks must not depend on the number of threads: then neither do the
-    results, to the last bit.
+    results, to the last bit. Within a task it runs on the task's own thread.
     """
     items = list(tasks)
     workers = min(torch.get_num_threads(), len(items))
-    if workers <= 1:
+    if workers <= 1 or getattr(_here, "busy", False):
         yield from map(function, items)
         return
-    with ThreadPoolExecutor(workers) as pool:
-        # Only so many at a time: results wait in memory until they are taken.
-        waiting: deque[Future[Result]] = deque()
-        try:
-            for item in items:
-                if len(waiting) >= IN_FLIGHT * workers:
-                    yield waiting.popleft().result()
-                waiting.append(pool.submit(function, item))
-            while waiting:
+
+    def work(item: Task) -> Result:
+        _here.busy = True  # one that waits for others of its pool could wait for ever
+        return function(item)
+
+    pool = _pool(torch.get_num_threads())
+    # Only so many at a time: results wait in memory until they are taken.
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            if len(waiting) >= IN_FLIGHT * workers:
                 yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+            waiting.append(pool.submit(work, item))
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        # What runs already may still write to the caller's arrays.
+        wait([future for future in waiting if not future.cancel()])
+
+
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads that stay: starting some takes as long as a small step."""
+    with _lock:
+        if threads not in _pools:
+            _pools[threads] = ThreadPoolExecutor(threads, "golddiff")
+        return _pools[threads]
+
+
+def _forget() -> None:
+    """In a process that was forked: threads are not."""
+    global _lock
+    _pools.clear()
+    _lock = threading.Lock()
+    _here.busy = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

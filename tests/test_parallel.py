@@ -1,0 +1,54 @@
+"""Tasks over threads: results in order, within tasks too, after errors and in forked processes."""
+
+import os
+import threading
+
+import pytest
+import torch
+
+from golddiff.parallel import in_order
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_results_come_in_the_order_of_the_tasks():
+    assert list(in_order(lambda n: n * n, range(50))) == [n * n for n in range(50)]
+
+
+def test_tasks_may_have_tasks_of_their_own():
+    def rows(n):
+        return list(in_order(lambda m: n * m, range(20)))
+
+    assert list(in_order(rows, range(20))) == [[n * m for m in range(20)] for n in range(20)]
+
+
+def test_an_error_is_raised_once_nothing_runs_any_more():
+    running = []
+    gate = threading.Event()
+
+    def work(n):
+        if n == 0:
+            gate.wait(10)
+            raise KeyError(n)
+        running.append(n)
+        gate.set()
+        running.remove(n)
+
+    with pytest.raises(KeyError):
+        list(in_order(work, range(40)))
+    assert not running
+    assert list(in_order(str, range(3))) == ["0", "1", "2"]
+
+
+def test_a_forked_process_has_threads_of_its_own():
+    list(in_order(str, range(10)))
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if list(in_order(str, range(10))) == list(map(str, range(10))) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
