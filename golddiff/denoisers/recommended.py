@@ -7,6 +7,8 @@ images:
   against training images. Sharp, and made of pieces of real images, which need not fit together.
 - A mixture of Gaussians (:mod:`golddiff.denoisers.mixture`), and one Gaussian (what
   Wiener is): whole, and blurred.
+- Where there is little noise, a mixture of Gaussians as the prior of patches
+  (:mod:`golddiff.denoisers.patches`): it knows a flat patch from an edge.
 
 They err in different directions, so that their weighted mean errs less than any. Each weighs as its
 error says, on images that none has seen (:mod:`golddiff.calibration`): no network is asked, and
@@ -26,14 +28,16 @@ from golddiff.denoisers.base import Denoiser, Estimator
 from golddiff.denoisers.blend import Blend, Weights
 from golddiff.denoisers.golddiff import GoldDiff
 from golddiff.denoisers.mixture import FITTED_TO, Components, GaussianMixture
+from golddiff.denoisers.patches import Patches, PatchMixture
 from golddiff.denoisers.pca import PCA
 from golddiff.errors import ArgumentError
+from golddiff.posterior import Float
 from golddiff.schedules import PaperSchedule
 from golddiff.store import ImageStore
 from golddiff.support import AnySupport, Support
 
 # The name changes with what is kept in it and how that is found: an older file is not read.
-KEPT = "recommended-3.safetensors"
+KEPT = "recommended-4.safetensors"
 SHUFFLED = 10_000_000
 LEFT_OUT = 32  # images to measure on; a tenth of a small store
 FEWEST = 20  # images; with fewer there is nothing to measure on, and all parts weigh the same
@@ -41,6 +45,8 @@ THRESHOLDS = (0.005, 0.02, 0.05, 0.1)
 LEVELS = (0.01, 0.1, 0.3, 0.6, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0)
 K_MIN, K_MAX = 800, 1600
 FIELDS = tuple(field.name for field in fields(Components))
+ONE, PATCHES = 3, 4  # places among the parts
+SMALLEST = 4  # pixels a side that an image has for patches to be a part
 
 
 def recommended(store: ImageStore, seed: int = 0) -> Recommended:
@@ -81,14 +87,16 @@ class Recommended(Denoiser):
     """D(x) = sum_j w_j(sigma) D_j(x), each part D_j clipped to the range of pixels.
 
     The parts: GoldDiff over PCA with the released schedule, at most 1,600 images a subset, at two
-    mask thresholds; the posterior means under a mixture of Gaussians and under one Gaussian. w_j
-    is proportional to one over the root mean squared error of D_j on up to 32 images that all parts
-    leave out; the thresholds are the two of least error among 0.005, 0.02, 0.05 and 0.1. All this
-    is found at the first call and kept in the store's folder with the Gaussians (where that may be
-    written): seconds to a minute or two, once a store. Stores of under 20 images have equal
-    weights.
+    mask thresholds; the posterior means under a mixture of Gaussians and under one Gaussian; of
+    images of 4 x 4 pixels or more, those under a mixture as the prior of patches. w_j is
+    proportional to one over the root mean squared error of D_j on up to 32 images that all parts
+    leave out, and 0 for the patches where they err more than the one Gaussian: there the noise is
+    so much that the rest of the image tells more than the kind of patch. The thresholds are the two
+    of least error among 0.005, 0.02, 0.05 and 0.1. All this is found at the first call and kept in
+    the store's folder with the Gaussians (where that may be written): seconds to a minute or two,
+    once a store. Stores of under 20 images have equal weights, and no patches.
 
-    With ``labels`` all parts are the class's, the weights those of the whole store.
+    With ``labels`` all parts but the patches are the class's, the weights those of the whole store.
 
     Args:
         store: the training set.
@@ -153,25 +161,29 @@ class Recommended(Denoiser):
         if kept is None:
             return None
         table, thresholds = kept.pop("table").tolist(), kept.pop("thresholds").tolist()
-        gaussians = self._gaussians()
+        gaussians, patches = self._gaussians(), self._patches()
         for name, part in gaussians.items():
             part.keep(Components(**{field: kept[f"{name}.{field}"] for field in FIELDS}))
-        return self._joined(thresholds, gaussians, [(row[0], row[1:]) for row in table])
+        if patches is not None:
+            patches.keep(Patches.of_tensors(kept))
+        weights = [(row[0], row[1:]) for row in table]
+        return self._joined(thresholds, gaussians, patches, weights)
 
     def _made(self) -> Blend:
         gaussians, rows = self._gaussians(), left_out(self.store.n)
         if len(rows) == 0:
-            return self._joined(THRESHOLDS[:2], gaussians, [(1.0, (0.25,) * 4)])
-        unseeing = LeavingOut(FewImages(), rows)
+            return self._joined(THRESHOLDS[:2], gaussians, None, [(1.0, (0.25,) * 4)])
+        unseeing, patches = LeavingOut(FewImages(), rows), self._patches()
         golden = [GoldDiff(PCA(self.store, t), unseeing) for t in THRESHOLDS]
-        errors = denoising_errors([*golden, *gaussians.values()], rows, LEVELS)
+        others = [*gaussians.values(), *([] if patches is None else [patches])]
+        errors = denoising_errors([*golden, *others], rows, LEVELS)
         count = len(golden)
         best = np.argsort(np.log(errors[:, :count]).mean(axis=0), kind="stable")[:2]
-        table = inverse_error_weights(errors[:, [*best, count, count + 1]])
+        table = part_weights(errors[:, [*best, *range(count, errors.shape[1])]])
         weights = list(zip(LEVELS, table.tolist(), strict=True))
         thresholds = [THRESHOLDS[i] for i in best]
-        self._save(thresholds, weights, gaussians)
-        return self._joined(thresholds, gaussians, weights)
+        self._save(thresholds, weights, gaussians, patches)
+        return self._joined(thresholds, gaussians, patches, weights)
 
     def _gaussians(self) -> dict[str, GaussianMixture]:
         rows = left_out(self.store.n)
@@ -181,23 +193,57 @@ class Recommended(Denoiser):
             "one": GaussianMixture(self.store, components=1, shrinkage=0, rows=seen),
         }
 
+    def _patches(self) -> PatchMixture | None:
+        shape, rows = self.store.shape, left_out(self.store.n)
+        if len(rows) == 0 or len(shape) != 3 or min(shape[1:]) < SMALLEST:
+            return None
+        seen = np.setdiff1d(self.store.sampled_rows(FITTED_TO), rows)
+        return PatchMixture(self.store, rows=seen)
+
     def _joined(
-        self, thresholds: Sequence[float], gaussians: dict[str, GaussianMixture], weights: Weights
+        self,
+        thresholds: Sequence[float],
+        gaussians: dict[str, GaussianMixture],
+        patches: PatchMixture | None,
+        weights: Weights,
     ) -> Blend:
         golden = [GoldDiff(PCA(self.store, t), FewImages(), self.seed) for t in thresholds]
-        return Blend([*golden, *gaussians.values()], weights)
+        others = [*gaussians.values(), *([] if patches is None else [patches])]
+        return Blend([*golden, *others], weights)
 
     def _save(
-        self, thresholds: Sequence[float], weights: Weights, gaussians: dict[str, GaussianMixture]
+        self,
+        thresholds: Sequence[float],
+        weights: Weights,
+        gaussians: dict[str, GaussianMixture],
+        patches: PatchMixture | None,
     ) -> None:
         tensors = {
             f"{name}.{field}": getattr(part.fitted(), field)
             for name, part in gaussians.items()
             for field in FIELDS
         }
+        if patches is not None:
+            tensors |= patches.fitted().tensors()
         tensors["table"] = np.array([[sigma, *row] for sigma, row in weights])
         tensors["thresholds"] = np.array(thresholds)
         self.store.keep(KEPT, tensors)
+
+
+def part_weights(errors: Float) -> Float:
+    """Weights of two golden parts, mixture, one Gaussian, and patches where there are any.
+
+    Args:
+        errors: (levels, 4 or 5) mean squared errors, > 0.
+
+    Returns:
+        The same shape; rows sum to 1.
+    """
+    weights = inverse_error_weights(errors)
+    if errors.shape[1] == PATCHES + 1:
+        weights[errors[:, PATCHES] >= errors[:, ONE], PATCHES] = 0
+    summed: Float = weights / weights.sum(axis=1, keepdims=True)
+    return summed
 
 
 def left_out(n: int) -> NDArray[np.int64]:
