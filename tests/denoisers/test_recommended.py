@@ -9,7 +9,8 @@ import torch
 import golddiff
 from golddiff.denoisers.golddiff import GoldDiff
 from golddiff.denoisers.mixture import GaussianMixture
-from golddiff.denoisers.recommended import KEPT, FewImages, left_out
+from golddiff.denoisers.patches import PatchMixture
+from golddiff.denoisers.recommended import KEPT, FewImages, left_out, part_weights
 from golddiff.describe import build, describe
 from golddiff.errors import ArgumentError
 from golddiff.sampling import sample
@@ -27,7 +28,8 @@ def denoiser(store):
 
 def test_it_is_the_weighted_mean_of_its_parts(store, denoiser, queries):
     parts = denoiser.blend.denoisers
-    assert [type(part) for part in parts] == [GoldDiff] * 2 + [GaussianMixture] * 2
+    kinds = [GoldDiff, GoldDiff, GaussianMixture, GaussianMixture, PatchMixture]
+    assert [type(part) for part in parts] == kinds
     for sigma in (0.1, 1.0, 8.0):
         x = queries(store, sigma)
         weights = denoiser.blend.weights_at(sigma)
@@ -81,6 +83,19 @@ def test_a_class_gives_images_of_that_class(make_store):
         made = sample(denoiser, 2, steps=4, labels=label).images
         expected = (70 + 130 * label) / 127.5 - 1
         assert (made.mean() - expected).abs() < 0.1
+
+
+def test_parts_weigh_as_their_errors_say_and_patches_only_where_they_err_less_than_wiener():
+    weights = part_weights(np.array([[1.0, 4.0, 1.0, 4.0, 1.0], [1.0, 4.0, 1.0, 4.0, 4.0]]))
+    assert np.allclose(weights * 8, [[2, 1, 2, 1, 2], [8 / 3, 4 / 3, 8 / 3, 4 / 3, 0]])
+    assert np.allclose(part_weights(np.ones((1, 4))), 0.25)
+
+
+@pytest.mark.parametrize(("shape", "parts"), [((1, 3, 9), 4), ((2, 4, 4), 5)])
+def test_images_of_a_few_pixels_have_no_patches(make_store, smooth_images, shape, parts):
+    denoiser = golddiff.recommended(make_store(smooth_images(40, shape)))
+    assert len(denoiser.blend.denoisers) == parts
+    assert sample(denoiser, 2, steps=3).images.isfinite().all()
 
 
 @pytest.mark.parametrize("n", [1, 2, 19, 20, 21])
