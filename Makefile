@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format docs clean
+.PHONY: demo test lint format docs fuzz numbers kills clean
 
 demo: $(VENV)/.installed
 	$(BIN)/golddiff demo --out demo
@@ -23,6 +23,17 @@ format: $(VENV)/.installed
 # The API reference, from the docstrings; a test tells when it is out of date.
 docs: $(VENV)/.installed
 	$(BIN)/python docs/make_api.py
+
+# The long checks of docs/reliability.md: hours, and fuzz goes on where it was stopped.
+fuzz: $(VENV)/.installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	$(BIN)/python -m reliability.fuzz
+
+numbers: $(VENV)/.installed
+	$(BIN)/python -m reliability.numbers
+
+kills: $(VENV)/.installed
+	$(BIN)/python -m reliability.kills
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -92,7 +92,7 @@ def path_of(store: ImageStore, sigma: float, threshold: float) -> Path:
 
 def _remember(store: ImageStore, sigma: float, threshold: float, added: Additions) -> None:
     about = _about(store, sigma, threshold)
-    if about is None:
+    if about is None or not Path(store.path).is_dir():  # deleted meanwhile
         return
     counts = added.counts.astype(np.int32)
     inputs: NDArray[np.integer[Any]] = added.inputs.astype(_kind(store))

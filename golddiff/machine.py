@@ -39,6 +39,8 @@ CONSTANTS = {
     "softmax": 1.6e-10,  # an output value's exponential and sums, an image
     "distance": 2.8e-11,  # a value of Optimal's squared distances, an image
     "coordinate": 1.8e-11,  # a coordinate of the product that ranks, an image and tile
+    "square": 3.0e-11,  # a value's square, summed by blocks, an image
+    "product": 1.1e-11,  # a multiply-add of blocks with a tile, an image
     "drawn": 3.8e-9,  # drawing by weight, an image ranked and tile
     "nearest": 6.0e-10,  # finding the nearest, an image ranked and tile
 }

@@ -10,11 +10,12 @@ import torch
 
 from golddiff.adaptive.drawing import draw
 from golddiff.bench.machine import fastest
+from golddiff.kernels.block_squares import block_squares
 from golddiff.kernels.lowest import lowest
 from golddiff.kernels.mask_tiles import cut
 from golddiff.kernels.mask_tree import MaskTree, mask_tree
 from golddiff.kernels.pca_cpu import masked_posterior
-from golddiff.kernels.products import less_twice_the_products
+from golddiff.kernels.products import less_twice_the_products, products
 from golddiff.kernels.rows import squared_distances
 from golddiff.parallel import in_order
 
@@ -63,7 +64,17 @@ def _choosing() -> dict[str, float]:
     rows, uniform = np.arange(RANKED), generator.random(RANKED, np.float32)
     few = RANKED // 32
     product = _each(lambda: less_twice_the_products(own, numbers, vectors))
+    image = (3, 32, 32)
+    flat = generator.integers(0, 256, (64, int(np.prod(image)))).astype(np.uint8)
+    x = generator.standard_normal((flat.shape[1],), np.float32)
+    places = np.arange(len(flat))
+    squares = _each(lambda: block_squares(flat, places, x, image, 1 / 127.5, -1.0))
+    blocks = generator.standard_normal((256, 512), np.float32)
+    shares = generator.standard_normal((64, 256), np.float32)
+    weighed = _each(lambda: products(shares, blocks))
     return {
+        "square": squares / flat.size,
+        "product": weighed / (blocks.size * len(shares)),
         "coordinate": product / (TILES * RANKED * COORDINATES),
         "drawn": _each(lambda: draw(own[0], rows, few, 1.0, uniform)) / RANKED,
         "nearest": _each(lambda: lowest(own[0], few)) / RANKED,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import safe_open
 from scipy.linalg import eigh
 
 from golddiff.residency import at_hand, parts
@@ -51,6 +53,21 @@ class Factor:
         images = tensors.pop("images", None)
         return cls(**tensors, images=n if images is None else int(images))
 
+    def check(self, d: int) -> None:
+        """Raise where a file gave arrays that are no factor of images of d values.
+
+        Raises:
+            ValueError: says which array, and how.
+        """
+        rank = len(self.eigenvalues) if self.eigenvalues.ndim == 1 else -1
+        expected = {"mean": (d,), "eigenvalues": (rank,), "eigenvectors": (d, rank)}
+        for name, shape in expected.items():
+            array: NDArray[Any] = getattr(self, name)
+            if array.shape != shape or array.dtype != np.float64 or not np.isfinite(array).all():
+                raise ValueError(f"{name}: {array.dtype} of shape {array.shape}")
+        if (self.eigenvalues <= 0).any():
+            raise ValueError("eigenvalues that are not above 0")
+
     def tensors(self) -> dict[str, NDArray[Any]]:
         """The same as arrays, for a file."""
         arrays = {name: value for name, value in vars(self).items() if name != "images"}
@@ -84,6 +101,25 @@ class Factor:
         return matrix
 
 
+def images_in(path: Path, n: int) -> int:
+    """Of how many images the factor in a file is; its arrays are not read.
+
+    Args:
+        path: of the file.
+        n: how many images there are.
+
+    Raises:
+        OSError, SafetensorError: it cannot be read.
+    """
+    with safe_open(path, "numpy") as file:
+        return int(file.get_tensor("images")) if "images" in file.keys() else n  # noqa: SIM118
+
+
+def default_images(n: int, d: int) -> int:
+    """Of how many of n images of d values a factor is made where nobody asks for a number."""
+    return min(n, FACTOR_IMAGES) if d > LARGE else n
+
+
 def factor_rows(
     rows: NDArray[np.int64], d: int, images: int | None = None, seed: int = 0
 ) -> NDArray[np.int64]:
@@ -105,7 +141,7 @@ def factor_places(
 ) -> NDArray[np.int64] | None:
     """Which of n images a factor is made from, ascending; None: all. See :func:`factor_rows`."""
     if images is None:
-        images = FACTOR_IMAGES if d > LARGE else n
+        images = default_images(n, d)
     if images >= n:
         return None
     drawn: NDArray[np.int64] = np.random.default_rng([3, seed]).choice(

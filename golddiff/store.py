@@ -16,14 +16,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from golddiff.errors import ArgumentError, StoreError
-from golddiff.manifest import Manifest, file_record
+from golddiff.manifest import Manifest, file_record, identity_of
 from golddiff.proxy import pool
 from golddiff.residency import DEFAULT_LIMIT, Residency, at_hand, parts
 from golddiff.spill import spilled
-from golddiff.statistics import Factor, covariance_factor, factor_rows
+from golddiff.statistics import (
+    Factor,
+    covariance_factor,
+    default_images,
+    factor_rows,
+    images_in,
+)
 from golddiff.store_build import FACTOR, LABELS, NORMS, PIXELS, PROXIES, add_file, build
 from golddiff.support import Support
 
@@ -278,7 +285,7 @@ class ImageStore:
         if label not in self._factors:
             kept = self.kept(FACTOR) if label is None else None
             if kept is not None:
-                self._factors[None] = Factor.of_tensors(kept, self.n)
+                self._factors[None] = self._sound_factor(kept)
             elif label is None:
                 return self.estimate_factor(None, progress=progress)
             else:
@@ -287,6 +294,16 @@ class ImageStore:
                     self.flat, self.scale, self.offset, rows, progress
                 )
         return self._factors[label]
+
+    def _sound_factor(self, kept: dict[str, NDArray[Any]]) -> Factor:
+        try:
+            factor = Factor.of_tensors(kept, self.n)
+            factor.check(self.d)
+        except (TypeError, ValueError) as error:
+            raise StoreError(
+                f"store: {self.path / FACTOR} is damaged ({error}); build the store again"
+            ) from None
+        return factor
 
     def estimate_factor(
         self,
@@ -329,9 +346,33 @@ class ImageStore:
         """Whether the factor of all images is kept with the store."""
         return FACTOR in self.manifest.files
 
+    @property
+    def factor_images(self) -> int | None:
+        """Of how many images :meth:`factor` is; it is neither made nor read for this.
+
+        None where that is not known.
+        """
+        if None in self._factors:
+            return self._factors[None].images
+        if self.has_factor():
+            return images_in(self.path / FACTOR, self.n)
+        return default_images(self.n, self.d)
+
     def kept(self, name: str) -> dict[str, NDArray[Any]] | None:
         """What was computed from the store before and kept under a file name, or None."""
-        return load_file(self.path / name) if name in self.manifest.files else None
+        if name not in self.manifest.files:
+            return None
+        now = Manifest.read(self.path)
+        if identity_of(now) != identity_of(self.manifest):
+            raise StoreError(
+                f"store: {self.path} was replaced by another since it was opened; open it again"
+            )
+        try:
+            return load_file(self.path / name)
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+            raise StoreError(
+                f"store: {self.path / name} is damaged ({error}); build the store again"
+            ) from error
 
     def keep(self, name: str, tensors: dict[str, NDArray[Any]]) -> None:
         """Keep what was computed for next time, where the store may be written to."""
@@ -406,7 +447,7 @@ class ImageStore:
         if indices is None:
             return self._all_rows
         if isinstance(indices, slice):
-            return self._all_rows[indices]
+            return np.arange(*indices.indices(self.n))
         rows = np.atleast_1d(np.asarray(indices))
         if rows.size == 0:
             return np.empty(0, np.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import hashlib
 import math
 import os
@@ -27,7 +28,8 @@ from rich.progress import (
 from safetensors.numpy import save_file
 
 from golddiff.errors import ArgumentError, SourceError, StoreError
-from golddiff.manifest import FileRecord, Manifest, file_record
+from golddiff.locks import exchanged, locked
+from golddiff.manifest import FileRecord, Manifest, file_record, identity_of
 from golddiff.proxy import pool, quarter_shape
 from golddiff.residency import DEFAULT_LIMIT, Residency
 from golddiff.sources.base import Source
@@ -69,9 +71,10 @@ def build(
         raise ArgumentError(f"path: {path} is not a golddiff store, so it is not overwritten")
     _check_space(source, path)
     try:
-        with _beside(path) as folder, _bar(source, shown=progress) as bar:
-            _fill(folder, source, bar, factor)
-            bar.update(bar.task_ids[0], description="saving")
+        with _building(path, overwrite), _beside(path) as folder:
+            with _bar(source, shown=progress) as bar:
+                _fill(folder, source, bar, factor)
+                bar.update(bar.task_ids[0], description="saving")
             _put_in_place(folder, path)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -81,6 +84,10 @@ def build(
         refused = (errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR)
         if error.errno in refused:
             raise StoreError(f"store: cannot write {path} ({error.strerror})") from error
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise StoreError(
+                f"store: {path} was not built: too many files are open (ulimit -n)"
+            ) from error
         raise
 
 
@@ -92,21 +99,43 @@ def add_file(
 ) -> None:
     """Add what was computed from a store to it, as a safetensors file, with its checksum.
 
+    Other processes may add files of their own meanwhile, or put another store in its place: then
+    nothing is added. Killed in between, the store is sound, with or without the file.
+
     Raises:
         OSError: the store cannot be written.
     """
+    with locked(path / ".lock", "", wait=True):
+        try:
+            now = Manifest.read(path)
+        except StoreError:
+            return
+        if identity_of(now) == identity_of(manifest):
+            _add(path, now, name, tensors)
+            manifest.files.update(now.files)
+
+
+def _add(path: Path, manifest: Manifest, name: str, tensors: Mapping[str, NDArray[Any]]) -> None:
     handle, temporary = tempfile.mkstemp(dir=path, prefix=f".{name}-")
     os.close(handle)
     try:
         save_file(dict(tensors), temporary)
         record = file_record(Path(temporary))
+        if name in manifest.files:
+            # Not a file that the manifest tells other checksums of, were this the last moment.
+            del manifest.files[name]
+            _rewrite(path, manifest)
         os.replace(temporary, path / name)
     finally:
         Path(temporary).unlink(missing_ok=True)
     manifest.files[name] = record
-    with _beside(path) as folder:
-        manifest.write(folder)
-        os.replace(folder / "manifest.json", path / "manifest.json")
+    _rewrite(path, manifest)
+
+
+def _rewrite(path: Path, manifest: Manifest) -> None:
+    with tempfile.TemporaryDirectory(prefix=".manifest-", dir=path) as folder:
+        manifest.write(Path(folder))
+        os.replace(Path(folder) / "manifest.json", path / "manifest.json")
 
 
 def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> None:
@@ -180,6 +209,25 @@ class _HashedFile:
 
 
 @contextlib.contextmanager
+def _building(path: Path, overwrite: bool) -> Iterator[None]:
+    """The lock of a store's place, with what builds that were killed left there taken away."""
+    parent = path.absolute().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    busy = f"store: another process is building {path}; wait for it, or give another path"
+    with locked(parent / f".{path.name}.lock", busy):
+        for left in parent.glob(f".{glob.escape(path.name)}.building-*"):
+            # Where folders cannot be exchanged, the moment in which there was no store.
+            if (left / "old" / "manifest.json").is_file() and not path.exists():
+                os.rename(left / "old", path)
+            shutil.rmtree(left, ignore_errors=True)
+        if path.exists() and not overwrite:  # built by another since it was looked for
+            raise ArgumentError(
+                f"path: {path} exists already; give another path, or overwrite=True (--overwrite)"
+            )
+        yield
+
+
+@contextlib.contextmanager
 def _beside(path: Path) -> Iterator[Path]:
     """A hidden working folder next to ``path``, gone afterwards whatever happens."""
     path.absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -192,6 +240,9 @@ def _beside(path: Path) -> Iterator[Path]:
 
 
 def _put_in_place(folder: Path, path: Path) -> None:
+    # In one step: a reader, or whoever comes after a crash, finds the old store or the new one.
+    if path.exists() and exchanged(folder, path):
+        return  # the old one now lies beside, and goes with the working folder
     if path.exists():
         # The old store steps aside before the new one takes its place: a reader finds one of
         # the two, or for an instant none, never a mixture.

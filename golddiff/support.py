@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.errors import ArgumentError
+from golddiff.kernels.mask_tiles import Side
 
 ABSENT = -1e300  # a log weight of nothing, finite, so that differences of two are no NaN
 
@@ -49,11 +50,11 @@ class TiledSupport:
     """A support for each square tile of the outputs, for estimators that weigh pixel by pixel.
 
     Attributes:
-        side: of the tiles in pixels; those at a ragged edge are smaller.
+        side: of the tiles, in pixels or of a channel; those at a ragged edge are smaller.
         tiles: their supports, row by row.
     """
 
-    side: int
+    side: Side
     tiles: Sequence[Support]
 
     def __len__(self) -> int:

@@ -1,5 +1,7 @@
 """The bound is never below the true error: over random and adversarial stores and queries."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,8 @@ from golddiff.certificate import certify
 from golddiff.errors import ArgumentError
 from golddiff.index import Index
 from golddiff.index.bounds import Bounds
+
+STORES = int(os.environ.get("GOLDDIFF_CERTIFICATE_STORES", "3"))  # of each kind, 72 cases each
 
 
 def exact_mean(store, x, sigma, rows=None):
@@ -45,7 +49,7 @@ def case(kind, seed, make_store, smooth_images):
 @pytest.mark.parametrize("kind", ["images", "points", "duplicates", "outliers", "ties", "tiny"])
 def test_never_below_the_true_error(kind, make_store, smooth_images):
     cases = tight = 0
-    for seed in range(3):
+    for seed in range(STORES):
         store = case(kind, seed, make_store, smooth_images)
         index, rng = Index.build(store), np.random.default_rng(seed)
         for sigma in (0.002, 0.03, 0.3, 1.0, 5.0, 80.0):
@@ -67,6 +71,7 @@ def test_never_below_the_true_error(kind, make_store, smooth_images):
                         assert (
                             proved.bound <= 0.1 + 2e-9 * store.radius or len(proved.rows) == store.n
                         )
+    assert cases == 72 * STORES
     assert tight > cases / 3
 
 

@@ -133,7 +133,9 @@ class TestPredictions:
         operations = offset_operations(*kamb._axes(1.0), 3)
         assert kamb.cost(1.0) == pytest.approx(model["addition"] * operations)
 
-    @pytest.mark.parametrize("kind", [FULL, Kind("drawn"), Kind("nearest", 4)])
+    @pytest.mark.parametrize(
+        "kind", [FULL, Kind("drawn"), Kind("nearest", 4), Kind("drawn", 4, by_blocks=True)]
+    )
     def test_a_plan_s_are_weighing_and_choosing(self, store, kind):
         golden = GoldDiff(PCA(store, 0.05), AdaptiveSchedule(0.05))
         plan = Plan(kind, 50, 0.01)
@@ -141,9 +143,13 @@ class TestPredictions:
         expected = 50 * golden.base.cost(1.0, kind.side)
         if kind != FULL:
             tiles = 9 if kind.side else 1
-            each = golden.schedule.looker(1.0, None, kind).ranking.coordinates
-            compared = machine.seconds(kind.name) + each * machine.seconds("coordinate")
-            expected += tiles * 300 * compared
+            comparing = golden.schedule.looker(1.0, None, kind).ranking.comparing
+            if kind.by_blocks:
+                one = machine.seconds("square") * store.d
+                one += machine.seconds("product") * tiles * 27
+            else:
+                one = tiles * comparing.number * machine.seconds("coordinate")
+            expected += 300 * (one + tiles * machine.seconds(kind.name))
         assert golden.schedule.predicted(1.0) == pytest.approx(expected)
         assert str(plan) in golden.describe_step(1.0)
         assert "predicted" in golden.describe_step(1.0)

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import golddiff.spill
+from golddiff import statistics
 from golddiff.denoisers.golddiff import GoldDiff
 from golddiff.denoisers.kamb import Kamb
 from golddiff.denoisers.optimal import Optimal
@@ -251,6 +252,24 @@ class TestFactorOfSome:
         assert PCA(store).signature() == whole[:-1] + ", masks of 30 images)"
         store.estimate_factor(60)
         assert PCA(store).signature() == whole
+
+    @pytest.mark.parametrize("estimated", [None, 20])
+    def test_of_how_many_images_it_is_takes_no_factor(self, tmp_path, smooth_images, estimated):
+        store = ImageStore.build(smooth_images(60, (1, 6, 6)), tmp_path / "store")
+        if estimated is not None:
+            store.estimate_factor(estimated)
+        again = ImageStore.open(store.path)
+        assert again.factor_images == (estimated or 60)
+        assert PCA(again).signature() == PCA(store).signature()
+        assert again._factors == {}
+        assert again.factor().images == again.factor_images
+
+    @pytest.mark.parametrize(("n", "d", "images"), [(90, 4, 90), (90, 5, 50), (40, 5, 40)])
+    def test_before_there_is_one_it_is_told_too(self, monkeypatch, n, d, images):
+        monkeypatch.setattr(statistics, "LARGE", 4)
+        monkeypatch.setattr(statistics, "FACTOR_IMAGES", 50)
+        assert statistics.default_images(n, d) == images
+        assert len(statistics.factor_rows(np.arange(n), d)) == images
 
     def test_a_factor_file_that_does_not_say_is_of_all(self, tmp_path, smooth_images, monkeypatch):
         from golddiff.statistics import Factor

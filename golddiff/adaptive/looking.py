@@ -12,12 +12,15 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.adaptive.blocks import BlockRanking
+from golddiff.adaptive.comparing import Comparing
 from golddiff.adaptive.drawing import draw
 from golddiff.adaptive.ranking import Ranking
 from golddiff.index.drawing import draw as draw_through
 from golddiff.index.files import Index
 from golddiff.index.search import Near, Sight, checked, sight_of
 from golddiff.kernels.lowest import lowest
+from golddiff.kernels.mask_tiles import Side
 from golddiff.machine import seconds
 from golddiff.parallel import in_order
 from golddiff.support import Support
@@ -74,20 +77,15 @@ class Looker(Protocol):
         ...
 
 
-def linear_work(name: str, tiles: int, images: int, coordinates: int) -> float:
+def linear_work(name: str, tiles: int, images: int, comparing: Comparing) -> float:
     """Predicted seconds of comparing every image and choosing some, for one query."""
-    return tiles * images * (seconds(name) + seconds("coordinate") * coordinates)
-
-
-def linear_counted(tiles: int, images: int, coordinates: int) -> tuple[int, int]:
-    """Two operations a coordinate and one more; coordinates and each tile's own term."""
-    return tiles * images * (2 * coordinates + 1), 4 * images * (coordinates + 2 * tiles)
+    return comparing.seconds(tiles, images) + tiles * images * seconds(name)
 
 
 class LinearLooker:
     """Compares every image; see :class:`Looker`."""
 
-    def __init__(self, ranking: Ranking) -> None:
+    def __init__(self, ranking: Ranking | BlockRanking) -> None:
         self.ranking = ranking
         self.tiles, self.images = ranking.tiles, len(ranking.rows)
         self._uniform: tuple[Stream, NDArray[np.float32]] | None = None
@@ -96,9 +94,7 @@ class LinearLooker:
         self, x: NDArray[np.float32], tiles: Sequence[int] | None = None, without: int | None = None
     ) -> Look:
         """See :class:`Looker`."""
-        distances, rows = self.ranking.distances(x), self.ranking.rows
-        if tiles is not None:
-            distances = distances[list(tiles)]
+        distances, rows = self.ranking.distances(x, tiles), self.ranking.rows
         if without is not None:
             kept = rows != without
             return _LinearLook(self, distances[:, kept], rows[kept], kept)
@@ -106,11 +102,11 @@ class LinearLooker:
 
     def work(self, name: str, k: int) -> float:
         """See :class:`Looker`."""
-        return linear_work(name, self.tiles, self.images, self.ranking.coordinates)
+        return linear_work(name, self.tiles, self.images, self.ranking.comparing)
 
     def counted(self, k: int) -> tuple[int, int]:
-        """See :func:`linear_counted`."""
-        return linear_counted(self.tiles, self.images, self.ranking.coordinates)
+        """See :class:`Looker`."""
+        return self.ranking.comparing.counted(self.tiles, self.images)
 
     def uniform(self, stream: Stream) -> NDArray[np.float32]:
         """A random number for each image; those of the last stream are kept."""
@@ -154,7 +150,7 @@ class IndexLooker:
     def __init__(
         self,
         index: Index,
-        side: int | None,
+        side: Side | None,
         relevance: NDArray[np.float32],
         rows: NDArray[np.int64] | None,
     ) -> None:

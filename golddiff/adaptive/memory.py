@@ -14,29 +14,36 @@ from typing import Any
 from golddiff.adaptive.plan import Kind, Plan
 from golddiff.errors import ArgumentError
 from golddiff.files import written_whole
+from golddiff.kernels.mask_tiles import OfChannel, Side
 from golddiff.manifest import identity_of
 from golddiff.store import ImageStore
 
 NAME = "plans.json"
-VERSION = 1
+VERSION = 3
 KINDS = ("full", "drawn", "nearest")
+TILES: dict[str, Side | None] = {"image": None, "8": 8, "4": 4, "8 of a channel": OfChannel(8)}
+NAMES = {side: name for name, side in TILES.items()}
 
 
 def recall(store: ImageStore, key: str) -> Plan | None:
     """The plan kept under a key, if there is a sound one."""
     found = _plans(store).get(key)
     try:
-        name, side, k, error = found  # type: ignore[misc]
-        sound = name in KINDS and (side is None or side in (4, 8)) and 1 <= k <= store.n
-        return Plan(Kind(name, side), int(k), float(error)) if sound else None
-    except (TypeError, ValueError):
+        name, tile, k, error, by_blocks = found  # type: ignore[misc]
+        sound = name in KINDS and 1 <= k <= store.n
+        kind = Kind(name, TILES[tile], by_blocks is True)
+        return Plan(kind, int(k), float(error)) if sound else None
+    except (TypeError, ValueError, KeyError):
         return None
 
 
 def remember(store: ImageStore, key: str, plan: Plan) -> None:
     """Keep a plan under a key, where the store's folder may be written to."""
+    if not Path(store.path).is_dir():
+        return  # the store was deleted meanwhile: its folder must not come back
     plans = _plans(store)
-    plans[key] = [plan.kind.name, plan.kind.side, plan.k, plan.error]
+    kind = plan.kind
+    plans[key] = [kind.name, NAMES[kind.side], plan.k, plan.error, kind.by_blocks]
     body = {"version": VERSION, "store": identity(store), "plans": plans}
     with (
         contextlib.suppress(ArgumentError, OSError),

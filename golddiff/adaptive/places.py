@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.denoisers.base import Estimator
-from golddiff.kernels.mask_tiles import tile_grid, tile_of_each
+from golddiff.kernels.mask_tiles import Side, tile_count, tile_of_each
 from golddiff.support import Support
 
 TILES = 4
@@ -38,10 +38,9 @@ class Place:
         shape, sides = estimator.store.shape, estimator.tile_sides()
         if not sides:
             return cls(shape)
-        root = max(sides)
-        rows, columns = tile_grid(shape, root)
-        number = min(TILES, rows * columns)
-        tiles = generator.choice(rows * columns, number, replace=False)
+        root = max(side for side in sides if isinstance(side, int))
+        count = tile_count(shape, root)
+        tiles = generator.choice(count, min(TILES, count), replace=False)
         return cls(shape, root, tuple(sorted(int(t) for t in tiles)))
 
     def outputs(self) -> NDArray[np.int64]:
@@ -50,7 +49,7 @@ class Place:
             return np.arange(int(np.prod(self.shape)))
         return np.flatnonzero(np.isin(tile_of_each(self.shape, self.root), self.tiles))
 
-    def tiles_of(self, side: int) -> list[int]:
+    def tiles_of(self, side: Side) -> list[int]:
         """The tiles of a side, at most the root's, that these outputs lie in."""
         return sorted(set(tile_of_each(self.shape, side)[self.outputs()].tolist()))
 
@@ -80,7 +79,7 @@ def mean_over_tiles(
     x: NDArray[np.float32],
     sigma: float,
     place: Place,
-    side: int,
+    side: Side,
     supports: Sequence[Support],
 ) -> NDArray[np.float32]:
     """The mean of one query (D,) at a place, each of its tiles of a side over its own support."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+
+from golddiff.kernels.mask_tiles import Side
 
 
 @dataclass(frozen=True)
@@ -13,16 +14,32 @@ class Kind:
     Attributes:
         name: "full", every image; "drawn", at random by weight; "nearest", the nearest.
         side: of the tiles that choose for themselves; None: the whole image chooses.
+        by_blocks: whether all pixels are compared, by blocks of them, instead of a few coordinates.
     """
 
     name: str
-    side: int | None = None
+    side: Side | None = None
+    by_blocks: bool = False
+
+    @property
+    def _tile(self) -> str:
+        return f"{self.side}x{self.side}" if isinstance(self.side, int) else str(self.side)
 
     def __str__(self) -> str:
-        return self.name if self.side is None else f"{self.name} for each {self.side}x{self.side}"
+        how = f"{self.name} by blocks" if self.by_blocks else self.name
+        return how if self.side is None else f"{how} for each {self._tile}"
 
 
 FULL = Kind("full")
+DRAWN = Kind("drawn")
+
+
+def as_compared(kind: Kind) -> Kind:
+    """The kind that stands for all for which images are compared alike: both ways of a tile.
+
+    Drawing by the whole image's weight is by itself: fewer coordinates do.
+    """
+    return kind if kind == DRAWN else Kind("nearest", kind.side, kind.by_blocks)
 
 
 @dataclass(frozen=True)
@@ -41,32 +58,3 @@ class Plan:
 
     def __str__(self) -> str:
         return f"{self.k:,} images, {self.kind}, expected RMSE {self.error:.4f}"
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Measured errors of one way to choose, at growing numbers of images.
-
-    Attributes:
-        kind: the way.
-        k: numbers of images.
-        error: RMSE to the full scan at each.
-        within: whether it is as small as was asked for.
-    """
-
-    kind: Kind
-    k: Sequence[int]
-    error: Sequence[float]
-    within: Sequence[bool]
-
-    def smallest(self) -> Plan | None:
-        """The fewest of the images measured that are within; None where none are.
-
-        Luck at a small k does not count: all larger k that were measured must be within too.
-        """
-        best = None
-        for k, error, within in reversed(list(zip(self.k, self.error, self.within, strict=True))):
-            if not within:
-                break
-            best = Plan(self.kind, k, error)
-        return best

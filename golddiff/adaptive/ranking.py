@@ -11,10 +11,13 @@ left out, a sum of random sign over the few per cent of variance that the coordi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from golddiff.adaptive.comparing import ByCoordinates
 from golddiff.adaptive.coordinates import Coordinates
 from golddiff.kernels.products import less_twice_the_products, padded
 from golddiff.store import ImageStore
@@ -40,6 +43,7 @@ class Ranking:
         rows: NDArray[np.int64],
     ) -> None:
         self.rows = rows
+        self.comparing = ByCoordinates(len(coordinates.basis))
         self._coordinates = coordinates
         self._relevance = relevance
         n = padded(len(rows))
@@ -59,14 +63,14 @@ class Ranking:
         """How many tiles rank the images."""
         return len(self._own)
 
-    @property
-    def coordinates(self) -> int:
-        """How many coordinates are compared."""
-        return len(self._coordinates.basis)
-
-    def distances(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Distances (T, n) of one query (D,), less a constant for each tile."""
-        seen = self._relevance * (x - self._coordinates.mean)
+    def distances(
+        self, x: NDArray[np.float32], tiles: Sequence[int] | None = None
+    ) -> NDArray[np.float32]:
+        """Distances (T, n) of one query (D,), less a constant for each tile; of some tiles only."""
+        seen, own = self._relevance, self._own
+        if tiles is not None:
+            seen, own = seen[list(tiles)], own[list(tiles)]
+        seen = seen * (x - self._coordinates.mean)
         vectors = torch.from_numpy(seen) @ torch.from_numpy(self._coordinates.basis).T
-        made = less_twice_the_products(self._own, self._z, vectors.numpy())
+        made = less_twice_the_products(own, self._z, vectors.numpy())
         return made[:, : len(self.rows)]

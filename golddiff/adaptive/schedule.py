@@ -5,33 +5,38 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.adaptive.blocks import BlockRanking, comparing_blocks
+from golddiff.adaptive.comparing import ByCoordinates, Comparing
 from golddiff.adaptive.coordinates import Coordinates, pooled, principal
-from golddiff.adaptive.looking import IndexLooker, LinearLooker, Looker, chosen
+from golddiff.adaptive.looking import IndexLooker, LinearLooker, Looker, chosen, linear_work
 from golddiff.adaptive.memory import recall, remember
-from golddiff.adaptive.plan import FULL, Kind, Plan
+from golddiff.adaptive.plan import DRAWN, FULL, Kind, Plan, as_compared
 from golddiff.adaptive.ranking import Ranking
 from golddiff.certificate import Certified, certify
 from golddiff.errors import ArgumentError
 from golddiff.index.files import Index, open_or_build
+from golddiff.kernels.mask_tiles import Side, pixels, tile_count
 from golddiff.noise import bits, ddim_sigmas
 from golddiff.store import ImageStore
 from golddiff.support import AnySupport, TiledSupport
 from golddiff.units import duration
 
 if TYPE_CHECKING:
-    from golddiff.adaptive.calibration import Enough, Probe, Way
+    from golddiff.adaptive.calibration import Enough, Probe
+    from golddiff.adaptive.racing import Option, Way
     from golddiff.denoisers.base import Estimator
     from golddiff.denoisers.golddiff import Schedule
 
 LEVELS_A_DECADE = 20
 USUAL_STEPS = 10
 MARGIN = 0.9  # the way that measures cheapest is in part the luckiest
+WIDE = 8  # pixels; the mean mask of a smaller tile varies too much within a block
 FEWEST = 256  # images; below that the full scan costs little and measuring tells little
 LOOKERS_KEPT = 32
 STARTED_WITH = 32  # images, of those that a proof may take
@@ -115,7 +120,7 @@ class FittedSchedule:
         self._coordinates: Coordinates | None = None
         self._rough: Coordinates | None = None
         self._index: Index | None = None
-        self._lookers: dict[tuple[float, int | None, int | None, bool], Looker] = {}
+        self._lookers: dict[tuple[float, int | None, Kind], Looker] = {}
         self._plans: dict[tuple[float, int | None], Plan] = {}
 
     def plan(self, sigma: float, label: int | None = None) -> Plan:
@@ -129,7 +134,8 @@ class FittedSchedule:
             plan = recall(store, key)
             if plan is None:
                 plan = self._measured(level, label)
-                log.info("sigma %.3g: %s", level, self._told(plan, sigma, label))
+                log.info("sigma %.3g: %s", level, self._told(plan, level, label))
+                self.forget(level, plan.kind.side)
                 remember(store, key, plan)
             self._plans[level, label] = plan
         return self._plans[level, label]
@@ -204,7 +210,8 @@ class FittedSchedule:
         return supports
 
     def _measured(self, sigma: float, label: int | None) -> Plan:
-        from golddiff.adaptive.calibration import cheapest, full_scan, probes
+        from golddiff.adaptive.calibration import full_scan, probes
+        from golddiff.adaptive.racing import cheapest
 
         images = self.estimator.store.count_of(label)
         full = full_scan(images)
@@ -214,12 +221,10 @@ class FittedSchedule:
         given = probes(self.estimator, self.looker(sigma, label, Kind("nearest")), sigma, label)
         cost = self.estimator.cost(sigma) * images
         enough = self._enough(sigma, label, given)
-        ways = self._ways(sigma, label)
-        plan = cheapest(self.estimator, ways, sigma, given, enough, full, cost)
-        self.forget(sigma, plan.kind.side)
-        return plan
+        options = self._options(sigma, label)
+        return cheapest(self.estimator, options, sigma, given, enough, full, cost)
 
-    def forget(self, sigma: float, side: int | None) -> None:
+    def forget(self, sigma: float, side: Side | None) -> None:
         """Let go of what measuring made, but for the tiles of the side that won.
 
         What lost is not asked for again, and a tile's term is N numbers.
@@ -240,15 +245,34 @@ class FittedSchedule:
         ]
         return below_all(allowed, kinds)
 
-    def _ways(self, sigma: float, label: int | None) -> Iterator[Way]:
+    def _options(self, sigma: float, label: int | None) -> Iterator[Option]:
         """The ways that compete, coarse tiles first: what they cost bounds the finer ones."""
-        from golddiff.adaptive.calibration import Way
+        from golddiff.adaptive.racing import Option
 
-        for side in (None, *sorted(self.estimator.tile_sides(), reverse=True)):
-            each = self.estimator.cost(sigma, side)
-            for name in ("drawn", "nearest"):
-                kind = Kind(name, side)
-                yield Way(kind, self.looker(sigma, label, kind), each)
+        for side in (None, *self.estimator.tile_sides()):
+            for kind in self._kinds(side, label):
+                yield Option(self._least(label, kind), partial(self._way, sigma, label, kind))
+
+    def _kinds(self, side: Side | None, label: int | None) -> list[Kind]:
+        kinds = [Kind("drawn", side), Kind("nearest", side)]
+        wide = self.estimator.tile_sides() and (side is None or pixels(side) >= WIDE)
+        if wide and not self.indexed(self.estimator.store.count_of(label)):
+            kinds += [Kind("drawn", side, by_blocks=True), Kind("nearest", side, by_blocks=True)]
+        return kinds
+
+    def _way(self, sigma: float, label: int | None, kind: Kind) -> Way:
+        from golddiff.adaptive.racing import Way
+
+        each = self.estimator.cost(sigma, kind.side)
+        return Way(kind, self.looker(sigma, label, kind), each)
+
+    def _least(self, label: int | None, kind: Kind) -> float:
+        """Seconds that choosing takes at least, for one query."""
+        images = self.estimator.store.count_of(label)
+        if self.indexed(images):
+            return 0.0
+        tiles = 1 if kind.side is None else tile_count(self.estimator.store.shape, kind.side)
+        return linear_work(kind.name, tiles, images, self.comparing(kind))
 
     @property
     def coordinates(self) -> Coordinates:
@@ -263,24 +287,32 @@ class FittedSchedule:
 
     def looker(self, sigma: float, label: int | None, kind: Kind) -> Looker:
         """What compares the images of a class (or all) at a noise level, for a kind of support."""
-        rough = kind == Kind("drawn")
-        key = (sigma, label, kind.side, rough)
+        key = (sigma, label, as_compared(kind))
         if key not in self._lookers:
             if len(self._lookers) >= LOOKERS_KEPT:
                 self._lookers.pop(next(iter(self._lookers)))
-            self._lookers[key] = self._looker(sigma, label, kind.side, rough=rough)
+            self._lookers[key] = self._looker(sigma, label, kind)
         return self._lookers[key]
 
-    def _looker(self, sigma: float, label: int | None, side: int | None, *, rough: bool) -> Looker:
+    def _looker(self, sigma: float, label: int | None, kind: Kind) -> Looker:
         store = self.estimator.store
         rows = store.rows_of(label)
-        relevance = self.estimator.relevance(sigma, side)
+        relevance = self.estimator.relevance(sigma, kind.side)
         if self.indexed(len(rows)):
-            return IndexLooker(self.index, side, relevance, None if label is None else rows)
+            return IndexLooker(self.index, kind.side, relevance, None if label is None else rows)
+        if kind.by_blocks:
+            return LinearLooker(BlockRanking(store, relevance, rows))
+        return LinearLooker(Ranking(store, self._coordinates_of(kind), relevance, rows))
+
+    def comparing(self, kind: Kind) -> Comparing:
+        """What comparing all images takes, for a kind of support."""
+        if kind.by_blocks:
+            return comparing_blocks(self.estimator.store.shape)
+        return ByCoordinates(len(self._coordinates_of(kind).basis))
+
+    def _coordinates_of(self, kind: Kind) -> Coordinates:
         coordinates = self.coordinates
-        if rough and self._rough is not None:
-            coordinates = self._rough
-        return LinearLooker(Ranking(store, coordinates, relevance, rows))
+        return self._rough if kind == DRAWN and self._rough is not None else coordinates
 
     def indexed(self, images: int) -> bool:
         """Whether so many images are looked for through the index."""

@@ -83,6 +83,11 @@ class MemoryStore(ImageStore):
             )
         return self._factors[None]
 
+    @property
+    def factor_images(self) -> int | None:
+        """Of how many images the covariance is."""
+        return min(self.n, FACTOR_IMAGES)
+
     def proxies(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Average-pooled images of a shape, (n, d'); kept in memory once made."""
         if shape not in self._proxies:

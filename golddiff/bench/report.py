@@ -21,6 +21,7 @@ ms        milliseconds per image and step: the median step after one to warm up,
 ratio     the time of {against} over this side's: above 1, this side is faster
 RMSE      to the full scan of the same estimator ({truth})
           at {queries} of the queries; values lie in [-1, 1]
+95 %      that of 95 in 100 of these queries is at most so much, each query by itself
 Gop/s     operations counted from the method's formula (golddiff.bench.work) over the measured time
 GB/s      bytes of stored images brought in, counted likewise, over the measured time
 x floor   time over the least this machine could take: the larger of operations / its measured rate
@@ -43,7 +44,7 @@ def levels_table(job: StepJob, outcome: Outcome) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("sigma", justify="right", no_wrap=True)
     table.add_column("side", no_wrap=True)
-    for name in ("ms", "ratio", "RMSE", "Gop/s", "GB/s", "x floor"):
+    for name in ("ms", "ratio", "RMSE", "95 %", "Gop/s", "GB/s", "x floor"):
         table.add_column(name, justify="right", no_wrap=True)
     checked = any(level.checks for level in outcome.levels)
     if checked:
@@ -71,7 +72,7 @@ def notes(job: StepJob, outcome: Outcome) -> list[str]:
         same="; ".join(f"{name}: {what}" for name, what in outcome.checked.items()),
     ).splitlines()
     if not job.truth_queries:
-        text = [line for line in text if not line.startswith(("RMSE", "          at "))]
+        text = [line for line in text if not line.startswith(("RMSE", "          at ", "95 %"))]
     lines = text if outcome.checked else text[:-1]
     for name, images in outcome.parts.items():
         off = [level.timings[name].straightness or 1.0 for level in outcome.levels]
@@ -139,6 +140,7 @@ def side_figures(job: StepJob, outcome: Outcome, level: Level, name: str) -> dic
         "straightness": timing.straightness,
         "ratio": level.timings[job.reference()].seconds / timing.seconds,
         "rmse": level.errors[name],
+        "rmse_95": level.most[name],
         "operations": None if work is None else work.operations / job.batch,
         "bytes": None if work is None else work.bytes / job.batch,
         "bound_by": None if work is None else work.rate,
@@ -190,6 +192,7 @@ def _cells(side: dict[str, Any]) -> list[str]:
         ("~" if side["extrapolated"] else "") + _cell(1e3 * each, ".1f"),
         _cell(side["ratio"], ".2f"),
         _cell(side["rmse"], ".4f"),
+        _cell(side["rmse_95"], ".4f"),
         _cell(rate, ".1f"),
         _cell(memory, ".2f"),
         _cell(side["times_floor"], ".1f"),

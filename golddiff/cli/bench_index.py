@@ -59,6 +59,8 @@ def index(
 ) -> None:
     """Race ways to find the k nearest images: time, and recall of the exact ones.
 
+    The store's own index takes part where it has been built (golddiff prepare, Index.build).
+
     For example:
 
       golddiff bench index cifar.store

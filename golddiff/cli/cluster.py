@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.progress import Progress
 
+from golddiff.cli.terminal import progress_bar
+
 if TYPE_CHECKING:
     from golddiff.sampling import Samples
     from golddiff.store import ImageStore
 
-BARS = 24  # shards that have one each; of more only the whole is shown
+JOINING = "joining the cluster"
+BARS = 24  # shards that have one each; of more the slowest has one
 
 
 def join(address: str) -> None:
@@ -30,22 +33,62 @@ def open_sharded(path: str, address: str, allow_missing: bool) -> ImageStore:
     Raises:
         GoldDiffError: see :func:`join` and :meth:`golddiff.cluster.ShardedStore.open`.
     """
-    join(address)
+    with progress_bar() as bar:
+        task = bar.add_task(JOINING, total=None)
+        join(address)
 
-    from golddiff.cluster import ShardedStore
+        from golddiff.cluster import ShardedStore
 
-    return ShardedStore.open(path, allow_missing=allow_missing)
+        bar.update(task, description="opening the shards")
+        return ShardedStore.open(path, allow_missing=allow_missing)
 
 
-def shard_bars(bar: Progress, store: ImageStore, steps: int) -> None:
-    """A bar for each shard, if the store has some: how many steps it has weighed its part of."""
+def answers_of_each(
+    steps: int, sampler: str, n: int, batch_size: int, labels: list[int] | None
+) -> int:
+    """How many times each shard weighs its images in a run: once a call and class of a batch."""
+    calls = 2 * steps - 1 if sampler == "heun" else steps
+    classes = [0] * n if labels is None else labels
+    return calls * sum(len(set(classes[i : i + batch_size])) for i in range(0, n, batch_size))
+
+
+def shard_bars(bar: Progress, store: ImageStore, answers: int) -> None:
+    """Show how far each shard is, if the store has some: a bar each, of many the slowest's.
+
+    Args:
+        bar: where they are shown.
+        store: any.
+        answers: how many are expected of each, see :func:`answers_of_each`.
+    """
     paths = getattr(store, "paths", None)
-    if paths is None or len(paths) > BARS:
+    if paths is None:
         return
-    tasks = [
-        bar.add_task(f"  {path.rstrip('/').rsplit('/', 1)[-1]}", total=steps) for path in paths
-    ]
+    names = [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
+    if len(names) > BARS:
+        Slowest(bar, store, names, answers)
+        return
+    tasks = [bar.add_task(f"  {name}", total=answers) for name in names]
     store.watch(lambda shard: bar.advance(tasks[shard]))  # type: ignore[attr-defined]
+
+
+class Slowest:
+    """One bar for many shards: of the one that has answered least often."""
+
+    def __init__(self, bar: Progress, store: Any, names: list[str], answers: int) -> None:
+        self._bar, self._store, self._names = bar, store, names
+        self._answered = [0] * len(names)
+        self._task = bar.add_task(f"  all {len(names):,} shards", total=answers)
+        store.watch(self._answer)
+
+    def _answer(self, shard: int) -> None:
+        self._answered[shard] += 1
+        missing = self._store.missing
+        there = [i for i, path in enumerate(self._store.paths) if path not in missing]
+        least = min(there, key=lambda i: self._answered[i])
+        self._bar.update(
+            self._task, completed=self._answered[least],
+            description=f"  slowest of {len(there):,} shards: {self._names[least]}",
+        )  # fmt: skip
 
 
 def cluster_figures(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from golddiff import __version__
 from golddiff.cache import SourceOptions, cached_store
-from golddiff.cli.cluster import cluster_figures, open_sharded, shard_bars
+from golddiff.cli.cluster import answers_of_each, cluster_figures, open_sharded, shard_bars
 from golddiff.cli.parse import parse_labels
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, watched, write_json
@@ -92,6 +92,7 @@ def run_sample(job: SampleJob) -> None:
     labels = parse_labels(job.labels, store, job.n)
     denoiser = make_denoiser(job.method, store, job.settings, job.seed)
     _check_explainable(job, store)
+    _fit_to_address_space(denoiser)
     _prepare(denoiser, job, labels)
     subsets = golden_subsets(denoiser, job.steps, job.sampler, labels)
     samples, clock = _generate(job, denoiser, labels)
@@ -211,6 +212,15 @@ def _check(job: SampleJob) -> None:
     check_settings(job.n, job.steps, job.sampler, job.seed, job.batch_size)
 
 
+def _fit_to_address_space(denoiser: Denoiser) -> None:
+    import torch
+
+    from golddiff.address_space import fit
+
+    if denoiser.store.shards is None:
+        fit(denoiser, torch.get_num_threads())
+
+
 def _check_room(job: SampleJob, store: ImageStore) -> None:
     each = math.prod(store.shape) * (1 if job.trajectory is None else 1 + job.steps)
     most = MOST_VALUES // each
@@ -264,7 +274,8 @@ def _generate(
         torch.set_num_threads(job.threads)
     with progress_bar() as bar:
         task = bar.add_task(f"sampling with {job.method}", total=job.n * job.steps)
-        shard_bars(bar, denoiser.store, job.steps * -(-job.n // job.batch_size))
+        answers = answers_of_each(job.steps, job.sampler, job.n, job.batch_size, labels)
+        shard_bars(bar, denoiser.store, answers)
         clock = Clock(job.steps)
 
         def on_step(images: int) -> None:

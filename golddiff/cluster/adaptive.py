@@ -9,15 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff import describe
+from golddiff.adaptive.blocks import comparing_blocks
+from golddiff.adaptive.comparing import ByCoordinates, Comparing
 from golddiff.adaptive.coordinates import COMPONENTS
-from golddiff.adaptive.plan import FULL, Kind
+from golddiff.adaptive.plan import DRAWN, FULL, Kind, as_compared
 from golddiff.adaptive.schedule import ROUGH, AdaptiveSchedule, FittedSchedule, stream_of
 from golddiff.cluster.looking import ShardedLooker
 from golddiff.cluster.recipes import ByRank
 from golddiff.cluster.store import ShardedStore
 from golddiff.denoisers.base import Estimator
 from golddiff.errors import ArgumentError
-from golddiff.kernels.mask_tiles import tile_grid
+from golddiff.kernels.mask_tiles import Side, tile_count
 from golddiff.proxy import quarter_shape
 from golddiff.store import ImageStore
 from golddiff.support import AnySupport
@@ -61,25 +63,23 @@ class ShardedSchedule(FittedSchedule):
         stream = stream_of(seed, sigma, label)
         return [look.drawn_of_all(plan.k, sigma, stream) for look in looks]
 
-    def forget(self, sigma: float, side: int | None) -> None:
+    def forget(self, sigma: float, side: Side | None) -> None:
         """As the base class, in the shards too."""
         super().forget(sigma, side)
         assert self.store.shards is not None
         self.store.shards.pool.tell("forget", describe.describe(self.estimator), sigma, side)
 
-    def _looker(
-        self, sigma: float, label: int | None, side: int | None, *, rough: bool
-    ) -> ShardedLooker:
-        assert self.store.shards is not None
-        shape = self.store.shape
-        kind = Kind("drawn" if rough else "nearest", side)
-        tiles = 1 if side is None else int(np.prod(tile_grid(shape, side)))
-        measure = ByRank(describe.describe(self.estimator), sigma, label, kind, tiles)
-        return ShardedLooker(self.store.shards, measure, self._compared(rough=rough))
-
-    def _compared(self, *, rough: bool) -> int:
-        """How many coordinates are compared, as :attr:`coordinates` of a single store has."""
+    def comparing(self, kind: Kind) -> Comparing:
+        """As that of a single store, without the coordinates, which the shards have."""
+        if kind.by_blocks:
+            return comparing_blocks(self.store.shape)
         if not self.estimator.tile_sides():
-            return int(np.prod(quarter_shape(self.store.shape)))
+            return ByCoordinates(int(np.prod(quarter_shape(self.store.shape))))
         components = min(COMPONENTS, len(self.store.factor().eigenvalues))
-        return min(ROUGH, components) if rough else components
+        return ByCoordinates(min(ROUGH, components) if kind == DRAWN else components)
+
+    def _looker(self, sigma: float, label: int | None, kind: Kind) -> ShardedLooker:
+        assert self.store.shards is not None
+        tiles = 1 if kind.side is None else tile_count(self.store.shape, kind.side)
+        measure = ByRank(describe.describe(self.estimator), sigma, label, as_compared(kind), tiles)
+        return ShardedLooker(self.store.shards, measure, self.comparing(kind))

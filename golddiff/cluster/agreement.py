@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from golddiff import __version__
 from golddiff.cluster.listing import Listing
 from golddiff.cluster.recipes import About
-from golddiff.errors import ArgumentError, ClusterError, StoreError
+from golddiff.errors import ArgumentError, StoreError
 
 ALIKE = ("shape", "dtype", "labelled", "class_names", "proxy_shape")
 
@@ -17,7 +16,6 @@ def agreed(listing: Listing, abouts: Sequence[About | None]) -> str:
     """One checksum for all shards in their order.
 
     Raises:
-        ClusterError: a shard's process runs another version of golddiff.
         StoreError: shards of unlike images; one that is not what the list says.
         ArgumentError: two shards hold the same images.
     """
@@ -28,11 +26,6 @@ def agreed(listing: Listing, abouts: Sequence[About | None]) -> str:
         if about is None:
             digests.append("missing" if isinstance(record, str) else record.identity)
             continue
-        if about.version != __version__:
-            raise ClusterError(
-                f"cluster: shard {path} runs golddiff {about.version} on {about.node}, here is "
-                f"{__version__}; install one version everywhere"
-            )
         if first is None:
             first = path, about
         for name in ALIKE:

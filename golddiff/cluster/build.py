@@ -13,16 +13,19 @@ import importlib
 import json
 import logging
 import os
+import re
 import shutil
+import socket
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from golddiff import __version__
 from golddiff.cache import SourceOptions
 from golddiff.cluster.joining import connect, ray_package
 from golddiff.cluster.listing import NAME, Listing, ShardRecord
-from golddiff.errors import ArgumentError, GoldDiffError, SourceError, StoreError
+from golddiff.errors import ArgumentError, ClusterError, GoldDiffError, SourceError, StoreError
 from golddiff.files import written_whole
 from golddiff.kept_masks import FOLDER as MASKS
 from golddiff.manifest import VERSION, Manifest, identity_of
@@ -31,6 +34,9 @@ from golddiff.sources.encoded import EncodedSource
 from golddiff.store_build import FACTOR
 
 PLAN = "build.json"
+# A path as pathlib writes it has one slash; a drive has one letter.
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+ERRORS = {kind.__name__: kind for kind in (ArgumentError, ClusterError, SourceError, StoreError)}
 IMAGES_A_SHARD = 1_000_000
 
 
@@ -79,10 +85,15 @@ def build_shards(
             that holds something else, or shards of another source.
         SourceError: the source, or an image of it, cannot be read.
         StoreError: a shard cannot be written, or one that is there is damaged.
-        ClusterError: no cluster.
+        ClusterError: no cluster, or another version of golddiff on one of its machines.
     """
     from golddiff.sources import open_source
 
+    if ADDRESS.match(str(path)):
+        raise ArgumentError(
+            f"path: got the address {path}, expected a folder on a disk that every machine sees; "
+            "shards are opened from an object store once they are copied there"
+        )
     options = SourceOptions() if options is None else options
     opened = open_source(source, **asdict(options))
     if not isinstance(opened, EncodedSource):
@@ -95,7 +106,7 @@ def build_shards(
     _prepare(folder, _plan(source, options, opened, number), overwrite)
     borders = [opened.total * i // number for i in range(number + 1)]
     jobs = [
-        Job(str(folder / f"shard-{i:05d}"), i, opened.part(borders[i], borders[i + 1]))
+        Job(str(folder / f"shard-{i:05d}"), i, opened.part(borders[i], borders[i + 1]), __version__)
         for i in range(number)
     ]
     records = {job.number: _found(job) for job in jobs}
@@ -116,11 +127,12 @@ def build_shards(
 
 @dataclass(frozen=True)
 class Job:
-    """One shard to build: its folder, its number, and its images."""
+    """One shard to build: its folder, its number, its images, and the driver's golddiff."""
 
     path: str
     number: int
     source: EncodedSource
+    version: str
 
 
 def _built(jobs: list[Job]) -> Any:
@@ -144,7 +156,7 @@ def _built(jobs: list[Job]) -> Any:
     made = data.from_items(rows, override_num_blocks=len(rows)).map(run)
     for row in made.iter_rows():
         if row["error"]:
-            raise (StoreError if row["kind"] == "StoreError" else SourceError)(row["error"])
+            raise ERRORS.get(row["kind"], SourceError)(row["error"])
         record = ShardRecord(row["path"], int(row["n"]), row["identity"])
         names, reasons = json.loads(row["names"]), json.loads(row["reasons"])
         yield int(row["number"]), record, Skipped(names, reasons)
@@ -158,6 +170,11 @@ def build_one(job: Job) -> dict[str, Any]:
     row |= {"path": Path(job.path).name, "names": "[]", "reasons": "[]"}
     path = Path(job.path)
     try:
+        if job.version != __version__:
+            raise ClusterError(
+                f"golddiff {__version__} runs on {socket.gethostname()}, the driver's is "
+                f"{job.version}; install one version everywhere"
+            )
         # Whoever built it before may have died after the renaming.
         record = _found(job)
         if record is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.adaptive.blocks import BlockRanking
 from golddiff.adaptive.drawing import masses, mixture, sure, taken
 from golddiff.adaptive.looking import LinearLooker
 from golddiff.adaptive.ranking import Ranking
@@ -25,6 +26,7 @@ from golddiff.cluster.recipes import (
     Stage,
 )
 from golddiff.cluster.streams import drawn_places, uniform_part
+from golddiff.kernels.mask_tiles import Side
 from golddiff.kernels.rows import squared_distances
 from golddiff.noise import bits
 from golddiff.proxy import pool
@@ -52,7 +54,7 @@ class Choices:
         self._schedules.clear()
         self._stages.clear()
 
-    def measured(self, estimator: dict[str, Any], sigma: float, side: int | None) -> None:
+    def measured(self, estimator: dict[str, Any], sigma: float, side: Side | None) -> None:
         """See :meth:`golddiff.cluster.server.ShardServer.forget`."""
         schedule = self._schedules.get(repr(estimator))
         if schedule is not None:
@@ -145,7 +147,7 @@ class Choices:
             ]
         return Kept.of(stage.token, rows, 1, distances)
 
-    def _ranking(self, measure: ByRank) -> Ranking | _Nothing:
+    def _ranking(self, measure: ByRank) -> Ranking | BlockRanking | _Nothing:
         key = repr(measure.estimator)
         if key not in self._schedules:
             self._schedules[key] = FittedSchedule(

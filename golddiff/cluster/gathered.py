@@ -94,6 +94,11 @@ class SomeImages(ImageStore):
         """That of all images, or of a class among all."""
         return self._whole.factor(label, progress)
 
+    @property
+    def factor_images(self) -> int | None:
+        """Of how many images the whole store's is."""
+        return self._whole.factor_images
+
     def factor_mark(self) -> str | None:
         """The whole store's."""
         return self._whole.factor_mark()

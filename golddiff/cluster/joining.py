@@ -11,11 +11,12 @@ from typing import Any
 
 from golddiff.errors import ArgumentError, ClusterError
 
-SECONDS_TO_ANSWER = 5.0
-STARTS = 2
-_ADDRESS = re.compile(
-    r"^(?:(?P<scheme>ray)://)?(?P<host>[^:/\s]+|\[[0-9a-fA-F:]+\]):(?P<port>\d+)$"
-)
+SECONDS_TO_ANSWER = 10.0
+STARTS = 3
+# HTTP/2, RFC 9113: how a client begins, with settings that change nothing.
+SETTINGS = b"\x04"
+HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + SETTINGS + bytes(5)
+_ADDRESS = re.compile(r"^(?P<host>[^:/\s]+|\[[0-9a-fA-F:]+\]):(?P<port>\d+)$")
 
 
 def connect(address: str | None = None, num_cpus: int | None = None) -> None:
@@ -24,10 +25,9 @@ def connect(address: str | None = None, num_cpus: int | None = None) -> None:
     Whoever may send work to a Ray cluster may run any code on it: join clusters that you trust.
 
     Args:
-        address: "host:port" of a cluster's head (what ``ray start --head`` prints), "ray://..."
-            for Ray's client from outside of it, or "auto" for the one that runs on this machine.
-            None: $RAY_ADDRESS where it is set, else a cluster of this machine's cores, which ends
-            with this process.
+        address: "host:port" of a cluster's head (what ``ray start --head`` prints), or "auto" for
+            the one that runs on this machine. None: $RAY_ADDRESS where it is set, else a cluster
+            of this machine's cores, which ends with this process.
         num_cpus: cores of a cluster that is started here; default all.
 
     Raises:
@@ -38,6 +38,8 @@ def connect(address: str | None = None, num_cpus: int | None = None) -> None:
     ray = ray_package()
     address = address or os.environ.get("RAY_ADDRESS") or None
     _check(address, num_cpus)
+    if address is not None:
+        _knock(address)
     if ray.is_initialized():
         _check_same(ray, address)
         return
@@ -48,7 +50,6 @@ def connect(address: str | None = None, num_cpus: int | None = None) -> None:
         # "local": otherwise Ray joins whatever cluster happens to run on this machine.
         options |= {"address": "local", "include_dashboard": False, "num_cpus": num_cpus}
     else:
-        _knock(address)
         options["address"] = address
     # On a machine that is busy with other things Ray gives its own start up after half a minute.
     for left in reversed(range(STARTS if address is None else 1)):
@@ -80,9 +81,7 @@ def ray_package() -> Any:
 
 def _check(address: str | None, num_cpus: int | None) -> None:
     if address is not None and address != "auto" and not _ADDRESS.match(address):
-        raise ArgumentError(
-            f"address: got {address!r}, expected host:port, ray://host:port or auto"
-        )
+        raise ArgumentError(f"address: got {address!r}, expected host:port or auto{_hint(address)}")
     if num_cpus is None:
         return
     if address is not None:
@@ -91,10 +90,16 @@ def _check(address: str | None, num_cpus: int | None) -> None:
         raise ArgumentError(f"num_cpus: got {num_cpus!r}, expected an integer of 1 or more")
 
 
+def _hint(address: str) -> str:
+    if not address.startswith("ray://"):
+        return ""
+    return " (from outside a cluster every call is slow: run the program in it, ray job submit)"
+
+
 def _check_same(ray: Any, address: str | None) -> None:
     """Raise where this process has joined another cluster; hosts have many names, ports one."""
     found = _ADDRESS.match(address or "")
-    if found is None or found["scheme"]:
+    if found is None:
         return
     joined = str(ray.get_runtime_context().gcs_address)
     if joined.rsplit(":", 1)[-1] != found["port"]:
@@ -105,18 +110,32 @@ def _check_same(ray: Any, address: str | None) -> None:
 
 
 def _knock(address: str) -> None:
-    """Ray waits for minutes for a cluster that is not there."""
+    """Raise where nobody answers, or somebody else: Ray itself would wait for minutes.
+
+    Whoever speaks HTTP/2, as gRPC and so a cluster's head does, opens with its settings.
+    """
     found = _ADDRESS.match(address)
     if found is None:
         return
     host, port = found["host"].strip("[]"), int(found["port"])
     try:
-        with contextlib.closing(socket.create_connection((host, port), SECONDS_TO_ANSWER)):
-            pass
+        line = socket.create_connection((host, port), SECONDS_TO_ANSWER)
     except (OSError, OverflowError) as error:
         raise ClusterError(
             f"cluster: nobody answers at {address} ({getattr(error, 'strerror', None) or error})"
         ) from error
+    if os.environ.get("RAY_USE_TLS", "0") != "0":
+        line.close()
+        return
+    said = b""
+    with line, contextlib.suppress(OSError):
+        line.sendall(HTTP_2)
+        said = line.recv(9)
+    if said[3:4] != SETTINGS:
+        raise ClusterError(
+            f"cluster: no Ray cluster answers at {address}; expected what ray start --head "
+            "prints, by default port 6379 of the head"
+        )
 
 
 def _line(error: Exception) -> str:

@@ -114,7 +114,15 @@ class Listing:
         digest = body.pop("digest", None)
         if digest != _digest(body):
             raise StoreError(f"store: {path} was altered or damaged; write it again")
-        listing = cls([ShardRecord(**record) for record in body["shards"]], home or ".")
+        try:
+            records = [ShardRecord(**record) for record in body["shards"]]
+            if not all(type(r.path) is str and "\0" not in r.path for r in records):
+                raise ValueError("a path that is none")
+            if not all(type(r.n) is int and type(r.identity) is str for r in records):
+                raise ValueError("a shard without its number of images")
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreError(f"store: {path} is damaged ({error}); write it again") from None
+        listing = cls(records, home or ".")
         listing.check()
         return listing
 

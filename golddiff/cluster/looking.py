@@ -17,8 +17,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.adaptive.comparing import Comparing
 from golddiff.adaptive.drawing import SHARES, larger_factor
-from golddiff.adaptive.looking import Stream, linear_counted, linear_work
+from golddiff.adaptive.looking import Stream, linear_work
 from golddiff.cluster.keys import float32_of
 from golddiff.cluster.over_shards import OverShards
 from golddiff.cluster.recipes import ByRank, Candidates, Chosen, Drawn, Stage
@@ -33,12 +34,12 @@ class ShardedLooker:
     Args:
         shards: of the store.
         measure: how they rank their images.
-        coordinates: how many numbers of an image are compared.
+        comparing: what it takes.
     """
 
-    def __init__(self, shards: OverShards, measure: ByRank, coordinates: int) -> None:
+    def __init__(self, shards: OverShards, measure: ByRank, comparing: Comparing) -> None:
         self.tiles, self.images = measure.tiles, shards.store.count_of(measure.label)
-        self._shards, self._measure, self._coordinates = shards, measure, coordinates
+        self._shards, self._measure, self._comparing = shards, measure, comparing
         self._looks: Looks | None = None
 
     def look(
@@ -57,11 +58,11 @@ class ShardedLooker:
 
     def work(self, name: str, k: int) -> float:
         """See the protocol: a single store's, so that the plans are a single store's."""
-        return linear_work(name, self.tiles, self.images, self._coordinates)
+        return linear_work(name, self.tiles, self.images, self._comparing)
 
     def counted(self, k: int) -> tuple[int, int]:
         """See the protocol; over all shards."""
-        return linear_counted(self.tiles, self.images, self._coordinates)
+        return self._comparing.counted(self.tiles, self.images)
 
 
 class ShardedLook:

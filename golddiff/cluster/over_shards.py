@@ -30,7 +30,7 @@ from golddiff.cluster.search import nearest
 from golddiff.cluster.selected import Batch, Selected
 from golddiff.denoisers.base import Estimator
 from golddiff.errors import ArgumentError, ClusterError
-from golddiff.kernels.mask_tiles import tile_grid, tile_of_each
+from golddiff.kernels.mask_tiles import Side, tile_count, tile_of_each
 from golddiff.posterior import Posterior
 from golddiff.proxy import quarter_shape, side_16_shape
 from golddiff.support import AnySupport, Support, TiledSupport
@@ -183,7 +183,6 @@ class OverShards:
                 None if starts is None else starts[shard],
             ),
         )  # fmt: skip
-        self.store.note_share()
         try:
             if isinstance(merged, list):
                 return np.concatenate([pieces.mean() for pieces in merged]).astype(np.float32)
@@ -197,7 +196,7 @@ class OverShards:
         estimator: Estimator,
         x: NDArray[np.float32],
         sigma: float,
-        side: int,
+        side: Side,
         pieces: Sequence[tuple[int, int, Support]],
     ) -> NDArray[np.float32]:
         """See :meth:`golddiff.denoisers.base.Estimator.tile_means`.
@@ -217,7 +216,7 @@ class OverShards:
             out[query, wanted] = mean[wanted]
         return out
 
-    def _of_tiles(self, side: int, tiles: dict[int, Support]) -> AnySupport:
+    def _of_tiles(self, side: Side, tiles: dict[int, Support]) -> AnySupport:
         """A support of a whole query that weighs the given images at the given tiles."""
         (_, first), *others = tiles.items()
         if getattr(first, "tile", None) is None and all(s is first for _, s in others):
@@ -232,8 +231,8 @@ class OverShards:
         )
         if chosen_together and isinstance(first, Selected):
             return Selected(self, first.batch, first.query)
-        rows, columns = tile_grid(self.store.shape, side)
-        return TiledSupport(side, [tiles.get(t, first) for t in range(rows * columns)])
+        count = tile_count(self.store.shape, side)
+        return TiledSupport(side, [tiles.get(t, first) for t in range(count)])
 
     def _located(
         self, x: NDArray[np.float32], supports: Sequence[AnySupport]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from golddiff import __version__
 from golddiff.cluster.joining import ray_package
 from golddiff.cluster.merging import Tree
 from golddiff.cluster.rounds import Arguments, Done, Round, last_line
@@ -108,7 +109,9 @@ class Pool:
             max_task_retries=0,
             scheduling_strategy="SPREAD",
         )
-        self._actors = [actor.remote(path, threads, resources.memory_limit) for path in paths]
+        self._actors = [
+            actor.remote(path, threads, resources.memory_limit, __version__) for path in paths
+        ]
         self._tree = Tree(self.ray, self._fetched)
         self._large: dict[tuple[Any, ...], Any] = {}
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.adaptive.plan import Kind
+from golddiff.kernels.mask_tiles import Side
 from golddiff.support import AnySupport
 
 UInt64 = NDArray[np.uint64]
@@ -99,7 +100,7 @@ class Stage:
         return self.measure.tiles if isinstance(self.measure, ByRank) else 1
 
     @property
-    def side(self) -> int | None:
+    def side(self) -> Side | None:
         """Side of the tiles, or None for one support an image."""
         return self.measure.kind.side if isinstance(self.measure, ByRank) else None
 
@@ -174,17 +175,13 @@ class About:
     """What a shard says of itself.
 
     Attributes:
-        version: of golddiff, where it runs.
         n, shape, dtype, class_names, proxy_shape, source: as in its manifest.
         counts: images of each class; empty without labels.
         labelled: whether it has labels.
         digest: checksum of its pixels and labels.
         bytes: of its files.
-        cpus: threads that its process uses.
-        node: the machine's name.
     """
 
-    version: str
     n: int
     shape: tuple[int, ...]
     dtype: str
@@ -195,8 +192,6 @@ class About:
     labelled: bool
     digest: str
     bytes: int
-    cpus: int
-    node: str
 
 
 class Needs(Exception):  # noqa: N818  not an error: a question back

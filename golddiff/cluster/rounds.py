@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from golddiff.cluster.worker import DONE, LOST, NEEDS, pack
+from golddiff import __version__
+from golddiff.cluster.worker import DONE, LOST, NEEDS, OTHER, pack
 from golddiff.errors import ArgumentError, ClusterError
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ class Round:
         """References to the packed answers, once all have answered or are given up.
 
         Raises:
-            ClusterError: a shard is lost, and none may be missing.
+            ClusterError: a shard is lost, and none may be missing; another version of golddiff
+                where one runs.
             ArgumentError: a shard refuses the call.
         """
         for shard in shards:
@@ -162,6 +164,11 @@ class Round:
             self._ask(shard)
         elif state == LOST:
             self._give_up(shard, word)
+        elif state == OTHER:
+            raise ClusterError(
+                f"cluster: shard {self._pool.paths[shard]} runs golddiff {word}, here is "
+                f"{__version__}; install one version everywhere"
+            )
         else:
             raise ArgumentError(f"shard {self._pool.paths[shard]}: {word}")
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.cluster.recipes import Below, Candidates, Chosen, Drawn
+from golddiff.kernels.mask_tiles import Side
 from golddiff.support import Support
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Batch:
     images: int
 
     @property
-    def side(self) -> int | None:
+    def side(self) -> Side | None:
         """Side of the tiles that choose for themselves; None: the whole image chooses."""
         first = self.chosen[0]
         return first.stage.side if isinstance(first, Below | Drawn) else None

@@ -6,7 +6,6 @@ started again, it asks for (:class:`golddiff.cluster.recipes.Needs`).
 
 from __future__ import annotations
 
-import socket
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, cast
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff import __version__, describe
+from golddiff import describe
 from golddiff.cluster.choices import Choices
 from golddiff.cluster.copies import local_folder
 from golddiff.cluster.on_gpu import on_gpu
@@ -32,6 +31,7 @@ from golddiff.cluster.recipes import (
 from golddiff.denoisers.base import Estimator
 from golddiff.denoisers.pca import PCA
 from golddiff.errors import ArgumentError
+from golddiff.kernels.mask_tiles import Side
 from golddiff.manifest import identity_of
 from golddiff.posterior import Posterior
 from golddiff.residency import DEFAULT_LIMIT
@@ -59,6 +59,11 @@ class ShardImages(ImageStore):
         if label not in self.given:
             raise Needs("factor", label)
         return self.given[label]
+
+    @property
+    def factor_images(self) -> int | None:
+        """Of how many images of all shards the one that was given is."""
+        return self.factor().images
 
     def factor_mark(self) -> str | None:
         """A checksum of what was given; the shard's files know nothing of it."""
@@ -94,16 +99,15 @@ class ShardServer:
         self.device = torch.device("cuda") if torch.cuda.is_available() else None
 
     def about(self) -> About:
-        """What the shard holds, and where it is."""
+        """What the shard holds."""
         manifest = self.store.manifest
         labels = np.empty(0, np.int64) if self.store.labels is None else self.store.labels.numpy()
         classes, counts = np.unique(labels, return_counts=True)
         return About(
-            __version__, self.store.n, self.store.shape, manifest.dtype, manifest.class_names,
+            self.store.n, self.store.shape, manifest.dtype, manifest.class_names,
             manifest.proxy_shape, manifest.source,
             dict(zip(classes.tolist(), counts.tolist(), strict=True)), manifest.labelled,
             identity_of(manifest), sum(file.bytes for file in manifest.files.values()),
-            torch.get_num_threads(), socket.gethostname(),
         )  # fmt: skip
 
     # What the driver gives, when it is asked for.
@@ -128,7 +132,7 @@ class ShardServer:
         self._estimators.clear()
         self.choices.renew()
 
-    def forget(self, description: dict[str, Any], sigma: float, side: int | None) -> None:
+    def forget(self, description: dict[str, Any], sigma: float, side: Side | None) -> None:
         """Let go of what measuring supports made, but for the tiles of one side."""
         self.choices.measured(description, sigma, side)
 

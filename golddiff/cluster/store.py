@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,21 +9,21 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
 
-from golddiff.cache import cache_folder
 from golddiff.cluster.agreement import agreed
-from golddiff.cluster.copies import is_local, without_scheme
+from golddiff.cluster.beside import belongs, home, recall, remember
+from golddiff.cluster.classes import Classes
+from golddiff.cluster.factors import Factors
+from golddiff.cluster.fetching import fetched, fetched_labels
 from golddiff.cluster.joining import connect, ray_package
 from golddiff.cluster.listing import Listing
 from golddiff.cluster.over_shards import OverShards
 from golddiff.cluster.pool import Pool, Resources, Traffic
-from golddiff.cluster.recipes import About, Candidates, Place
+from golddiff.cluster.recipes import About, Candidates
 from golddiff.errors import ArgumentError, ClusterError
-from golddiff.files import written_whole
 from golddiff.manifest import FileRecord, Manifest
 from golddiff.residency import DEFAULT_LIMIT, Residency
-from golddiff.statistics import Factor, Moments
+from golddiff.statistics import Factor
 from golddiff.store import ImageStore, Indices, check_factor_images
 from golddiff.store_build import FACTOR, PIXELS
 from golddiff.support import Support
@@ -43,7 +41,6 @@ class ShardedStore(ImageStore):
     Attributes:
         paths: of the shards, in order.
         firsts: (S,) row of each shard's first image.
-        share: of the images that the last result saw; 1 unless a shard is missing.
     """
 
     def __init__(
@@ -58,7 +55,6 @@ class ShardedStore(ImageStore):
             for about, record in zip(abouts, known, strict=True)
         ]
         self._residency = Residency(pool.memory_limit)  # the shards', no file is mapped here
-        self._mark: tuple[Factor, str] | None = None
         self.paths = listing.paths
         self.n, self.shape, self.d = sum(sizes), first.shape, int(np.prod(first.shape))
         self.class_names = first.class_names
@@ -69,17 +65,15 @@ class ShardedStore(ImageStore):
             first.proxy_shape, f"{len(sizes)} shards of {first.source}",
             files={PIXELS: FileRecord(sum(about.bytes for about in there), identity)},
         )  # fmt: skip
-        self.path = _home(listing, identity)
-        self.share = 1.0
-        self._sizes = sizes
-        self._counts = [{} if about is None else about.counts for about in abouts]
-        self._labelled = first.labelled
-        self._factors: dict[int | None, Factor] = {}
+        self.path = home(listing, identity)
+        counts = [{} if about is None else about.counts for about in abouts]
+        self._classes = Classes(sizes, counts, first.labelled)
         self._pool = pool
+        self._shared = Factors(self, pool)
+        self._factors = self._shared.made
         self._fetched_labels: torch.Tensor | None = None
         pool.provide = self._provide
         self.shards = OverShards(self, pool)
-        self.note_share()
 
     @classmethod
     def open(
@@ -163,25 +157,21 @@ class ShardedStore(ImageStore):
         """Call a function with a shard's number whenever it has weighed its part of a step."""
         self._pool.on_answer = on_answer
 
-    def note_share(self) -> None:
-        """Say in ``share`` what share of the images is there."""
-        there = sum(self._sizes[shard] for shard in self._pool.present)
-        self.share = there / self.n if self.n else 0.0
+    @property
+    def share(self) -> float:  # type: ignore[override]
+        """What share of the images results see: 1 unless a shard is missing."""
+        there = sum(self._classes.sizes[shard] for shard in self._pool.present)
+        return there / self.n if self.n else 0.0
 
     # Rows and classes.
 
     @property
     def labels(self) -> torch.Tensor | None:  # type: ignore[override]
         """(n,) class indices, fetched at the first question (8 bytes an image); or None."""
-        if not self._labelled:
+        if not self._classes.labelled:
             return None
         if self._fetched_labels is None:
-            parts = self._pool.gather("labels", ())
-            filled = [
-                np.full(size, -1, np.int64) if part is None else part
-                for part, size in zip(parts, self._sizes, strict=True)
-            ]
-            self._fetched_labels = torch.from_numpy(np.concatenate(filled))
+            self._fetched_labels = fetched_labels(self._pool, self._classes.sizes)
         return self._fetched_labels
 
     def class_counts(self) -> dict[int, int]:
@@ -191,7 +181,7 @@ class ShardedStore(ImageStore):
     @property
     def classes(self) -> list[int]:
         """The class indices that have images, ascending; empty without labels."""
-        return sorted(set().union(*self._counts))
+        return self._classes.present
 
     def count_of(self, label: int | None) -> int:
         """How many images a class has in all shards, or the whole store for None.
@@ -199,24 +189,11 @@ class ShardedStore(ImageStore):
         Raises:
             ArgumentError: the store has no labels, or no image of that class.
         """
-        if label is None:
-            return self.n
-        if not self._labelled:
-            raise ArgumentError(f"labels: got {label}, but the store has no labels")
-        count = sum(counts.get(label, 0) for counts in self._counts)
-        if count == 0:
-            shown = ", ".join(map(str, self.classes[:12])) + ", ..." * (len(self.classes) > 12)
-            raise ArgumentError(
-                f"labels: got {label}, a class with no images; the store has classes {shown}"
-            )
-        return count
+        return sum(self._classes.of(label))
 
     def largest_part(self, label: int | None) -> int:
         """How many images of a class, or of all, the shard with most of them has."""
-        self.count_of(label)
-        if label is None:
-            return max(1, *self._sizes)
-        return max(1, *(counts.get(label, 0) for counts in self._counts))
+        return max(1, *self._classes.of(label))
 
     def rows_of(self, label: int | None) -> NDArray[np.int64]:
         """Ascending rows of a class, or of the whole store for None: 8 bytes an image here.
@@ -249,12 +226,9 @@ class ShardedStore(ImageStore):
         """The row of the ``place``-th image of a class, or of all."""
         if label is None:
             return place
-        for shard, counts in enumerate(self._counts):
-            if place < counts.get(label, 0):
-                rows, _ = self._pool.call(shard, "rows", Candidates(label), 0)
-                return int(rows[place])
-            place -= counts.get(label, 0)
-        raise ArgumentError(f"place: class {label} has fewer images")
+        shard, here = self._classes.shard_of(label, place)
+        rows, _ = self._pool.call(shard, "rows", Candidates(label), 0)
+        return int(rows[here])
 
     # Images and what is made of all of them.
 
@@ -267,32 +241,22 @@ class ShardedStore(ImageStore):
         Raises:
             ArgumentError: an index outside 0..n-1.
         """
-        self._all_rows = np.arange(self.n)
         return super().images(indices)
+
+    @property
+    def _all_rows(self) -> NDArray[np.int64]:  # type: ignore[override]
+        """8 bytes an image, made where all are asked for alone."""
+        return np.arange(self.n)
 
     def values(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Flattened images as float32 in [-1, 1], (k, d), fetched from their shards."""
-        return self._by_shard("values", rows, self.d)
+        return fetched(self._pool, self.firsts, rows, self.d, "values")
 
     def projected(
         self, rows: NDArray[np.int64], mean: NDArray[np.float32], axes: NDArray[np.float32]
     ) -> NDArray[np.float32]:
         """Coordinates (k, r) of images less a mean (D,), along columns (D, r); no pixel travels."""
-        return self._by_shard("projected", rows, axes.shape[1], mean, axes)
-
-    def _by_shard(
-        self, method: str, rows: NDArray[np.int64], width: int, *more: Any
-    ) -> NDArray[np.float32]:
-        """Numbers (k, width) of some rows, each from its shard."""
-        owner = np.searchsorted(self.firsts, rows, side="right") - 1
-        out = np.empty((len(rows), width), np.float32)
-        for shard in np.unique(owner).tolist():
-            mine = np.flatnonzero(owner == shard)
-            found = self._pool.call(shard, method, rows[mine] - self.firsts[shard], *more)
-            if found is None:
-                raise ClusterError(f"cluster: shard {self.paths[shard]} is missing")
-            out[mine] = found
-        return out
+        return fetched(self._pool, self.firsts, rows, axes.shape[1], "projected", mean, axes)
 
     def factor(
         self, label: int | None = None, progress: Callable[[int], None] = lambda done: None
@@ -306,13 +270,7 @@ class ShardedStore(ImageStore):
             label: the class; None for all images.
             progress: called with the number of images, once they are summed.
         """
-        if label not in self._factors:
-            n = self.count_of(label)
-            kept = self.kept(_factor_name(label))
-            if kept is None:
-                return self._made(label, None, 0, progress)
-            self._factors[label] = Factor.of_tensors(kept, n)
-        return self._factors[label]
+        return self._shared.of(label, progress)
 
     def estimate_factor(
         self,
@@ -334,31 +292,20 @@ class ShardedStore(ImageStore):
             ArgumentError: ``images`` is no integer of 2 or more.
         """
         check_factor_images(images)
-        factor = self._made(None, images, seed, progress)
-        self._pool.forget("factor")
-        self._pool.gather("forget_factors", ())
-        return factor
-
-    def _made(
-        self, label: int | None, images: int | None, seed: int, progress: Callable[[int], None]
-    ) -> Factor:
-        sums: Moments = self._pool.reduced("moments", (label, images, seed))
-        progress(sums.n)
-        factor = self._factors[label] = sums.factor(self.scale, self.offset)
-        if not self.missing:
-            self.keep(_factor_name(label), factor.tensors())
-        return factor
+        return self._shared.estimate(images, seed, progress)
 
     def factor_mark(self) -> str | None:
         """A checksum of the factor of all images, which kept masks name."""
-        factor = self.factor()
-        if self._mark is None or self._mark[0] is not factor:
-            self._mark = factor, factor.digest()
-        return self._mark[1]
+        return self._shared.mark()
 
     def has_factor(self) -> bool:
         """Whether the factor of all images is kept."""
-        return None in self._factors or self.kept(FACTOR) is not None
+        return None in self._factors or belongs(self.path / FACTOR, self._identity)
+
+    @property
+    def factor_images(self) -> int | None:
+        """Of how many images :meth:`factor` is; made for this only where shards are missing."""
+        return self.factor().images if self.missing else super().factor_images
 
     @property
     def radius(self) -> float:
@@ -367,22 +314,15 @@ class ShardedStore(ImageStore):
 
     def kept(self, name: str) -> dict[str, NDArray[Any]] | None:
         """What was computed from the store before and kept under a name, or None."""
-        path = self.path / name
-        with contextlib.suppress(Exception):  # of another store or damaged: it is made again
-            found = load_file(path)
-            mark = found.pop("identity").tobytes().decode()
-            if mark == self.manifest.files[PIXELS].sha256:
-                return dict(found)
-        return None
+        return recall(self.path / name, self._identity)
 
     def keep(self, name: str, tensors: dict[str, NDArray[Any]]) -> None:
         """Keep what was computed from the store, where its folder may be written to."""
-        mark = np.frombuffer(self.manifest.files[PIXELS].sha256.encode(), np.uint8)
-        with (
-            contextlib.suppress(ArgumentError, OSError),
-            written_whole("store", self.path / name) as path,
-        ):
-            save_file({**tensors, "identity": mark}, path)
+        remember(self.path / name, self._identity, tensors)
+
+    @property
+    def _identity(self) -> str:
+        return self.manifest.files[PIXELS].sha256
 
     def verify(self) -> None:
         """Recompute every checksum, in all shards at once.
@@ -399,13 +339,7 @@ class ShardedStore(ImageStore):
             return "hold", (what[1], self.shards.held(what[1]))
         if kind == "factor":
             return "give_factor", (what[1], self.factor(what[1]))
-        classes = self.classes
-        before: dict[int | None, int] = {
-            label: sum(counts.get(label, 0) for counts in self._counts[:shard]) for label in classes
-        }
-        images: dict[int | None, int] = {label: self.count_of(label) for label in classes}
-        first = int(self.firsts[shard])
-        return "settle", (Place(first, {None: first, **before}, {None: self.n, **images}),)
+        return "settle", (self._classes.place_of(shard),)
 
     def __getattr__(self, name: str) -> Any:
         if name in ELSEWHERE:
@@ -420,14 +354,3 @@ class ShardedStore(ImageStore):
             f"ShardedStore({len(self.paths)} shards: {self.n:,} x {self.shape} "
             f"{self.manifest.dtype})"
         )
-
-
-def _factor_name(label: int | None) -> str:
-    return FACTOR if label is None else f"factor-{label}.safetensors"
-
-
-def _home(listing: Listing, identity: str) -> Path:
-    """Where what is computed from the store is kept: beside its list, else in the cache."""
-    if listing.home is not None and is_local(listing.home):
-        return Path(without_scheme(listing.home))
-    return cache_folder() / f"cluster-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 from functools import reduce
 from typing import Any
 
+from golddiff import __version__
 from golddiff.errors import GoldDiffError, StoreError
 
-# How an answer begins: done; something is needed first; the shard's files fail; the call is bad.
-DONE, NEEDS, LOST, REFUSED = "done", "needs", "lost", "refused"
+# How an answer begins: done; something is needed first; the shard's files fail; the call is bad;
+# this is another version of the package.
+DONE, NEEDS, LOST, REFUSED, OTHER = "done", "needs", "lost", "refused", "other"
 
 
 def pack(thing: Any) -> bytes:
@@ -30,10 +33,12 @@ class Worker:
         path: of the shard.
         threads: for the kernels.
         memory_limit: bytes of the shard's files that may be resident at a time.
+        version: of the driver's golddiff; what travels means the same in that one alone.
     """
 
-    def __init__(self, path: str, threads: int, memory_limit: float) -> None:
+    def __init__(self, path: str, threads: int, memory_limit: float, version: str) -> None:
         self._path, self._threads, self._memory_limit = path, threads, memory_limit
+        self._driver = version
         self._server: Any = None
 
     def run(self, method: str, packed: bytes) -> tuple[tuple[str, Any, int], bytes]:
@@ -42,6 +47,10 @@ class Worker:
         Returns:
             How it went, a word about it and this process's id; and what came out, packed.
         """
+        pid = os.getpid()
+        if self._driver != __version__:
+            return (OTHER, f"{__version__} on {socket.gethostname()}", pid), b""
+
         import torch
 
         from golddiff.cluster.recipes import Needs
@@ -49,7 +58,6 @@ class Worker:
         # The number of threads belongs to the thread that sets it.
         if torch.get_num_threads() != self._threads:
             torch.set_num_threads(self._threads)
-        pid = os.getpid()
         if self._server is None:
             from golddiff.cluster.server import ShardServer
 

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.errors import ArgumentError
+from golddiff.kernels.mask_tiles import Side
 from golddiff.machine import seconds
 from golddiff.posterior import Float, Posterior
 from golddiff.store import ImageStore
@@ -238,7 +239,7 @@ class Estimator(Denoiser):
             return self.tiled_posterior(x, sigma, support).mean().astype(np.float32)
         return self.denoise_over(x, sigma, support)
 
-    def relevance(self, sigma: float, side: int | None = None) -> NDArray[np.float32]:
+    def relevance(self, sigma: float, side: Side | None = None) -> NDArray[np.float32]:
         """How much of each squared difference the logits hold, on average over outputs, (T, D).
 
         Args:
@@ -266,7 +267,7 @@ class Estimator(Denoiser):
         self,
         x: NDArray[np.float32],
         sigma: float,
-        side: int,
+        side: Side,
         pieces: Sequence[tuple[int, int, Support]],
     ) -> NDArray[np.float32]:
         """Posterior means at some tiles alone.
@@ -294,18 +295,18 @@ class Estimator(Denoiser):
         """
         return 1
 
-    def forget_tiles(self, sigma: float, side: int | None) -> None:
+    def forget_tiles(self, sigma: float, side: Side | None) -> None:
         """Let go of what was made for tiles of a sigma but for those of one side."""
 
     def signature(self) -> str:
         """The class and the settings that its output depends on, apart from the store."""
         return type(self).__name__
 
-    def tile_sides(self) -> tuple[int, ...]:
-        """Sides of the tiles that can have a support each; none where there is one location."""
+    def tile_sides(self) -> tuple[Side, ...]:
+        """Sides of the tiles that can have a support each, coarse first; none for one location."""
         return ()
 
-    def cost(self, sigma: float, side: int | None = None) -> float:
+    def cost(self, sigma: float, side: Side | None = None) -> float:
         """Predicted seconds of weighing one image for one query, all threads at it.
 
         By :mod:`golddiff.machine`; it decides how images are chosen. Here: one distance over all

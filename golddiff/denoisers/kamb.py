@@ -21,6 +21,7 @@ from golddiff.kernels.kamb_counts import offset_operations
 from golddiff.kernels.kamb_cpu import Axis, Boundary, patch_posterior
 from golddiff.kernels.kamb_logits import patch_contributions
 from golddiff.kernels.lanes import LANES
+from golddiff.kernels.mask_tiles import Side
 from golddiff.machine import seconds
 from golddiff.parallel import in_order, results_held
 from golddiff.posterior import Posterior
@@ -158,7 +159,7 @@ class Kamb(Estimator):
         """The patch sizes and the boundary."""
         return f"Kamb(patch_sizes={self.patch_sizes!r}, {self.boundary})"
 
-    def cost(self, sigma: float, side: int | None = None) -> float:
+    def cost(self, sigma: float, side: Side | None = None) -> float:
         """Predicted seconds of weighing one image, every operation counted as an addition."""
         operations = offset_operations(*self._axes(sigma), self.store.shape[0])
         return seconds("addition") * operations

@@ -14,7 +14,15 @@ from golddiff.denoisers.base import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.errors import ArgumentError
 from golddiff.kept_masks import tree_of
 from golddiff.kernels.gather import BLOCK
-from golddiff.kernels.mask_tiles import cut, mean_mask, mean_width, tile_of_each
+from golddiff.kernels.mask_tiles import (
+    OfChannel,
+    Side,
+    cut,
+    mean_mask,
+    mean_width,
+    pixels,
+    tile_of_each,
+)
 from golddiff.kernels.mask_tree import MaskTree
 from golddiff.kernels.pca_cpu import Sums, add_images, masked_posterior
 from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
@@ -28,7 +36,8 @@ from golddiff.support import AnySupport, Support, TiledSupport
 IMAGES_PER_TASK = 512
 IMAGES_PER_PASS = 8192
 SIGMAS_KEPT = 128
-TILE_SIDES = (4, 8)
+TILE_SIDES: tuple[Side, ...] = (8, OfChannel(8), 4)
+TILE_SIDES_OF_ONE_CHANNEL: tuple[Side, ...] = (8, 4)
 MEASURED_AT = 0.02  # threshold of the masks whose width is Kamb's patch size
 
 
@@ -71,7 +80,7 @@ class PCA(Estimator):
         self.weighting = weighting
         self.batch_size = batch_size
         self._trees: dict[float, MaskTree] = {}
-        self._tiles: dict[tuple[float, int], list[MaskTree]] = {}
+        self._tiles: dict[tuple[float, Side], list[MaskTree]] = {}
 
     def _mean(self, x: NDArray[np.float32], sigma: float, support: Support) -> NDArray[np.float32]:
         if self.weighting == "ss":
@@ -149,7 +158,7 @@ class PCA(Estimator):
         self,
         x: NDArray[np.float32],
         sigma: float,
-        side: int,
+        side: Side,
         pieces: Sequence[tuple[int, int, Support]],
     ) -> NDArray[np.float32]:
         """Posterior means at some tiles alone; see the base class.
@@ -171,16 +180,17 @@ class PCA(Estimator):
         seen = np.maximum(sums.total, np.float32(1e-30))
         return (sums.weighted / seen).astype(np.float32)
 
-    def relevance(self, sigma: float, side: int | None = None) -> NDArray[np.float32]:
+    def relevance(self, sigma: float, side: Side | None = None) -> NDArray[np.float32]:
         """The mean over a tile's outputs of their masks, (T, D); see the base class."""
         trees = [self.tree(sigma)] if side is None else self.tiles(sigma, side)
         return np.stack([mean_mask(tree, self.store.d) for tree in trees])
 
-    def tile_sides(self) -> tuple[int, ...]:
-        """Sides 4 and 8, where images are larger than that and weighed with "ss"."""
+    def tile_sides(self) -> tuple[Side, ...]:
+        """Sides 8 (of each channel too) and 4, for larger images that are weighed with "ss"."""
         if len(self.store.shape) != 3 or self.weighting != "ss":
             return ()
-        return tuple(side for side in TILE_SIDES if min(self.store.shape[1:]) > side)
+        sides = TILE_SIDES if self.store.shape[0] > 1 else TILE_SIDES_OF_ONE_CHANNEL
+        return tuple(side for side in sides if min(self.store.shape[1:]) > pixels(side))
 
     def locations(self) -> int:
         """Every output value."""
@@ -189,11 +199,11 @@ class PCA(Estimator):
     def signature(self) -> str:
         """The mask threshold, the weighting, and of how many images the masks are if not all."""
         batches = f", batch_size={self.batch_size}" if self.weighting == "wss" else ""
-        images = self.store.factor().images
+        images = self.store.factor_images
         masks = "" if images in (None, self.store.n) else f", masks of {images} images"
         return f"PCA(mask_threshold={self.mask_threshold!r}, {self.weighting}{batches}{masks})"
 
-    def cost(self, sigma: float, side: int | None = None) -> float:
+    def cost(self, sigma: float, side: Side | None = None) -> float:
         """Predicted seconds: additions of the masks' shared sums, values read, outputs' softmax."""
         trees = [self.tree(sigma)] if side is None else self.tiles(sigma, side)
         outputs = seconds("softmax") * self.store.d
@@ -202,13 +212,13 @@ class PCA(Estimator):
             for tree in trees
         )
 
-    def forget_tiles(self, sigma: float, side: int | None) -> None:
+    def forget_tiles(self, sigma: float, side: Side | None) -> None:
         """Let go of the trees for tiles of a sigma but for those of one side."""
         for other in self.tile_sides():
             if other != side:
                 self._tiles.pop((sigma, other), None)
 
-    def tiles(self, sigma: float, side: int) -> list[MaskTree]:
+    def tiles(self, sigma: float, side: Side) -> list[MaskTree]:
         """The masks of one sigma, a tree for each square tile; made once and kept."""
         key = (sigma, side)
         if key not in self._tiles:

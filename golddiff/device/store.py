@@ -93,7 +93,9 @@ class DeviceStore:
     def proxies(self, shape: tuple[int, ...]) -> Proxies:
         """Proxies of a shape; brought over once."""
         if shape not in self._proxies:
-            unit = pool_unit(self.scale, self.shape, shape)
+            # Floats can be of any size: small ones would all be rounded to the same level.
+            pixels = self.store.is_pixels
+            unit = pool_unit(self.scale, self.shape, shape) if pixels else None
             self._proxies[shape] = Proxies.of(self.store.proxies(shape), unit, self.device)
         return self._proxies[shape]
 

@@ -11,11 +11,12 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
@@ -37,6 +38,7 @@ from golddiff.index.layout import (
 from golddiff.index.passing import seen
 from golddiff.index.rawfiles import opened, read_location, write_images, write_location
 from golddiff.index.views import View, views_of
+from golddiff.locks import locked
 from golddiff.manifest import file_record
 from golddiff.store import ImageStore
 from golddiff.units import byte_size
@@ -72,7 +74,8 @@ def build(
     _check_memory(store, memory_limit)
     part = store.path / PARTIAL
     try:
-        with _locked(store.path):
+        busy = f"index: another process is building that of {store.path}"
+        with locked(store.path / ".index.lock", busy):
             views = _fitted_views(store, part)
             state = _state(part)
             _check_space(store, views, part)
@@ -130,13 +133,14 @@ def _pass(
                 look = seen(fit, values)
                 for name, column in _raw_columns(view, fit, store.n).items():
                     write_images(files[column.name], column, getattr(look, name), first)
-            last = first + len(values) == store.n
+            done = first + values.shape[1]
+            last = done == store.n
             if last or count % SAVED_EVERY == 0:
                 for file in files.values():
                     os.fsync(file)
-                state["rows"] = first + len(values)
+                state["rows"] = done
                 _save_state(part, state)
-            progress("reading pixels", first + len(values), store.n)
+            progress("reading pixels", done, store.n)
 
 
 def _by_cluster(
@@ -213,9 +217,10 @@ def _raw_columns(view: View, fit: Fitted, n: int) -> dict[str, Column]:
 
 
 def _read(pixels: Any, store: ImageStore, count: int) -> NDArray[np.float32]:
-    """The next images (n, D) by plain reading: a mapping's pages would count as resident."""
+    """The next images, (D, n), by plain reading: a mapping's pages would count as resident."""
     stored = np.fromfile(pixels, store.flat.dtype, count * store.d).reshape(count, store.d)
-    return store.scaled(stored.astype(np.float32))
+    turned: NDArray[np.float32] = torch.from_numpy(stored).T.contiguous().to(torch.float32).numpy()
+    return store.scaled(turned)
 
 
 def _piece(store: ImageStore) -> int:
@@ -261,22 +266,6 @@ def _state(part: Path) -> dict[str, Any]:
 def _save_state(part: Path, state: dict[str, Any]) -> None:
     with written_whole("index", part / STATE) as path:
         path.write_text(json.dumps(state), encoding="utf-8")
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One build at a time; the lock goes with the process that holds it."""
-    import fcntl
-
-    descriptor = os.open(folder / ".index.lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreError(f"index: another process is building that of {folder}") from None
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _unwritable(store: ImageStore, error: OSError) -> StoreError:

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from golddiff.index.fitting import LARGEST, Fitted
+from golddiff.kernels.nearest_centre import nearest_centre
+from golddiff.kernels.products import padded
+from golddiff.parallel import in_order
 
 
 @dataclass(frozen=True)
@@ -30,30 +32,40 @@ class Seen:
 
 
 def seen(fitted: Fitted, values: NDArray[np.float32]) -> Seen:
-    """Project images (n, D) and find their clusters."""
-    tiles, n, r = fitted.tiles, len(values), fitted.basis.shape[1]
+    """Project images and find their clusters, locations side by side.
+
+    Args:
+        fitted: a view.
+        values: (D, n) contiguous: an input of all images together, so that a window is whole runs.
+    """
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    tiles, n, r = fitted.tiles, values.shape[1], fitted.basis.shape[1]
     made = Seen(
         np.empty((tiles, n, r), np.int8),
         np.empty((tiles, n), np.float16),
         np.empty((tiles, n), np.uint16),
         np.empty((tiles, n), np.float16),
     )
-    given = torch.from_numpy(values)
-    whole = fitted.columns.shape[1] == values.shape[1]
-    for t in range(tiles):
-        window = given if whole else given[:, torch.from_numpy(fitted.columns[t])]
-        window = window - torch.from_numpy(fitted.mean[t])
-        z = window @ torch.from_numpy(fitted.basis[t]).T
-        scale = torch.from_numpy(fitted.scale[t])
-        kept = (z / scale).round_().clamp_(-LARGEST, LARGEST)
-        made.coordinates[t] = kept.to(torch.int8).numpy()
-        made.error[t] = _not_below((z - kept * scale).norm(dim=1).numpy())
-        left = (window.square().sum(1) - z.square().sum(1)).clamp_(min=0).sqrt_().numpy()
-        made.rest[t] = _not_below(left)
-        centres = torch.from_numpy(fitted.centres[t])
-        # |z - c|^2 less |z|^2, which all centres share
-        distances = torch.addmm(centres.square().sum(1), z, centres.T, alpha=-2)
-        made.cluster[t] = distances.argmin(1).to(torch.int32).numpy()
+
+    def project(t: int) -> None:
+        window = values[fitted.columns[t]]
+        window -= fitted.mean[t][:, None]
+        z = np.zeros((r, padded(n)), np.float32)
+        z[:, :n] = fitted.basis[t] @ window
+        made.cluster[t] = nearest_centre(z, fitted.centres[t])[:n]
+        z = z[:, :n]
+        scale = fitted.scale[t][:, None]
+        kept = np.clip(np.rint(z / scale), -LARGEST, LARGEST)
+        made.coordinates[t] = kept.T
+        made.error[t] = _not_below(np.linalg.norm(z - kept * scale, axis=0))
+        left = np.einsum("wn,wn->n", window, window) - np.einsum("rn,rn->n", z, z)
+        made.rest[t] = _not_below(np.sqrt(np.maximum(left, 0)))
+
+    # A location a thread, and no threads within it.
+    with threadpool_limits(1):
+        for _ in in_order(project, range(tiles)):
+            pass
     return made
 
 

@@ -23,6 +23,7 @@ from golddiff.errors import StoreError
 from golddiff.index.files import Index, Locations
 from golddiff.index.views import location_of
 from golddiff.kernels.lowest import lowest
+from golddiff.kernels.mask_tiles import OfChannel, Side, pixels, tile_count
 from golddiff.kernels.members import weighed_distances
 from golddiff.parallel import in_order
 from golddiff.store import ImageStore
@@ -136,7 +137,7 @@ def _joined(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> list[tuple[i
     return joined
 
 
-def sight_of(index: Index, side: int | None, t: int, relevance: NDArray[np.float32]) -> Sight:
+def sight_of(index: Index, side: Side | None, t: int, relevance: NDArray[np.float32]) -> Sight:
     """How a tile of outputs compares images: through the smallest window that holds its masks.
 
     Args:
@@ -146,10 +147,13 @@ def sight_of(index: Index, side: int | None, t: int, relevance: NDArray[np.float
         relevance: (D,) shares R in [0, 1].
     """
     total = float(relevance.sum())
-    wide = [] if side is None else sorted(v for v in index.views if v is not None and v >= side)
+    long = 0 if side is None else pixels(side)
+    if isinstance(side, OfChannel):  # windows hold all channels
+        t %= tile_count(index.store.shape, long)
+    wide = [] if side is None else sorted(v for v in index.views if v is not None and v >= long)
     for view in wide:
         locations = index.views[view]
-        there = location_of(index.store.shape, side or view, t, view)
+        there = location_of(index.store.shape, long, t, view)
         if relevance[locations.fit.columns[there]].sum() >= HELD * total:
             return Sight(locations, there, relevance)
     return Sight(index.views[None], 0, relevance)

@@ -55,6 +55,25 @@ def _less_twice_the_products(own, rows, vectors, start, stop, out):  # type: ign
             store(made, u * n + i + 3 * LANES, h)
 
 
+def products(vectors: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """sum_r vectors[t, r] rows[r, i], (T, n), by the calling thread alone.
+
+    Args:
+        vectors: (T, r) contiguous.
+        rows: (r, n).
+    """
+    n = rows.shape[1]
+    whole = rows
+    if n != padded(n):
+        whole = np.zeros((len(rows), padded(n)), np.float32)
+        whole[:, :n] = rows
+    none = np.zeros((len(vectors), whole.shape[1]), np.float32)
+    out = np.empty_like(none)
+    halves = np.float32(-0.5) * vectors
+    _less_twice_the_products(none, np.ascontiguousarray(whole), halves, 0, whole.shape[1], out)
+    return out[:, :n]
+
+
 def padded(n: int) -> int:
     """``n`` rounded up to whole blocks of images."""
     return -(-n // BLOCK) * BLOCK

@@ -39,17 +39,19 @@ class Proxies:
     d: int
 
     @classmethod
-    def of(cls, values: NDArray[np.float32], unit: float, device: torch.device) -> Proxies:
+    def of(cls, values: NDArray[np.float32], unit: float | None, device: torch.device) -> Proxies:
         """Bring proxies (N, d') over, some at a time.
 
         Args:
             values: in units of x0.
-            unit: what halves of levels count in, see :func:`pool_unit`.
+            unit: what halves of levels count in, see :func:`pool_unit`; None for values that are
+                no means of whole levels.
             device: where they go.
         """
+        ways = [] if unit is None else [(torch.float16, 2 * unit)]
         n, d = values.shape
         width = -(-d // BLOCK) * BLOCK
-        for dtype, step in ((torch.float16, 2 * unit), (torch.float32, 1.0)):
+        for dtype, step in (*ways, (torch.float32, 1.0)):
             levels = torch.zeros((n, width), dtype=dtype, device=device)
             norms = torch.zeros(n, device=device)
             for i in range(0, n, CHUNK):

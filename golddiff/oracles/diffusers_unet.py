@@ -45,6 +45,7 @@ def load_diffusers(folder: Path, resolution: int | None, device: str, batch_size
         )
     if config.get("time_embedding_type", "positional") != "positional":
         raise CheckpointError(f"{home}: a network on noise levels (VE), expected one on VP steps")
+    _check_sizes(home, config)
     network = _weights(home)
     alphas, prediction = _process(home)
     steps = Steps(alphas)
@@ -68,6 +69,10 @@ def load_diffusers(folder: Path, resolution: int | None, device: str, batch_size
     )
 
 
+# Far above any network in use.
+MOST_SIZE, MOST_LAYERS, MOST_STEPS = 65_536, 64, 1_000_000
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file.
 
@@ -76,17 +81,48 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(found, dict):
         raise CheckpointError(f"{path} holds a {type(found).__name__}, expected an object")
     return found
 
 
+def _check_sizes(home: Path, config: dict[str, Any]) -> None:
+    """Raise for a network of other sizes than its weights, before it takes memory or time.
+
+    A configuration of a few bytes can ask for any number of layers, of any width.
+
+    Raises:
+        CheckpointError: says which number, or how many weights.
+    """
+    safe = home / f"{NAME}.safetensors"
+    place = safe if safe.is_file() else home / f"{NAME}.bin"
+    if not place.is_file():
+        raise CheckpointError(f"{home} has no {NAME}.safetensors and no {NAME}.bin")
+    held = place.stat().st_size
+    for name, value in config.items():
+        values = value if isinstance(value, list) else [value]
+        most = MOST_LAYERS if "layers" in name else MOST_SIZE
+        if len(values) > MOST_LAYERS or any(
+            isinstance(v, int | float) and not -most <= v <= most for v in values
+        ):
+            raise CheckpointError(f"{home / CONFIG}: {name} is {str(value)[:80]}")
+    with LOADING:
+        from diffusers import UNet2DModel
+    try:
+        with torch.device("meta"):
+            wanted = UNet2DModel.from_config(config).state_dict()
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"{home} cannot be loaded as a {CLASS}: {reason}") from error
+    # In half precision at least.
+    if 2 * sum(value.numel() for value in wanted.values()) > held:
+        raise CheckpointError(f"{home} is of a larger network than its weights of {held:,} bytes")
+
+
 def _weights(home: Path) -> Any:
     safe = (home / f"{NAME}.safetensors").is_file()
-    if not safe and not (home / f"{NAME}.bin").is_file():
-        raise CheckpointError(f"{home} has no {NAME}.safetensors and no {NAME}.bin")
     with LOADING:
         from diffusers import UNet2DModel
 
@@ -140,6 +176,8 @@ def _process(home: Path) -> tuple[torch.Tensor, str]:
     names = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule", "trained_betas",
              "rescale_betas_zero_snr")  # fmt: skip
     try:
+        if not 0 < int(config.get("num_train_timesteps", 1000)) <= MOST_STEPS:
+            raise ValueError(f"num_train_timesteps is {config['num_train_timesteps']!r}")
         scheduler = DDPMScheduler(**{name: config[name] for name in names if name in config})
         alphas = scheduler.alphas_cumprod.double()
     except Exception as error:
@@ -157,7 +195,9 @@ def _process(home: Path) -> tuple[torch.Tensor, str]:
 
 def _shape(config: Any, resolution: int | None, home: Path) -> tuple[int, int, int]:
     size = config.sample_size
-    height, width = size if isinstance(size, list | tuple) else (size, size)
+    height, width = size if isinstance(size, list | tuple) and len(size) == 2 else (size, size)
+    if not all(side is None or (type(side) is int and side > 0) for side in (height, width)):
+        raise CheckpointError(f"{home}: sample_size is {str(size)[:80]!r}, no side of an image")
     if resolution is not None:
         if height is not None and (height, width) != (resolution, resolution):
             raise ArgumentError(

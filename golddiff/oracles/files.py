@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from golddiff.errors import ArgumentError, CheckpointError
 from golddiff.files import written_whole
-from golddiff.oracles.fill import fill
+from golddiff.oracles.fill import check_fits, fill
 from golddiff.oracles.oracle import Images, Oracle
 from golddiff.oracles.unet import TABLE, UNet, UNetConfig
 from golddiff.oracles.vp import EPSILON, PREDICTIONS, Steps, VPDenoiser, ddpm_alphas
@@ -100,7 +100,9 @@ def read_weights(path: Path) -> Loaded:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, MemoryError) as error:
         raise CheckpointError(f"{path} cannot be read as safetensors: {error}") from error
-    network = UNet(config_of(description))
+    config = config_of(description)
+    check_fits(lambda: UNet(config), config.parts, tensors, path, optional={TABLE})
+    network = UNet(config)
     dtype = next(iter(tensors.values())).dtype if tensors else torch.float32
     fill(network, tensors, path, optional={TABLE})
     return Loaded(network.eval(), description, dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import torch
@@ -32,6 +32,50 @@ def fill(
             finite numbers.
     """
     wanted = network.state_dict()
+    _compare(wanted, tensors, path, optional)
+    for name in wanted.keys() & tensors.keys():
+        if not bool(torch.isfinite(tensors[name]).all()):
+            raise CheckpointError(f"{path}: {name} holds NaN or infinity")
+    network.load_state_dict(
+        {name: value.to(wanted[name].dtype) for name, value in tensors.items()}, strict=False
+    )
+
+
+def check_fits(
+    make: Callable[[], nn.Module],
+    parts: int,
+    tensors: Mapping[str, torch.Tensor],
+    path: Path,
+    optional: Collection[str] = (),
+) -> None:
+    """Raise where weights are not those of a network, before it takes any memory.
+
+    A file can describe a network of any size in a few bytes.
+
+    Args:
+        make: builds the network.
+        parts: a number of weights that it has at least.
+        tensors: by parameter name.
+        path: where they come from, for messages.
+        optional: names that may be missing.
+
+    Raises:
+        CheckpointError: as :func:`fill`; too few weights.
+    """
+    if parts > len(tensors):
+        raise CheckpointError(
+            f"{path} does not fit the network: it has {len(tensors)} weights for {parts} blocks"
+        )
+    with torch.device("meta"):
+        _compare(make().state_dict(), tensors, path, optional)
+
+
+def _compare(
+    wanted: Mapping[str, torch.Tensor],
+    tensors: Mapping[str, torch.Tensor],
+    path: Path,
+    optional: Collection[str],
+) -> None:
     missing = sorted(wanted.keys() - tensors.keys() - set(optional))
     unexpected = sorted(tensors.keys() - wanted.keys())
     shapes = [
@@ -43,12 +87,6 @@ def fill(
     problems = [f"{what} {listed(names)}" for what, names in found if names]
     if problems:
         raise CheckpointError(f"{path} does not fit the network: it {'; it '.join(problems)}")
-    for name in wanted.keys() & tensors.keys():
-        if not bool(torch.isfinite(tensors[name]).all()):
-            raise CheckpointError(f"{path}: {name} holds NaN or infinity")
-    network.load_state_dict(
-        {name: value.to(wanted[name].dtype) for name, value in tensors.items()}, strict=False
-    )
 
 
 def listed(names: list[str]) -> str:

@@ -17,8 +17,10 @@ def sinusoids(t: torch.Tensor, dim: int) -> torch.Tensor:
 
     Column 2i is sin(t / 10000^(2i/dim)), column 2i + 1 the cosine (Vaswani et al. 2017).
     """
-    rates = torch.exp(torch.arange(0, dim, 2, dtype=torch.float64) * (-math.log(10000) / dim))
-    angles = t.to(torch.float64).cpu()[:, None] * rates
+    # In float64 on the processor whatever the device; a network of no memory has no numbers at all.
+    place = "meta" if t.is_meta else "cpu"
+    places = torch.arange(0, dim, 2, dtype=torch.float64, device=place)
+    angles = t.to(place, torch.float64)[:, None] * torch.exp(places * (-math.log(10000) / dim))
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float().to(t.device)
 
 

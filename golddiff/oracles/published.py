@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import pickle
 import re
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from golddiff.errors import ArgumentError, CheckpointError
-from golddiff.oracles.fill import fill, listed
+from golddiff.errors import ArgumentError, CheckpointError, SourceError
+from golddiff.oracles.fill import check_fits, fill, listed
 from golddiff.oracles.layers import TIMESTEPS, sinusoids
 from golddiff.oracles.unet import TABLE, UNet, UNetConfig
+from golddiff.pickle_scan import scan
+from golddiff.sources.bombs import check_unpacked
 
 STATE = "model_state_dict"
 # The published data sets by the folders that their checkpoints lie in, where the side is not 32.
@@ -29,7 +32,9 @@ def read_published(path: Path) -> UNet:
         CheckpointError: unreadable, asks for other classes, another architecture.
     """
     tensors = _tensors(path)
-    network = UNet(infer_config(tensors, path))
+    config = infer_config(tensors, path)
+    check_fits(lambda: UNet(config), config.parts, tensors, path)
+    network = UNet(config)
     fill(network, tensors, path)
     _check_table(network, path)
     return network.eval()
@@ -105,6 +110,7 @@ def _down(shapes: Mapping[str, tuple[int, ...]]) -> tuple[list[int], list[int]]:
 
 
 def _tensors(path: Path) -> dict[str, torch.Tensor]:
+    _check_archive(path)
     try:
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -125,7 +131,39 @@ def _tensors(path: Path) -> dict[str, torch.Tensor]:
     others = sorted(str(name) for name, value in found.items() if not _is_weight(name, value))
     if others:
         raise CheckpointError(f"{path} is no state dict: {listed(others)} are not tensors")
+    # A step of 0 lets a few numbers stand for a huge tensor.
+    size = path.stat().st_size
+    if sum(value.numel() * value.element_size() for value in found.values()) > size:
+        raise CheckpointError(f"{path} is damaged: its tensors are larger than the file")
     return dict(found)
+
+
+def _check_archive(path: Path) -> None:
+    """Look through the pickle of a checkpoint before torch reads it.
+
+    Raises:
+        CheckpointError: it unpacks to far more than it holds, or would crash the reader.
+    """
+    try:
+        if not zipfile.is_zipfile(path):
+            with path.open("rb") as file:
+                for _ in range(4):  # magic number, version, word sizes, then the state dict
+                    scan(file)
+            return
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            unpacked = sum(member.file_size for member in members)
+            check_unpacked(str(path), path.stat().st_size, unpacked)
+            for member in members:
+                if member.filename.endswith("data.pkl"):
+                    scan(archive.read(member))
+    except SourceError as error:
+        raise CheckpointError(str(error)) from None
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(
+            f"{path} is damaged or truncated: it cannot be read ({reason})"
+        ) from error
 
 
 def _is_weight(name: object, value: object) -> bool:

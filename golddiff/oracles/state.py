@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import itertools
-import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,10 +96,24 @@ def read_state(folder: Path, settings: TrainSettings, run: Run, data: str) -> No
     path = folder / STATE
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
+    except Exception as error:
+        # A damaged archive raises nearly anything.
         raise CheckpointError(f"out: {path} is not the state of a training run") from error
     if not isinstance(state, dict) or state.get("version") != VERSION:
         raise CheckpointError(f"out: {path} is not the state of a training run of this version")
+    try:
+        _restore(folder, state, settings, run, data)
+    except (ArgumentError, CheckpointError):
+        raise
+    except Exception as error:
+        raise CheckpointError(
+            f"out: {path} is damaged: it is not the whole state of a training run"
+        ) from error
+
+
+def _restore(
+    folder: Path, state: dict[str, Any], settings: TrainSettings, run: Run, data: str
+) -> None:
     before, now = state["settings"], settings.as_dict()
     for name in now.keys() - FREE:
         if before.get(name) != now[name]:

@@ -51,6 +51,11 @@ class UNetConfig:
         """The side of an image must be a multiple of this."""
         return int(2 ** (len(self.multipliers) - 1))
 
+    @property
+    def parts(self) -> int:
+        """How many blocks it has; each holds several weights."""
+        return self.blocks * len(self.multipliers)
+
     def check(self) -> None:
         """Raise for sizes that no network can have.
 

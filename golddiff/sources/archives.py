@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import zipfile
-import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from golddiff.errors import SourceError
+from golddiff.errors import GoldDiffError, SourceError
+from golddiff.sources.bombs import check_unpacked
 from golddiff.sources.classes import by_edm, by_folder, in_split
 from golddiff.sources.decode import EXTENSIONS, MAX_ENCODED_BYTES
 from golddiff.sources.encoded import EncodedSource, Item, Listing
@@ -32,7 +32,11 @@ def open_zip(path: Path, options: Options) -> EncodedSource:
     try:
         # Stays open as long as the source lives: the images are read when they are asked for.
         archive = zipfile.ZipFile(path)
-        members = {info.filename: info for info in archive.infolist() if not info.is_dir()}
+        members = {
+            info.filename: info
+            for info in archive.infolist()
+            if info.filename and not info.is_dir()
+        }
         names = sorted(name for name in members if _is_image(name))
         if not names:
             raise SourceError(f"{description} holds no images")
@@ -42,9 +46,13 @@ def open_zip(path: Path, options: Options) -> EncodedSource:
         else:
             prefix, names = in_split(names, options.split, description)
             labels, class_names = by_folder(names, prefix, description)
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
-        # RuntimeError: an encrypted member, or an unknown compression (NotImplementedError).
-        raise SourceError(f"{path.name} is not a readable zip archive: {error}") from error
+    except GoldDiffError:
+        raise
+    except Exception as error:
+        # Damage raises nearly anything: names that are no text, times that never were, numbers
+        # that do not fit; RuntimeError for an encrypted member or an unknown compression.
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise SourceError(f"{path.name} is not a readable zip archive: {reason}") from error
 
     def items() -> Iterator[Item]:
         for name in names:
@@ -63,4 +71,5 @@ def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
     # zipfile stops at the size that the archive gives, so checking that is enough.
     if member.file_size > MAX_ENCODED_BYTES:
         raise OSError(f"it unpacks to {member.file_size:,} bytes")
+    check_unpacked(member.filename, member.compress_size, member.file_size)
     return archive.read(member)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import tarfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.errors import SourceError
 from golddiff.sources.arrays import ArraySource
+from golddiff.sources.bombs import Bounded, allowed
+from golddiff.sources.links import inside
 from golddiff.sources.options import Options
 from golddiff.sources.safe_pickle import load_plain
 
@@ -48,7 +52,7 @@ def open_cifar_folder(folder: Path, options: Options) -> ArraySource:
     names = {path.name for path in folder.iterdir()}
 
     def read(name: str) -> bytes:
-        path = folder / name
+        path = inside(folder, folder / name)
         _check_size(name, path.stat().st_size)
         return path.read_bytes()
 
@@ -62,7 +66,13 @@ def open_cifar_tar(path: Path, options: Options) -> ArraySource:
         SourceError: the archive is damaged or holds no CIFAR pickles, or one is not as it should.
     """
     try:
-        with tarfile.open(path) as archive:
+        with (
+            path.open("rb") as packed,
+            _unpacked(packed) as stream,
+            tarfile.open(
+                fileobj=Bounded(stream, allowed(path.stat().st_size)), mode="r:"
+            ) as archive,
+        ):
             members = {
                 member.name.rsplit("/", 1)[-1]: member
                 for member in archive.getmembers()
@@ -72,12 +82,29 @@ def open_cifar_tar(path: Path, options: Options) -> ArraySource:
             def read(name: str) -> bytes:
                 member = members[name]
                 _check_size(name, member.size)
-                stream = archive.extractfile(member)
-                return b"" if stream is None else stream.read()
+                held = archive.extractfile(member)
+                return b"" if held is None else held.read()
 
             return _open(set(members), read, options, path.name)
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        raise SourceError(f"{path.name} is not a readable tar archive: {error}") from error
+    except SourceError:
+        raise
+    except Exception as error:
+        # A damaged archive raises nearly anything: names that are no text, numbers out of range.
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise SourceError(f"{path.name} is not a readable tar archive: {reason}") from error
+
+
+def _unpacked(packed: IO[bytes]) -> IO[bytes]:
+    """A tar archive as it was before gzip, bzip2 or xz, whichever it is in."""
+    head = packed.read(6)
+    packed.seek(0)
+    if head.startswith(b"\x1f\x8b"):
+        return cast(IO[bytes], gzip.GzipFile(fileobj=packed))
+    if head.startswith(b"BZh"):
+        return bz2.BZ2File(packed)
+    if head.startswith(b"\xfd7zXZ\x00"):
+        return lzma.LZMAFile(packed)
+    return packed
 
 
 def _open(names: set[str], read: _Reader, options: Options, description: str) -> ArraySource:

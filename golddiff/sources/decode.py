@@ -13,6 +13,12 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 # Pillow's own limit for an outright refusal, kept even where a program has lifted Pillow's.
 MAX_PIXELS = 178_956_970
 
+# Larger images must hold a byte for every so many pixels. Photographs hold one for 2 to 20, and
+# an empty page of 16 million pixels is let through: what is refused claims to be vast and holds
+# nothing.
+PIXELS_A_BYTE = 256
+FREE_PIXELS = 1 << 24
+
 # An encoded image larger than this is refused before it is read into memory.
 MAX_ENCODED_BYTES = 1 << 29
 
@@ -153,6 +159,11 @@ def _opened(data: bytes) -> Image.Image:
         raise UnreadableImageError(
             f"it has {width} x {height} pixels, more than the {MAX_PIXELS:,} allowed"
         )
+    if width * height > max(FREE_PIXELS, PIXELS_A_BYTE * len(data)):
+        raise UnreadableImageError(
+            f"it claims {width} x {height} pixels in {len(data):,} bytes, more than "
+            f"{PIXELS_A_BYTE} pixels a byte"
+        )
     return image
 
 
@@ -193,4 +204,9 @@ def _from_wide(image: Image.Image) -> Image.Image:
 def _reason(error: Exception) -> str:
     if isinstance(error, Image.DecompressionBombError):
         return f"it has more than the {MAX_PIXELS:,} pixels allowed"
+    return one_line(error)
+
+
+def one_line(error: Exception) -> str:
+    """What an error says, in one line; its kind where it says nothing."""
     return " ".join(str(error).split()) or type(error).__name__

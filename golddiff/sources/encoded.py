@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -13,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError, SourceError
+from golddiff.errors import ArgumentError, GoldDiffError, SourceError
 from golddiff.sources.ahead import ahead, rebatch
 from golddiff.sources.base import Batch, Skipped, SourceInfo
-from golddiff.sources.decode import Header, UnreadableImageError, decode, read_header
+from golddiff.sources.decode import Header, UnreadableImageError, decode, one_line, read_header
 from golddiff.sources.options import Options, require_integer
 
 # Headers looked at to tell whether the images are grey.
@@ -174,6 +172,11 @@ class EncodedSource:
                 self.skipped.add(name, reason)
             found += len(chunk.pixels)
             yield chunk.pixels, None if self._labels is None else self._labels[chunk.positions]
+        if found and found + len(self.skipped) != self._count:
+            raise SourceError(
+                f"{self.info.description} is damaged: it tells of {self._count:,} images and holds "
+                f"{found + len(self.skipped):,}"
+            )
         if not found:
             raise _nothing_readable(self.info.description, self.skipped)
 
@@ -214,11 +217,12 @@ def _chunks(items: Iterator[Item], length: int) -> Iterator[list[tuple[int, Item
 def _load(item: Item) -> bytes:
     try:
         return item.load()
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise UnreadableImageError(f"it cannot be read: {error}") from error
-    except (RuntimeError, NotImplementedError) as error:
-        # zipfile raises these for encrypted members and for unknown compressions.
-        raise UnreadableImageError(str(error)) from error
+    except (GoldDiffError, RuntimeError) as error:
+        # zipfile raises RuntimeError for encrypted members and for unknown compressions.
+        raise UnreadableImageError(one_line(error)) from error
+    except Exception as error:
+        # What unpacks raises nearly anything on damaged data.
+        raise UnreadableImageError(f"it cannot be read: {one_line(error)}") from error
 
 
 def _unreadable(name: str, error: UnreadableImageError) -> SourceError:

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from golddiff.errors import SourceError
 from golddiff.sources.arrays import ArraySource
+from golddiff.sources.bombs import allowed
+from golddiff.sources.links import inside
 from golddiff.sources.options import Options
 
 _UBYTE = 0x08
@@ -51,7 +53,7 @@ def open_idx_folder(folder: Path, options: Options) -> ArraySource:
             f"folder {folder.name} has no idx images of split {options.split!r}; it has: "
             + ", ".join(path.name for path in files)
         )
-    return open_idx(chosen[0], options)
+    return open_idx(inside(folder, chosen[0]), options)
 
 
 def open_idx(path: Path, options: Options) -> ArraySource:
@@ -69,7 +71,7 @@ def open_idx(path: Path, options: Options) -> ArraySource:
     labels = None
     beside = _labels_beside(path)
     if beside is not None and options.labels is None:
-        labels = read_idx(beside).astype(np.int64)
+        labels = read_idx(inside(path.parent, beside)).astype(np.int64)
         if labels.shape != images.shape[:1]:
             raise SourceError(
                 f"{beside.name} holds {len(labels)} labels for the {len(images)} images of "
@@ -94,7 +96,10 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
                 raise SourceError(f"{path.name} is damaged: it ends within its header")
             shape = tuple(int(size) for size in np.frombuffer(sizes, ">u4"))
             wanted = math.prod(shape)
-            data = _at_most(stream, wanted + 1)
+            most = allowed(path.stat().st_size)
+            data = _at_most(stream, min(wanted, most) + 1)
+            if len(data) > most:
+                raise SourceError(f"{path.name} unpacks to more than {most:,} bytes")
     except (OSError, EOFError, zlib.error) as error:
         raise SourceError(f"{path.name} cannot be read: {error}") from error
     if len(data) != wanted:

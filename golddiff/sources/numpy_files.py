@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,8 @@ from numpy.typing import NDArray
 
 from golddiff.errors import ArgumentError, SourceError
 from golddiff.sources.arrays import ArraySource
+from golddiff.sources.bombs import check_unpacked
 from golddiff.sources.options import Options, check_labels
-
-_DAMAGE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError, MemoryError)
 
 
 def open_npy(path: Path, options: Options) -> ArraySource:
@@ -26,7 +24,8 @@ def open_npy(path: Path, options: Options) -> ArraySource:
     options.refuse_columns(".npy files")
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except _DAMAGE as error:
+    except Exception as error:
+        # A damaged header raises nearly anything: NumPy reads it as Python.
         raise _unreadable(path, error) from error
     return ArraySource(array, options, description=f"array file {path.name}")
 
@@ -42,7 +41,7 @@ def open_npz(path: Path, options: Options) -> ArraySource:
     """
     try:
         archive = np.load(path, allow_pickle=False)
-    except _DAMAGE as error:
+    except Exception as error:
         raise _unreadable(path, error) from error
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise SourceError(f"{path.name} is not a .npz archive")
@@ -79,13 +78,46 @@ def _key(path: Path, found: list[str], asked: str | None, usual: list[str]) -> s
 
 
 def _member(archive: Any, path: Path, key: str) -> NDArray[Any]:
+    _check_size(archive, path, key)
     try:
         array: NDArray[Any] = archive[key]
-    except _DAMAGE as error:
+    except Exception as error:
         raise _unreadable(path, error) from error
+    if not isinstance(array, np.ndarray):
+        raise SourceError(f"{path.name}: {key!r} is no array")
     if array.ndim == 0:
         raise SourceError(f"{path.name}: array {key!r} is a single value")
     return array
+
+
+def _check_size(archive: Any, path: Path, key: str) -> None:
+    """NumPy makes the array that a header describes before it reads a byte of it."""
+    for member in archive.zip.infolist():
+        if member.filename in (key, f"{key}.npy"):
+            check_unpacked(f"{path.name}: array {key!r}", member.compress_size, member.file_size)
+            try:
+                with archive.zip.open(member) as stream:
+                    shape, dtype = _header(stream)
+            except Exception as error:
+                raise _unreadable(path, error) from error
+            declared = math.prod(shape) * dtype.itemsize
+            if declared > member.file_size:
+                raise SourceError(
+                    f"{path.name}: array {key!r} is damaged: its header calls for {declared:,} "
+                    f"bytes, it has {member.file_size:,}"
+                )
+
+
+def _header(stream: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    version = np.lib.format.read_magic(stream)
+    read = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }.get(version)
+    if read is None:
+        raise ValueError(f"it is of version {version} of NumPy's format")
+    shape, _, dtype = read(stream)
+    return shape, dtype
 
 
 def _labels(array: NDArray[Any], count: int, path: Path, key: str) -> NDArray[np.int64]:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from golddiff.errors import ArgumentError, SourceError
+from golddiff.sources.bombs import check_unpacked
 from golddiff.sources.classes import SPLIT_NAMES
 from golddiff.sources.encoded import EncodedSource, Item, Listing
 from golddiff.sources.options import Options, check_labels
@@ -72,6 +73,8 @@ def open_parquet(files: Sequence[Path], options: Options, description: str) -> E
         return partial(_rows_between, files, rows, image, start, stop)
 
     total = sum(rows)
+    if labels is not None and len(labels) != total:
+        raise SourceError(f"{description} is damaged: it has {len(labels)} labels for {total} rows")
     listing = Listing(part(0, total), total, labels, class_names, description, part)
     return EncodedSource(listing, options)
 
@@ -107,7 +110,7 @@ def _rows_of(file: Path, image: str, start: int, stop: int) -> Iterator[Item]:
                     wanted = batch.column(0).slice(low, high - low)
                     yield from _items(wanted, row + low, file.name, None)
                 row += batch.num_rows
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise _damaged(file, error) from error
 
 
@@ -163,15 +166,25 @@ def _head(file: Path) -> tuple[Any, int]:
     """The schema and the number of rows of a parquet file."""
     try:
         with pq.ParquetFile(file) as table:
-            return table.schema_arrow, table.metadata.num_rows
-    except (pa.ArrowException, OSError) as error:
+            schema, rows = table.schema_arrow, table.metadata.num_rows
+            # Of the groups alone: to ask damaged metadata for a column can end the process.
+            groups = range(table.metadata.num_row_groups)
+            unpacked = sum(table.metadata.row_group(g).total_byte_size for g in groups)
+    except Exception as error:
+        # Metadata of a damaged file raise more than Arrow's own errors.
         raise _damaged(file, error) from error
+    if not 0 <= rows <= file.stat().st_size:
+        # Run lengths let a few bytes stand for any number of labels.
+        raise SourceError(f"{file.name} tells of {rows:,} rows, more than it has bytes")
+    check_unpacked(file.name, file.stat().st_size, unpacked)
+    return schema, rows
 
 
 def _read_column(file: Path, column: str) -> Any:
     try:
-        return pq.ParquetFile(file).read(columns=[column]).column(column)
-    except (pa.ArrowException, OSError, KeyError) as error:
+        with pq.ParquetFile(file, read_dictionary=[column]) as table:
+            return table.read(columns=[column]).column(column)
+    except Exception as error:
         raise _damaged(file, error) from error
 
 
@@ -240,7 +253,7 @@ def _labels(
     if values.null_count:
         raise SourceError(f"{description}: {values.null_count} rows of column {name!r} are empty")
     if not pa.types.is_integer(values.type):
-        words = values.to_pylist()
+        words = values.to_pylist() if not pa.types.is_dictionary(values.type) else _words(values)
         known = sorted(set(words))
         index = {word: position for position, word in enumerate(known)}
         return np.array([index[word] for word in words], np.int64), tuple(known)
@@ -252,6 +265,15 @@ def _labels(
     except ArgumentError as error:
         raise SourceError(f"{description}, column {name!r}: {error}") from error
     return labels, None if class_names is None else tuple(map(str, class_names))
+
+
+def _words(values: Any) -> list[str]:
+    """Texts of a column kept as a dictionary: one object for all rows that say the same."""
+    words: list[str] = []
+    for chunk in values.chunks:
+        known = chunk.dictionary.to_pylist()
+        words += [known[index] for index in chunk.indices.to_pylist()]
+    return words
 
 
 def _items(

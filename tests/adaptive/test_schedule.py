@@ -8,8 +8,9 @@ import torch
 
 from golddiff import PCA, AdaptiveSchedule, GoldDiff, ImageStore, Kamb, Optimal, PaperSchedule
 from golddiff.adaptive import memory
-from golddiff.adaptive.plan import Curve, Kind
+from golddiff.adaptive.plan import Kind
 from golddiff.errors import ArgumentError
+from golddiff.kernels.mask_tiles import OfChannel
 from golddiff.support import TiledSupport
 
 BASES = {
@@ -77,7 +78,13 @@ def test_as_good_as_another_schedule(store, images):
 
 
 @pytest.mark.parametrize(
-    "kind", [Kind("drawn"), Kind("nearest"), Kind("drawn", 4), Kind("nearest", 4)]
+    "kind",
+    [
+        Kind("drawn"),
+        Kind("nearest"),
+        Kind("drawn", 4),
+        Kind("nearest", OfChannel(8), by_blocks=True),
+    ],
 )
 def test_a_query_s_images_do_not_depend_on_its_batch(store, queries, kind):
     golden = GoldDiff(PCA(store, 0.05), AdaptiveSchedule(0.05))
@@ -90,7 +97,14 @@ def test_a_query_s_images_do_not_depend_on_its_batch(store, queries, kind):
 
 
 @pytest.mark.parametrize(
-    "kind", [Kind("drawn"), Kind("nearest"), Kind("drawn", 4), Kind("nearest", 8)]
+    "kind",
+    [
+        Kind("drawn"),
+        Kind("nearest"),
+        Kind("drawn", 4),
+        Kind("nearest", OfChannel(8)),
+        Kind("drawn", 8, by_blocks=True),
+    ],
 )
 def test_all_images_are_the_full_scan_in_every_way(store, queries, kind):
     full = PCA(store, 0.05)
@@ -115,7 +129,7 @@ def test_with_labels_images_are_of_the_class(store, queries):
         assert (store.labels[torch.from_numpy(support.rows)] == 3).all()
 
 
-@pytest.mark.parametrize("kind", [Kind("drawn"), Kind("drawn", 4), Kind("nearest", 4)])
+@pytest.mark.parametrize("kind", [Kind("drawn"), Kind("drawn", OfChannel(4)), Kind("nearest", 4)])
 def test_attribution_sums_to_the_output(store, queries, kind):
     golden = GoldDiff(PCA(store, 0.05), AdaptiveSchedule(0.05))
     use(golden, kind, 40)
@@ -197,20 +211,6 @@ class TestSmallAndOddSets:
         x = store.images(range(20)) + 0.3 * torch.randn(20, 2, generator=generator)
         golden = GoldDiff(full, AdaptiveSchedule(0.05))
         assert rmse(golden(x, 0.3), full(x, 0.3)) < 0.05
-
-
-class TestCurve:
-    def test_the_fewest_that_are_within(self):
-        curve = Curve(Kind("drawn"), [100, 200, 400], [0.2, 0.1, 0.05], [False, True, True])
-        plan = curve.smallest()
-        assert (plan.k, plan.error) == (200, 0.1)
-
-    def test_luck_at_a_small_k_does_not_count(self):
-        curve = Curve(Kind("drawn"), [10, 20, 40], [0.01, 0.3, 0.05], [True, False, True])
-        assert curve.smallest().k == 40
-
-    def test_none_where_none_are(self):
-        assert Curve(Kind("drawn"), [10, 20], [0.3, 0.2], [False, False]).smallest() is None
 
 
 @pytest.mark.parametrize("tol", [-1, float("nan"), float("inf"), "small", True, None, [], [0.1]])

@@ -1,11 +1,15 @@
-"""Stores cut into shards, and a Ray of two cores."""
+"""Stores cut into shards, and a Ray of two nodes that all these tests share."""
 
+import contextlib
+import os
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 import golddiff
+from golddiff.cluster import ShardedStore
 from golddiff.store import ImageStore
 
 try:
@@ -14,6 +18,7 @@ except ImportError:  # an extra
     ray = None
 
 HERE = Path(__file__).parent
+STARTS = 3
 
 
 def pytest_collection_modifyitems(items):
@@ -26,21 +31,60 @@ def pytest_collection_modifyitems(items):
             item.add_marker(mark)
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def cache(tmp_path_factory):
     """What is computed from lists of shards must not reach the user's cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GOLDDIFF_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
-    if ray is not None:
-        ray.shutdown()
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    """A real Ray of two cores, started once for the modules that share it."""
-    if not ray.is_initialized():
-        golddiff.cluster.connect(num_cpus=2)
+@pytest.fixture(scope="package")
+def cluster(cache):
+    """A real Ray, joined: two nodes of one core each, as ``ray start`` starts them.
+
+    When the last of these tests is done no process of it is left.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray.shutdown()  # what tests elsewhere may have left
+    others = _children()
+    made = _two_nodes()
+    golddiff.cluster.connect(made.address)
+    yield made
+    ours = _children() - others
+    ray.shutdown()
+    made.shutdown()
+    assert not _still_there(ours, patience=60)
+
+
+def _two_nodes():
+    from ray.cluster_utils import Cluster
+
+    # Where other work leaves it no time Ray gives a start up after half a minute.
+    for left in reversed(range(STARTS)):
+        others, made = _children(), Cluster()
+        try:
+            made.add_node(num_cpus=1, include_dashboard=False)
+            made.add_node(num_cpus=1)
+            return made
+        except Exception:  # Ray's own kinds
+            made.shutdown()
+            _still_there(_children() - others, patience=0)
+            if left == 0:
+                raise
+
+
+def _children():
+    return set(psutil.Process().children(recursive=True))
+
+
+def _still_there(processes, patience):
+    """Those that have not ended after so many seconds; they are killed."""
+    _, alive = psutil.wait_procs(processes, timeout=patience)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    return alive
 
 
 @pytest.fixture(scope="session")
@@ -75,6 +119,14 @@ def part(store, rows, path):
 def digits(tmp_path_factory):
     """The 1,797 digits as one store."""
     return ImageStore.build("digits", tmp_path_factory.mktemp("digits") / "store")
+
+
+@pytest.fixture(scope="package")
+def two(cluster, digits, cut):
+    """The digits in two shards, open for all tests that leave them as they are."""
+    # Processes take their time to start where other work goes on.
+    with ShardedStore.open(cut(digits, 2), patience=600.0) as store:
+        yield store
 
 
 @pytest.fixture(scope="session")

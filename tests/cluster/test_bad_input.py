@@ -2,22 +2,19 @@
 
 import json
 import shutil
-import socket
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
 
 import golddiff
 from golddiff.cli import run
-from golddiff.cluster import ClusterError, ShardedStore, connect
+from golddiff.cluster import ClusterError, ShardedStore
 from golddiff.cluster.agreement import agreed
 from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.cluster.server import ShardServer
 from golddiff.errors import ArgumentError, StoreError
-from golddiff.manifest import identity_of
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'golddiff[cluster]'")
 
@@ -31,36 +28,6 @@ def one_line(error):
 @pytest.fixture(scope="module")
 def pair(digits, cut):
     return cut(digits, 2)
-
-
-@pytest.mark.parametrize("address", ["nonsense", "host", "host:port", "http://a:1", "a b:1"])
-def test_an_address_that_is_none(address):
-    with pytest.raises(ArgumentError, match=r"address: got .* expected host:port") as error:
-        connect(address)
-    one_line(error)
-
-
-@pytest.mark.parametrize("scheme", ["", "ray://"])
-def test_an_address_nobody_answers(scheme):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"{scheme}127.0.0.1:{free.getsockname()[1]}"
-    start = time.monotonic()
-    with pytest.raises(ClusterError, match=f"nobody answers at {address}") as error:
-        connect(address)
-    one_line(error)
-    assert time.monotonic() - start < 30
-
-
-@pytest.mark.parametrize("num_cpus", [0, -1, 1.5, True, "2"])
-def test_cores_that_are_none(num_cpus):
-    with pytest.raises(ArgumentError, match="num_cpus: got"):
-        connect(num_cpus=num_cpus)
-
-
-def test_cores_of_a_cluster_that_runs_already():
-    with pytest.raises(ArgumentError, match="num_cpus: applies to a cluster that is started here"):
-        connect("127.0.0.1:6379", num_cpus=2)
 
 
 @pytest.mark.parametrize(
@@ -143,57 +110,48 @@ def test_shards_of_unlike_images_do_not_agree(pair, odd_ones, kind, message):
     assert paths[1] in one_line(error)
 
 
-def test_shards_of_other_shapes_versions_or_places_do_not_open(cluster, pair, odd_ones):
-    with pytest.raises(StoreError, match=r"has shape \(1, 8, 6\), but") as error:
-        ShardedStore.open([pair[0], odd_ones["shape"]])
-    one_line(error)
+def test_shards_of_other_format_versions_or_places_do_not_open(cluster, pair, odd_ones):
     with pytest.raises(
         ClusterError, match=r"version has format version 7, this .* reads version 1"
-    ):
+    ) as error:
         ShardedStore.open([odd_ones["version"]])
+    one_line(error)
     with pytest.raises(ClusterError, match=r"shard .*nowhere is lost: .* does not exist") as error:
         ShardedStore.open([odd_ones["missing"]])
     one_line(error)
 
 
-def test_a_copy_of_a_shard_and_one_that_is_not_the_lists(cluster, pair, tmp_path):
-    shutil.copytree(pair[0], tmp_path / "copy")
+def test_a_copy_of_a_shard_and_one_that_is_not_the_lists(pair, tmp_path):
+    about = ShardServer(str(pair[0])).about()
     with pytest.raises(ArgumentError, match=r"hold the same images .* listed twice") as error:
-        ShardedStore.open([pair[0], tmp_path / "copy"])
+        agreed(Listing([str(pair[0]), str(tmp_path / "copy")]), [about, about])
     one_line(error)
-    store = golddiff.ImageStore.open(pair[0])
-    record = ShardRecord("copy", store.n - 1, identity_of(store.manifest))
-    Listing([record]).write(tmp_path)
+    record = ShardRecord("copy", about.n - 1, about.digest)
     with pytest.raises(StoreError, match="copy is not the one that its list names"):
-        ShardedStore.open(tmp_path)
+        agreed(Listing([record], str(tmp_path)), [about])
 
 
-def test_another_cluster_than_the_one_joined(cluster):
-    with pytest.raises(
-        ClusterError, match=r"asked for 127\.0\.0\.1:1, but this process has joined"
-    ):
-        connect("127.0.0.1:1")
-    connect()
-
-
-def test_another_version_of_the_package_where_a_shard_runs(cluster, pair, monkeypatch):
-    monkeypatch.setattr("golddiff.cluster.agreement.__version__", "9.9")
-    with pytest.raises(ClusterError, match=r"runs golddiff 0\..* here is 9.9") as error:
-        ShardedStore.open(pair[:1])
+@pytest.mark.parametrize("allow_missing", [False, True])
+def test_another_version_of_the_package_where_a_shard_runs(
+    cluster, pair, monkeypatch, allow_missing
+):
+    monkeypatch.setattr("golddiff.cluster.pool.__version__", "9.9")
+    monkeypatch.setattr("golddiff.cluster.rounds.__version__", "9.9")
+    with pytest.raises(ClusterError, match=r"runs golddiff 0\..* on .*, here is 9.9") as error:
+        ShardedStore.open(pair[:1], allow_missing=allow_missing)
     one_line(error)
 
 
-def test_estimators_that_the_shards_do_not_know(cluster, pair):
+def test_estimators_that_the_shards_do_not_know(two):
     class Mine(golddiff.Optimal):
         pass
 
-    with ShardedStore.open(pair[:1]) as store:
-        with pytest.raises(ArgumentError, match="Mine, which has no description"):
-            Mine(store)(torch.zeros(1, 1, 8, 8), 1.0)
-        with pytest.raises(ArgumentError, match=r"shard .*memory_limit: got 1.0 kB"):
-            golddiff.Optimal(store, memory_limit=1000)(torch.zeros(1, 1, 8, 8), 1.0)
-        with pytest.raises(ArgumentError, match=r"x: got shape \(1, 1, 7, 7\)"):
-            golddiff.Optimal(store)(torch.zeros(1, 1, 7, 7), 1.0)
+    with pytest.raises(ArgumentError, match="Mine, which has no description"):
+        Mine(two)(torch.zeros(1, 1, 8, 8), 1.0)
+    with pytest.raises(ArgumentError, match=r"shard .*memory_limit: got 1.0 kB"):
+        golddiff.Optimal(two, memory_limit=1000)(torch.zeros(1, 1, 8, 8), 1.0)
+    with pytest.raises(ArgumentError, match=r"x: got shape \(1, 1, 7, 7\)"):
+        golddiff.Optimal(two)(torch.zeros(1, 1, 7, 7), 1.0)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from PIL import Image
 import golddiff
 from golddiff.cache import SourceOptions
 from golddiff.cli import run
-from golddiff.cluster import ShardedStore, build_shards
+from golddiff.cluster import ClusterError, ShardedStore, build_shards
 from golddiff.cluster.listing import Listing
 from golddiff.errors import ArgumentError, SourceError
 from golddiff.sources import open_source
@@ -46,12 +47,6 @@ def sources(tmp_path_factory):
     }
 
 
-def same(store, whole):
-    assert torch.equal(store.images(), whole.images())
-    assert torch.equal(store.labels, whole.labels)
-    assert store.class_names == whole.class_names
-
-
 @pytest.mark.parametrize("kind", ["folder", "parquet"])
 def test_a_part_of_a_source_holds_these_images_alone(sources, kind):
     path, whole = sources[kind]
@@ -72,9 +67,19 @@ def test_shards_hold_the_single_stores_images(cluster, sources, kind, tmp_path):
     built = build_shards(path, tmp_path / "out", 2, progress=lambda *done: seen.append(done))
     assert (built.shards, built.found, built.n) == (2, 0, 60)
     assert seen == [(0, 2), (1, 2), (2, 2)]
-    with ShardedStore.open(tmp_path / "out") as store:
-        same(store, whole)
-        store.verify()
+    parts = [ImageStore.open(shard) for shard in Listing.of(tmp_path / "out").paths]
+    assert torch.equal(torch.cat([part.images() for part in parts]), whole.images())
+    assert torch.equal(torch.cat([part.labels for part in parts]), whole.labels)
+    for part in parts:
+        part.verify()
+        assert part.class_names == whole.class_names
+
+
+def test_a_machine_with_another_version_builds_nothing(cluster, sources, tmp_path, monkeypatch):
+    monkeypatch.setattr("golddiff.cluster.build.__version__", "9.9")
+    with pytest.raises(ClusterError, match=r"shard-0000\d: golddiff 0\..* the driver's is 9.9"):
+        build_shards(sources["folder"][0], tmp_path / "out", 2)
+    assert _shards(tmp_path / "out") == []
 
 
 def test_a_build_goes_on_with_what_is_missing(cluster, sources, tmp_path):
@@ -117,6 +122,9 @@ def test_bad_images_and_bad_arguments(cluster, sources, tmp_path):
     for shards in (0, 61, 2.0, True):
         with pytest.raises(ArgumentError, match=r"shards: got .* from 1 to the 60 images"):
             build_shards(path, tmp_path / "other", shards)
+    for address in ("s3://bucket/out", Path("s3://bucket/out")):
+        with pytest.raises(ArgumentError, match=r"path: got the address s3:/.* expected a folder"):
+            build_shards(path, address, 2)
     with pytest.raises(ArgumentError, match="cannot be read in parts"):
         build_shards("digits", tmp_path / "other", 2)
 
@@ -125,20 +133,31 @@ def test_the_command_line_indexes_and_samples(cluster, sources, tmp_path, capsys
     path, whole = sources["folder"]
     out, figures = tmp_path / "out", tmp_path / "run.json"
     assert run(["index", path, str(out), "--cluster", "local", "--shards", "2"]) == 0
-    assert "60 images in 2 shards" in capsys.readouterr().out
-    assert run([
+    assert "60 images, 6 x 6 RGB, in 2 shards, " in capsys.readouterr().out
+    sample = [
         "sample", "--cluster", "local", "--store", str(out), "--method", "pca", "--n", "2",
         "--out", str(tmp_path / "grid.png"), "--json", str(figures), "--labels", "class1",
-    ]) == 0  # fmt: skip
+    ]  # fmt: skip
+    assert run(sample) == 0
     said = json.loads(figures.read_text())
     assert said["cluster"]["share"] == 1
     assert len(said["cluster"]["shards"]) == 2
     assert said["cluster"]["bytes"]["received"] > 0
     assert said["store"]["n"] == whole.n
     assert (tmp_path / "grid.png").is_file()
+    # One that is gone stops it with its name; or the share that was seen is told.
+    (out / "shard-00001").rename(tmp_path / "aside")
+    capsys.readouterr()
+    assert run(sample) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"shard {out / 'shard-00001'} is lost" in line
+    assert run([*sample, "--allow-missing"]) == 0
+    assert "only 50.0% of the training images were seen" in capsys.readouterr().out
+    said = json.loads(figures.read_text())["cluster"]
+    assert (said["share"], list(said["missing"])) == (0.5, [str(out / "shard-00001")])
 
 
-def test_shards_behind_an_address_are_copied_once_and_checked(cluster, sources, tmp_path):
+def test_shards_behind_an_address_are_a_single_stores(cluster, sources, tmp_path):
     path, whole = sources["folder"]
     out = tmp_path / "out"
     build_shards(path, out, 2)
@@ -147,12 +166,10 @@ def test_shards_behind_an_address_are_copied_once_and_checked(cluster, sources, 
         for file in sorted(out.rglob("*")):
             if file.is_file():
                 packed.write(file, file.relative_to(out))
-    address = f"zip://::file://{archive}"
-    assert Listing.of(address).paths[0] == f"zip://shard-00000::file://{archive}"
-    with ShardedStore.open(address) as store:
-        same(store, whole)
+    with ShardedStore.open(f"zip://::file://{archive}") as store:
+        assert torch.equal(store.images(), whole.images())
+        assert torch.equal(store.labels, whole.labels)
+        assert store.class_names == whole.class_names
         expected = golddiff.Optimal(whole)(torch.zeros(1, 3, 6, 6), 1.0)
         found = golddiff.Optimal(store)(torch.zeros(1, 3, 6, 6), 1.0)
         assert torch.allclose(found, expected, atol=1e-5)
-    with ShardedStore.open(f"file://{out}") as store:
-        same(store, whole)

@@ -4,6 +4,7 @@ import itertools
 import os
 import shutil
 import signal
+from dataclasses import replace
 
 import numpy as np
 import psutil
@@ -12,26 +13,13 @@ import torch
 
 import golddiff
 from golddiff.cluster import ShardedStore
+from golddiff.cluster.listing import Listing, ShardRecord
+from golddiff.manifest import identity_of
+from golddiff.store import ImageStore
 
 from .conftest import part
 
-ray = pytest.importorskip("ray", reason="needs Ray: pip install 'golddiff[cluster]'")
 TOLERANCE = 1e-5
-
-
-@pytest.fixture(scope="module")
-def nodes():
-    """Two nodes of one machine, each with its own raylet, as ``ray start`` starts them."""
-    ray.shutdown()
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    from ray.cluster_utils import Cluster
-
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    second = made.add_node(num_cpus=1)
-    golddiff.cluster.connect(made.address)
-    yield made, second
-    ray.shutdown()
-    made.shutdown()
 
 
 def cut_in_three(digits, folder):
@@ -49,7 +37,7 @@ def shards(digits, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def store(nodes, shards):
+def store(cluster, shards):
     with ShardedStore.open(shards, patience=60.0) as opened:
         yield opened
 
@@ -131,22 +119,20 @@ def test_a_shard_that_is_gone_stops_the_run_with_its_name(store, shards, digits)
 
 def test_a_silent_shard_is_lost_after_the_patience(store, monkeypatch):
     monkeypatch.setattr(store._pool, "patience", 3.0)
-    denoiser, x = golddiff.Optimal(store), torch.zeros(1, *store.shape)
     pid = store.pids[store.paths[1]]
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(golddiff.ClusterError, match="part-1 is lost: no sign of life for 3 s"):
-            denoiser(x, 1.0)
+            store.images([700])  # asks that shard alone
     finally:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_allow_missing_goes_on_and_says_what_share_was_seen(nodes, digits, tmp_path, make_store):
+def test_allow_missing_goes_on_and_says_what_share_was_seen(cluster, digits, tmp_path, make_store):
     shards = cut_in_three(digits, tmp_path)
     rest = make_store(np.array(digits.flat[:1100]).reshape(-1, 1, 8, 8), digits.labels[:1100])
-    nowhere = tmp_path / "nowhere"
-    with ShardedStore.open([*shards, nowhere], allow_missing=True) as store:
-        assert (list(store.missing), store.share, store.n) == ([str(nowhere)], 1.0, digits.n)
+    with ShardedStore.open(shards, allow_missing=True) as store:
+        assert (store.missing, store.share, store.n) == ({}, 1.0, digits.n)
 
         def lose():
             shutil.rmtree(shards[2])
@@ -154,7 +140,7 @@ def test_allow_missing_goes_on_and_says_what_share_was_seen(nodes, digits, tmp_p
 
         found = golddiff.sample(golddiff.Optimal(store), 2, steps=4, on_step=during(2, lose))
         assert found.share == store.share == 1100 / digits.n
-        assert list(store.missing) == [str(nowhere), str(shards[2])]
+        assert list(store.missing) == [str(shards[2])]
         x = digits.images([1500, 3]) + 2.0
         means = golddiff.Optimal(store)(x, 3.0)
         assert torch.allclose(means, golddiff.Optimal(rest)(x, 3.0), atol=TOLERANCE)
@@ -167,19 +153,35 @@ def test_allow_missing_goes_on_and_says_what_share_was_seen(nodes, digits, tmp_p
             golden(x, 1.0)
 
 
-def test_a_run_survives_the_death_of_a_node(store, nodes, digits):
-    cluster, second = nodes
-    (raylet,) = (info.process.pid for info in second.all_processes["raylet"])
-    children = {child.pid for child in psutil.Process(raylet).children(recursive=True)}
-    before = dict(store.pids)
-    there = [path for path, pid in before.items() if pid in children]
-    assert there  # shards are spread over the nodes
-    one, many = golddiff.Optimal(digits), golddiff.Optimal(store)
+def test_a_run_survives_the_death_of_a_node(cluster, digits, shards):
+    third = cluster.add_node(num_cpus=1)
+    (raylet,) = (info.process.pid for info in third.all_processes["raylet"])
+    one = golddiff.Optimal(digits)
     expected = golddiff.sample(one, 2, steps=6)
+    with ShardedStore.open(shards, patience=120.0) as store:
+        children = {child.pid for child in psutil.Process(raylet).children(recursive=True)}
+        before = dict(store.pids)
+        there = [path for path, pid in before.items() if pid in children]
+        assert there  # shards are spread over the nodes
 
-    def fail():
-        cluster.remove_node(second, allow_graceful=False)
+        def fail():
+            cluster.remove_node(third, allow_graceful=False)
 
-    found = golddiff.sample(many, 2, steps=6, on_step=during(2, fail))
-    assert all(store.pids[path] != before[path] for path in there)
+        many = golddiff.Optimal(store)
+        found = golddiff.sample(many, 2, steps=6, on_step=during(2, fail))
+        assert all(store.pids[path] != before[path] for path in there)
     assert float((found.trajectory - expected.trajectory).abs().max()) <= TOLERANCE
+
+
+def test_a_shard_that_is_missing_from_the_start_counts_as_the_list_says(cluster, shards, tmp_path):
+    stores = [ImageStore.open(path) for path in shards[:2]]
+    records = [ShardRecord(str(s.path), s.n, identity_of(s.manifest)) for s in stores]
+    records[1] = replace(records[1], path=str(tmp_path / "nowhere"))
+    Listing(records).write(tmp_path)
+    with ShardedStore.open(tmp_path, allow_missing=True) as store:
+        n = sum(s.n for s in stores)
+        assert (store.n, store.share) == (n, stores[0].n / n)
+        assert golddiff.sample(golddiff.Wiener(store), 1, 2).share == store.share
+        # Of the images that are there, and their number is that of the factor itself.
+        assert store.factor_images == stores[0].n
+        assert golddiff.sample(golddiff.PCA(store), 1, 2).share == store.share

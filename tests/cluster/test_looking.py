@@ -19,9 +19,8 @@ SIGMA, K = 1.0, 60
 
 
 @pytest.fixture(scope="module")
-def sharded(cluster, digits, cut):
-    with ShardedStore.open(cut(digits, 3)) as store:
-        yield store
+def sharded(two):
+    return two
 
 
 @pytest.fixture(scope="module")
@@ -129,35 +128,42 @@ def test_a_factor_is_of_the_images_that_a_single_stores_is_of(cluster, digits, c
         assert golddiff.Wiener(store)(store.images([0]), 1.0).isfinite().all()
         store._factors.clear()
         assert store.has_factor()
+        assert store.factor_images == 300
+        assert store._factors == {}  # a gigabyte and more at 64 x 64, not read for this
+        assert "masks of 300 images" in golddiff.PCA(store).signature()
+        assert store._factors == {}
         assert store.factor().images == 300
         with pytest.raises(golddiff.ArgumentError, match="images: got 1"):
             store.estimate_factor(1)
 
 
-def test_masks_are_kept_beside_the_list_and_the_shards(cluster, patches, cut, tmp_path):
-    paths = cut(patches, 3)
-    with ShardedStore.open(paths) as store:
-        store.path = tmp_path
-        made = kept_masks.tree_of(store, SIGMA, 0.02)
-        single = kept_masks.tree_of(patches, SIGMA, 0.02)
-        np.testing.assert_array_equal(made.inputs, single.inputs)
-        assert kept_masks.path_of(store, SIGMA, 0.02).parent == tmp_path / "masks"
-        assert kept_masks.recall(store, SIGMA, 0.02) is not None
-        x = np.ones((1, store.d), np.float32)
-        golddiff.PCA(store).denoise(x, SIGMA, None)
-    for path in paths:
+@pytest.fixture(scope="module")
+def narrow(cluster, patches, cut, tmp_path_factory):
+    """Three shards, each larger (128,000 bytes of pixels) than what may be resident of it."""
+    with ShardedStore.open(cut(patches, 3), memory_limit=50_000) as store:
+        store.path = tmp_path_factory.mktemp("beside")
+        yield store
+
+
+def test_masks_are_kept_beside_the_list_and_the_shards(narrow, patches):
+    made = kept_masks.tree_of(narrow, SIGMA, 0.02)
+    single = kept_masks.tree_of(patches, SIGMA, 0.02)
+    np.testing.assert_array_equal(made.inputs, single.inputs)
+    assert kept_masks.path_of(narrow, SIGMA, 0.02).parent == narrow.path / "masks"
+    assert kept_masks.recall(narrow, SIGMA, 0.02) is not None
+    golddiff.PCA(narrow).denoise(np.ones((1, narrow.d), np.float32), SIGMA, None)
+    for path in narrow.paths:
         shard = ImageStore.open(path)
         assert kept_masks.path_of(shard, SIGMA, 0.02).is_file()
         # They are of all shards' covariance, which the shard by itself does not have.
         assert kept_masks.recall(shard, SIGMA, 0.02) is None
 
 
-def test_shards_may_be_larger_than_memory(cluster, patches, cut, queries):
+def test_shards_may_be_larger_than_memory(narrow, patches, queries):
     x = queries(patches, SIGMA, 1)
-    with ShardedStore.open(cut(patches, 3), memory_limit=50_000) as store:  # of 128,000 a shard
-        assert store.memory_limit == 50_000
-        for make in (golddiff.PCA, lambda s: golddiff.GoldDiff(golddiff.Optimal(s))):
-            assert (make(store)(x, SIGMA) - make(patches)(x, SIGMA)).abs().max() < 1e-5
-        assert store.factor().images == patches.n
+    assert narrow.memory_limit == 50_000
+    for make in (golddiff.PCA, lambda s: golddiff.GoldDiff(golddiff.Optimal(s))):
+        assert (make(narrow)(x, SIGMA) - make(patches)(x, SIGMA)).abs().max() < 1e-5
+    assert narrow.factor().images == patches.n
     with pytest.raises(golddiff.ArgumentError, match="memory_limit: got 0, expected bytes above 0"):
-        ShardedStore.open(cut(patches, 3), memory_limit=0)
+        ShardedStore.open(narrow.paths, memory_limit=0)

@@ -3,12 +3,29 @@
 import pytest
 
 import golddiff
+from golddiff.adaptive.plan import Kind, Plan
+from golddiff.adaptive.schedule import lattice
 from golddiff.cluster import ShardedStore
 from golddiff.cluster.traffic import step_bytes
 from golddiff.noise import ddim_sigmas
 from golddiff.store import ImageStore
 
 B, SHARDS = 4, 2
+TOL, K, TILES = 0.05, 60, 16
+
+
+def adaptive(kind):
+    """A denoiser by PCA whose every step has supports of a kind, K images each."""
+
+    def over(store):
+        denoiser = golddiff.GoldDiff(golddiff.PCA(store), golddiff.AdaptiveSchedule(TOL))
+        for sigma in ddim_sigmas(10):
+            denoiser.schedule._plans[lattice(sigma), None] = Plan(kind, K, TOL)
+        return denoiser
+
+    return over
+
+
 METHODS = {
     "optimal": golddiff.Optimal,
     "pca": golddiff.PCA,
@@ -17,6 +34,10 @@ METHODS = {
     "golddiff released": lambda s: golddiff.GoldDiff(
         golddiff.PCA(s), golddiff.PaperSchedule(variant="released")
     ),
+    "adaptive nearest": adaptive(Kind("nearest")),
+    "adaptive drawn": adaptive(Kind("drawn")),
+    "adaptive tiles nearest": adaptive(Kind("nearest", 4)),
+    "adaptive tiles drawn": adaptive(Kind("drawn", 4)),
 }
 
 
@@ -46,8 +67,10 @@ def test_bytes_a_step_follow_the_formula_and_not_n(sizes, method):
         golddiff.sample(denoiser, B, 10)
         traffic = store.traffic
         moved = traffic.sent + traffic.received
-        expected = 10 * step_bytes(SHARDS, B, store.d, locations, 0, 0)
-        expected += step_bytes(0, 0, 0, 0, traffic.histograms, traffic.calls)
+        chooses = isinstance(denoiser, golddiff.GoldDiff)
+        problems = chooses * B * (TILES if "tiles" in method else 1)
+        expected = 10 * step_bytes(SHARDS, B, store.d, locations, 0, 0, 0)
+        expected += step_bytes(0, 0, 0, 0, traffic.histograms, traffic.calls, problems)
         assert moved == pytest.approx(expected, rel=0.2)
         assert traffic.given == 0
         measured.append(moved / 10)

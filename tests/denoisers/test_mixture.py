@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from golddiff import GaussianMixture, Wiener, reference
 from golddiff.denoisers.mixture import fit, posterior_mean
 from golddiff.errors import ArgumentError
+from reliability.numbers.paths import full_covariances
 
 SIGMAS = (0.01, 0.3, 1.0, 6.0, 157.0)
 
@@ -16,19 +17,6 @@ SIGMAS = (0.01, 0.3, 1.0, 6.0, 157.0)
 @pytest.fixture(scope="module")
 def store(make_store, smooth_images):
     return make_store(smooth_images(600, (1, 5, 4)), torch.arange(600) % 3)
-
-
-def full_covariances(mixture):
-    """The (K, D) means and (K, D, D) covariances that a fitted mixture stands for."""
-    factor, fitted = mixture.store.factor(), mixture.fitted()
-    u, r = factor.eigenvectors, fitted.means.shape[1]
-    means, covariances = [], []
-    for mean, variances, axes in zip(fitted.means, fitted.variances, fitted.axes, strict=True):
-        inner = np.diag(factor.eigenvalues)
-        inner[:r, :r] = axes.astype(np.float64) * variances @ axes.T.astype(np.float64)
-        means.append(factor.mean + u[:, :r] @ mean)
-        covariances.append(u @ inner @ u.T)
-    return np.array(means), np.array(covariances)
 
 
 @pytest.mark.parametrize("sigma", SIGMAS)

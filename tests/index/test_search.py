@@ -8,6 +8,7 @@ from golddiff.errors import StoreError
 from golddiff.index import nearest
 from golddiff.index.drawing import draw, uniform
 from golddiff.index.search import Near, Sight, checked, sight_of
+from golddiff.kernels.mask_tiles import OfChannel
 from golddiff.kernels.members import weighed_distances
 
 
@@ -41,7 +42,7 @@ def test_all_members_are_all_images(indexed):
     assert np.array_equal(rows, np.arange(indexed.store.n))
 
 
-@pytest.mark.parametrize(("side", "sigma"), [(None, 2.0), (8, 0.5), (4, 0.2)])
+@pytest.mark.parametrize(("side", "sigma"), [(None, 2.0), (8, 0.5), (OfChannel(8), 0.5), (4, 0.2)])
 def test_estimated_distances_follow_the_mean_logits(indexed, side, sigma):
     """Against the exact sum over a tile's relevance, which needs the pixels."""
     store = indexed.store

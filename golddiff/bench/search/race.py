@@ -25,8 +25,11 @@ from golddiff.bench.search.ways import (
     linear,
     named,
     nearest_exactly,
+    through_index,
 )
 from golddiff.errors import ArgumentError
+from golddiff.index import Index
+from golddiff.index.layout import FOLDER
 from golddiff.store import ImageStore
 from golddiff.units import byte_size
 
@@ -120,6 +123,8 @@ def race(job: SearchJob, watch: Callable[[str], None] = lambda what: None) -> li
     watch("principal coordinates")
     coordinates = principal(store)
     ways = [linear(store, coordinates), *map(named, job.searches)]
+    if (store.path / FOLDER).exists():
+        ways.append(through_index(Index.open(store)))
     if job.faiss:
         watch("FAISS's indexes")
         lists = min(store.n, job.lists or max(1, round(4 * math.sqrt(store.n))))

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from golddiff.adaptive.coordinates import Coordinates
 from golddiff.errors import ArgumentError
+from golddiff.index import Index, nearest
+from golddiff.index.layout import FOLDER
 from golddiff.kernels.lowest import lowest
 from golddiff.kernels.products import less_twice_the_products
 from golddiff.parallel import in_order
@@ -72,6 +74,18 @@ def linear(store: ImageStore, coordinates: Coordinates) -> Way:
         return np.stack(list(in_order(one, list(queries))))
 
     return Way("linear (ours)", search, z.nbytes + own.nbytes)
+
+
+def through_index(index: Index) -> Way:
+    """The store's own index: the clusters next to a query, 16 images for each that is wanted."""
+    size = sum(path.stat().st_size for path in (index.store.path / FOLDER).glob("whole*"))
+
+    def search(
+        store: ImageStore, x: NDArray[np.float32], sigma: float, k: int
+    ) -> NDArray[np.int64]:
+        return np.stack(nearest(index, x, k))
+
+    return Way("index (ours)", search, size)
 
 
 def faiss_ways(

@@ -1,0 +1,175 @@
+"""Which way to choose images is cheapest, of those whose errors are small enough.
+
+Every way is given twice as many images again and again; the way whose next step is the cheapest
+goes first. So no way is measured where it costs more than the winner.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.adaptive.calibration import Enough, Probe
+from golddiff.adaptive.looking import Looker, chosen
+from golddiff.adaptive.places import mean_over_tiles, means_at
+from golddiff.adaptive.plan import Kind, Plan
+from golddiff.denoisers.base import Estimator
+from golddiff.noise import bits
+
+SMALLEST = 32
+REFINED = (1.2, 1.45, 1.75)  # times the last k that was too few
+LOOKS_KEPT = 2  # ways whose probes' distances to all images stay in memory
+
+
+@dataclass(frozen=True)
+class Way:
+    """A kind of support, what chooses its images, and its cost.
+
+    Attributes:
+        kind: the way to choose.
+        looker: compares the images, as its tiles see them.
+        each: predicted seconds of weighing one more image.
+    """
+
+    kind: Kind
+    looker: Looker
+    each: float
+
+    def work(self, k: int) -> float:
+        """Predicted seconds of a query with k images for each location."""
+        return self.each * k + self.looker.work(self.kind.name, k)
+
+
+@dataclass(frozen=True)
+class Option:
+    """A way that competes, made only where it can win: the tables of many tiles take time.
+
+    Attributes:
+        least: seconds that choosing takes at least, for one query.
+        way: makes it.
+    """
+
+    least: float
+    way: Callable[[], Way]
+
+
+def cheapest(
+    estimator: Estimator,
+    options: Iterable[Option],
+    sigma: float,
+    given: list[Probe],
+    enough: Enough,
+    full: Plan,
+    full_cost: float,
+) -> Plan:
+    """The plan of the least predicted time whose errors on the probes are small enough.
+
+    Args:
+        estimator: what weighs the images.
+        options: ways to choose them.
+        sigma: noise level.
+        given: the probes.
+        enough: whether their mean squared errors are small enough.
+        full: the plan to fall back on.
+        full_cost: its predicted seconds.
+    """
+    errors = _Errors(estimator, sigma, given, enough)
+    best, least = full, full_cost
+    waiting: list[tuple[float, int, Option | _Runner]] = [
+        (option.least, number, option) for number, option in enumerate(options)
+    ]
+    heapq.heapify(waiting)
+    while waiting:
+        work, number, entry = heapq.heappop(waiting)
+        if work >= least:
+            break
+        runner = _Runner(entry.way(), errors) if isinstance(entry, Option) else entry
+        if runner is entry:
+            plan = runner.step(least)
+            if plan is not None:
+                best, least = plan, runner.way.work(plan.k)
+        if not runner.done:
+            heapq.heappush(waiting, (runner.next_work(), number, runner))
+    return best
+
+
+class _Runner:
+    """One way on its course: k doubles until it is enough, then one in between is looked for."""
+
+    def __init__(self, way: Way, errors: _Errors) -> None:
+        self.way, self._errors = way, errors
+        self._most = max(1, way.looker.images - 1)
+        self._before, self._k = 0, min(SMALLEST, self._most)
+        self.done = False
+
+    def next_work(self) -> float:
+        """Predicted seconds of the cheapest that is measured next."""
+        return self.way.work(int(self._before * REFINED[0]) if self._before else self._k)
+
+    def step(self, least: float) -> Plan | None:
+        """Measure the next k that costs less than ``least``; a plan where it is enough."""
+        plan = self._plan(self._k, least)
+        if plan is not None or self.way.work(self._k) >= least:
+            self.done = True
+            # What is enough with fewer images; where k is too dear, fewer may still do.
+            for part in REFINED:
+                fewer = int(self._before * part)
+                if self._before < fewer < self._k:
+                    found = self._plan(fewer, least)
+                    if found is not None:
+                        return found
+            return plan
+        self.done = self._k == self._most
+        self._before, self._k = self._k, min(2 * self._k, self._most)
+        return None
+
+    def _plan(self, k: int, least: float) -> Plan | None:
+        if self.way.work(k) >= least:
+            return None
+        squares, is_enough = self._errors.of(self.way, k)
+        return Plan(self.way.kind, k, float(np.sqrt(np.mean(squares)))) if is_enough else None
+
+
+class _Errors:
+    """The probes' mean squared errors with k images chosen in some way."""
+
+    def __init__(
+        self, estimator: Estimator, sigma: float, given: list[Probe], enough: Enough
+    ) -> None:
+        self._estimator, self._sigma, self._given, self._enough = estimator, sigma, given, enough
+        self._looks: dict[Kind, list[Callable[[int], float]]] = {}
+
+    def of(self, way: Way, k: int) -> tuple[NDArray[np.float64], bool]:
+        """They, and whether they are small enough."""
+        looks = self._looks.pop(way.kind, None)
+        if looks is None:
+            while len(self._looks) >= LOOKS_KEPT:
+                self._looks.pop(next(iter(self._looks)))
+            looks = [
+                _chosen(self._estimator, way, self._sigma, i, probe)
+                for i, probe in enumerate(self._given)
+            ]
+        self._looks[way.kind] = looks
+        squares = np.array([square_of(k) for square_of in looks])
+        return squares, self._enough(squares)
+
+
+def _chosen(
+    estimator: Estimator, way: Way, sigma: float, number: int, probe: Probe
+) -> Callable[[int], float]:
+    """A probe's mean squared error with k images for each location."""
+    side, place = way.kind.side, probe.place
+    tiles = None if side is None else place.tiles_of(side)
+    look = way.looker.look(probe.x, tiles, probe.row)
+
+    def square_of(k: int) -> float:
+        supports = chosen(look, way.kind.name, k, sigma, (1, number, bits(sigma)))
+        if side is None:
+            return probe.square(means_at(estimator, probe.x[None], sigma, [place], supports)[0])
+        return probe.square(mean_over_tiles(estimator, probe.x, sigma, place, side, supports))
+
+    return square_of

@@ -1,0 +1,1 @@
+"""Long checks of golddiff under hostile conditions; golddiff itself imports nothing from here."""

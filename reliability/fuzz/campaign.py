@@ -1,0 +1,127 @@
+"""A number of inputs for one reader, from seeds that grow by what reads further."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reliability.fuzz.target import Examiner, Outcome, Target
+
+MOST_KEPT = 400  # inputs of the pool that others are made from
+
+
+def all_targets() -> list[Target]:
+    """Every reader."""
+    from reliability.fuzz import images, networks, stores
+
+    return [*images.targets(), *networks.targets(), *stores.targets()]
+
+
+def target_named(name: str) -> Target:
+    """One reader.
+
+    Raises:
+        KeyError: there is none of that name.
+    """
+    return {target.name: target for target in all_targets()}[name]
+
+
+@dataclass
+class Tally:
+    """What came of a reader's inputs.
+
+    Attributes:
+        outcomes: how many were read, refused, found wanting.
+        seconds: spent.
+        findings: of each kind of finding, by its digest: what, and the input in hex.
+    """
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    findings: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> int:
+        """How many there were."""
+        return sum(self.outcomes.values())
+
+    def add(self, outcome: Outcome, data: bytes) -> None:
+        """Count one; of findings that read alike the first input is kept."""
+        self.outcomes[outcome.kind] += 1
+        if outcome.found:
+            alike = "".join(c for c in outcome.detail[:80] if not c.isdigit())
+            key = hashlib.sha256(f"{outcome.kind} {alike}".encode()).hexdigest()[:12]
+            told = {"kind": outcome.kind, "detail": outcome.detail, "input": data[:65536].hex()}
+            self.findings.setdefault(key, told)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "inputs": self.inputs,
+            "outcomes": dict(self.outcomes),
+            "seconds": round(self.seconds, 1),
+            "findings": self.findings,
+        }
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> Tally:
+        """From JSON."""
+        return cls(Counter(body["outcomes"]), float(body["seconds"]), dict(body["findings"]))
+
+
+def campaign(
+    examiner: Examiner,
+    inputs: int,
+    seed: int,
+    tally: Tally | None = None,
+    on_input: Callable[[bytes, Tally], None] = lambda data, tally: None,
+) -> Tally:
+    """Give a reader so many inputs more.
+
+    Args:
+        examiner: of the reader.
+        inputs: how many.
+        seed: of what is drawn; another number, other inputs.
+        tally: to count into.
+        on_input: called before each, with the input.
+    """
+    tally = Tally() if tally is None else tally
+    rng = random.Random(f"{examiner.target.name} {seed}")
+    pool = list(examiner.seeds)
+    seen: set[str] = set()
+    for _ in range(inputs):
+        data = examiner.target.damage(rng, rng.choice(pool), pool)
+        on_input(data, tally)
+        start = time.perf_counter()
+        outcome = examiner.examine(data)
+        tally.seconds += time.perf_counter() - start
+        tally.add(outcome, data)
+        # What is still read, or refused for a reason not met before, is worth damaging further.
+        reason = f"{outcome.kind} {outcome.detail[:60]}"
+        if len(pool) < MOST_KEPT and (outcome.kind == "read" or reason not in seen):
+            seen.add(reason)
+            if rng.random() < 0.2:
+                pool.append(data)
+    return tally
+
+
+def save(path: Path, tallies: dict[str, Tally]) -> None:
+    """Write what was counted so far, whole."""
+    body = {name: tally.as_dict() for name, tally in tallies.items()}
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(body, indent=1) + "\n", "utf-8")
+    temporary.replace(path)
+
+
+def load(path: Path) -> dict[str, Tally]:
+    """What was counted before."""
+    if not path.is_file():
+        return {}
+    return {name: Tally.of(body) for name, body in json.loads(path.read_text("utf-8")).items()}

@@ -1,0 +1,166 @@
+"""The readers of trained networks."""
+
+from __future__ import annotations
+
+import functools
+import io
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from golddiff.oracles.files import describe_network, write_weights
+from golddiff.oracles.load import load_oracle
+from golddiff.oracles.settings import TrainSettings
+from golddiff.oracles.state import STATE, read_state
+from golddiff.oracles.train import fingerprint, save, start
+from golddiff.oracles.unet import UNet, UNetConfig
+from reliability.fuzz.bundle import bundle, unbundle
+from reliability.fuzz.structured import safetensors_header, zip_members
+from reliability.fuzz.target import MEGABYTE, Target
+from tests.oracles.edm.make import SMALLEST, make_network, pickled
+
+TINY = UNetConfig(4, (1, 2), 1, 1, groups=1)
+# A network holds its weights twice while it is filled; drawing its first values takes some more.
+LIMITS: dict[str, Any] = {"floor": 192 * MEGABYTE, "multiple": 40}
+
+
+def targets() -> list[Target]:
+    """All of them."""
+    return [
+        Target("own network", own, _load("model.safetensors"), (safetensors_header,), **LIMITS),
+        Target("published network", published, _load("ckpt.pt"), (zip_members,), **LIMITS),
+        Target("EDM pickle", edm, _load("network.pkl"), **LIMITS),
+        Target(
+            "diffusers network",
+            diffusers,
+            _diffusers,
+            general=False,
+            mutations=(_in_parts,),
+            **LIMITS,
+        ),
+        Target("training state", states, _state, (zip_members,), **LIMITS),
+    ]
+
+
+def _load(name: str) -> Any:
+    def read(data: bytes, folder: Path) -> None:
+        (folder / name).write_bytes(data)
+        load_oracle(folder / name)
+
+    return read
+
+
+@functools.cache
+def own() -> list[bytes]:
+    """Golddiff's own weights, in both precisions."""
+    made = []
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        for dtype in (torch.float32, torch.float16):
+            path = Path(folder) / "model.safetensors"
+            description = describe_network(TINY, 4, True, {"data": "noise"})
+            write_weights(path, UNet(TINY), description, dtype)
+            made.append(path.read_bytes())
+    return made
+
+
+@functools.cache
+def published() -> list[bytes]:
+    """Checkpoints as torch.save writes them, new and old."""
+    made = []
+    torch.manual_seed(0)
+    config = UNetConfig(32, (1,), 1, 1)
+    state = UNet(config).state_dict()
+    for content in (state, {"model_state_dict": state, "epoch": 3}):
+        for zipped in (True, False):
+            out = io.BytesIO()
+            torch.save(content, out, _use_new_zipfile_serialization=zipped)
+            made.append(out.getvalue())
+    return made
+
+
+@functools.cache
+def edm() -> list[bytes]:
+    """EDM pickles of a network of one level."""
+    network = make_network(side=2, channels=1, **SMALLEST)
+    return [pickled(network, protocol=protocol) for protocol in (4, 2)]
+
+
+@functools.cache
+def diffusers() -> list[bytes]:
+    """A diffusers folder: its files one after the other, as a pickle of names and bytes."""
+    from diffusers import DDPMScheduler, UNet2DModel
+
+    torch.manual_seed(0)
+    model = UNet2DModel(
+        sample_size=4,
+        in_channels=1,
+        out_channels=1,
+        block_out_channels=(4,),
+        down_block_types=("DownBlock2D",),
+        up_block_types=("UpBlock2D",),
+        layers_per_block=1,
+        norm_num_groups=1,
+        add_attention=False,
+    )
+    with tempfile.TemporaryDirectory() as place:
+        model.save_pretrained(place)
+        DDPMScheduler().save_pretrained(place)
+        return [bundle({p.name: p.read_bytes() for p in sorted(Path(place).iterdir())})]
+
+
+def _in_parts(rng: Any, data: bytes) -> bytes:
+    from reliability.fuzz.mutate import flip
+    from reliability.fuzz.structured import json_values
+
+    files = unbundle(data)
+    name = rng.choice(sorted(files))
+    if name.endswith(".json"):
+        files[name] = (
+            json_values(rng, files[name]) if rng.random() < 0.9 else flip(rng, files[name])
+        )
+    else:
+        files[name] = safetensors_header(rng, files[name])
+    return bundle(files)
+
+
+def _diffusers(data: bytes, folder: Path) -> None:
+    for name, body in unbundle(data).items():
+        (folder / name).write_bytes(body)
+    load_oracle(folder)
+
+
+SETTINGS = TrainSettings(
+    channels=4, multipliers=(1,), blocks=1, steps=3, batch=2, minutes=None, groups=1
+)
+
+
+@functools.cache
+def _store() -> Any:
+    from golddiff.store import ImageStore
+    from reliability.fuzz.images import array
+
+    folder = tempfile.mkdtemp(prefix="golddiff-fuzz-")
+    return ImageStore.build(array(0, (6, 4, 4)), Path(folder) / "store")
+
+
+@functools.cache
+def states() -> list[bytes]:
+    """The state of a training run after a step."""
+    from golddiff.oracles.train import train_step
+
+    with tempfile.TemporaryDirectory() as place, torch.random.fork_rng([]):
+        run = start(_store(), Path(place), SETTINGS)
+        train_step(run, _store(), SETTINGS, 0.1)
+        save(run, _store(), Path(place), SETTINGS)
+        return [(Path(place) / STATE).read_bytes()]
+
+
+def _state(data: bytes, folder: Path) -> None:
+    (folder / STATE).write_bytes(data)
+    with torch.random.fork_rng([]):
+        place = folder / "none"
+        run = start(_store(), place, SETTINGS)
+        read_state(folder, SETTINGS, run, fingerprint(_store()))

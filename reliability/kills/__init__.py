@@ -1,0 +1,1 @@
+"""Work killed at random moments, then taken up again: ``python -m reliability.kills``."""

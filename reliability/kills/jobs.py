@@ -1,0 +1,230 @@
+"""Pieces of work of a second or less, each with what must hold after any kill."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from golddiff.errors import StoreError
+from golddiff.experiments.cells import Cells
+from golddiff.index import Index
+from golddiff.index import build as index_build
+from golddiff.latents import index_latents
+from golddiff.oracles.settings import TrainSettings
+from golddiff.oracles.train import train
+from golddiff.store import ImageStore
+
+
+@dataclass(frozen=True)
+class Job:
+    """A piece of work.
+
+    Attributes:
+        name: of it.
+        prepare: makes what it starts from, in an empty folder.
+        work: does it, or goes on with it.
+        check: called after a kill, before the work is taken up: raises where something half done
+            can be opened.
+        result: what it made, as one checksum; equal runs make it equal.
+    """
+
+    name: str
+    prepare: Callable[[Path], None]
+    work: Callable[[Path], object]
+    check: Callable[[Path], object]
+    result: Callable[[Path], str]
+
+
+def jobs() -> list[Job]:
+    """All of them."""
+    return [
+        Job("store build", _nothing, _build, _opens_whole, _store_sum),
+        Job("store rebuild", _old_store, _rebuild, _old_or_new, _store_sum),
+        Job("index build", _store, _index, _no_half_index, _index_sum),
+        Job("latent build", _nothing, _latents, _opens_whole, _store_sum),
+        Job("oracle training", _small_store, _train, _loads, _weights_sum),
+        Job("reproduce", _nothing, _reproduce, _results_sound, _results_sum),
+    ]
+
+
+def pixels(n: int, shape: tuple[int, ...], seed: int = 0) -> np.ndarray[Any, Any]:
+    """Images of noise."""
+    return np.random.default_rng(seed).integers(0, 256, (n, *shape), dtype=np.uint8)
+
+
+def _nothing(folder: Path) -> None:
+    """The work starts from nothing."""
+
+
+def _build(folder: Path) -> None:
+    if not (folder / "store").exists():
+        ImageStore.build(pixels(6000, (3, 12, 12)), folder / "store", np.arange(6000) % 5)
+
+
+def _old_store(folder: Path) -> None:
+    ImageStore.build(pixels(500, (3, 12, 12), seed=1), folder / "store")
+
+
+def _rebuild(folder: Path) -> None:
+    source, labels = pixels(6000, (3, 12, 12)), np.arange(6000) % 5
+    ImageStore.build(source, folder / "store", labels, overwrite=True)
+
+
+def _opens_whole(folder: Path) -> None:
+    if (folder / "store").exists():
+        ImageStore.open(folder / "store").verify()
+
+
+def _old_or_new(folder: Path) -> None:
+    store = ImageStore.open(folder / "store")
+    store.verify()
+    assert store.n in (500, 6000), store.n
+
+
+def _store_sum(folder: Path) -> str:
+    left = [p.name for p in folder.iterdir() if p.name not in ("store", "start", ".store.lock")]
+    assert not left, f"left behind: {left}"
+    return _sum([folder / "store"])
+
+
+def _store(folder: Path) -> None:
+    ImageStore.build(pixels(1500, (1, 12, 12)), folder / "store")
+
+
+def _index(folder: Path) -> None:
+    index_build.PIECE, index_build.SAVED_EVERY = 4 * 144 * 100, 1
+    index_build.build(ImageStore.open(folder / "store"))
+
+
+def _no_half_index(folder: Path) -> None:
+    try:
+        Index.open(ImageStore.open(folder / "store")).verify()
+    except StoreError as error:
+        if "no complete index" not in str(error):
+            raise
+
+
+def _index_sum(folder: Path) -> str:
+    Index.open(ImageStore.open(folder / "store")).verify()
+    return _sum([folder / "store" / "index"])
+
+
+class _Coder:
+    """A stand-in for a VAE that costs little: average pooling, scaled."""
+
+    class config:  # noqa: N801, as diffusers names it
+        """What is read of a VAE's configuration."""
+
+        in_channels, scaling_factor = 3, 0.5
+
+        @staticmethod
+        def get(name: str) -> None:
+            """No other settings."""
+
+    device, dtype = torch.device("cpu"), torch.float32
+
+    def encode(self, images: torch.Tensor) -> Any:
+        """Latents of images."""
+
+        class _Posterior:
+            mean = torch.nn.functional.avg_pool2d(images, 2)
+
+        class _Encoded:
+            latent_dist = _Posterior()
+
+        return _Encoded()
+
+
+def _latents(folder: Path) -> None:
+    if not (folder / "store").exists():
+        coder: Any = _Coder()
+        index_latents(pixels(3000, (3, 12, 12)), folder / "store", coder)
+
+
+def _small_store(folder: Path) -> None:
+    ImageStore.build(pixels(40, (1, 8, 8)), folder / "data")
+
+
+SETTINGS = TrainSettings(
+    channels=4, multipliers=(1,), blocks=1, steps=12, batch=4, minutes=None, groups=1, dropout=0.1
+)
+
+
+def _train(folder: Path) -> None:
+    store = ImageStore.open(folder / "data")
+    train(store, folder / "out", SETTINGS, save_every=0.0)
+
+
+def _loads(folder: Path) -> None:
+    from golddiff.oracles.load import load_oracle
+
+    if (folder / "out" / "model.safetensors").exists():
+        load_oracle(folder / "out" / "model.safetensors")
+
+
+def _weights_sum(folder: Path) -> str:
+    state = torch.load(folder / "out" / "state.pt", weights_only=True)
+    digest = hashlib.sha256()
+    for name in ("network", "average"):
+        for key, value in sorted(state[name].items()):
+            digest.update(key.encode() + value.numpy().tobytes())
+    digest.update(repr((state["step"], [row[2] for row in state["history"]])).encode())
+    return digest.hexdigest()
+
+
+def _reproduce(folder: Path) -> None:
+    """What ``golddiff reproduce`` does: results computed once each, and a page of them all."""
+    from golddiff import Optimal, Wiener, sample
+    from golddiff.files import written_whole
+
+    place = folder / "data"
+    if not place.exists():
+        ImageStore.build(pixels(200, (1, 8, 8)), place)
+    store = ImageStore.open(place)
+    cells = Cells(folder / "cells")
+    rows = []
+    for name, method in (("optimal", Optimal(store)), ("wiener", Wiener(store))):
+        for seed in range(4):
+
+            def compute(method: Any = method, seed: int = seed) -> dict[str, float]:
+                images = sample(method, n=2, steps=3, seed=seed).images
+                return {"mean": float(images.double().mean())}
+
+            key = {"kind": name, "seed": seed, "data": store.manifest.files["pixels.bin"].sha256}
+            rows.append([name, seed, cells.get(key, compute)["mean"]])
+    with written_whole("out", folder / "page.json") as path:
+        path.write_text(json.dumps(rows), "utf-8")
+
+
+def _results_sound(folder: Path) -> None:
+    for path in [*(folder / "cells").glob("[!.]*.json"), *folder.glob("page.json")]:
+        json.loads(path.read_text("utf-8"))
+
+
+def _results_sum(folder: Path) -> str:
+    return hashlib.sha256((folder / "page.json").read_bytes()).hexdigest()
+
+
+def _sum(places: list[Path]) -> str:
+    """A checksum of all files that are not hidden, by name."""
+    digest = hashlib.sha256()
+    for place in places:
+        for path in sorted(place.rglob("*")):
+            if path.is_file() and not path.name.startswith("."):
+                digest.update(str(path.relative_to(place)).encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def fresh(folder: Path, job: Job) -> None:
+    """An empty folder with what the work starts from."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    job.prepare(folder)

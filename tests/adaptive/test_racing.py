@@ -1,0 +1,101 @@
+"""The cheapest way whose errors are small enough is found, and none is measured past its cost."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golddiff.adaptive import racing
+from golddiff.adaptive.plan import FULL, Kind, Plan
+from golddiff.adaptive.racing import Option, Way, cheapest
+
+WHOLE = Plan(FULL, 5000, 0.0)
+
+
+class Looker:
+    tiles, images = 1, 5000
+
+    def __init__(self, choosing, needed):
+        self.choosing, self.needed = choosing, needed
+
+    def work(self, name, k):
+        return self.choosing
+
+    def square(self, k):
+        return 0.0 if k >= self.needed else 1.0
+
+
+def none_left(squares):
+    return bool((squares == 0).all())
+
+
+@pytest.fixture
+def race(monkeypatch):
+    """Race ways of (choosing, each, needed images): the plan, its work, and the k measured."""
+    monkeypatch.setattr(racing, "_chosen", lambda e, way, s, i, p: chosen(way))
+    measured = []
+
+    def chosen(way):
+        def square(k):
+            measured.append((way.kind, k, way.work(k)))
+            return way.looker.square(k)
+
+        return square
+
+    def run(ways, full_cost=5000.0):
+        measured.clear()
+        made = [
+            Way(Kind("nearest", side), Looker(choosing, needed), each)
+            for side, (choosing, each, needed) in enumerate(ways, 1)
+        ]
+        options = [Option(way.looker.choosing, lambda way=way: way) for way in made]
+        plan = cheapest(
+            None, options, 1.0, [None], lambda s: bool((s == 0).all()), WHOLE, full_cost
+        )
+        work = full_cost if plan == WHOLE else made[plan.kind.side - 1].work(plan.k)
+        return plan, work, list(measured)
+
+    return run
+
+
+NUMBERS = st.tuples(st.floats(0, 2000), st.sampled_from([0.5, 1.0, 3.0]), st.integers(1, 9000))
+
+
+def test_the_cheaper_of_two(race):
+    plan, work, measured = race([(0.0, 1.0, 600), (50.0, 1.0, 100)])
+    assert plan.kind.side == 2
+    assert 100 <= plan.k <= 128
+    others = [spent for kind, _, spent in measured if kind.side == 1]
+    assert max(others) <= 2 * work
+
+
+def test_none_is_enough(race):
+    plan, _, measured = race([(0.0, 1.0, 9000), (10.0, 2.0, 9000)])
+    assert plan == WHOLE
+    assert max(work for _, _, work in measured) < 5000
+
+
+def test_what_costs_more_to_choose_than_all_is_not_made(race):
+    plan, _, measured = race([(6000.0, 1.0, 10)])
+    assert plan == WHOLE
+    assert not measured
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=5))
+def test_no_way_would_have_been_cheaper_by_more_than_the_steps_between_sizes(ways):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            racing, "_chosen", lambda e, way, s, i, p: lambda k: float(k < way.looker.needed)
+        )
+        made = [
+            Way(Kind("nearest", side), Looker(choosing, needed), each)
+            for side, (choosing, each, needed) in enumerate(ways, 1)
+        ]
+        options = [Option(way.looker.choosing, lambda way=way: way) for way in made]
+        plan = cheapest(None, options, 1.0, [None], none_left, WHOLE, 5000.0)
+    work = 5000.0 if plan == WHOLE else made[plan.kind.side - 1].work(plan.k)
+    for way in made:
+        needed = max(32, way.looker.needed)
+        if needed <= Looker.images - 1:
+            assert work <= way.work(int(1.25 * needed) + 1) + 1e-6
+    if plan != WHOLE:
+        assert plan.k >= made[plan.kind.side - 1].looker.needed

@@ -1,0 +1,93 @@
+"""Shards on object stores: addresses that fsspec reads, copied once and verified."""
+
+import shutil
+
+import fsspec
+import pytest
+
+from golddiff.cluster.copies import local_folder
+from golddiff.cluster.listing import Listing, ShardRecord
+from golddiff.cluster.server import ShardServer
+from golddiff.errors import StoreError
+from golddiff.manifest import NAME, identity_of
+from golddiff.store import ImageStore
+
+BUCKET = "memory://bucket/photos"
+
+
+@pytest.fixture
+def bucket(digits, cut, tmp_path, monkeypatch):
+    """Two shards and their list on fsspec's file system in memory, and where copies go."""
+    monkeypatch.setenv("GOLDDIFF_CACHE", str(tmp_path / "cache"))
+    files = fsspec.filesystem("memory")
+    records = []
+    for i, path in enumerate(cut(digits, 2)):
+        store = ImageStore.open(path)
+        records.append(ShardRecord(f"shard{i}", store.n, identity_of(store.manifest)))
+        files.put(str(path), f"/bucket/photos/shard{i}", recursive=True)
+    Listing(records).write(tmp_path)
+    files.put(str(tmp_path / "shards.json"), "/bucket/photos/shards.json")
+    yield files
+    files.rm("/bucket", recursive=True)
+
+
+def copies(tmp_path):
+    return sorted(path.name for path in (tmp_path / "cache" / "shards").glob("*"))
+
+
+def test_a_list_and_its_shards_are_read_from_an_address(bucket, digits, tmp_path):
+    for address in (BUCKET, f"{BUCKET}/", f"{BUCKET}/shards.json"):
+        listing = Listing.of(address)
+        assert listing.paths == [f"{BUCKET}/shard0", f"{BUCKET}/shard1"]
+    servers = [ShardServer(path) for path in listing.paths]
+    assert [server.about().n for server in servers] == [record.n for record in listing.shards]
+    assert sum(server.store.n for server in servers) == digits.n
+    # Copied once: the second time they are found, whatever became of the files there.
+    made = copies(tmp_path)
+    assert len(made) == 2
+    bucket.rm_file("/bucket/photos/shard0/pixels.bin")
+    assert ShardServer(listing.paths[0]).store.n == servers[0].store.n
+    assert copies(tmp_path) == made
+
+
+@pytest.mark.parametrize(
+    ("first", "rest"), [("zip://", "::file:///x/shards.zip"), ("zip://a/b", "::s3://c/d.zip")]
+)
+def test_names_below_an_address_keep_what_it_is_read_through(first, rest):
+    listing = Listing([ShardRecord("shard-00000", 1, "x")], first + rest)
+    expected = f"{first}/".replace("///", "//") + "shard-00000" + rest
+    assert listing.paths == [expected]
+
+
+def test_a_file_address_is_a_folder(digits):
+    assert local_folder(f"file://{digits.path}") == digits.path
+
+
+def test_what_was_altered_on_the_way_is_not_kept(bucket, tmp_path):
+    pixels = bytearray(bucket.cat_file("/bucket/photos/shard0/pixels.bin"))
+    pixels[5] ^= 1
+    bucket.pipe_file("/bucket/photos/shard0/pixels.bin", bytes(pixels))
+    with pytest.raises(StoreError, match=r"pixels\.bin does not match its checksum"):
+        ShardServer(f"{BUCKET}/shard0")
+    assert copies(tmp_path) == []
+    bucket.rm_file("/bucket/photos/shard1/norms.bin")
+    with pytest.raises(StoreError, match="memory://bucket/photos/shard1 is not there"):
+        ShardServer(f"{BUCKET}/shard1")
+    assert copies(tmp_path) == []
+
+
+def test_addresses_that_lead_nowhere(bucket):
+    with pytest.raises(StoreError, match=rf"photos/shard7/{NAME} is not there"):
+        ShardServer(f"{BUCKET}/shard7")
+    with pytest.raises(StoreError, match=r"bucket/other/shards\.json is not there"):
+        Listing.of("memory://bucket/other")
+    with pytest.raises(StoreError, match=r"nosuch://a/b/shards\.json cannot be read .*nosuch"):
+        Listing.of("nosuch://a/b")
+
+
+def test_a_copy_of_another_format_version_says_so(bucket, tmp_path, digits, cut):
+    shutil.copytree(cut(digits, 2)[0], tmp_path / "old")
+    manifest = (tmp_path / "old" / NAME).read_text().replace('"version": 1', '"version": 7')
+    bucket.pipe_file(f"/bucket/photos/shard0/{NAME}", manifest.encode())
+    with pytest.raises(StoreError, match="format version 7"):
+        ShardServer(f"{BUCKET}/shard0")

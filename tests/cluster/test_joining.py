@@ -1,0 +1,108 @@
+"""Joining a cluster: addresses that are none, where nobody or somebody else answers, or another."""
+
+import contextlib
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from golddiff.cluster import ClusterError, connect, joining
+from golddiff.errors import ArgumentError
+
+pytest.importorskip("ray", reason="needs Ray: pip install 'golddiff[cluster]'")
+
+
+class Quiet(BaseHTTPRequestHandler):
+    """A web page that writes no log."""
+
+    def log_message(self, *args):
+        pass
+
+
+def refusal(address):
+    """What is said of an address, in one line."""
+    with pytest.raises(ClusterError) as error:
+        connect(address)
+    text = str(error.value)
+    assert "\n" not in text
+    return text
+
+
+@contextlib.contextmanager
+def listening(answer=None):
+    """The address of a port of this machine that accepts calls, and says so much to each."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            with contextlib.suppress(OSError):  # closed: the test is over
+                while True:
+                    call, _ = server.accept()
+                    calls.append(call)
+                    if answer is not None:
+                        call.sendall(answer)
+
+        calls = []
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+        for call in calls:
+            call.close()
+
+
+@pytest.mark.parametrize("address", ["nonsense", "host", "host:port", "http://a:1", "a b:1"])
+def test_an_address_that_is_none(address):
+    with pytest.raises(ArgumentError, match=r"address: got .* expected host:port or auto$"):
+        connect(address)
+
+
+def test_rays_client_is_for_other_programs():
+    with pytest.raises(ArgumentError, match=r"expected host:port or auto .*ray job submit"):
+        connect("ray://127.0.0.1:10001")
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
+def test_an_address_nobody_answers(name, monkeypatch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    assert f"nobody answers at {name}:{port}" in refusal(f"{name}:{port}")
+    monkeypatch.setenv("RAY_ADDRESS", f"{name}:{port}")
+    assert f"nobody answers at {name}:{port}" in refusal(None)
+
+
+def test_a_port_that_there_is_not():
+    assert "nobody answers at 127.0.0.1:70000" in refusal("127.0.0.1:70000")
+
+
+def test_an_address_where_something_else_answers(monkeypatch):
+    monkeypatch.setattr(joining, "SECONDS_TO_ANSWER", 0.5)
+    expected = "expected what ray start --head prints"
+    for answer in (None, b"", b"SSH-2.0-OpenSSH_9.6\r\n", b"-ERR unknown command\r\n"):
+        with listening(answer) as address:
+            assert f"no Ray cluster answers at {address}; {expected}" in refusal(address)
+    with HTTPServer(("127.0.0.1", 0), Quiet) as page:  # as the dashboard is one
+        threading.Thread(target=page.serve_forever, daemon=True).start()
+        assert expected in refusal(f"127.0.0.1:{page.server_port}")
+        page.shutdown()
+
+
+@pytest.mark.parametrize("num_cpus", [0, -1, 1.5, True, "2"])
+def test_cores_that_are_none(num_cpus):
+    with pytest.raises(ArgumentError, match="num_cpus: got"):
+        connect(num_cpus=num_cpus)
+
+
+def test_cores_of_a_cluster_that_runs_already():
+    with pytest.raises(ArgumentError, match="num_cpus: applies to a cluster that is started here"):
+        connect("127.0.0.1:6379", num_cpus=2)
+
+
+def test_one_process_joins_one_cluster(cluster):
+    connect()
+    connect(cluster.address)
+    settings = bytes(3) + b"\x04" + bytes(5)
+    with listening(settings) as address:
+        assert f"asked for {address}, but this process has joined" in refusal(address)

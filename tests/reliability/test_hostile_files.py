@@ -1,0 +1,367 @@
+"""Files made to harm: each is refused in one line, and nothing outside its folder is touched."""
+
+import bz2
+import contextlib
+import gzip
+import io
+import json
+import os
+import pickle
+import random
+import struct
+import tarfile
+import zipfile
+import zlib
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+from golddiff.errors import CheckpointError, SourceError, StoreError
+from golddiff.manifest import _digest
+from golddiff.oracles.load import load_oracle
+from golddiff.pickle_scan import scan
+from golddiff.sources import open_source
+from golddiff.sources.decode import UnreadableImageError, decode
+from golddiff.sources.safe_pickle import load_plain
+from golddiff.store import ImageStore
+from reliability.fuzz.images import array, encoded, idx, npzs, packed, parquets
+from reliability.fuzz.structured import PNG
+from reliability.fuzz.watch import watched
+
+
+def read(path):
+    return [batch.pixels for batch in open_source(path).batches(4)]
+
+
+def png_of(width, height, body=b""):
+    chunks = [(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)), (b"IDAT", body)]
+    sealed = [
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in (*chunks, (b"IEND", b""))
+    ]
+    return PNG + b"".join(sealed)
+
+
+class TestBombs:
+    def test_an_image_that_claims_more_pixels_than_its_bytes_can_hold(self):
+        with pytest.raises(UnreadableImageError, match="pixels a byte"):
+            decode(png_of(9_000, 9_000, zlib.compress(bytes(1000))))
+
+    def test_an_empty_page_is_still_an_image(self):
+        page = np.full((3000, 3000), 255, np.uint8)
+        assert decode(encoded(page)).shape == (1, 3000, 3000)
+
+    @pytest.mark.parametrize("kind", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+    def test_an_array_that_unpacks_to_a_thousand_times_its_size(self, tmp_path, kind):
+        out = io.BytesIO()
+        np.save(out, np.zeros((70_000, 1000), np.uint8))
+        (tmp_path / "x.npz").write_bytes(packed({"images.npy": out.getvalue()}, kind))
+        with pytest.raises(SourceError, match="more than 200 times"):
+            open_source(tmp_path / "x.npz")
+
+    def test_an_array_whose_header_claims_more_than_it_has(self, tmp_path):
+        out = io.BytesIO()
+        np.save(out, np.zeros((4, 4, 4), np.uint8))
+        forged = out.getvalue().replace(b"(4, 4, 4), }", b"(4, 4, 4444444444444), }")
+        (tmp_path / "x.npz").write_bytes(packed({"images.npy": forged}))
+        with pytest.raises(SourceError):
+            open_source(tmp_path / "x.npz")
+
+    def test_a_compressed_idx_file_of_nothing(self, tmp_path):
+        head = bytes((0, 0, 8, 3)) + np.array((80_000, 32, 32), ">u4").tobytes()
+        path = tmp_path / "train-images-idx3-ubyte.gz"
+        path.write_bytes(gzip.compress(head + bytes(80_000 * 1024), 9))
+        with pytest.raises(SourceError, match="unpacks to more than"):
+            open_source(path)
+
+    def test_a_header_of_a_tar_archive_larger_than_memory(self, tmp_path):
+        info = tarfile.TarInfo("x")
+        info.size, info.type = 2 << 30, tarfile.XHDTYPE
+        (tmp_path / "x.tar.gz").write_bytes(gzip.compress(info.tobuf() + bytes(80_000_000)))
+        with pytest.raises(SourceError, match=r"not a readable tar|unpacks"):
+            open_source(tmp_path / "x.tar.gz")
+
+    def test_a_member_of_a_zip_archive_of_nothing(self, tmp_path):
+        body = b"P6 6000 6000 255\n" + bytes(3 * 6000 * 6000)
+        (tmp_path / "x.zip").write_bytes(packed({"a.ppm": body}, zipfile.ZIP_DEFLATED))
+        with pytest.raises(SourceError, match="times its size"):
+            read(tmp_path / "x.zip")
+
+    def test_more_rows_of_labels_than_the_file_has_bytes(self, tmp_path):
+        table = pa.table({"image": pa.array([None] * 300_000, pa.binary()),
+                          "label": pa.array(np.zeros(300_000, np.int64))})  # fmt: skip
+        pq.write_table(table, tmp_path / "x.parquet")
+        with pytest.raises(SourceError, match="more than it has bytes"):
+            open_source(tmp_path / "x.parquet")
+
+    def test_a_network_described_larger_than_its_weights(self, tmp_path):
+        from safetensors.torch import save_file
+
+        about = {"format": "golddiff-oracle", "version": 1, "resolution": 4, "is_pixels": True,
+                 "training": {}, "network": {"channels": 4096, "multipliers": [4096] * 3,
+                 "blocks": 4096, "groups": 1}}  # fmt: skip
+        save_file(
+            {"a": torch.zeros(1)}, tmp_path / "m.safetensors", {"golddiff": json.dumps(about)}
+        )
+        with pytest.raises(CheckpointError, match="blocks"):
+            load_oracle(tmp_path / "m.safetensors")
+
+    def test_a_tensor_of_one_number_that_stands_for_many(self, tmp_path):
+        big = torch.zeros(1).as_strided((1 << 20, 1 << 20), (0, 0))
+        torch.save({"head.weight": big}, tmp_path / "m.pt")
+        with pytest.raises(CheckpointError, match="larger than the file"):
+            load_oracle(tmp_path / "m.pt")
+
+    def test_a_diffusers_network_of_a_billion_layers(self, tmp_path):
+        config = {"_class_name": "UNet2DModel", "layers_per_block": 10**9, "sample_size": 4}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        (tmp_path / "diffusion_pytorch_model.safetensors").write_bytes(bytes(100))
+        with pytest.raises(CheckpointError, match="layers_per_block"):
+            load_oracle(tmp_path)
+
+
+class TestPickles:
+    def test_a_memo_of_four_billion_places(self):
+        with pytest.raises(SourceError, match="memo"):
+            load_plain(b"\x80\x02]r\xff\xff\xff\xff.", "file")
+
+    def test_tuples_nested_until_the_stack_overflows(self):
+        with pytest.raises(SourceError, match="nested deeper"):
+            load_plain(b"\x80\x02})" + b"\x85" * 200_000 + b"K\x01s.", "file")
+
+    def test_flat_data_of_any_length_is_not_deep(self):
+        scan(pickle.dumps([(i, [i]) for i in range(2000)]))
+        scan(pickle.dumps({str(i): {"a": [i]} for i in range(2000)}, 2))
+
+    def test_one_text_handed_to_many_calls(self):
+        data = b"\x80\x02]X\x10\x27\x00\x00" + b"a" * 10_000 + b"q\x01X\x06\x00\x00\x00latin1q\x020"
+        call = b"c_codecs\nencode\nh\x01h\x02\x86Ra"
+        with pytest.raises(SourceError):
+            load_plain(data.replace(b"q\x020", b"q\x0200") + call * 500 + b".", "file")
+
+    def test_an_array_larger_than_its_bytes(self):
+        sound = pickle.dumps({"data": np.zeros((2, 3072), np.uint8)}, 2)
+        (pixels,) = load_plain(sound, "file").values()
+        assert pixels.shape == (2, 3072)
+        with pytest.raises(SourceError, match=r"size|readable"):
+            load_plain(sound.replace(b"M\x00\x0c", b"M\xff\xff"), "file")
+
+    def test_a_checkpoint_nested_until_the_stack_overflows(self, tmp_path):
+        torch.save({"a": torch.zeros(1)}, tmp_path / "m.pt")
+        with zipfile.ZipFile(tmp_path / "m.pt") as archive:
+            members = {info.filename: archive.read(info) for info in archive.infolist()}
+        name = next(n for n in members if n.endswith("data.pkl"))
+        members[name] = b"\x80\x02})" + b"\x85" * 200_000 + b"K\x01s."
+        (tmp_path / "m.pt").write_bytes(packed(members))
+        with pytest.raises(CheckpointError, match="nested deeper"):
+            load_oracle(tmp_path / "m.pt")
+
+
+class TestPlaces:
+    @pytest.fixture
+    def secret(self, tmp_path):
+        path = tmp_path / "elsewhere" / "secret"
+        path.parent.mkdir()
+        path.write_bytes(pickle.dumps({"data": array(0, (2, 3072)), "fine_labels": [0, 1]}, 2))
+        return path
+
+    def test_cifar_s_files_do_not_lead_out(self, tmp_path, secret):
+        folder = tmp_path / "cifar-100-python"
+        folder.mkdir()
+        (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": ["a", "b"]}, 2))
+        (folder / "train").symlink_to(secret)
+        with pytest.raises(SourceError, match="symbolic link that leads out"):
+            open_source(folder)
+
+    def test_idx_files_and_their_labels_do_not_lead_out(self, tmp_path, secret):
+        folder = tmp_path / "idx"
+        folder.mkdir()
+        secret.write_bytes(idx(array(0, (3,))))
+        (folder / "train-images-idx3-ubyte").write_bytes(idx(array(0, (3, 4, 4))))
+        (folder / "train-labels-idx1-ubyte").symlink_to(secret)
+        with pytest.raises(SourceError, match="symbolic link that leads out"):
+            open_source(folder)
+
+    def test_images_in_a_folder_do_not_lead_out(self, tmp_path, secret):
+        folder = tmp_path / "images"
+        folder.mkdir()
+        (folder / "a.png").symlink_to(secret)
+        with pytest.raises(SourceError, match="not followed"):
+            open_source(folder)
+
+    @pytest.mark.parametrize("name", ["../../out.png", "/tmp/out.png", "..\\out.png"])
+    def test_a_zip_archive_is_never_unpacked_to_disk(self, tmp_path, name):
+        folder = tmp_path / "a" / "b"
+        folder.mkdir(parents=True)
+        (folder / "x.zip").write_bytes(packed({name: encoded(array())}))
+        before = sorted(tmp_path.rglob("*"))
+        with watched(folder) as events, contextlib.suppress(SourceError):
+            read(folder / "x.zip")
+        assert events == []
+        assert sorted(tmp_path.rglob("*")) == before
+
+    def test_paths_in_a_table_are_not_opened(self, tmp_path, secret):
+        kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+        rows = pa.array([{"bytes": None, "path": str(secret)}], kind)
+        pq.write_table(pa.table({"image": rows}), tmp_path / "x.parquet")
+        with watched(tmp_path / "none") as events, pytest.raises(SourceError, match="no bytes"):
+            open_source(tmp_path / "x.parquet")
+        assert not any("secret" in event for event in events)
+
+    def test_a_store_s_files_do_not_lead_out(self, tmp_path, secret):
+        ImageStore.build(array(0, (4, 4, 4)), tmp_path / "s")
+        pixels = tmp_path / "s" / "pixels.bin"
+        secret.write_bytes(pixels.read_bytes())
+        pixels.unlink()
+        pixels.symlink_to(secret)
+        with pytest.raises(StoreError, match="symbolic link that leads out"):
+            ImageStore.open(tmp_path / "s")
+
+    def test_a_manifest_names_no_file_elsewhere(self, tmp_path, secret):
+        ImageStore.build(array(0, (4, 4, 4)), tmp_path / "s")
+        forge(tmp_path / "s", files={"../elsewhere/secret": {"bytes": 1, "sha256": ""}})
+        with pytest.raises(StoreError, match="outside its folder"):
+            ImageStore.open(tmp_path / "s")
+
+
+def forge(folder, **changes):
+    path = folder / "manifest.json"
+    body = json.loads(path.read_text())
+    body.pop("digest")
+    for name, value in changes.items():
+        body[name] = {**body[name], **value} if isinstance(value, dict) else value
+    path.write_text(json.dumps(body | {"digest": _digest(body)}))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"n": n} for n in (0, -1, 2**62, "4", None)),
+        *({"shape": s} for s in ([], [1, 4], [1, -4, 4], "x", [1, 4, 2**50])),
+        *({"dtype": d} for d in ("object", 3, None)),
+        *({"class_names": c} for c in (3, [1, 2])),
+        *({"files": {"labels.bin": r}} for r in ({}, 5, {"bytes": -1, "sha256": ""})),
+        *({"proxy_shape": p} for p in ([1], [1, 9, 9])),
+        {"labelled": "yes"},
+    ],
+    ids=str,
+)
+def test_a_forged_manifest_is_refused(tmp_path, changes):
+    ImageStore.build(array(0, (4, 4, 4)), tmp_path / "s", np.arange(4) % 2)
+    forge(tmp_path / "s", **changes)
+    with pytest.raises(StoreError, match="store: "):
+        ImageStore.open(tmp_path / "s")
+
+
+def test_a_forged_factor_is_refused(tmp_path):
+    from safetensors.numpy import save_file
+
+    from golddiff.manifest import file_record
+
+    store = ImageStore.build(array(0, (6, 4, 4)), tmp_path / "s")
+    forged = store.factor().tensors() | {"eigenvectors": np.zeros((2, 2))}
+    save_file(forged, tmp_path / "s" / "factor.safetensors")
+    record = vars(file_record(tmp_path / "s" / "factor.safetensors"))
+    forge(tmp_path / "s", files={"factor.safetensors": record})
+    with pytest.raises(StoreError, match="eigenvectors"):
+        ImageStore.open(tmp_path / "s").factor()
+
+
+def test_a_member_that_is_no_array(tmp_path):
+    (tmp_path / "x.npz").write_bytes(packed({"images": b"text"}))
+    with pytest.raises(SourceError):
+        open_source(tmp_path / "x.npz")
+
+
+def test_a_header_that_python_cannot_read(tmp_path):
+    out = io.BytesIO()
+    np.save(out, np.zeros((3, 4), np.float32))
+    (tmp_path / "x.npy").write_bytes(out.getvalue().replace(b"}", b"(", 1))
+    with pytest.raises(SourceError, match=r"x\.npy cannot be read"):
+        open_source(tmp_path / "x.npy")
+
+
+def test_a_zip_member_without_a_name(tmp_path):
+    data = packed({"a.png": encoded(array()), "b": b""})
+    (tmp_path / "x.zip").write_bytes(data.replace(b"\x01\x00\x00\x00\x00\x00\x00\x00", b""))
+    cut = bytearray(data)
+    at = data.rindex(b"PK\x01\x02")
+    cut[at + 28 : at + 30] = b"\0\0"
+    (tmp_path / "x.zip").write_bytes(cut)
+    with pytest.raises(SourceError):
+        read(tmp_path / "x.zip")
+
+
+def test_a_damaged_tar_is_told_in_one_line(tmp_path):
+    (tmp_path / "x.tar.gz").write_bytes(gzip.compress(b"x" * 2000)[:-30])
+    with pytest.raises(SourceError) as raised:
+        open_source(tmp_path / "x.tar.gz")
+    assert "\n" not in str(raised.value)
+
+
+def test_a_tar_in_bzip2_is_read_as_before(tmp_path):
+    from reliability.fuzz.images import tars
+
+    (tmp_path / "x.tar").write_bytes(bz2.compress(gzip.decompress(tars()[0])))
+    assert len(read(tmp_path / "x.tar")[0]) == 2
+
+
+def test_a_table_with_fewer_labels_than_rows_is_refused(tmp_path):
+    """Found by fuzzing: the run length of the labels' column said 1 where the table says 3."""
+    found = 0
+    rng = random.Random(1)
+    for seed in parquets():
+        for _ in range(60):
+            data = bytearray(seed)
+            data[rng.randrange(len(data) // 2)] ^= 1 << rng.randrange(8)
+            (tmp_path / "x.parquet").write_bytes(data)
+            try:
+                got = sum(map(len, read(tmp_path / "x.parquet")))
+            except SourceError:
+                found += 1
+            else:
+                assert got == 3
+    assert found
+
+
+def test_a_training_state_without_its_parts_is_told(tmp_path):
+    from golddiff.oracles.state import STATE, VERSION, read_state
+    from golddiff.oracles.train import fingerprint, start
+    from reliability.fuzz.networks import SETTINGS, _store
+
+    run = start(_store(), tmp_path / "none", SETTINGS)
+    state = {"version": VERSION, "settings": SETTINGS.as_dict(), "data": fingerprint(_store())}
+    torch.save(state, tmp_path / STATE)
+    with pytest.raises(CheckpointError, match="not the whole state"):
+        read_state(tmp_path, SETTINGS, run, fingerprint(_store()))
+
+
+def test_a_sample_size_that_is_no_number(tmp_path):
+    from golddiff.oracles.diffusers_unet import _shape
+
+    class Config:
+        sample_size, in_channels = "/etc/passwd", 3
+
+    with pytest.raises(CheckpointError, match="sample_size"):
+        _shape(Config, None, tmp_path)
+
+
+def test_the_watch_sees_what_it_watches_for(tmp_path):
+    """A check that cannot fail would be none."""
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    with watched(inside) as events:
+        (inside / "a").write_text("x")
+        (tmp_path / "b").write_text("x")
+        os.system("true")
+        exec("1")
+    assert any("b for writing" in e for e in events)
+    assert any(e.startswith("os.system") for e in events)
+    assert any(e.startswith("exec") for e in events)
+    assert not any(e.endswith("inside/a for writing") for e in events)
+    assert Image.MAX_IMAGE_PIXELS
+    assert npzs()

@@ -1,0 +1,53 @@
+"""A few of the cases that ``python -m reliability.numbers`` compares by the ten thousand."""
+
+import numpy as np
+import pytest
+import torch
+
+import golddiff
+from golddiff.device import DeviceStore, OnDevice
+from golddiff.device.backend import torch_backend
+from golddiff.noise import ddim_sigmas
+from reliability.numbers.run import compare
+
+# Of the largest value of the images. The largest of 20,000 cases are in docs/reliability.md.
+ROOM_NEAR, ROOM_FAR = 1e-3, 5e-3
+
+
+def test_fast_paths_equal_their_twins():
+    report = compare(150, seed=1)
+    for name, worst in report.paths.items():
+        assert worst.near < ROOM_NEAR, (name, worst)
+        assert worst.far < ROOM_FAR, (name, worst)
+    assert len(report.paths) > 10
+
+
+def test_images_of_small_values_are_told_apart_on_a_device(make_store):
+    """Found by comparison: proxies of floats below 0.01 were all rounded to the same level."""
+    rng = np.random.default_rng(0)
+    values = (1e-3 * rng.standard_normal((8, 6))).astype(np.float32)
+    store = make_store(torch.from_numpy(values))
+    method = golddiff.GoldDiff(golddiff.Optimal(store), golddiff.PaperSchedule(0.2, 0.5, 0.4, 0.9))
+    x = torch.from_numpy(values + 0.03 * rng.standard_normal((8, 6)).astype(np.float32))
+    device = OnDevice(method, DeviceStore(store, torch.device("cpu"), None, torch_backend()))
+    assert (device(x, 0.03) - method(x, 0.03)).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("name", ["optimal", "pca", "golddiff-pca"])
+def test_one_seed_gives_one_image_whatever_the_threads(name, make_store, smooth_images):
+    store = make_store(smooth_images(60, (3, 8, 8)))
+    threads = torch.get_num_threads()
+    images = []
+    try:
+        for run in range(20):
+            torch.set_num_threads(1 + run % 4)
+            method = {
+                "optimal": golddiff.Optimal,
+                "pca": golddiff.PCA,
+                "golddiff-pca": lambda s: golddiff.GoldDiff(golddiff.PCA(s)),
+            }[name](store)
+            images.append(golddiff.sample(method, 2, steps=3, seed=7).images)
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(image, images[0]) for image in images)
+    assert len(ddim_sigmas(3)) == 3

@@ -1,0 +1,129 @@
+"""Two processes at one store: one wins, the other is told, and a crash leaves no lock."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+
+from golddiff import Optimal, sample
+from golddiff.adaptive import memory
+from golddiff.adaptive.plan import FULL, Plan
+from golddiff.errors import StoreError
+from golddiff.locks import exchanged, locked
+from golddiff.store import ImageStore
+
+
+@pytest.fixture
+def pixels(smooth_images):
+    return smooth_images(60, (1, 8, 8)).numpy()
+
+
+def leftovers(folder, *but):
+    return sorted(path.name for path in folder.iterdir() if path.name not in but)
+
+
+def test_a_second_build_of_a_store_is_told(tmp_path, pixels):
+    with locked(tmp_path / ".s.lock", "held"), pytest.raises(StoreError, match="another process"):
+        ImageStore.build(pixels, tmp_path / "s")
+    ImageStore.build(pixels, tmp_path / "s").verify()
+    assert leftovers(tmp_path, "s") == []
+
+
+def test_a_build_that_was_killed_leaves_no_lock_and_its_remains_go(tmp_path):
+    code = f"""
+        import os, signal
+        import numpy as np
+        from golddiff import store_build
+        from golddiff.store import ImageStore
+        put = store_build._put_in_place
+        store_build._put_in_place = lambda *places: os.kill(os.getpid(), signal.SIGKILL)
+        ImageStore.build(np.zeros((9, 4, 4), np.uint8), {str(tmp_path / "s")!r})
+    """
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert leftovers(tmp_path)
+    assert not (tmp_path / "s").exists()
+    ImageStore.build(np.ones((5, 4, 4), np.uint8), tmp_path / "s")
+    assert leftovers(tmp_path, "s") == []
+
+
+def test_a_store_set_aside_by_a_rebuild_that_was_killed_comes_back(tmp_path, pixels):
+    """Where folders cannot be exchanged there is a moment between two renames."""
+    ImageStore.build(pixels, tmp_path / "s")
+    aside = tmp_path / ".s.building-x"
+    aside.mkdir()
+    os.rename(tmp_path / "s", aside / "old")
+    with pytest.raises(ValueError, match="exists already"):
+        ImageStore.build(255 - pixels, tmp_path / "s")
+    assert ImageStore.open(tmp_path / "s").n == 60
+    assert leftovers(tmp_path, "s") == []
+
+
+def test_folders_are_exchanged_in_one_step(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    if exchanged(tmp_path / "a", tmp_path / "b"):
+        assert (tmp_path / "a" / "b").exists()
+        assert (tmp_path / "b" / "a").exists()
+
+
+def test_a_reader_during_a_rebuild_keeps_what_it_opened_or_is_told(tmp_path, pixels):
+    store = ImageStore.build(pixels, tmp_path / "s")
+    before = store.images()
+    ImageStore.build(255 - pixels, tmp_path / "s", overwrite=True)
+    assert torch.equal(store.images(), before)
+    with pytest.raises(StoreError, match="was replaced by another"):
+        store.factor()
+    store.keep("other.safetensors", {"a": np.zeros(3)})
+    ImageStore.open(tmp_path / "s").verify()
+    assert torch.allclose(ImageStore.open(tmp_path / "s").images(), -before, atol=1e-6)
+
+
+def test_two_that_keep_files_with_one_store_lose_neither(tmp_path, pixels):
+    ImageStore.build(pixels, tmp_path / "s")
+    one, other = ImageStore.open(tmp_path / "s"), ImageStore.open(tmp_path / "s")
+    one.keep("a.safetensors", {"a": np.zeros(3)})
+    other.keep("b.safetensors", {"b": np.ones(2)})
+    now = ImageStore.open(tmp_path / "s")
+    now.verify()
+    assert {"a.safetensors", "b.safetensors"} <= now.manifest.files.keys()
+
+
+def test_a_file_that_is_replaced_is_never_told_of_wrongly(tmp_path, pixels, monkeypatch):
+    """Killed between the file and the manifest, the store opened no more."""
+    from golddiff import store_build
+
+    store = ImageStore.build(pixels, tmp_path / "s")
+    rewritten = []
+
+    def stop_at_the_second(path, manifest):
+        if rewritten:
+            raise KeyboardInterrupt
+        rewritten.append(manifest)
+        rewrite(path, manifest)
+
+    rewrite = store_build._rewrite
+    monkeypatch.setattr(store_build, "_rewrite", stop_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        store.estimate_factor(5)
+    monkeypatch.undo()
+    ImageStore.open(tmp_path / "s").factor()
+    ImageStore.open(tmp_path / "s").verify()
+
+
+def test_a_store_deleted_while_sampling_is_read_on_and_does_not_come_back(tmp_path, pixels):
+    store = ImageStore.build(pixels, tmp_path / "s")
+    whole = sample(Optimal(store), 2, steps=3).images
+    shutil.rmtree(tmp_path / "s")
+    assert torch.equal(sample(Optimal(store), 2, steps=3).images, whole)
+    memory.remember(store, "key", Plan(FULL, 60, 0.0))
+    assert not (tmp_path / "s").exists()
+    with pytest.raises(StoreError, match="does not exist"):
+        store.factor()
