@@ -1,4 +1,4 @@
-"""Denoisers over mirrored images: the posterior means they are said to be, and what symmetry gives."""
+"""Denoisers over mirrored images: the posterior means they are, and what symmetry gives."""
 
 import numpy as np
 import pytest
