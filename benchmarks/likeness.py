@@ -21,7 +21,8 @@ import torch
 
 import golddiff
 from golddiff.denoisers.base import Denoiser
-from golddiff.denoisers.recommended import Recommended
+from golddiff.denoisers.mirror import Mirrored, OfMirrored
+from golddiff.denoisers.recommended import GOLDEN, Recommended
 from golddiff.methods import make_denoiser
 from golddiff.metrics import mse_per_image, r2_per_image
 from golddiff.sampling import sample
@@ -29,6 +30,10 @@ from golddiff.sampling import sample
 Make = Callable[[golddiff.ImageStore, Recommended], Denoiser]
 RESAMPLES = 10_000
 YARDSTICK = "golddiff-pca"
+
+
+# The parts of recommended: golden ones, the best threshold first; mixture; one Gaussian; patches.
+MIXTURE, ONE, PATCHES = GOLDEN, GOLDEN + 1, GOLDEN + 2
 
 
 def _with_weights(
@@ -41,36 +46,65 @@ def _with_weights(
     )
 
 
+def _without(*parts: int) -> Make:
+    def make(store: golddiff.ImageStore, made: Recommended) -> Denoiser:
+        kept = ~np.isin(np.arange(len(made.blend.denoisers)), parts)
+        return _with_weights(made, lambda sigma, own: own * kept)
+
+    return make
+
+
 def _only(*parts: int) -> Make:
-    kept = np.isin(np.arange(4), parts)
-    return lambda store, made: _with_weights(made, lambda sigma, own: own * kept)
+    return _without(*set(range(PATCHES + 1)).difference(parts))
 
 
-def _with_papers_subsets(store: golddiff.ImageStore, made: Recommended) -> Denoiser:
-    schedule = golddiff.PaperSchedule(variant="released")
-    parts = [
-        golddiff.GoldDiff(part.base, schedule) if isinstance(part, golddiff.GoldDiff) else part
-        for part in made.blend.denoisers
-    ]
-    return golddiff.Blend(parts, made.blend.weights)
+def _golden_at_all_levels(store: golddiff.ImageStore, made: Recommended) -> Denoiser:
+    highest = max(sigma for sigma, row in made.blend.weights if row[0] > 0)
+    weights = np.array(dict(made.blend.weights)[highest])
+    return _with_weights(made, lambda sigma, own: own if sigma < highest else weights)
 
 
-# The parts of recommended: 0 and 1 golden, the better threshold first; 2 the mixture; 3 Wiener.
+def _with_parts(made: Recommended, of: Callable[[Denoiser], Denoiser]) -> Denoiser:
+    return golddiff.Blend([of(part) for part in made.blend.denoisers], made.blend.weights)
+
+
+def _with_subsets(*sizes: float) -> Make:
+    """The golden parts with subsets of other sizes: k_min, k_max."""
+
+    def resized(part: Denoiser) -> Denoiser:
+        if isinstance(part, Mirrored):
+            return Mirrored(resized(part.denoiser))
+        if not isinstance(part, golddiff.GoldDiff):
+            return part
+        return golddiff.GoldDiff(
+            part.base, golddiff.PaperSchedule(*sizes, variant="released"), part.seed
+        )
+
+    return lambda store, made: _with_parts(made, resized)
+
+
+def _unmirrored(part: Denoiser) -> Denoiser:
+    return part.denoiser if isinstance(part, OfMirrored) else part
+
+
 METHODS: dict[str, Make] = {
     YARDSTICK: lambda store, made: make_denoiser(YARDSTICK, store),
     "recommended": lambda store, made: made,
+    "without golden": _without(*range(GOLDEN)),
+    "without the better golden part": _without(0),
+    "without the second golden part": _without(1),
+    "without mixture": _without(MIXTURE),
+    "without one Gaussian": _without(ONE),
+    "without patches": _without(PATCHES),
+    "without mirror images": lambda store, made: _with_parts(made, _unmirrored),
+    "golden at all noise levels": _golden_at_all_levels,
+    "equal weights": lambda store, made: _with_weights(made, lambda sigma, own: 1.0 * (own > 0)),
+    "weights 1 / squared error": lambda store, made: _with_weights(made, lambda sigma, own: own**2),
+    "subsets of 200 to 400": _with_subsets(200, 400),
+    "subsets of 800 to 1,600": _with_subsets(800, 1600),
     "optimal": lambda store, made: golddiff.Optimal(store),
-    "wiener": _only(3),
-    "mixture": _only(2),
-    "golden, better threshold": _only(0),
-    "both golden": _only(0, 1),
-    "mixture and Wiener": _only(2, 3),
-    "one golden and mixture": _only(0, 2),
-    "without Wiener": _only(0, 1, 2),
-    "without mixture": _only(0, 1, 3),
-    "equal weights": lambda store, made: _with_weights(made, lambda sigma, own: np.ones(4)),
-    "weights 1 / error": lambda store, made: _with_weights(made, lambda sigma, own: own**2),
-    "paper's subset sizes": _with_papers_subsets,
+    "wiener": lambda store, made: golddiff.Wiener(store),
+    "mixture": _only(MIXTURE),
 }
 
 

@@ -25,6 +25,8 @@ MODULES = {
         "denoisers.kamb",
         "denoisers.golddiff",
         "denoisers.mixture",
+        "denoisers.patches",
+        "denoisers.mirror",
         "denoisers.blend",
         "denoisers.recommended",
         "calibration",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from golddiff.denoisers.kamb import Kamb as Kamb
     from golddiff.denoisers.mixture import GaussianMixture as GaussianMixture
     from golddiff.denoisers.optimal import Optimal as Optimal
+    from golddiff.denoisers.patches import PatchMixture as PatchMixture
     from golddiff.denoisers.pca import PCA as PCA
     from golddiff.denoisers.recommended import recommended as recommended
     from golddiff.denoisers.wiener import Wiener as Wiener
@@ -53,6 +54,7 @@ _HOMES = {
     "Optimal": "denoisers.optimal",
     "PCA": "denoisers.pca",
     "PaperSchedule": "schedules",
+    "PatchMixture": "denoisers.patches",
     "PixelSources": "attribution",
     "Samples": "sampling",
     "SourceError": "errors",

@@ -10,6 +10,7 @@ import math
 from golddiff.denoisers.base import Denoiser, Estimator
 from golddiff.denoisers.blend import Blend
 from golddiff.denoisers.golddiff import GoldDiff
+from golddiff.denoisers.mirror import OfMirrored
 from golddiff.denoisers.recommended import Recommended
 from golddiff.errors import ArgumentError
 from golddiff.units import byte_size
@@ -70,6 +71,8 @@ def estimators(denoiser: Denoiser) -> list[Estimator]:
         return estimators(denoiser.base)
     if isinstance(denoiser, Recommended) and denoiser.is_ready:
         return estimators(denoiser.blend)
+    if isinstance(denoiser, OfMirrored):
+        return estimators(denoiser.denoiser)
     if isinstance(denoiser, Blend):
         return [e for part in denoiser.denoisers for e in estimators(part)]
     return []

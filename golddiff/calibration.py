@@ -18,12 +18,16 @@ from numpy.typing import NDArray
 from golddiff.denoisers.base import Denoiser
 from golddiff.denoisers.blend import in_range
 from golddiff.denoisers.golddiff import Schedule
+from golddiff.denoisers.mirror import Symmetrised
 from golddiff.posterior import Float
 from golddiff.store import ImageStore
 from golddiff.support import Support, whole
 
 # An error of 0 (images all alike) would have all the weight, and none where two are 0.
 LEAST_ERROR = 1e-12
+LEFT_OUT = 32  # images to measure on; a tenth of a small store
+FEWEST = 20  # images; with fewer there is nothing to measure on
+SHUFFLED = 10_000_000
 
 
 class LeavingOut:
@@ -92,3 +96,28 @@ def inverse_error_weights(errors: Float) -> Float:
     inverse = np.sqrt(errors.min(axis=-1, keepdims=True) / errors)
     weights: Float = inverse / inverse.sum(axis=-1, keepdims=True)
     return weights
+
+
+def is_symmetric(denoiser: Denoiser, rows: NDArray[np.int64], sigmas: Sequence[float]) -> bool:
+    """Whether a denoiser errs no more on images left out, averaged with its own mirror image.
+
+    By the mean log error over noise levels. Points have no mirror image.
+    """
+    if len(denoiser.store.shape) != 3:
+        return False
+    errors = denoising_errors([denoiser, Symmetrised(denoiser)], rows, sigmas)
+    alone, averaged = np.log(errors).mean(axis=0)
+    return bool(averaged <= alone)
+
+
+def left_out(n: int) -> NDArray[np.int64]:
+    """The rows, ascending, to measure denoisers on: up to 32, a tenth of few images."""
+    if n < FEWEST:
+        return np.empty(0, np.int64)
+    generator, count = np.random.default_rng(0), min(LEFT_OUT, n // 10)
+    if n <= SHUFFLED:
+        drawn = generator.permutation(n)[:count]
+    else:  # a shuffle of so many would take gigabytes
+        drawn = generator.choice(n, count, replace=False, shuffle=False)
+    rows: NDArray[np.int64] = np.sort(drawn)
+    return rows

@@ -20,6 +20,7 @@ from golddiff.denoisers.base import Denoiser, Estimator
 from golddiff.denoisers.blend import Blend
 from golddiff.denoisers.golddiff import GoldDiff
 from golddiff.denoisers.kamb import Kamb
+from golddiff.denoisers.mirror import OfMirrored
 from golddiff.denoisers.mixture import GaussianMixture
 from golddiff.denoisers.pca import MEASURED_AT, PCA
 from golddiff.denoisers.recommended import Recommended
@@ -117,8 +118,9 @@ def _kept(
         yield "weights of recommended", [_Item(lambda: denoiser.is_ready, lambda: denoiser.blend)]
     masks = [
         _mask(store, sigma, threshold)
-        for threshold in dict.fromkeys(_thresholds(denoiser))
-        for sigma in sigmas
+        for threshold, sigma in dict.fromkeys(
+            (threshold, sigma) for sigma in sigmas for threshold in _thresholds(denoiser, sigma)
+        )
     ]
     if masks and store.d >= kept_masks.FEWEST_VALUES:
         yield "masks", masks
@@ -153,18 +155,20 @@ def _plan(schedule: FittedSchedule, sigma: float, label: int | None) -> _Item:
     return _Item(lambda: schedule.is_known(sigma, label), lambda: schedule.plan(sigma, label))
 
 
-def _parts_of(denoiser: Denoiser) -> Iterator[Denoiser]:
-    """The denoiser, and those that it is made of."""
+def _parts_of(denoiser: Denoiser, sigma: float | None = None) -> Iterator[Denoiser]:
+    """The denoiser, and those that it is made of; given a sigma, those that have weight there."""
     yield denoiser
     inner: Iterable[Denoiser] = ()
     if isinstance(denoiser, GoldDiff):
         inner = [denoiser.base]
     elif isinstance(denoiser, Recommended):
         inner = [denoiser.blend]
+    elif isinstance(denoiser, OfMirrored):
+        inner = [denoiser.denoiser]
     elif isinstance(denoiser, Blend):
-        inner = denoiser.denoisers
+        inner = denoiser.denoisers if sigma is None else denoiser.running_at(sigma)
     for part in inner:
-        yield from _parts_of(part)
+        yield from _parts_of(part, sigma)
 
 
 def _needs_factor(denoiser: Denoiser) -> bool:
@@ -180,8 +184,8 @@ def _measures_patches(part: Denoiser) -> bool:
     return isinstance(part, Kamb) and part.patch_sizes is None
 
 
-def _thresholds(denoiser: Denoiser) -> Iterator[float]:
-    for part in _parts_of(denoiser):
+def _thresholds(denoiser: Denoiser, sigma: float) -> Iterator[float]:
+    for part in _parts_of(denoiser, sigma):
         if isinstance(part, PCA):
             yield part.mask_threshold
         elif _measures_patches(part):

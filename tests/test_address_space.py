@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from golddiff import PCA, Blend, GoldDiff, Optimal, Wiener, address_space
+from golddiff.denoisers.mirror import Mirrored
 from golddiff.errors import ArgumentError
 
 
@@ -25,11 +26,12 @@ def test_without_a_limit_nothing_changes(store):
 def test_smaller_chunks_give_the_same_images(store, queries, monkeypatch):
     x = queries(store, 1.0)
     methods = [PCA(store), GoldDiff(PCA(store)), Blend([Optimal(store), Wiener(store)],
-               [(1.0, (0.5, 0.5))])]  # fmt: skip
+               [(1.0, (0.5, 0.5))]), Mirrored(Optimal(store))]  # fmt: skip
     for method in methods:
         expected = method(x, 1.0)
         monkeypatch.setattr(address_space, "left", lambda: 540e6)
         address_space.fit(method, 1)
+        assert address_space.estimators(method)
         assert all(e.memory_limit <= 70e6 for e in address_space.estimators(method))
         assert torch.equal(method(x, 1.0), expected)
 

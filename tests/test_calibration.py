@@ -6,8 +6,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff import PaperSchedule, Wiener
-from golddiff.calibration import LeavingOut, denoising_errors, inverse_error_weights
+from golddiff import GaussianMixture, PaperSchedule, Wiener
+from golddiff.calibration import (
+    LeavingOut,
+    denoising_errors,
+    inverse_error_weights,
+    is_symmetric,
+    left_out,
+)
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +66,30 @@ def test_no_error_is_no_reason_to_divide_by_zero(make_store):
     store = make_store(torch.full((30, 1, 3, 3), 9, dtype=torch.uint8))
     errors = denoising_errors([Wiener(store), Wiener(store)], np.arange(3), (0.5, 1.0))
     assert np.allclose(inverse_error_weights(errors), 0.5)
+
+
+def test_the_images_left_out_are_few_and_always_the_same():
+    assert len(left_out(19)) == 0
+    assert len(left_out(20)) == 2
+    assert len(left_out(50_000)) == 32
+    assert (left_out(1000) == left_out(1000)).all()
+    assert len(set(left_out(25).tolist())) == 2
+
+
+def test_a_set_with_its_mirror_images_is_symmetric_and_one_lit_from_the_left_is_not(
+    make_store, smooth_images
+):
+    images = smooth_images(400, (1, 6, 6)).float()
+    images[..., 3:] *= 0.3
+    mirrored = images.clone()
+    mirrored[::2] = images[::2].flip(-1)
+    rows = np.arange(0, 400, 20)
+    for shown, expected in ((images, False), (mirrored, True)):
+        store = make_store(shown.to(torch.uint8))
+        seen = np.setdiff1d(np.arange(400), rows)
+        mixture = GaussianMixture(store, components=3, rows=seen)
+        assert is_symmetric(mixture, rows, (0.1, 0.5, 2.0)) is expected
+
+
+def test_points_have_no_mirror_image(make_store):
+    assert not is_symmetric(Wiener(make_store("moons")), np.arange(5), (1.0,))

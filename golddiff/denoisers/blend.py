@@ -57,6 +57,11 @@ class Blend(Denoiser):
             [np.interp(math.log(sigma), self._levels, column) for column in self._weights.T]
         )
 
+    def running_at(self, sigma: float) -> list[Denoiser]:
+        """The denoisers that have weight at a noise level: those that run."""
+        weights = self.weights_at(sigma)
+        return [d for d, weight in zip(self.denoisers, weights, strict=True) if weight > 0]
+
     def denoise(
         self, x: NDArray[np.float32], sigma: float, label: int | None
     ) -> NDArray[np.float32]:

@@ -7,10 +7,13 @@ images:
   against training images. Sharp, and made of pieces of real images, which need not fit together.
 - A mixture of Gaussians (:mod:`golddiff.denoisers.mixture`), and one Gaussian (what
   Wiener is): whole, and blurred.
+- Where there is little noise, a mixture of Gaussians as the prior of patches
+  (:mod:`golddiff.denoisers.patches`): it knows a flat patch from an edge.
 
 They err in different directions, so that their weighted mean errs less than any. Each weighs as its
 error says, on images that none has seen (:mod:`golddiff.calibration`): no network is asked, and
-there are no gradient steps.
+there are no gradient steps. Where these images say that a mirror image is as likely as the image,
+all parts use that (:mod:`golddiff.denoisers.mirror`).
 """
 
 from __future__ import annotations
@@ -21,26 +24,38 @@ from dataclasses import fields
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.calibration import LeavingOut, denoising_errors, inverse_error_weights
+from golddiff.calibration import (
+    LeavingOut,
+    denoising_errors,
+    inverse_error_weights,
+    is_symmetric,
+    left_out,
+)
 from golddiff.denoisers.base import Denoiser, Estimator
 from golddiff.denoisers.blend import Blend, Weights
 from golddiff.denoisers.golddiff import GoldDiff
+from golddiff.denoisers.mirror import Mirrored, Symmetrised
 from golddiff.denoisers.mixture import FITTED_TO, Components, GaussianMixture
+from golddiff.denoisers.patches import Patches, PatchMixture
 from golddiff.denoisers.pca import PCA
 from golddiff.errors import ArgumentError
+from golddiff.posterior import Float
 from golddiff.schedules import PaperSchedule
 from golddiff.store import ImageStore
 from golddiff.support import AnySupport, Support
 
 # The name changes with what is kept in it and how that is found: an older file is not read.
-KEPT = "recommended-3.safetensors"
-SHUFFLED = 10_000_000
-LEFT_OUT = 32  # images to measure on; a tenth of a small store
-FEWEST = 20  # images; with fewer there is nothing to measure on, and all parts weigh the same
+KEPT = "recommended-5.safetensors"
 THRESHOLDS = (0.005, 0.02, 0.05, 0.1)
-LEVELS = (0.01, 0.1, 0.3, 0.6, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0)
-K_MIN, K_MAX = 800, 1600
+LEVELS = (0.01, 0.1, 0.3, 0.6, 1.0, 2.0, 4.0, 6.0, 16.0, 64.0)
+# From here up an image is hardly seen through the noise, and few training images, drawn nearly at
+# random, tell less of the posterior mean than Gaussians that were fitted to all of them.
+GOLDEN_BELOW = 6.0
+K_MIN, K_MAX = 400, 800
+GOLDEN = 2  # parts that weigh training images, and come first
 FIELDS = tuple(field.name for field in fields(Components))
+ONE, PATCHES = GOLDEN + 1, GOLDEN + 2  # places among the parts
+SMALLEST = 4  # pixels a side that an image has for patches to be a part
 
 
 def recommended(store: ImageStore, seed: int = 0) -> Recommended:
@@ -54,9 +69,9 @@ def recommended(store: ImageStore, seed: int = 0) -> Recommended:
 
 
 class FewImages:
-    """The released schedule, at most 800 to 1,600 images a golden subset, however many there are.
+    """The released schedule, at most 400 to 800 images a golden subset, however many there are.
 
-    The paper keeps N/20 to N/10; two parts with a quarter of that each take less time than one with
+    The paper keeps N/20 to N/10; two parts with a sixth of that each take half the time of one with
     all of it on 50,000 images.
     """
 
@@ -80,15 +95,24 @@ class FewImages:
 class Recommended(Denoiser):
     """D(x) = sum_j w_j(sigma) D_j(x), each part D_j clipped to the range of pixels.
 
-    The parts: GoldDiff over PCA with the released schedule, at most 1,600 images a subset, at two
-    mask thresholds; the posterior means under a mixture of Gaussians and under one Gaussian. w_j
-    is proportional to one over the root mean squared error of D_j on up to 32 images that all parts
-    leave out; the thresholds are the two of least error among 0.005, 0.02, 0.05 and 0.1. All this
-    is found at the first call and kept in the store's folder with the Gaussians (where that may be
-    written): seconds to a minute or two, once a store. Stores of under 20 images have equal
-    weights.
+    The parts: GoldDiff over PCA with the released schedule, at most 800 images a subset, at two
+    mask thresholds; the posterior means under a mixture of Gaussians and under one Gaussian; of
+    images of 4 x 4 pixels or more, those under a mixture as the prior of patches. w_j is
+    proportional to one over the root mean squared error of D_j on up to 32 images that all parts
+    leave out; 0 for the golden parts from sigma 6 up, where a random subset tells less than
+    Gaussians fitted to all images, and for the patches where they err more than the one Gaussian:
+    there the noise is so much that the rest of the image tells more than the kind of patch. The
+    thresholds are the two of least error among 0.005, 0.02, 0.05 and 0.1.
 
-    With ``labels`` all parts are the class's, the weights those of the whole store.
+    Where the mixture errs no more when it is averaged with its own mirror image, images are as
+    likely as their mirror images: then all parts but the golden ones are averaged so, and the
+    second golden part compares the query with mirrored images, which doubles what these parts see.
+
+    All this is found at the first call and kept in the store's folder with the Gaussians (where
+    that may be written): seconds to a minute or two for images of 32 x 32, once a store. Stores of
+    under 20 images have equal weights at all noise levels, no patches and no mirroring.
+
+    With ``labels`` all parts but the patches are the class's, the weights those of the whole store.
 
     Args:
         store: the training set.
@@ -109,10 +133,7 @@ class Recommended(Denoiser):
     def with_seed(self, seed: int) -> Recommended:
         """The same with other random draws; masks, mixture and weights are shared."""
         other = Recommended(self.store, seed)
-        parts = [
-            GoldDiff(part.base, part.schedule, seed) if isinstance(part, GoldDiff) else part
-            for part in self.blend.denoisers
-        ]
+        parts = [_reseeded(part, seed) for part in self.blend.denoisers]
         other._blend = Blend(parts, self.blend.weights)
         return other
 
@@ -153,25 +174,38 @@ class Recommended(Denoiser):
         if kept is None:
             return None
         table, thresholds = kept.pop("table").tolist(), kept.pop("thresholds").tolist()
-        gaussians = self._gaussians()
+        gaussians, patches = self._gaussians(), self._patches()
         for name, part in gaussians.items():
             part.keep(Components(**{field: kept[f"{name}.{field}"] for field in FIELDS}))
-        return self._joined(thresholds, gaussians, [(row[0], row[1:]) for row in table])
+        if patches is not None:
+            patches.keep(Patches.of_tensors(kept))
+        weights = [(row[0], row[1:]) for row in table]
+        others = self._others(gaussians, patches, bool(kept["symmetric"]))
+        return self._joined(thresholds, others, weights)
 
     def _made(self) -> Blend:
         gaussians, rows = self._gaussians(), left_out(self.store.n)
         if len(rows) == 0:
-            return self._joined(THRESHOLDS[:2], gaussians, [(1.0, (0.25,) * 4)])
+            others = self._others(gaussians, None, False)
+            return self._joined(THRESHOLDS[:GOLDEN], others, [(1.0, (0.25,) * 4)])
+        patches = self._patches()
+        symmetric = is_symmetric(gaussians["mixture"], rows, LEVELS)
+        others = self._others(gaussians, patches, symmetric)
+        golden, thresholds = self._golden_errors(rows)
+        errors = np.hstack([golden, denoising_errors(others, rows, LEVELS)])
+        weights = list(zip(LEVELS, part_weights(errors, LEVELS).tolist(), strict=True))
+        self._save(thresholds, weights, symmetric, gaussians, patches)
+        return self._joined(thresholds, others, weights)
+
+    def _golden_errors(self, rows: NDArray[np.int64]) -> tuple[Float, list[float]]:
+        """Errors (levels, 2) of the two best thresholds, and these; 1 where neither has weight."""
         unseeing = LeavingOut(FewImages(), rows)
         golden = [GoldDiff(PCA(self.store, t), unseeing) for t in THRESHOLDS]
-        errors = denoising_errors([*golden, *gaussians.values()], rows, LEVELS)
-        count = len(golden)
-        best = np.argsort(np.log(errors[:, :count]).mean(axis=0), kind="stable")[:2]
-        table = inverse_error_weights(errors[:, [*best, count, count + 1]])
-        weights = list(zip(LEVELS, table.tolist(), strict=True))
-        thresholds = [THRESHOLDS[i] for i in best]
-        self._save(thresholds, weights, gaussians)
-        return self._joined(thresholds, gaussians, weights)
+        levels = [sigma for sigma in LEVELS if sigma < GOLDEN_BELOW]
+        errors = denoising_errors(golden, rows, levels)
+        best = np.argsort(np.log(errors).mean(axis=0), kind="stable")[:GOLDEN]
+        unused = np.ones((len(LEVELS) - len(levels), GOLDEN))
+        return np.vstack([errors[:, best], unused]), [THRESHOLDS[i] for i in best]
 
     def _gaussians(self) -> dict[str, GaussianMixture]:
         rows = left_out(self.store.n)
@@ -181,33 +215,67 @@ class Recommended(Denoiser):
             "one": GaussianMixture(self.store, components=1, shrinkage=0, rows=seen),
         }
 
+    def _patches(self) -> PatchMixture | None:
+        shape, rows = self.store.shape, left_out(self.store.n)
+        if len(rows) == 0 or len(shape) != 3 or min(shape[1:]) < SMALLEST:
+            return None
+        seen = np.setdiff1d(self.store.sampled_rows(FITTED_TO), rows)
+        return PatchMixture(self.store, rows=seen)
+
+    @staticmethod
+    def _others(
+        gaussians: dict[str, GaussianMixture], patches: PatchMixture | None, symmetric: bool
+    ) -> list[Denoiser]:
+        others = [*gaussians.values(), *([] if patches is None else [patches])]
+        return [Symmetrised(part) if symmetric else part for part in others]
+
     def _joined(
-        self, thresholds: Sequence[float], gaussians: dict[str, GaussianMixture], weights: Weights
+        self, thresholds: Sequence[float], others: Sequence[Denoiser], weights: Weights
     ) -> Blend:
-        golden = [GoldDiff(PCA(self.store, t), FewImages(), self.seed) for t in thresholds]
-        return Blend([*golden, *gaussians.values()], weights)
+        first, second = (GoldDiff(PCA(self.store, t), FewImages(), self.seed) for t in thresholds)
+        golden = [first, Mirrored(second) if isinstance(others[0], Symmetrised) else second]
+        return Blend([*golden, *others], weights)
 
     def _save(
-        self, thresholds: Sequence[float], weights: Weights, gaussians: dict[str, GaussianMixture]
+        self,
+        thresholds: Sequence[float],
+        weights: Weights,
+        symmetric: bool,
+        gaussians: dict[str, GaussianMixture],
+        patches: PatchMixture | None,
     ) -> None:
         tensors = {
             f"{name}.{field}": getattr(part.fitted(), field)
             for name, part in gaussians.items()
             for field in FIELDS
         }
+        if patches is not None:
+            tensors |= patches.fitted().tensors()
         tensors["table"] = np.array([[sigma, *row] for sigma, row in weights])
         tensors["thresholds"] = np.array(thresholds)
+        tensors["symmetric"] = np.array(symmetric)
         self.store.keep(KEPT, tensors)
 
 
-def left_out(n: int) -> NDArray[np.int64]:
-    """The rows, ascending, that the halves are measured on: up to 32, a tenth of few images."""
-    if n < FEWEST:
-        return np.empty(0, np.int64)
-    generator, count = np.random.default_rng(0), min(LEFT_OUT, n // 10)
-    if n <= SHUFFLED:
-        drawn = generator.permutation(n)[:count]
-    else:  # a shuffle of so many would take gigabytes
-        drawn = generator.choice(n, count, replace=False, shuffle=False)
-    rows: NDArray[np.int64] = np.sort(drawn)
-    return rows
+def _reseeded(part: Denoiser, seed: int) -> Denoiser:
+    if isinstance(part, Mirrored):
+        return Mirrored(_reseeded(part.denoiser, seed))
+    return GoldDiff(part.base, part.schedule, seed) if isinstance(part, GoldDiff) else part
+
+
+def part_weights(errors: Float, levels: Sequence[float]) -> Float:
+    """Weights of two golden parts, mixture, one Gaussian, and patches where there are any.
+
+    Args:
+        errors: (levels, 4 or 5) mean squared errors, > 0.
+        levels: the noise level of each row.
+
+    Returns:
+        The same shape; rows sum to 1.
+    """
+    weights = inverse_error_weights(errors)
+    weights[np.asarray(levels) >= GOLDEN_BELOW, :GOLDEN] = 0
+    if errors.shape[1] == PATCHES + 1:
+        weights[errors[:, PATCHES] >= errors[:, ONE], PATCHES] = 0
+    summed: Float = weights / weights.sum(axis=1, keepdims=True)
+    return summed

@@ -54,6 +54,13 @@ def test_a_denoiser_without_weight_does_not_run(store, queries, monkeypatch):
     Blend([optimal, Wiener(store)], PAIRS)(queries(store, 20.0), 20.0)
 
 
+def test_it_tells_which_denoisers_run(store):
+    parts = (Optimal(store), Wiener(store))
+    blend = Blend(parts, [(1.0, (0.5, 0.5)), (2.0, (0.0, 1.0))])
+    assert blend.running_at(1.9) == [*parts]
+    assert blend.running_at(2.0) == blend.running_at(50.0) == [parts[1]]
+
+
 def test_pairs_may_come_in_any_order_and_are_told_ascending(store):
     blend = Blend([Optimal(store), Wiener(store)], PAIRS[::-1])
     assert [(round(s, 9), w) for s, w in blend.weights] == PAIRS

@@ -8,8 +8,10 @@ import torch
 
 import golddiff
 from golddiff.denoisers.golddiff import GoldDiff
+from golddiff.denoisers.mirror import Mirrored, Symmetrised
 from golddiff.denoisers.mixture import GaussianMixture
-from golddiff.denoisers.recommended import KEPT, FewImages, left_out
+from golddiff.denoisers.patches import PatchMixture
+from golddiff.denoisers.recommended import GOLDEN_BELOW, KEPT, FewImages, part_weights
 from golddiff.describe import build, describe
 from golddiff.errors import ArgumentError
 from golddiff.sampling import sample
@@ -27,7 +29,9 @@ def denoiser(store):
 
 def test_it_is_the_weighted_mean_of_its_parts(store, denoiser, queries):
     parts = denoiser.blend.denoisers
-    assert [type(part) for part in parts] == [GoldDiff] * 2 + [GaussianMixture] * 2
+    inner = [part.denoiser if isinstance(part, Mirrored | Symmetrised) else part for part in parts]
+    kinds = [GoldDiff, GoldDiff, GaussianMixture, GaussianMixture, PatchMixture]
+    assert [type(part) for part in inner] == kinds
     for sigma in (0.1, 1.0, 8.0):
         x = queries(store, sigma)
         weights = denoiser.blend.weights_at(sigma)
@@ -83,6 +87,39 @@ def test_a_class_gives_images_of_that_class(make_store):
         assert (made.mean() - expected).abs() < 0.1
 
 
+def test_parts_weigh_as_their_errors_say_and_patches_only_where_they_err_less_than_wiener():
+    errors = np.array([[1.0, 4.0, 1.0, 4.0, 1.0], [1.0, 4.0, 1.0, 4.0, 4.0]])
+    weights = part_weights(errors, (0.1, 1.0))
+    assert np.allclose(weights * 8, [[2, 1, 2, 1, 2], [8 / 3, 4 / 3, 8 / 3, 4 / 3, 0]])
+    assert np.allclose(part_weights(np.ones((1, 4)), (1.0,)), 0.25)
+    above = part_weights(np.ones((1, 5)), (GOLDEN_BELOW,))
+    assert np.allclose(above, [0, 0, 0.5, 0.5, 0.0])
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_mirror_images_are_used_where_they_are_as_likely(make_store, smooth_images, symmetric):
+    images = smooth_images(300, (1, 6, 8)).float()
+    images[:, :, :, :3] *= 0.2  # dark on the left
+    if symmetric:
+        images[::2] = images[::2].flip(-1)
+    store = make_store(images.to(torch.uint8))
+    kinds = [type(part) for part in golddiff.recommended(store).blend.denoisers]
+    if symmetric:
+        assert kinds == [GoldDiff, Mirrored, *[Symmetrised] * 3]
+    else:
+        assert kinds == [GoldDiff] * 2 + [GaussianMixture] * 2 + [PatchMixture]
+    loaded = golddiff.recommended(golddiff.ImageStore.open(store.path))
+    assert loaded.is_ready
+    assert [type(part) for part in loaded.blend.denoisers] == kinds
+
+
+@pytest.mark.parametrize(("shape", "parts"), [((1, 3, 9), 4), ((2, 4, 4), 5)])
+def test_images_of_a_few_pixels_have_no_patches(make_store, smooth_images, shape, parts):
+    denoiser = golddiff.recommended(make_store(smooth_images(40, shape)))
+    assert len(denoiser.blend.denoisers) == parts
+    assert sample(denoiser, 2, steps=3).images.isfinite().all()
+
+
 @pytest.mark.parametrize("n", [1, 2, 19, 20, 21])
 def test_few_images_are_enough(make_store, smooth_images, n):
     store = make_store(smooth_images(n, (1, 4, 4)))
@@ -107,20 +144,12 @@ def test_points_latents_and_constant_images(make_store, source):
         assert torch.allclose(images, store.images([0, 0, 0]), atol=1e-5)
 
 
-def test_the_images_left_out_are_few_and_always_the_same():
-    assert len(left_out(19)) == 0
-    assert len(left_out(20)) == 2
-    assert len(left_out(50_000)) == 32
-    assert (left_out(1000) == left_out(1000)).all()
-    assert len(set(left_out(25).tolist())) == 2
-
-
 @pytest.mark.parametrize("n", [1, 3, 100, 1797, 60_000, 10**7])
 def test_its_golden_subsets_do_not_grow_with_the_data(n):
     for sigma in (0.002, 1.0, 157.0):
         m, k = FewImages().budgets(sigma, n)
         assert 1 <= k <= m <= n
-        assert k <= 1600
+        assert k <= 800
 
 
 def test_it_has_no_sources_but_its_golden_parts_have(store, denoiser, queries):
@@ -136,6 +165,8 @@ def test_another_seed_changes_the_random_draws_alone(store, denoiser, queries):
     x = queries(store, 1.0)
     assert torch.equal(other(x, 1.0), golddiff.recommended(store, 7)(x, 1.0))
     assert (denoiser.golden.seed, other.golden.seed, other.seed) == (0, 7, 7)
+    parts = [p.denoiser if isinstance(p, Mirrored) else p for p in other.blend.denoisers[:2]]
+    assert [part.seed for part in parts] == [7, 7]
 
 
 def test_it_is_described_and_built_again(store, denoiser, queries):

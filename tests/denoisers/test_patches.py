@@ -1,0 +1,134 @@
+"""The patch mixture averages exact posterior means of patches, whatever the noise."""
+
+import numpy as np
+import pytest
+import torch
+
+from golddiff import PatchMixture, Wiener, reference
+from golddiff.errors import ArgumentError
+
+SIGMAS = (0.01, 0.3, 1.0, 6.0, 157.0)
+
+
+@pytest.fixture(scope="module")
+def store(make_store, smooth_images):
+    return make_store(smooth_images(600, (2, 6, 5)), torch.arange(600) % 3)
+
+
+def prior(mixture):
+    """Weights, means and full covariances that a fitted prior of patches stands for."""
+    fitted = mixture.fitted()
+    inner_means, u = fitted.components.means, fitted.eigenvectors
+    r = inner_means.shape[1]
+    means, covariances = [], []
+    for mean, variances, axes in zip(
+        inner_means, fitted.components.variances, fitted.components.axes, strict=True
+    ):
+        inner = np.diag(fitted.eigenvalues)
+        inner[:r, :r] = axes.astype(np.float64) * variances @ axes.T.astype(np.float64)
+        means.append(fitted.mean + u[:, :r] @ mean)
+        covariances.append(u @ inner @ u.T)
+    return np.exp(fitted.components.log_weights), np.array(means), np.array(covariances)
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+@pytest.mark.parametrize(("side", "rank"), [(3, 64), (2, 3), (1, 64), (5, 10)])
+def test_it_is_the_weighted_mean_of_the_patches_posterior_means(store, queries, sigma, side, rank):
+    mixture = PatchMixture(store, side=side, rank=rank, components=4, shrinkage=20)
+    known = prior(mixture)
+    assert len(known[0]) == 4
+    x = queries(store, sigma, b=2)
+    tent = np.minimum(np.arange(1, side + 1), np.arange(side, 0, -1))
+    nearness = np.outer(tent, tent)
+    step = max(1, min(side // 2, 1))
+    for query, answer in zip(x.double().numpy(), mixture(x, sigma).numpy(), strict=True):
+        sums, weights = np.zeros_like(query), np.zeros(query.shape[1:])
+        for i in range(0, 6 - side + 1, step):
+            for j in range(0, 5 - side + 1, step):
+                here = np.s_[:, i : i + side, j : j + side]
+                clean = reference.gaussian_mixture(query[here].ravel(), sigma, *known)
+                sums[here] += clean.reshape(query[here].shape) * nearness
+                weights[here[1:]] += nearness
+        assert np.abs(answer - sums / weights).max() < 1e-4
+
+
+def test_one_component_over_the_whole_image_is_wiener(make_store, smooth_images, queries):
+    store = make_store(smooth_images(300, (1, 4, 4)))
+    mixture = PatchMixture(store, side=4, components=1, shrinkage=0)
+    for sigma in SIGMAS:  # every image is drawn five times, which leaves N - 1 and 5 N - 1 apart
+        x = queries(store, sigma)
+        assert (mixture(x, sigma) - Wiener(store)(x, sigma)).abs().max() < 0.01
+
+
+def test_it_is_the_same_wherever_a_patch_lies(store):
+    tile = torch.randn(1, 2, 2, 2, generator=torch.Generator().manual_seed(0))
+    x = tile.repeat(1, 1, 3, 3)[..., :5]  # of period 2, so inner patches are the same two apart
+    made = PatchMixture(store, side=2)(x, 0.5)
+    assert torch.allclose(made[..., 1:3, 1:3], made[..., 3:5, 1:3], atol=1e-5)
+
+
+def test_little_noise_returns_the_image_and_much_the_mean_patch(store, queries):
+    mixture = PatchMixture(store)
+    x = queries(store, 1e-3)
+    assert (mixture(x, 1e-3) - x).abs().max() < 0.01
+    far = mixture(queries(store, 1e4), 1e4)
+    assert (far.std(dim=0)).max() < 0.01
+
+
+def test_a_query_does_not_depend_on_its_batch_nor_on_its_class(store, queries):
+    mixture = PatchMixture(store)
+    x = queries(store, 0.5, b=6)
+    together = mixture(x, 0.5, labels=[0, 1, 2, 0, 1, 2])
+    for i in range(6):
+        assert (mixture(x[i : i + 1], 0.5) - together[i : i + 1]).abs().max() < 1e-6
+
+
+def test_the_same_seed_gives_the_same_patches(store, queries):
+    x = queries(store, 0.5)
+    first, second, third = (PatchMixture(store, seed=seed)(x, 0.5) for seed in (3, 3, 4))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, third)
+
+
+def test_rows_left_out_have_no_part_in_it(make_store):
+    pixels = np.zeros((100, 1, 4, 4), np.uint8)
+    pixels[::2] = 255
+    mixture = PatchMixture(make_store(pixels), rows=np.arange(1, 100, 2))
+    assert np.allclose(mixture.fitted().mean, -1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "side"), [((1, 28, 28), 8), ((3, 8, 8), 4), ((3, 64, 9), 4), ((4, 1, 1), 1)]
+)
+def test_the_side_follows_the_images(make_store, shape, side):
+    store = make_store(torch.rand(12, *shape, generator=torch.Generator().manual_seed(0)))
+    mixture = PatchMixture(store)
+    assert mixture.side == side
+    assert mixture(torch.randn(2, *shape), 0.5).isfinite().all()
+
+
+def test_images_that_are_all_alike_are_returned(make_store):
+    store = make_store(torch.full((50, 1, 6, 6), 77, dtype=torch.uint8))
+    made = PatchMixture(store)(torch.randn(2, 1, 6, 6), 0.5)
+    assert torch.allclose(made, store.images([0, 0]), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"side": 0}, "side: got 0, expected an integer of 1 or more"),
+        ({"side": 6}, "side: got 6, expected at most 5"),
+        ({"components": 2.5}, "components: got 2.5"),
+        ({"rank": True}, "rank: got True"),
+        ({"shrinkage": -1}, "shrinkage: got -1"),
+        ({"rows": np.array([], np.int64)}, "rows: got none"),
+    ],
+)
+def test_bad_arguments(store, arguments, message):
+    with pytest.raises(ArgumentError, match=message):
+        PatchMixture(store, **arguments)
+
+
+def test_points_have_no_patches(make_store):
+    with pytest.raises(ArgumentError, match="store: holds points"):
+        PatchMixture(make_store("moons"))
