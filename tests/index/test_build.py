@@ -1,5 +1,6 @@
 """The index holds every image once, compares it rightly, and is never wrong after a mishap."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -211,3 +212,32 @@ def test_duplicates_share_a_cluster(make_store, smooth_images):
     clusters = np.searchsorted(starts, place, side="right") - 1
     assert len(set(clusters)) == 1
     assert fitting.SAMPLE > 1000
+
+
+@pytest.mark.parametrize("name", ["file_record", "save_file"])
+@pytest.mark.parametrize("after", range(9))
+def test_stopped_among_its_last_steps_it_is_built_rightly_again(
+    make_store, smooth_images, monkeypatch, name, after
+):
+    """What the passes wrote is removed there, and must not be gone on from."""
+    store = make_store(smooth_images(60, (1, 20, 20)))
+    expected = _bytes_of(build.build(store))
+    shutil.rmtree(store.path / "index")
+    step, steps = getattr(build, name), 0
+
+    def stopped(*given):
+        nonlocal steps
+        steps += 1
+        if steps > after:
+            raise KeyboardInterrupt
+        return step(*given)
+
+    monkeypatch.setattr(build, name, stopped)
+    with contextlib.suppress(KeyboardInterrupt):
+        build.build(store)
+    monkeypatch.undo()
+    assert _bytes_of(build.build(store)) == expected
+
+
+def _bytes_of(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
