@@ -170,8 +170,8 @@ def test_a_silent_shard_is_lost_after_the_patience(store, monkeypatch):
 def test_a_shard_that_is_missing_from_the_start_counts_as_the_list_says(cluster, digits, tmp_path):
     there = ImageStore.open(part(digits, slice(0, 500), tmp_path / "part"))
     records = [
-        ShardRecord(str(there.path), there.n, identity_of(there.manifest)),
-        ShardRecord(str(tmp_path / "nowhere"), 1500, "unknown"),
+        ShardRecord(there.path.name, there.n, identity_of(there.manifest)),
+        ShardRecord("nowhere", 1500, "unknown"),
     ]
     Listing(records).write(tmp_path)
     with ShardedStore.open(tmp_path, allow_missing=True, patience=600.0) as store:
