@@ -12,6 +12,7 @@ from pathlib import Path
 
 from golddiff.errors import ArgumentError
 
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # or no more of it is ours
 # safetensors tells the system's number, torch does not.
 _FROM_LIBRARIES = re.compile(
     r"\(os error (\d+)\)|PytorchStreamWriter failed writing|unexpected pos \d+ vs"

@@ -28,7 +28,7 @@ from rich.progress import (
 from safetensors.numpy import save_file
 
 from golddiff.errors import ArgumentError, SourceError, StoreError
-from golddiff.files import system_errors
+from golddiff.files import DISK_FULL, system_errors
 from golddiff.locks import exchanged, locked
 from golddiff.manifest import FileRecord, Manifest, file_record, identity_of
 from golddiff.proxy import pool, quarter_shape
@@ -78,7 +78,7 @@ def build(
                 bar.update(bar.task_ids[0], description="saving")
             _put_in_place(folder, path)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if error.errno in DISK_FULL:
             raise StoreError(
                 f"store: the disk is full; building {path} stopped and left nothing behind"
             ) from error

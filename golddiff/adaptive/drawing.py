@@ -49,22 +49,13 @@ def draw(
 
 def mixture_of(exact_sum: float, tempered_sum: float, n: float) -> Mixture:
     """The shares of t^T, of t and of one in an image's weight, given the sums over all n images."""
-    shares = SHARES[0] / exact_sum, SHARES[1] / tempered_sum, SHARES[2] / n
-    return np.float32(shares[0]), np.float32(shares[1]), np.float32(shares[2])
+    a, b, e = shares_of(exact_sum, tempered_sum, n)
+    return np.float32(a), np.float32(b), np.float32(e)
 
 
-def mixture(
-    exact: NDArray[np.float64],
-    tempered: NDArray[np.float64],
-    exact_sum: float,
-    tempered_sum: float,
-    n: float,
-) -> NDArray[np.float64]:
-    """The weights w, from both kinds of weights and their sums over all n images there are."""
-    mixed: NDArray[np.float64] = (
-        SHARES[0] / exact_sum * exact + SHARES[1] / tempered_sum * tempered + SHARES[2] / n
-    )
-    return mixed
+def shares_of(exact_sum: float, tempered_sum: float, n: float) -> tuple[float, float, float]:
+    """As :func:`mixture_of`, in float64."""
+    return SHARES[0] / exact_sum, SHARES[1] / tempered_sum, SHARES[2] / n
 
 
 def factor(tempered: NDArray[np.float32], mixture: Mixture, count: int) -> float:

@@ -97,16 +97,9 @@ class GaussianMixture(Denoiser):
         self, x: NDArray[np.float32], sigma: float, label: int | None
     ) -> NDArray[np.float32]:
         """Posterior means (b, D), in float64."""
-        factor, fitted = self.store.factor(), self.fitted(label)
-        coefficients: Float = (x - factor.mean) @ factor.eigenvectors
-        r = fitted.means.shape[1]
-        leading = coefficients[:, :r].copy()
-        coefficients *= factor.shrinkage(sigma)
-        coefficients[:, :r] = posterior_mean(fitted, leading, sigma)
-        filtered: NDArray[np.float32] = (factor.mean + coefficients @ factor.eigenvectors.T).astype(
-            np.float32
-        )
-        return filtered
+        factor = self.store.factor()
+        shrinkage = factor.shrinkage(sigma)
+        return denoised(x, sigma, factor.mean, factor.eigenvectors, shrinkage, self.fitted(label))
 
     def fitted(self, label: int | None = None) -> Components:
         """The mixture of all images or of a class; made at the first call and kept."""
@@ -175,6 +168,33 @@ def fit(z: NDArray[np.float32], member: NDArray[np.int64], shrinkage: float) -> 
         variances[c], axes[c] = np.linalg.eigh(covariance) if r else (np.empty(0), np.empty((0, 0)))
     # Rounding leaves tiny negative values where there is no variance.
     return Components(np.log(counts / len(z)), means, variances.clip(min=0), axes)
+
+
+def denoised(
+    x: NDArray[np.float32],
+    sigma: float,
+    mean: Float,
+    eigenvectors: Float,
+    shrinkage: Float,
+    components: Components,
+) -> NDArray[np.float32]:
+    """Posterior means of x (b, D): the mixture's on the leading axes, one Gaussian's on the rest.
+
+    Args:
+        x: noisy.
+        sigma: noise level.
+        mean: (D,) of the one Gaussian.
+        eigenvectors: (D, m) of its covariance, a column each.
+        shrinkage: (m,) of its eigenvalues e, e / (e + sigma^2).
+        components: of the mixture, over the first r of these axes.
+    """
+    coefficients: Float = (x - mean) @ eigenvectors
+    r = components.means.shape[1]
+    leading = coefficients[:, :r].copy()
+    coefficients *= shrinkage
+    coefficients[:, :r] = posterior_mean(components, leading, sigma)
+    clean: NDArray[np.float32] = (mean + coefficients @ eigenvectors.T).astype(np.float32)
+    return clean
 
 
 def posterior_mean(mixture: Components, z: Float, sigma: float) -> Float:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.denoisers.base import Denoiser
-from golddiff.denoisers.mixture import Components, cluster, fit, posterior_mean
+from golddiff.denoisers.mixture import Components, cluster, denoised, fit
 from golddiff.errors import ArgumentError
 from golddiff.posterior import Float
 from golddiff.store import ImageStore
@@ -144,15 +144,10 @@ class PatchMixture(Denoiser):
     @staticmethod
     def _clean(fitted: Patches, patches: NDArray[np.float32], sigma: float) -> NDArray[np.float32]:
         """Posterior means of patches (n, d)."""
-        coordinates: Float = (patches - fitted.mean) @ fitted.eigenvectors
-        r = fitted.components.means.shape[1]
-        leading = coordinates[:, :r].copy()
-        coordinates *= fitted.eigenvalues / (fitted.eigenvalues + sigma**2)
-        coordinates[:, :r] = posterior_mean(fitted.components, leading, sigma)
-        clean: NDArray[np.float32] = (fitted.mean + coordinates @ fitted.eigenvectors.T).astype(
-            np.float32
+        shrinkage = fitted.eigenvalues / (fitted.eigenvalues + sigma**2)
+        return denoised(
+            patches, sigma, fitted.mean, fitted.eigenvectors, shrinkage, fitted.components
         )
-        return clean
 
     def _fit(self) -> Patches:
         drawn = self._drawn(np.random.default_rng([7, self.seed]))

@@ -7,7 +7,6 @@ piece that was on disk. What is resident is a few pieces, whatever the number of
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import shutil
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from golddiff.errors import ArgumentError, StoreError
-from golddiff.files import system_errors, written_whole
+from golddiff.files import DISK_FULL, system_errors, written_whole
 from golddiff.index import clusters
 from golddiff.index.fitting import SAMPLE, Fitted, fitted
 from golddiff.index.interrupted import STATE, Views, resumed, save_state
@@ -273,7 +272,7 @@ def _check_space(store: ImageStore, views: Views, part: Path) -> None:
 
 
 def _unwritable(store: ImageStore, error: OSError) -> StoreError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in DISK_FULL:
         return StoreError(
             f"index: the disk is full; what is done of the index of {store.path} is kept, and "
             "the next build goes on"

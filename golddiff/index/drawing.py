@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.adaptive.drawing import larger_factor, mixture
+from golddiff.adaptive.drawing import larger_factor, shares_of
 from golddiff.index.search import Near, Sight
 from golddiff.kernels.weights import TEMPERATURE
 from golddiff.noise import precision
@@ -81,7 +81,9 @@ def _weights(
     distances = np.concatenate([near.distances, near.far]).astype(np.float64)
     logits = -gain * (distances - best)
     exact, tempered = np.exp(logits), np.exp(logits / TEMPERATURE)
-    return mixture(exact, tempered, float(exact @ many), float(tempered @ many), float(many.sum()))
+    a, b, e = shares_of(float(exact @ many), float(tempered @ many), float(many.sum()))
+    weights: NDArray[np.float64] = a * exact + b * tempered + e
+    return weights
 
 
 def factor(weights: NDArray[np.float64], many: NDArray[np.float64], count: int) -> float:

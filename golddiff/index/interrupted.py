@@ -44,9 +44,15 @@ def resumed(store: ImageStore, part: Path, identity: str) -> tuple[Views, dict[s
         fits = [(view, Fitted(**load_file(part / tensors_name(view)))) for view in views]
         for view, fit in fits:
             check_fitted(fit, view, store.shape)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-    except SafetensorError:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        SafetensorError,
+    ):
         return None
     return fits, {name: state[name] for name in ("store", "version", "rows", "placed")}
 

@@ -9,9 +9,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from golddiff.kernels.gather import BLOCK
 from golddiff.kernels.lanes import LANES, larger, load, spread, store
 
-BLOCK = 4 * LANES
 GROUP = 16  # centres whose best is told before which of them it was; even
 NOTHING = np.float32(-3e38)
 

@@ -11,10 +11,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 from golddiff.kernels.aligned import empty
+from golddiff.kernels.gather import BLOCK
 from golddiff.kernels.lanes import LANES, load, spread, store
 from golddiff.parallel import in_order
 
-BLOCK = 4 * LANES
 WORK_PER_TASK = 1 << 22  # fewer products are done before a second thread would start
 
 

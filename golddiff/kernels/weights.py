@@ -10,9 +10,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from golddiff.kernels.gather import BLOCK
 from golddiff.kernels.lanes import LANES, exp, load, ones_at_least, spread, store, sum_of
 
-BLOCK = 4 * LANES
 PART = 256 * LANES  # images whose weights are summed in float32
 TEMPERATURE = 5  # a whole number: the exact weight is that power of the tempered one
 
@@ -21,7 +21,7 @@ Mixture = tuple[np.float32, np.float32, np.float32]
 
 @njit(nogil=True, cache=True)
 def _tempered(distances, best, gain, out):  # type: ignore[no-untyped-def]
-    """Write t; the sums of t^5 and t, each 64 images' in float32 and those in float64."""
+    """Write t; the sums of t^5 and t, each 16 images' in float32 and those in float64."""
     exact_sum, tempered_sum = 0.0, 0.0
     least, gains = spread(best), spread(-gain)
     whole = len(distances) // LANES * LANES
