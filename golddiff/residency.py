@@ -117,7 +117,7 @@ class _Mapped(np.memmap[Any, np.dtype[Any]]):
 
     def attach(self, residency: Residency, path: Path) -> None:
         self.residency = residency
-        if hasattr(os, "preadv"):
+        if hasattr(os, "pread"):
             self.file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
             weakref.finalize(self, os.close, self.file)
         if self.file is not None and hasattr(os, "posix_fadvise"):
@@ -136,17 +136,15 @@ class _Mapped(np.memmap[Any, np.dtype[Any]]):
             return flat[rows]
         width = flat.strides[0]
         out = np.empty((len(rows), *flat.shape[1:]), flat.dtype)
-        target = out.data.cast("B")
+        from golddiff.kernels.reading import read_pieces  # compiled code, imported slowly
+
         # Neighbours in one go.
-        starts = np.flatnonzero(np.diff(rows, prepend=rows[:1] - 2) != 1).tolist()
-        for start, stop in zip(starts, [*starts[1:], len(rows)], strict=True):
-            at, end = start * width, stop * width
-            place = int(rows[start]) * width
-            while at < end:
-                count = os.preadv(self.file, [target[at:end]], place)
-                if count == 0:
-                    raise OSError(f"{self.filename} ends before row {rows[stop - 1]}")
-                at, place = at + count, place + count
+        starts = np.flatnonzero(np.diff(rows, prepend=rows[:1] - 2) != 1)
+        counts = np.diff(starts, append=len(rows))
+        try:
+            read_pieces(self.file, rows[starts] * width, counts * width, out)
+        except OSError as error:
+            raise OSError(f"{self.filename} cannot be read: {error.strerror or error}") from error
         return out
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from golddiff.kernels.aligned import zeros
 from golddiff.kernels.products import padded
@@ -35,6 +36,26 @@ class Coordinates:
     def first(self, count: int) -> Coordinates:
         """The first coordinates alone, sharing memory."""
         return Coordinates(self.mean, self.basis[:count], self.z[:count])
+
+    def of(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """B v of some vectors (T, D), as (T, r)."""
+        return (torch.from_numpy(vectors) @ torch.from_numpy(self.basis).T).numpy()
+
+
+@dataclass(frozen=True)
+class SparseCoordinates(Coordinates):
+    """Coordinates whose basis is nearly all zeros, as that of pools.
+
+    Attributes:
+        rows: the basis again, without its zeros.
+    """
+
+    rows: csr_array
+
+    def of(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """See :class:`Coordinates`; the zeros, nearly all of the basis, are not read."""
+        made: NDArray[np.float32] = np.ascontiguousarray((self.rows @ vectors.T).T)
+        return made
 
 
 def principal(store: ImageStore) -> Coordinates:
@@ -68,7 +89,8 @@ def pooled(store: ImageStore) -> Coordinates:
     lengths = np.linalg.norm(basis, axis=1).astype(np.float32)
     z = zeros((len(basis), padded(store.n)))
     z[:, : store.n] = (store.proxies(shape) / lengths).T
-    return Coordinates(np.zeros(store.d, np.float32), basis / lengths[:, None], z)
+    basis /= lengths[:, None]
+    return SparseCoordinates(np.zeros(store.d, np.float32), basis, z, csr_array(basis))
 
 
 def _averages(side: int, pools: int) -> NDArray[np.float32]:

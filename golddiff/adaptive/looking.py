@@ -7,6 +7,8 @@ index (:class:`IndexLooker`), which opens the clusters next to the query.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -16,6 +18,7 @@ from golddiff.adaptive.blocks import BlockRanking
 from golddiff.adaptive.comparing import Comparing
 from golddiff.adaptive.drawing import draw
 from golddiff.adaptive.ranking import Ranking
+from golddiff.index.drawing import candidates
 from golddiff.index.drawing import draw as draw_through
 from golddiff.index.files import Index
 from golddiff.index.search import Near, Sight, checked, sight_of
@@ -190,17 +193,21 @@ class IndexLooker:
 
     def work(self, name: str, k: int) -> float:
         """See :class:`Looker`; the small matrix takes as long as as many differences."""
-        members = self.members(k)
-        numbers = sum(s.numbers * (s.clusters + members) for s in self._sights)
+        members = self.compared(name, k)
+        numbers = sum(s.numbers * members + s.numbers * s.clusters for s in self._sights)
         chosen = sum(s.clusters + members for s in self._sights)
         return seconds("distance") * numbers + GATHERED * seconds(name) * chosen
 
     def counted(self, k: int) -> tuple[int, int]:
         """A product with an r x r matrix and a square for each image compared; its coordinates."""
-        members = self.members(k)
+        members = self.compared("drawn", k)
         operations = sum(2 * s.numbers * (s.clusters + members) for s in self._sights)
         read = sum((4 * s.clusters + members) * s.coordinates + 6 * members for s in self._sights)
         return operations, read
+
+    def compared(self, name: str, k: int) -> int:
+        """How many images are compared, to choose k."""
+        return self.members(k) + (candidates(k) if name == "drawn" else 0)
 
     def members(self, k: int) -> int:
         """How many images are compared for k that are kept."""
@@ -216,19 +223,12 @@ class IndexLooker:
         enough = min(k, self.images - 1)
         while True:
             near = self._sights[t].look(x, members)
-            keep = self._counts(near.rows, without)
+            keep = self.counts(near.rows, without)
             if np.count_nonzero(keep) >= enough or members >= self._store.n:
-                return Near(near.rows[keep], near.distances[keep], near.closed, near.far)
+                return replace(near, rows=near.rows[keep], distances=near.distances[keep])
             members *= 4
 
-    def allowed(self, support: Support, near: Near, without: int | None) -> Support:
-        """The support without images of other classes, and without one; not empty."""
-        keep = self._counts(support.rows, without)
-        if not keep.any():
-            return Support(near.rows[[int(np.argmin(near.distances))]])
-        return Support(support.rows[keep], support.log_importance()[keep])
-
-    def _counts(self, rows: NDArray[np.int64], without: int | None) -> NDArray[np.bool_]:
+    def counts(self, rows: NDArray[np.int64], without: int | None) -> NDArray[np.bool_]:
         """Which of the rows may be chosen."""
         keep = np.ones(len(rows), np.bool_)
         if self._member is not None:
@@ -236,11 +236,6 @@ class IndexLooker:
         elif len(rows):
             checked(rows, self._store)
         return keep if without is None else keep & (rows != without)
-
-    @property
-    def share(self) -> float:
-        """Of the store's images that may be chosen."""
-        return self._share
 
 
 class _IndexLook:
@@ -266,8 +261,8 @@ class _IndexLook:
         def one(t: int) -> Support:
             near = looker.near(t, self._x, k, self._without)
             key = int(np.random.SeedSequence((*stream, t)).generate_state(1, np.uint64)[0])
-            drawn = draw_through(looker.sight(t), near, looker.share, k, sigma, key)
-            return looker.allowed(drawn, near, self._without)
+            counts = partial(looker.counts, without=self._without)
+            return draw_through(looker.sight(t), near, counts, k, sigma, key)
 
         return _each(one, self._tiles)
 

@@ -71,10 +71,8 @@ class Ranking:
         seen, own = self._relevance, self._own
         if tiles is not None:
             seen, own = seen[list(tiles)], own[list(tiles)]
-        turned = torch.from_numpy(self._coordinates.basis).T
+        coordinates = self._coordinates
         # Query by query: a product of all at once rounds differently in another batch.
-        vectors = [
-            torch.from_numpy(seen * (query - self._coordinates.mean)) @ turned for query in x
-        ]
-        made = less_twice_the_products(own, self._z, torch.stack(vectors).numpy())
+        vectors = [coordinates.of(seen * (query - coordinates.mean)) for query in x]
+        made = less_twice_the_products(own, self._z, np.stack(vectors))
         return made[:, :, : len(self.rows)]

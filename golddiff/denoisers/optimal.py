@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from golddiff.contributions import Contribution, values_at
 from golddiff.denoisers.base import Estimator
-from golddiff.kernels.rows import squared_distances, weighted_sums
+from golddiff.kernels.rows import ROWS_PER_TASK, distances_of, squared_distances, sums_of
 from golddiff.noise import precision
-from golddiff.parallel import results_held
-from golddiff.posterior import Posterior
+from golddiff.parallel import in_order, results_held
+from golddiff.posterior import Posterior, Running
+from golddiff.residency import at_hand
 from golddiff.support import AnySupport, Support, whole
 
-# Logits are (queries x images) float64: this many images at a time keeps them in memory limits.
-IMAGES_AT_ONCE = 65_536
+SMALL, SMALL_TASK = 4096, 64  # images: so that a golden subset keeps all threads busy
 
 IMAGES_PER_CONTRIBUTION = 512
 
@@ -30,15 +30,31 @@ class Optimal(Estimator):
 
     def posterior(self, x: NDArray[np.float32], sigma: float, support: Support) -> Posterior:
         """The partial posterior of queries (b, D) over a support; one location an image."""
-        total = Posterior.empty(len(x), 1, self.store.d)
-        for part in support.split(IMAGES_AT_ONCE):
-            total = total.merge(self._part(x, sigma, part))
-        return total
+        store, gain = self.store, precision(sigma)
+        size = SMALL_TASK if len(support.rows) < SMALL else ROWS_PER_TASK
+
+        def task(part: Support) -> Posterior:
+            # Distances and sums at once: rows that lie apart are read from the file once.
+            with at_hand(store.flat, part.rows) as (values, places):
+                logits = distances_of(values, places, x, store.scale, store.offset) * -gain
+                if part.log_weights is not None:
+                    logits += part.log_weights
+                log_max = logits.max(axis=1, keepdims=True)
+                weights = np.exp(logits - log_max)
+                # Below float32's resolution by far, even of 10^9 images; zeros are skipped.
+                weights[weights < 1e-18] = 0
+                sums = sums_of(values, places, weights, store.scale, store.offset)
+            return Posterior(log_max, weights.sum(axis=1, keepdims=True), sums)
+
+        total = Running(len(x), 1, store.d)
+        for posterior in in_order(task, support.split(size)):
+            total.add(posterior)
+        return total.posterior
 
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """Logits, weights and their differences; sums of the tasks in flight; two posteriors."""
-        d, at_once = self.store.d, min(images, IMAGES_AT_ONCE)
-        return 4 * d, 36 * at_once + 4 * d * results_held() + 64 * d
+        """Sums of the tasks in flight; two posteriors."""
+        d = self.store.d
+        return 4 * d, 4 * d * results_held() + 64 * d
 
     def contributions(
         self,
@@ -54,18 +70,3 @@ class Optimal(Estimator):
             distances = squared_distances(store.flat, part.rows, x[None], store.scale, store.offset)
             logits = distances * -precision(sigma) + part.log_importance()
             yield Contribution(part.rows, logits, values_at(store, part.rows, pixel))
-
-    def _part(self, x: NDArray[np.float32], sigma: float, support: Support) -> Posterior:
-        store = self.store
-        distances = squared_distances(store.flat, support.rows, x, store.scale, store.offset)
-        logits = distances * -precision(sigma)
-        if support.log_weights is not None:
-            logits += support.log_weights
-        log_max = logits.max(axis=1, keepdims=True)
-        weights = np.exp(logits - log_max)
-        # Below float32's resolution by far, even summed over 10^9 images; zeros are skipped.
-        weights[weights < 1e-18] = 0
-        sums = weighted_sums(
-            store.flat, support.rows, weights.astype(np.float32), store.scale, store.offset
-        )
-        return Posterior(log_max, weights.sum(axis=1, keepdims=True), sums)

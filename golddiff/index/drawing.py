@@ -1,13 +1,19 @@
-"""Images drawn at random by weight through the index: as :mod:`golddiff.adaptive.drawing`, but the
-images of clusters that were not opened share their cluster's weight, and none of them is looked at
-that is not drawn.
+"""Images drawn at random by weight through the index: as :mod:`golddiff.adaptive.drawing`, but in
+two steps, so that clusters next to the query are not all that is looked at.
 
-Of a closed cluster of n images with probability p each, a run of n p images is taken (rounded at
-random) from a place chosen at random in an order that is itself random: each image is in it with
-probability p.
+First candidates. Members of opened clusters all are. Of a closed cluster each image is one with
+the same probability p, by the cluster's mean distance: of n images a run of n p (rounded at
+random), from a place chosen at random in an order that is itself random. Where n p is less than a
+few, a run of a few is taken now and then instead: reading one image takes as long.
+
+Then candidates' own distances are compared, and each is drawn by its weight: with probability q,
+and stands for 1 / (p q) images. Given any candidates the second step is unbiased, and so is the
+first; so are both.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +24,13 @@ from golddiff.kernels.weights import TEMPERATURE
 from golddiff.noise import precision
 from golddiff.support import Support
 
+CANDIDATES = 8  # of closed clusters, for each image that is drawn
+FEWEST = 1024  # of these candidates
+RUN = 8  # images of a closed cluster at a time, at least
+
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+Counts = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
 
 
 def uniform(key: int, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -35,7 +47,7 @@ def uniform(key: int, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
 def draw(
     sight: Sight,
     near: Near,
-    share: float,
+    counts: Counts,
     count: int,
     sigma: float,
     key: int,
@@ -44,42 +56,59 @@ def draw(
 
     Args:
         sight: of the location, for images of closed clusters.
-        near: what it sees.
-        share: of the images of closed clusters that count: where one class is drawn, the caller
-            drops the others.
+        near: what it sees; none of its images that does not count.
+        counts: which of some images may be drawn: those of a class.
         count: expected number of images.
         sigma: noise level.
         key: decides, 64 bits.
     """
     gain = precision(sigma)
-    best = min(float(near.distances.min(initial=np.inf)), float(near.far.min(initial=np.inf)))
-    opened, sizes = len(near.rows), sight.sizes[near.closed]
-    many = np.concatenate([np.ones(opened), share * sizes])
-    weights = _weights(near, many, gain, best)
-    p = np.minimum(1.0, factor(weights, many, count) * weights)
-    inside = uniform(key, near.rows) < p[:opened]
-    rows, chances = [near.rows[inside]], [p[:opened][inside]]
-    shift = uniform(key + 1, near.closed)
-    start = uniform(key + 2, near.closed)
-    counts = np.floor(sizes * p[opened:] + shift).astype(np.int64)
-    for i in np.flatnonzero(counts):
-        first = int(start[i] * sizes[i])
-        rows.append(sight.run(int(near.closed[i]), first, int(min(counts[i], sizes[i]))))
-        chances.append(np.full(len(rows[-1]), p[opened + i]))
-    chosen, chance = np.concatenate(rows), np.concatenate(chances)
-    if len(chosen) == 0:
-        nearest = int(np.argmin(near.distances))
-        chosen, chance = near.rows[[nearest]], np.ones(1)
-    order = np.argsort(chosen)
-    return Support(chosen[order], -np.log(chance[order]))
+    rows, distances, p = _candidates(sight, near, candidates(count), gain, key)
+    may = counts(rows)
+    rows = np.concatenate([near.rows, rows[may]])
+    distances = np.concatenate([near.distances, distances[may]])
+    p = np.concatenate([np.ones(len(near.rows)), p[may]])
+    weights = _weights(distances, 1 / p, gain) / p
+    q = np.minimum(1.0, factor(weights, np.ones(len(rows)), count) * weights)
+    drawn = uniform(key, rows) < q
+    if not drawn.any():
+        drawn[np.argmax(weights)], p, q = True, np.ones(len(rows)), np.ones(len(rows))
+    chosen = np.flatnonzero(drawn)
+    chosen = chosen[np.argsort(rows[chosen])]
+    return Support(rows[chosen], -np.log(p[chosen] * q[chosen]))
+
+
+def candidates(count: int) -> int:
+    """How many images of closed clusters are compared, about, for ``count`` that are drawn."""
+    return max(FEWEST, CANDIDATES * count)
+
+
+def _candidates(
+    sight: Sight, near: Near, count: int, gain: float, key: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float64]]:
+    """About ``count`` images of closed clusters, their distances, and their probabilities."""
+    if len(near.closed) == 0:
+        return np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0)
+    sizes = sight.sizes[near.closed]
+    weights = _weights(near.far, sizes.astype(np.float64), gain)
+    expected = sizes * np.minimum(1.0, factor(weights, sizes.astype(np.float64), count) * weights)
+    run = np.minimum(RUN, sizes)
+    shift, start = uniform(key + 1, near.closed), uniform(key + 2, near.closed)
+    taken = np.where(
+        expected >= run, np.floor(expected + shift), np.where(shift < expected / run, run, 0)
+    )
+    there = np.flatnonzero(taken)
+    number = np.minimum(taken, sizes)[there].astype(np.int64)
+    first = (start * sizes)[there].astype(np.int64)
+    rows, distances = sight.members(near.goal, sight.runs(near.closed[there], first, number))
+    return rows, distances, np.repeat((expected / sizes)[there], number)
 
 
 def _weights(
-    near: Near, many: NDArray[np.float64], gain: float, best: float
+    distances: NDArray[np.float32], many: NDArray[np.float64], gain: float
 ) -> NDArray[np.float64]:
-    """Shares of the posterior, the tempered one and equal ones, by estimated distances."""
-    distances = np.concatenate([near.distances, near.far]).astype(np.float64)
-    logits = -gain * (distances - best)
+    """Shares of the posterior, the tempered one and equal ones, of ``many`` images each."""
+    logits = -gain * (distances - distances.min()).astype(np.float64)
     exact, tempered = np.exp(logits), np.exp(logits / TEMPERATURE)
     a, b, e = shares_of(float(exact @ many), float(tempered @ many), float(many.sum()))
     weights: NDArray[np.float64] = a * exact + b * tempered + e

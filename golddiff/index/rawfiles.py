@@ -9,7 +9,7 @@ import contextlib
 import errno
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.index.layout import Column
+from golddiff.kernels.reading import read_pieces
 from golddiff.locks import FLAGS
 
 
@@ -52,15 +53,12 @@ class Lines:
         _fill(self._file, numbers, t * self.column.line + start * self.column.each)
         return numbers
 
-    def runs(self, t: int, limits: Sequence[tuple[int, int]]) -> NDArray[Any]:
-        """Several runs of location t, one after the other."""
-        lengths = [stop - start for start, stop in limits]
-        numbers = np.empty((sum(lengths), *self.shape[2:]), self.column.dtype)
-        at = 0
-        for (start, _), length in zip(limits, lengths, strict=True):
-            place = t * self.column.line + start * self.column.each
-            _fill(self._file, numbers[at : at + length], place)
-            at += length
+    def runs(self, t: int, limits: NDArray[np.int64]) -> NDArray[Any]:
+        """Several runs (start, stop) of location t, one after the other; limits (k, 2)."""
+        lengths = limits[:, 1] - limits[:, 0]
+        numbers = np.empty((int(lengths.sum()), *self.shape[2:]), self.column.dtype)
+        each = self.column.each
+        read_pieces(self._file, t * self.column.line + limits[:, 0] * each, lengths * each, numbers)
         return numbers
 
     def __getitem__(self, t: int) -> NDArray[Any]:

@@ -21,15 +21,14 @@ from numpy.typing import NDArray
 
 from golddiff.errors import StoreError
 from golddiff.index.files import Index, Locations
+from golddiff.index.metric import metric_of
 from golddiff.index.views import location_of
 from golddiff.kernels.lowest import lowest
 from golddiff.kernels.mask_tiles import OfChannel, Side, pixels, tile_count
-from golddiff.kernels.members import weighed_distances
 from golddiff.parallel import in_order
 from golddiff.store import ImageStore
 
 HELD = 0.7  # of what a tile's masks hold: a window that holds less is passed over
-COMPARED = 0.995  # of the variance: directions in which images differ least are left out
 
 
 @dataclass(frozen=True)
@@ -41,12 +40,14 @@ class Near:
         distances: (m,) float32, less a constant.
         closed: (c,) clusters that were not opened.
         far: (c,) float32 their members' mean distances, less the same constant.
+        goal: the query, as :class:`golddiff.index.metric.Metric` compares it.
     """
 
     rows: NDArray[np.int64]
     distances: NDArray[np.float32]
     closed: NDArray[np.int64]
     far: NDArray[np.float32]
+    goal: NDArray[np.float32]
 
 
 class Sight:
@@ -64,14 +65,12 @@ class Sight:
         self._inside = fit.columns[t]
         shares = relevance[self._inside].astype(np.float64)
         basis = fit.basis[t].astype(np.float64)
-        weighed = basis * shares
-        gram = weighed @ basis.T
-        self._turn, self._to_goal = _directions(gram, _variance(locations, t), weighed)
-        self._scaled_turn = (fit.scale[t][:, None] * self._turn).astype(np.float32)
+        self._metric = metric_of(basis, shares, fit.scale[t], _variance(locations, t))
+        lengths = basis**2 @ shares
         r, w = basis.shape
-        self._rest = float(max(0.0, shares.sum() - np.trace(gram)) / max(1, w - r))
+        self._rest = float(max(0.0, shares.sum() - lengths.sum()) / max(1, w - r))
         clusters = locations.clusters
-        self._spread = (clusters.spread[t] @ np.diag(gram) + self._rest * clusters.rest[t]).astype(
+        self._spread = (clusters.spread[t] @ lengths + self._rest * clusters.rest[t]).astype(
             np.float32
         )
 
@@ -89,52 +88,58 @@ class Sight:
     @property
     def coordinates(self) -> int:
         """How many coordinates are kept of an image."""
-        return len(self._turn)
+        return int(self._locations.fit.basis.shape[1])
 
     @property
     def numbers(self) -> int:
         """Multiplications for an image that is compared."""
-        return self._turn.size
+        return self._metric.numbers
 
     def look(self, x: NDArray[np.float32], members: int) -> Near:
         """Open the clusters next to a query (D,), as many as hold ``members`` images."""
         locations, t = self._locations, self._t
-        goal = self._to_goal @ (x[self._inside] - locations.fit.mean[t])
-        starts = locations.clusters.starts[t]
-        centres = weighed_distances(locations.clusters.centres[t], self._turn, goal)
-        ranked = np.argsort(centres, kind="stable")
-        sizes = self.sizes
+        goal = self._metric.goal(x[self._inside] - locations.fit.mean[t])
+        starts, sizes = locations.clusters.starts[t], self.sizes
+        centres = self._metric.centres(locations.clusters.centres[t], goal)
+        ranked = np.argsort(centres)
         enough = int(np.searchsorted(np.cumsum(sizes[ranked]), members)) + 1
-        opened = np.sort(ranked[:enough])
-        opened = opened[sizes[opened] > 0]
-        runs = _joined(starts[opened], starts[opened + 1])
-        rows = locations.rows.runs(t, runs).astype(np.int64)
-        coordinates = locations.coordinates.runs(t, runs)
-        rest = locations.rest.runs(t, runs).astype(np.float32)
-        distances = weighed_distances(coordinates, self._scaled_turn, goal)
+        is_open = np.zeros(len(sizes), np.bool_)
+        is_open[ranked[:enough]] = True
+        opened = np.flatnonzero(is_open & (sizes > 0))
+        rows, distances = self.members(goal, _joined(starts[opened], starts[opened + 1]))
+        closed = np.flatnonzero(~is_open & (sizes > 0))
+        return Near(rows, distances, closed, centres[closed] + self._spread[closed], goal)
+
+    def members(
+        self, goal: NDArray[np.float32], limits: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Images of some runs (start, stop) of the index's order, (k, 2), and their distances."""
+        locations, t = self._locations, self._t
+        distances = self._metric.kept(locations.coordinates.runs(t, limits), goal)
+        rest = locations.rest.runs(t, limits).astype(np.float32)
         distances += np.float32(self._rest) * rest**2
-        closed = np.setdiff1d(ranked[enough:], np.flatnonzero(sizes == 0), assume_unique=True)
-        return Near(rows, distances, closed, centres[closed] + self._spread[closed])
+        return locations.rows.runs(t, limits).astype(np.int64), distances
 
-    def run(self, cluster: int, start: int, count: int) -> NDArray[np.int64]:
-        """``count`` images of a cluster from its place ``start`` on, around its end."""
-        first, stop = self._locations.clusters.starts[self._t, cluster : cluster + 2]
-        at = first + start % (stop - first)
-        over = max(0, at + count - stop)
-        limits = [(int(at), int(at + count - over)), (int(first), int(first + over))]
-        rows: NDArray[np.int64] = self._locations.rows.runs(self._t, limits).astype(np.int64)
-        return rows
+    def runs(
+        self, clusters: NDArray[np.int64], begin: NDArray[np.int64], counts: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Limits (k, 2) of ``counts`` images of each cluster, from its place ``begin`` on.
+
+        Around its end: the images of a cluster are in one run or two.
+        """
+        starts = self._locations.clusters.starts[self._t]
+        first, stop = starts[clusters], starts[clusters + 1]
+        at = first + begin
+        over = np.maximum(0, at + counts - stop)
+        limits = np.stack([at, at + counts - over, first, first + over], 1).reshape(-1, 2)
+        there: NDArray[np.int64] = limits[limits[:, 1] > limits[:, 0]]
+        return there
 
 
-def _joined(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Runs (start, stop) in ascending order, neighbours as one."""
-    joined: list[tuple[int, int]] = []
-    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-        if joined and joined[-1][1] == start:
-            joined[-1] = (joined[-1][0], stop)
-        else:
-            joined.append((start, stop))
-    return joined
+def _joined(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Runs (start, stop) in ascending order, neighbours as one, (k, 2)."""
+    apart = np.flatnonzero(starts[1:] != stops[:-1])
+    return np.stack([starts[np.append(0, apart + 1)], stops[np.append(apart, -1)]], 1)
 
 
 def sight_of(index: Index, side: Side | None, t: int, relevance: NDArray[np.float32]) -> Sight:
@@ -167,29 +172,6 @@ def _variance(locations: Locations, t: int) -> NDArray[np.float64]:
     away = centres - shares @ centres
     made: NDArray[np.float64] = (away.T * shares) @ away + np.diag(shares @ clusters.spread[t])
     return made
-
-
-def _directions(
-    gram: NDArray[np.float64], variance: NDArray[np.float64], weighed: NDArray[np.float64]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """A^T (r, s) with A^T A = gram but for directions in which images hardly differ, and a of y.
-
-    With V the variance and V^1/2 gram V^1/2 = U diag(L) U^T, A^T = V^-1/2 U L^1/2: the s largest L
-    are the variances of A z.
-    """
-    values, vectors = np.linalg.eigh(variance)
-    root = np.sqrt(np.maximum(values, 1e-9 * max(float(values[-1]), 1e-30)))
-    half, inverse = (vectors * root) @ vectors.T, (vectors / root) @ vectors.T
-    spread, axes = np.linalg.eigh(half @ gram @ half)
-    spread, axes = np.maximum(spread[::-1], 0.0), axes[:, ::-1]
-    total = float(spread.sum())
-    s = 1 + int(np.searchsorted(np.cumsum(spread), COMPARED * total)) if total > 0 else 1
-    s = min(s, len(spread))
-    long = np.sqrt(np.maximum(spread[:s], 1e-30))
-    turn = inverse @ axes[:, :s] * long
-    # a with A^T a = B R y over the directions kept: a = L^-1/2 U^T V^1/2 B R y.
-    to_goal = ((half @ axes[:, :s]) / long).T @ weighed
-    return turn.astype(np.float32), to_goal.astype(np.float32)
 
 
 def checked(rows: NDArray[np.int64], store: ImageStore) -> NDArray[np.int64]:

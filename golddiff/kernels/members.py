@@ -41,6 +41,34 @@ def _distances(coordinates, turn, goal, out):  # type: ignore[no-untyped-def]
         out[k], out[j], out[i], out[first] = td, tc, tb, ta
 
 
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _scaled(coordinates, scale, goal, out):  # type: ignore[no-untyped-def]
+    n, r = coordinates.shape
+    for i in range(n):
+        row = coordinates[i]
+        total = np.float32(0)
+        for m in range(r):
+            difference = np.float32(row[m]) * scale[m] - goal[m]
+            total += difference * difference
+        out[i] = total
+
+
+def scaled_distances(
+    coordinates: NDArray[Any], scale: NDArray[np.float32], goal: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """|scale * z_i - goal|^2 for each image i, (n,).
+
+    Args:
+        coordinates: (n, r) z_i, int8 or float32.
+        scale: (r,).
+        goal: (r,).
+    """
+    out = np.empty(len(coordinates), np.float32)
+    if len(coordinates):
+        _scaled(coordinates, scale, goal, out)
+    return out
+
+
 def weighed_distances(
     coordinates: NDArray[Any], turn: NDArray[np.float32], goal: NDArray[np.float32]
 ) -> NDArray[np.float32]:

@@ -64,6 +64,32 @@ def _weighted_sums(flat, rows, weights, scale, offset, out):  # type: ignore[no-
                 sums[n] += weight * value[n]
 
 
+def distances_of(
+    flat: NDArray[Any], rows: NDArray[np.int64], x: NDArray[np.float32], scale: float, offset: float
+) -> NDArray[np.float64]:
+    """As :func:`squared_distances`, of an array at hand, on this thread alone."""
+    out = np.empty((len(x), len(rows)))
+    _squared_distances(flat, rows, x, np.float32(scale), np.float32(offset), out)
+    return out
+
+
+def sums_of(
+    flat: NDArray[Any],
+    rows: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    scale: float,
+    offset: float,
+) -> NDArray[np.float64]:
+    """Sum over rows of weights[q, j] * x_{rows[j]}, (b, D), of an array at hand, on this thread.
+
+    In float32, so for some hundred rows; weights of zero cost nothing.
+    """
+    out = np.zeros((len(weights), flat.shape[1]), np.float32)
+    held = weights.astype(np.float32)
+    _weighted_sums(flat, rows, held, np.float32(scale), np.float32(offset), out)
+    return out.astype(np.float64)
+
+
 def squared_distances(
     flat: NDArray[Any],
     rows: NDArray[np.int64],
@@ -88,37 +114,8 @@ def squared_distances(
     def task(start: int) -> None:
         part = slice(start, start + ROWS_PER_TASK)
         with at_hand(flat, rows[part]) as (values, places):
-            _squared_distances(
-                values, places, x, np.float32(scale), np.float32(offset), out[:, part]
-            )
+            out[:, part] = distances_of(values, places, x, scale, offset)
 
     for _ in in_order(task, range(0, len(rows), ROWS_PER_TASK)):
         pass
     return out
-
-
-def weighted_sums(
-    flat: NDArray[Any],
-    rows: NDArray[np.int64],
-    weights: NDArray[np.float32],
-    scale: float,
-    offset: float,
-) -> NDArray[np.float64]:
-    """Sum over rows of weights[q, j] * x_{rows[j]}, (b, D); zero weights cost nothing.
-
-    Summed in float32 within 512 rows and in float64 across them.
-    """
-
-    def task(start: int) -> NDArray[np.float32]:
-        part = slice(start, start + ROWS_PER_TASK)
-        out = np.zeros((len(weights), flat.shape[1]), np.float32)
-        used = (weights[:, part] != 0).any(axis=0)  # the others are not even read
-        held = np.ascontiguousarray(weights[:, part][:, used])
-        with at_hand(flat, rows[part][used]) as (values, places):
-            _weighted_sums(values, places, held, np.float32(scale), np.float32(offset), out)
-        return out
-
-    total = np.zeros((len(weights), flat.shape[1]))
-    for part in in_order(task, range(0, len(rows), ROWS_PER_TASK)):
-        total += part
-    return total

@@ -228,6 +228,7 @@ def test_coordinates_are_orthonormal_projections(store):
         assert np.abs(gram - np.eye(len(gram))).max() < 1e-4
         expected = (values - coordinates.mean) @ coordinates.basis.T
         assert np.abs(coordinates.z[:, :20].T - expected).max() < 1e-4
+        assert np.abs(coordinates.of(values - coordinates.mean) - expected).max() < 1e-4
 
 
 @pytest.mark.parametrize("tol", [0.1, PaperSchedule(variant="released")])

@@ -9,7 +9,7 @@ from golddiff.index import nearest
 from golddiff.index.drawing import draw, uniform
 from golddiff.index.search import Near, Sight, checked, sight_of
 from golddiff.kernels.mask_tiles import OfChannel
-from golddiff.kernels.members import weighed_distances
+from golddiff.kernels.members import scaled_distances, weighed_distances
 
 
 def test_weighed_distances_are_those_of_numpy():
@@ -20,6 +20,9 @@ def test_weighed_distances_are_those_of_numpy():
         exact = ((z @ turn - goal) ** 2).sum(1)
         got = weighed_distances(z, turn.astype(np.float32), goal.astype(np.float32))
         assert np.allclose(got, exact, rtol=1e-5)
+        scale, goal = rng.random(r).astype(np.float32), rng.standard_normal(r).astype(np.float32)
+        exact = ((z * scale.astype(np.float64) - goal) ** 2).sum(1)
+        assert np.allclose(scaled_distances(z, scale, goal), exact, rtol=1e-5)
 
 
 def test_most_of_the_nearest_are_found(indexed):
@@ -55,6 +58,28 @@ def test_estimated_distances_follow_the_mean_logits(indexed, side, sigma):
         assert np.corrcoef(exact, near.distances)[0, 1] > 0.95
 
 
+def test_equal_shares_need_no_matrix(indexed):
+    """Where all inputs count alike, or nearly, the matrix gives the same distances."""
+    store = indexed.store
+    whole, x = indexed.views[None], store.values(np.array([5]))[0]
+    shares = np.full(store.d, 0.3, np.float32)
+    nearly = shares * (1 + 1e-4 * np.random.default_rng(0).random(store.d, np.float32))
+    plain, turned = (Sight(whole, 0, s).look(x, store.n) for s in (shares, nearly))
+    assert np.array_equal(plain.rows, turned.rows)
+    less = plain.distances - plain.distances.mean(), turned.distances - turned.distances.mean()
+    assert np.abs(less[0] - less[1]).max() < 0.05 * less[0].std()  # it leaves out what varies least
+    assert Sight(whole, 0, shares).numbers < Sight(whole, 0, nearly).numbers
+
+
+def test_runs_go_around_the_end_of_their_cluster(indexed):
+    sight = Sight(indexed.views[None], 0, np.ones(indexed.store.d, np.float32))
+    cluster = int(np.flatnonzero(sight.sizes > 3)[-1])
+    first = int(np.cumsum(sight.sizes)[cluster - 1]) if cluster else 0
+    size = int(sight.sizes[cluster])
+    runs = sight.runs(np.array([cluster]), np.array([size - 1]), np.array([3]))
+    assert runs.tolist() == [[first + size - 1, first + size], [first, first + 2]]
+
+
 def test_a_closed_cluster_s_distance_is_its_members_mean(indexed):
     store = indexed.store
     sight = Sight(indexed.views[None], 0, np.ones(store.d, np.float32))
@@ -62,7 +87,8 @@ def test_a_closed_cluster_s_distance_is_its_members_mean(indexed):
     whole, near = sight.look(x, store.n), sight.look(x, 1)
     assert len(near.closed) > 0
     for cluster, far in zip(near.closed, near.far, strict=True):
-        members = sight.run(int(cluster), 0, int(sight.sizes[cluster]))
+        one = np.array([cluster])
+        members, _ = sight.members(near.goal, sight.runs(one, 0 * one, sight.sizes[one]))
         mean = whole.distances[np.isin(whole.rows, members)].mean()
         assert np.isclose(far, mean, rtol=0.02)
 
@@ -79,6 +105,10 @@ def test_uniform_numbers_are_uniform_and_repeat():
     assert abs(np.corrcoef(numbers, pairs)[0, 1]) < 0.02
 
 
+def all_count(rows):
+    return np.ones(len(rows), bool)
+
+
 def test_weights_are_unbiased(indexed):
     """The sum of 1 / p over what is drawn is the number of images on average."""
     store = indexed.store
@@ -87,7 +117,7 @@ def test_weights_are_unbiased(indexed):
     values = store.norms.astype(np.float64)
     for sigma, members in ((20.0, 100), (2.0, 400), (0.5, 1200)):
         near = sight.look(x, members)
-        drawn = [draw(sight, near, 1.0, 150, sigma, key) for key in range(600)]
+        drawn = [draw(sight, near, all_count, 150, sigma, key) for key in range(600)]
         counts = np.array([np.exp(s.log_weights).sum() for s in drawn])
         sums = np.array([np.exp(s.log_weights) @ values[s.rows] for s in drawn])
         for seen, exact in ((counts, store.n), (sums, values.sum())):
@@ -105,5 +135,5 @@ def test_rows_outside_the_store_are_refused(indexed):
 def test_something_is_always_drawn(indexed):
     sight = Sight(indexed.views[None], 0, np.ones(indexed.store.d, np.float32))
     near = sight.look(np.zeros(indexed.store.d, np.float32), 100)
-    alone = Near(near.rows[:1], near.distances[:1], near.closed[:0], near.far[:0])
-    assert list(draw(sight, alone, 1.0, 1, 1.0, 0).rows) == [near.rows[0]]
+    alone = Near(near.rows[:1], near.distances[:1], near.closed[:0], near.far[:0], near.goal)
+    assert list(draw(sight, alone, all_count, 1, 1.0, 0).rows) == [near.rows[0]]

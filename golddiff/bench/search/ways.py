@@ -44,8 +44,7 @@ class Way:
 
 def projected(coordinates: Coordinates, x: NDArray[np.float32]) -> NDArray[np.float32]:
     """Queries (b, D) as coordinates (b, r)."""
-    q: NDArray[np.float32] = ((x - coordinates.mean) @ coordinates.basis.T).astype(np.float32)
-    return q
+    return coordinates.of((x - coordinates.mean).astype(np.float32))
 
 
 def nearest_exactly(
