@@ -168,9 +168,10 @@ def _process(home: Path) -> tuple[torch.Tensor, str]:
     if not {"beta_start", "trained_betas"} & config.keys():
         raise CheckpointError(f"{path} is of a {config.get('_class_name')!r} without VP's betas")
     prediction = config.get("prediction_type", "epsilon")
-    if prediction not in PREDICTIONS:
+    if not isinstance(prediction, str) or prediction not in PREDICTIONS:
         raise CheckpointError(
-            f"{path}: prediction_type is {prediction!r}, expected one of {', '.join(PREDICTIONS)}"
+            f"{path}: prediction_type is {str(prediction)[:80]!r}, expected one of "
+            f"{', '.join(PREDICTIONS)}"
         )
     with LOADING:
         from diffusers import DDPMScheduler

@@ -68,6 +68,8 @@ class UNetConfig:
         for name, value in sizes.items():
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
                 raise ArgumentError(f"{name}: got {value!r}, expected an integer 1 to {LARGEST}")
+        if self.channels % 2:  # a sine and a cosine for each frequency
+            raise ArgumentError(f"channels: got {self.channels}, expected an even number")
         if self.channels % self.groups:
             raise ArgumentError(
                 f"channels: got {self.channels}, expected a multiple of {self.groups} groups"

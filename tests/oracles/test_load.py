@@ -144,6 +144,19 @@ def test_diffusers_model(diffusers_unet, tmp_path, safe, prediction):
     assert load_oracle(home).kind == oracle.kind
 
 
+@pytest.mark.parametrize("prediction", [["epsilon"], {"epsilon": 1}, None, "velocity"])
+def test_a_diffusers_prediction_of_another_kind_is_named(diffusers_unet, tmp_path, prediction):
+    from diffusers import DDPMScheduler
+
+    diffusers_unet.save_pretrained(tmp_path)
+    DDPMScheduler().save_pretrained(tmp_path)
+    place = tmp_path / "scheduler_config.json"
+    config = json.loads(place.read_text()) | {"prediction_type": prediction}
+    place.write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=r"prediction_type is .*expected one of epsilon"):
+        load_oracle(tmp_path)
+
+
 def scheduler_x0(scheduler, out, state):
     """The scheduler's own reading of a prediction."""
     scheduler.register_to_config(clip_sample=False)

@@ -248,6 +248,7 @@ def test_clock_leaves_out_the_time_of_a_stopped_process():
         ({"device": "nowhere"}, "device: got 'nowhere'"),
         ({"multipliers": (1,) * 5}, "multipliers: got 5 levels, .* multiple of 16, and it is 8"),
         ({"channels": 0}, "channels: got 0"),
+        ({"channels": 5, "groups": 1}, "channels: got 5, expected an even number"),
         ({"groups": 5}, "channels: got 32, expected a multiple of 5 groups"),
     ],
 )
