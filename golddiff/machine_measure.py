@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable
 from itertools import cycle, islice
@@ -18,6 +19,7 @@ from golddiff.kernels.lowest import lowest
 from golddiff.kernels.mask_tree import MaskTree, mask_tree
 from golddiff.kernels.pca_cpu import _terms, masked_posterior
 from golddiff.kernels.products import less_twice_the_products
+from golddiff.kernels.reading import read_pieces
 from golddiff.kernels.rows import squared_distances
 from golddiff.parallel import in_order
 
@@ -31,6 +33,7 @@ REACH = 240.0  # of distances at noise level 1: half of them are near enough to 
 SIGMA = 30.0  # no output's softmax is skipped
 QUERIES = 4  # compared at once
 FEW = 8  # blocks at once
+READ, FEW_READ = 16_384, 128  # rows of a file of 50 MB, and those that are read at once
 APART = 32_768  # images of 3 KB: 100 MB, more than caches hold
 LEAST = {"softmax": 4.0, "square": 0.5, "product": 0.25}  # of an addition's time
 
@@ -85,6 +88,22 @@ def _value(generator: np.random.Generator) -> float:
     return _each(work) / (FEW * BLOCK * len(columns))
 
 
+def _byte(generator: np.random.Generator) -> float:
+    """A byte of rows that lie apart in a file that the system has at hand."""
+    width, rows = 3072, generator.permutation(READ)
+    lengths = np.full(FEW_READ, width)
+    parts = cycle(rows.reshape(-1, FEW_READ) * width)
+    with tempfile.TemporaryFile() as file:
+        for _ in range(READ // FEW_READ):
+            file.write(bytes(width * FEW_READ))
+        file.flush()
+
+        def work() -> None:
+            read_pieces(file.fileno(), next(parts), lengths, np.empty(width * FEW_READ, np.uint8))
+
+        return _each(work) / (width * FEW_READ)
+
+
 def _choosing() -> dict[str, float]:
     generator = np.random.default_rng(0)
     own = REACH * generator.random((TILES, RANKED), np.float32)
@@ -95,6 +114,7 @@ def _choosing() -> dict[str, float]:
     product = _each(lambda: less_twice_the_products(own, numbers, vectors))
     square, weighed = _blocks(generator)
     return {
+        "byte": _byte(generator),
         "square": square,
         "product": weighed,
         "coordinate": product / (vectors.size * RANKED),

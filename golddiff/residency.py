@@ -16,6 +16,7 @@ Files that fit within the limit are left to the system.
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 import os
 import threading
@@ -58,7 +59,24 @@ class Residency:
         self._files: list[weakref.ref[_Mapped]] = []
         self._lock = threading.Lock()
         self._touched = 0  # bytes that may be resident
+        self._kept = 0  # bytes that stay so, of files that nobody gives back
+        self._beside: dict[tuple[Path, int, int], NDArray[Any]] = {}
         self._in_hand = 0  # of these, what is being read at this moment
+
+    def beside(self, path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+        """A file that stays resident as it is read, if it takes at most half of the limit.
+
+        What it may take is no more there for the others. Else it is as they are.
+        """
+        size, now = math.prod(shape) * np.dtype(dtype).itemsize, path.stat()
+        key = path, now.st_ino, now.st_mtime_ns
+        with self._lock:
+            if key not in self._beside and self._kept + size <= self.limit / 2:
+                mapped = np.memmap(path, dtype=dtype, mode="r", shape=shape)
+                self._beside[key] = np.asarray(mapped)
+                self._kept += size
+            kept = self._beside.get(key)
+        return self.map(path, dtype, shape) if kept is None else kept
 
     def map(self, path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         """A file as a read-only array whose pages count here."""
@@ -71,7 +89,7 @@ class Residency:
     @property
     def fits(self) -> bool:
         """Whether all files together are within the limit."""
-        return sum(mapped.nbytes for mapped in self._mapped()) <= self.limit
+        return sum(mapped.nbytes for mapped in self._mapped()) <= self.limit - self._kept
 
     def admits(self, size: int) -> bool:
         """Whether so many more bytes may be brought in now; others are given back if need be.
@@ -79,9 +97,10 @@ class Residency:
         Counted as in hand until :meth:`done`.
         """
         with self._lock:
-            if self._in_hand + size > self.limit:
+            limit = self.limit - self._kept
+            if self._in_hand + size > limit:
                 return False
-            if self._touched + size > self.limit:
+            if self._touched + size > limit:
                 self._give_back()
             self._touched += size
             self._in_hand += size

@@ -113,6 +113,15 @@ class ImageStore:
         """Bytes of the store's files that may be resident at a time; see :meth:`open`."""
         return self._residency.limit
 
+    @property
+    def fits(self) -> bool:
+        """Whether all of the store's files may be resident; else rows that lie apart are read."""
+        return self._residency.fits
+
+    def beside(self, path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+        """A file that belongs to the store, read-only, within its memory limit."""
+        return self._residency.beside(path, dtype, shape)
+
     def release(self) -> None:
         """Give back the memory that pages of the store's files take now; they are read again."""
         self._residency.release()

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from golddiff.kernels.aligned import zeros
 from golddiff.kernels.products import padded
-from golddiff.proxy import quarter_shape
+from golddiff.proxy import pools, quarter_shape
 from golddiff.store import ImageStore
 
 COMPONENTS = 128
@@ -78,25 +78,8 @@ def pooled(store: ImageStore) -> Coordinates:
     Where a side is no multiple of the proxy's, neighbouring pools share pixels, and the rows are
     only nearly orthogonal.
     """
-    shape = quarter_shape(store.shape)
-    if len(shape) != 3:
-        basis = np.eye(store.d, dtype=np.float32)
-    else:
-        vertical, horizontal = (
-            _averages(a, b) for a, b in zip(store.shape[1:], shape[1:], strict=True)
-        )
-        basis = np.kron(np.eye(shape[0], dtype=np.float32), np.kron(vertical, horizontal))
-    lengths = np.linalg.norm(basis, axis=1).astype(np.float32)
+    basis, lengths = pools(store.shape)
     z = zeros((len(basis), padded(store.n)))
-    z[:, : store.n] = (store.proxies(shape) / lengths).T
+    z[:, : store.n] = (store.proxies(quarter_shape(store.shape)) / lengths).T
     basis /= lengths[:, None]
     return SparseCoordinates(np.zeros(store.d, np.float32), basis, z, csr_array(basis))
-
-
-def _averages(side: int, pools: int) -> NDArray[np.float32]:
-    """Average pooling of one axis as a matrix (pools, side)."""
-    matrix = np.zeros((pools, side), np.float32)
-    for i in range(pools):
-        first, last = i * side // pools, -(-(i + 1) * side // pools)
-        matrix[i, first:last] = 1 / (last - first)
-    return matrix

@@ -30,6 +30,9 @@ from golddiff.support import Support
 
 MEMBERS_A_K = 16  # images that the index compares, for each that is kept
 FEWEST_MEMBERS = 8192
+SCREENED = 16  # images compared more finely, for each that is kept
+FEWEST_SCREENED = 2048
+MEMBERS_SCREENED = 8  # images that the index compares, for each of those
 HELD = 3e7  # bytes of queries' distances to all images that are made at once
 GATHERED = 4.0  # times what choosing an image of a row takes, for one of many clusters
 
@@ -45,14 +48,20 @@ class Look(Protocol):
         """Each location's nearest images."""
         ...
 
+    def screened(self, k: int) -> list[Support]:
+        """The same, by finer distances of those that are nearest by coarse ones."""
+        ...
+
     def drawn(self, k: int, sigma: float, stream: Stream) -> list[Support]:
         """About k images drawn by weight for each location; the stream's random numbers decide."""
         ...
 
 
 def chosen(look: Look, name: str, k: int, sigma: float, stream: Stream) -> list[Support]:
-    """Each location's images by a kind's name, "drawn" or "nearest"."""
-    return look.drawn(k, sigma, stream) if name == "drawn" else look.nearest(k)
+    """Each location's images by a kind's name, "drawn", "nearest" or "screened"."""
+    if name == "drawn":
+        return look.drawn(k, sigma, stream)
+    return look.screened(k) if name == "screened" else look.nearest(k)
 
 
 class Looker(Protocol):
@@ -147,6 +156,9 @@ class _LinearLook:
     def nearest(self, k: int) -> list[Support]:
         return _each(lambda tile: Support(self._rows[lowest(tile, k)]), list(self._distances))
 
+    def screened(self, k: int) -> list[Support]:
+        return self.nearest(k)  # every image is compared by all that there is
+
     def drawn(self, k: int, sigma: float, stream: Stream) -> list[Support]:
         numbers = self._looker.uniform(stream)
         if self._kept is not None:
@@ -171,7 +183,7 @@ class IndexLooker:
         relevance: NDArray[np.float32],
         rows: NDArray[np.int64] | None,
     ) -> None:
-        self._store = index.store
+        self._store, self.screen = index.store, index.screen
         self.tiles = len(relevance)
         self.images = index.store.n if rows is None else len(rows)
         self._share = self.images / index.store.n
@@ -196,7 +208,13 @@ class IndexLooker:
         members = self.compared(name, k)
         numbers = sum(s.numbers * members + s.numbers * s.clusters for s in self._sights)
         chosen = sum(s.clusters + members for s in self._sights)
-        return seconds("distance") * numbers + GATHERED * seconds(name) * chosen
+        if name == "screened":
+            size = self.screened(k) * self.screen.numbers
+            finer = size * seconds("distance")
+        else:
+            finer = 0.0
+        each = GATHERED * seconds("drawn" if name == "drawn" else "nearest")
+        return seconds("distance") * numbers + each * chosen + finer
 
     def counted(self, k: int) -> tuple[int, int]:
         """A product with an r x r matrix and a square for each image compared; its coordinates."""
@@ -207,19 +225,32 @@ class IndexLooker:
 
     def compared(self, name: str, k: int) -> int:
         """How many images are compared, to choose k."""
+        if name == "screened":
+            return self.members(self.screened(k), MEMBERS_SCREENED)
         return self.members(k) + (candidates(k) if name == "drawn" else 0)
 
-    def members(self, k: int) -> int:
+    def screened(self, k: int) -> int:
+        """How many images are compared more finely, to choose k."""
+        return min(self.images, max(FEWEST_SCREENED, SCREENED * k))
+
+    def members(self, k: int, each: int = MEMBERS_A_K) -> int:
         """How many images are compared for k that are kept."""
-        return min(self._store.n, int(max(MEMBERS_A_K * k, FEWEST_MEMBERS) / self._share))
+        return min(self._store.n, int(max(each * k, FEWEST_MEMBERS) / self._share))
 
     def sight(self, t: int) -> Sight:
         """How location t compares."""
         return self._sights[t]
 
-    def near(self, t: int, x: NDArray[np.float32], k: int, without: int | None) -> Near:
-        """What location t sees."""
-        members = self.members(k)
+    def near(
+        self,
+        t: int,
+        x: NDArray[np.float32],
+        k: int,
+        without: int | None,
+        each: int = MEMBERS_A_K,
+    ) -> Near:
+        """What location t sees, of so many images for each of k."""
+        members = self.members(k, each)
         enough = min(k, self.images - 1)
         while True:
             near = self._sights[t].look(x, members)
@@ -254,6 +285,16 @@ class _IndexLook:
             return Support(np.sort(near.rows[lowest(near.distances, k)]))
 
         return _each(one, self._tiles)
+
+    def screened(self, k: int) -> list[Support]:
+        looker, x = self._looker, self._x
+        count = looker.screened(k)
+        supports = []
+        for t in self._tiles:
+            near = looker.near(t, x, count, self._without, MEMBERS_SCREENED)
+            rows = np.sort(near.rows[lowest(near.distances, count)])
+            supports.append(Support(rows[lowest(looker.screen.distances(x, rows), k)]))
+        return supports
 
     def drawn(self, k: int, sigma: float, stream: Stream) -> list[Support]:
         looker = self._looker

@@ -19,8 +19,8 @@ from golddiff.manifest import identity_of
 from golddiff.store import ImageStore
 
 NAME = "plans.json"
-VERSION = 3
-KINDS = ("full", "drawn", "nearest")
+VERSION = 4
+KINDS = ("full", "drawn", "nearest", "screened")
 TILES: dict[str, Side | None] = {"image": None, "8": 8, "4": 4, "8 of a channel": OfChannel(8)}
 NAMES = {side: name for name, side in TILES.items()}
 

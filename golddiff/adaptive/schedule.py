@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from golddiff.adaptive.blocks import BlockRanking, comparing_blocks
 from golddiff.adaptive.comparing import ByCoordinates, Comparing
 from golddiff.adaptive.coordinates import Coordinates, pooled, principal
-from golddiff.adaptive.looking import IndexLooker, LinearLooker, Looker, chosen, linear_work
+from golddiff.adaptive.looking import IndexLooker, LinearLooker, Look, Looker, chosen, linear_work
 from golddiff.adaptive.memory import recall, remember
 from golddiff.adaptive.plan import DRAWN, FULL, Kind, Plan, as_compared
 from golddiff.adaptive.ranking import Ranking
@@ -23,6 +23,7 @@ from golddiff.errors import ArgumentError
 from golddiff.index.files import Index, open_or_build
 from golddiff.kernels.mask_tiles import Side, pixels, tile_count
 from golddiff.noise import bits, ddim_sigmas
+from golddiff.parallel import in_order
 from golddiff.store import ImageStore
 from golddiff.support import AnySupport, TiledSupport
 from golddiff.units import duration
@@ -202,12 +203,15 @@ class FittedSchedule:
             return [store.everything(label)] * len(x)
         looker = self.looker(sigma, label, plan.kind)
         stream = stream_of(seed, sigma, label)
-        supports: list[AnySupport] = []
         side = plan.kind.side
-        for look in looker.looks(x):
+
+        def choose(look: Look) -> AnySupport:
             tiles = chosen(look, plan.kind.name, plan.k, sigma, stream)
-            supports.append(tiles[0] if side is None else TiledSupport(side, tiles))
-        return supports
+            return tiles[0] if side is None else TiledSupport(side, tiles)
+
+        looks = looker.looks(x)
+        # Tiles go side by side, and where there is one, queries do.
+        return list(in_order(choose, looks) if looker.tiles == 1 else map(choose, looks))
 
     def _measured(self, sigma: float, label: int | None) -> Plan:
         from golddiff.adaptive.calibration import full_scan, probes
@@ -255,8 +259,14 @@ class FittedSchedule:
 
     def _kinds(self, side: Side | None, label: int | None) -> list[Kind]:
         kinds = [Kind("drawn", side), Kind("nearest", side)]
-        wide = self.estimator.tile_sides() and (side is None or pixels(side) >= WIDE)
-        if wide and not self.indexed(self.estimator.store.count_of(label)):
+        tiles, indexed = (
+            self.estimator.tile_sides(),
+            self.indexed(self.estimator.store.count_of(label)),
+        )
+        if indexed and not tiles:  # all values of an image count alike, as its proxy has them
+            kinds.append(Kind("screened"))
+        wide = tiles and (side is None or pixels(side) >= WIDE)
+        if wide and not indexed:
             kinds += [Kind("drawn", side, by_blocks=True), Kind("nearest", side, by_blocks=True)]
         return kinds
 
@@ -299,7 +309,8 @@ class FittedSchedule:
         rows = store.rows_of(label)
         relevance = self.estimator.relevance(sigma, kind.side)
         if self.indexed(len(rows)):
-            return IndexLooker(self.index, kind.side, relevance, None if label is None else rows)
+            of_class = None if label is None else rows
+            return IndexLooker(self.index, kind.side, relevance, of_class)
         if kind.by_blocks:
             return LinearLooker(BlockRanking(store, relevance, rows))
         return LinearLooker(Ranking(store, self._coordinates_of(kind), relevance, rows))

@@ -75,6 +75,10 @@ class ShardedLook:
         """Each tile's nearest images."""
         return self._by_tile(self.nearest_of_all(k))
 
+    def screened(self, k: int) -> list[Support]:
+        """The same: every image is compared by all that there is."""
+        return self.nearest(k)
+
     def drawn(self, k: int, sigma: float, stream: Stream) -> list[Support]:
         """About k images drawn by weight for each tile."""
         return self._by_tile(self.drawn_of_all(k, sigma, stream))

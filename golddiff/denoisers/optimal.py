@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,8 @@ from golddiff.posterior import Posterior, Running
 from golddiff.residency import at_hand
 from golddiff.support import AnySupport, Support, whole
 
-SMALL, SMALL_TASK = 4096, 64  # images: so that a golden subset keeps all threads busy
+SMALL_TASK, PIECES = 64, 8  # images of a task at least; tasks of a golden subset
+SMALL = 4096  # images; of smaller supports, each of its own query, queries go side by side
 
 IMAGES_PER_CONTRIBUTION = 512
 
@@ -31,7 +32,8 @@ class Optimal(Estimator):
     def posterior(self, x: NDArray[np.float32], sigma: float, support: Support) -> Posterior:
         """The partial posterior of queries (b, D) over a support; one location an image."""
         store, gain = self.store, precision(sigma)
-        size = SMALL_TASK if len(support.rows) < SMALL else ROWS_PER_TASK
+        # All threads have something to do, and none does it in too small pieces.
+        size = min(ROWS_PER_TASK, max(SMALL_TASK, len(support.rows) // PIECES))
 
         def task(part: Support) -> Posterior:
             # Distances and sums at once: rows that lie apart are read from the file once.
@@ -50,6 +52,19 @@ class Optimal(Estimator):
         for posterior in in_order(task, support.split(size)):
             total.add(posterior)
         return total.posterior
+
+    def denoise_each(
+        self, x: NDArray[np.float32], sigma: float, supports: Sequence[AnySupport]
+    ) -> NDArray[np.float32]:
+        """See the base class."""
+        apart = len(x) > 1 and supports[0] is not supports[-1]
+        if self.store.shards is not None or not apart or max(map(_size, supports)) >= SMALL:
+            return super().denoise_each(x, sigma, supports)
+
+        def one(i: int) -> NDArray[np.float32]:
+            return super(Optimal, self).denoise_each(x[i : i + 1], sigma, supports[i : i + 1])
+
+        return np.concatenate(list(in_order(one, range(len(x)))))
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """Sums of the tasks in flight; two posteriors."""
@@ -70,3 +85,7 @@ class Optimal(Estimator):
             distances = squared_distances(store.flat, part.rows, x[None], store.scale, store.offset)
             logits = distances * -precision(sigma) + part.log_importance()
             yield Contribution(part.rows, logits, values_at(store, part.rows, pixel))
+
+
+def _size(support: AnySupport) -> int:
+    return len(support.rows)

@@ -9,6 +9,7 @@ from golddiff.errors import ArgumentError
 from golddiff.figures.curves import Panel, Series
 
 LARGEST = 1e100  # far above what a plot can show, far below what its scaling overflows at
+LARGEST_INTEGER = 2**53
 _NOISE = "noise level σ"
 
 
@@ -70,7 +71,9 @@ def _check(panel: Panel) -> None:
 
 
 def _drawn(number: object) -> bool:
-    return type(number) in (int, float) and abs(number) < LARGEST  # type: ignore[arg-type]
+    if type(number) is int:  # a larger one is no number to NumPy, but an object
+        return abs(number) < LARGEST_INTEGER
+    return type(number) is float and abs(number) < LARGEST
 
 
 def _race(body: Mapping[str, Any]) -> list[Panel]:

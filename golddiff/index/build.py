@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -37,6 +38,8 @@ from golddiff.index.layout import (
 )
 from golddiff.index.passing import seen
 from golddiff.index.rawfiles import opened, read_location, write_images, write_location
+from golddiff.index.screen import NAME as SCREEN
+from golddiff.index.screen import shape_of, write_screen
 from golddiff.index.views import View, views_of
 from golddiff.locks import exchanged, locked
 from golddiff.manifest import file_record
@@ -79,7 +82,9 @@ def build(
             _check_space(store, views, part)
             _pass(store, views, part, state, progress)
             tensors = _by_cluster(store, views, part, state, progress)
-            _finish(store, views, tensors, part)
+            progress("writing proxies", 0, store.n)
+            scale = write_screen(store, part / SCREEN)
+            _finish(store, views, tensors, scale, part)
     except OSError as error:
         raise _unwritable(store, error) from error
     return store.path / FOLDER
@@ -184,7 +189,9 @@ def _by_cluster(
     return tensors
 
 
-def _finish(store: ImageStore, views: Views, tensors: dict[str, Arrays], part: Path) -> None:
+def _finish(
+    store: ImageStore, views: Views, tensors: dict[str, Arrays], scale: float, part: Path
+) -> None:
     """Write what is small, then the manifest, and put the folder in its place."""
     files = {}
     # First: killed from here on, the next build begins anew. What it would go on from is removed.
@@ -198,6 +205,7 @@ def _finish(store: ImageStore, views: Views, tensors: dict[str, Arrays], part: P
         with written_whole("index", part / name) as path:
             save_file(tensors[view.name], path)
         files[name] = vars(file_record(part / name))
+    files[SCREEN] = vars(file_record(part / SCREEN))
     body = {
         "format": FORMAT,
         "version": VERSION,
@@ -205,6 +213,7 @@ def _finish(store: ImageStore, views: Views, tensors: dict[str, Arrays], part: P
         "n": store.n,
         "views": [view.name for view, _ in views],
         "files": files,
+        "screen": scale,
     }
     with written_whole("index", part / MANIFEST) as path:
         path.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
@@ -257,7 +266,7 @@ def _check_memory(store: ImageStore, limit: float) -> None:
 
 
 def _check_space(store: ImageStore, views: Views, part: Path) -> None:
-    needed = 0
+    needed = math.prod(shape_of(store))
     for view, fit in views:
         for columns in (_raw_columns(view, fit, store.n), columns_of_files(view, fit, store.n)):
             for column in columns.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from golddiff.index.layout import (
     tensors_name,
 )
 from golddiff.index.rawfiles import Lines
+from golddiff.index.screen import NAME as SCREEN
+from golddiff.index.screen import Screen, shape_of
 from golddiff.index.views import View, views_of
 from golddiff.manifest import FileRecord, file_record
 from golddiff.store import ImageStore
@@ -75,10 +78,12 @@ class Index:
     Attributes:
         store: the training set.
         views: by the side of their tiles, None for the whole image.
+        screen: compares whole images more finely.
     """
 
     store: ImageStore
     views: dict[int | None, Locations]
+    screen: Screen
 
     @classmethod
     def open(cls, store: ImageStore) -> Index:
@@ -108,7 +113,15 @@ class Index:
                     "build the index again"
                 )
         views = views_of(store.shape)
-        return cls(store, {view.side: _locations(store, view, folder) for view in views})
+        screen = folder / SCREEN
+        scale, size = body["screen"], math.prod(shape_of(store))
+        if not (isinstance(scale, float) and 0 < scale < math.inf and _size(screen) == size):
+            raise StoreError(f"index: {screen} is damaged; build the index again")
+        return cls(
+            store,
+            {view.side: _locations(store, view, folder) for view in views},
+            Screen(store, screen, scale),
+        )
 
     @classmethod
     def build(
@@ -154,6 +167,10 @@ def open_or_build(store: ImageStore) -> Index:
         return Index.build(store)
 
 
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else -1
+
+
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.is_file() or leads_out(folder.parent, path):
@@ -166,7 +183,9 @@ def _manifest(folder: Path) -> dict[str, Any]:
             FileRecord(**record)
             if Path(name).name != name:
                 raise ValueError(f"a file outside its folder: {name}")
-        return {k: body[k] for k in ("version", "store", "n", "views", "files")}
+        return {k: body[k] for k in ("version", "store", "n", "views", "files")} | {
+            "screen": body.get("screen")
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StoreError(f"index: {path} is damaged ({error}); build the index again") from None
 

@@ -14,7 +14,7 @@ FOLDER = "index"
 PARTIAL = "index.part"
 MANIFEST = "index.json"
 FORMAT = "golddiff-index"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)

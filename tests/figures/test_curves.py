@@ -74,3 +74,13 @@ def test_panels_whose_lines_do_not_fit_are_told():
     broken = Panel("a", "x", "y", [Series("one", [1, 2], [3.0])])
     with pytest.raises(ArgumentError, match="panels: a panel is not as golddiff writes them"):
         Panel.read(broken.figures())
+
+
+@pytest.mark.parametrize("number", [10**60, -(2**70), 2**53, 1e200, float("nan"), True, "1"])
+def test_numbers_that_no_plot_can_show_are_told(number):
+    panel = Panel("a", "x", "y", [Series("one", [1, 2], [3.0, 4.0])])
+    for change in ({"x": [1, number]}, {"y": [3.0, number]}):
+        body = {"panels": [panel.figures()]}
+        body["panels"][0]["series"][0] |= change
+        with pytest.raises(ArgumentError, match="not as golddiff writes them"):
+            panels_of(body)
