@@ -206,21 +206,22 @@ class IndexLooker:
     def work(self, name: str, k: int) -> float:
         """See :class:`Looker`; the small matrix takes as long as as many differences."""
         members = self.compared(name, k)
-        numbers = sum(s.numbers * members + s.numbers * s.clusters for s in self._sights)
-        chosen = sum(s.clusters + members for s in self._sights)
+        choice = GATHERED * seconds("drawn" if name == "drawn" else "nearest")
+        total = 0.0
+        for sight in self._sights:
+            compared = seconds("distance") * sight.numbers + choice
+            read = seconds("byte") * sight.bytes
+            total += (sight.clusters + members) * compared + members * read
         if name == "screened":
             size = self.screened(k) * self.screen.numbers
-            finer = size * seconds("distance")
-        else:
-            finer = 0.0
-        each = GATHERED * seconds("drawn" if name == "drawn" else "nearest")
-        return seconds("distance") * numbers + each * chosen + finer
+            total += size * (seconds("distance") + seconds("byte") / 2)  # from memory, by rows
+        return total
 
     def counted(self, k: int) -> tuple[int, int]:
         """A product with an r x r matrix and a square for each image compared; its coordinates."""
         members = self.compared("drawn", k)
         operations = sum(2 * s.numbers * (s.clusters + members) for s in self._sights)
-        read = sum((4 * s.clusters + members) * s.coordinates + 6 * members for s in self._sights)
+        read = sum(4 * s.clusters * s.coordinates + members * s.bytes for s in self._sights)
         return operations, read
 
     def compared(self, name: str, k: int) -> int:

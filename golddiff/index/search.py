@@ -91,6 +91,11 @@ class Sight:
         return int(self._locations.fit.basis.shape[1])
 
     @property
+    def bytes(self) -> int:
+        """Read of an image that is compared: its coordinates, which it is, its rest."""
+        return self.coordinates + 6
+
+    @property
     def numbers(self) -> int:
         """Multiplications for an image that is compared."""
         return self._metric.numbers

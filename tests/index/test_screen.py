@@ -1,0 +1,94 @@
+"""Distances by the index's proxies, against the pixels'."""
+
+import json
+
+import numpy as np
+import pytest
+
+from golddiff import AdaptiveSchedule, GoldDiff, ImageStore, Optimal
+from golddiff.adaptive.looking import IndexLooker
+from golddiff.adaptive.plan import Kind, Plan
+from golddiff.errors import StoreError
+from golddiff.index import Index
+from golddiff.proxy import pool, pools, quarter_shape
+
+
+@pytest.mark.parametrize("shape", [(3, 20, 20), (1, 28, 28), (2, 7, 9), (5,)])
+def test_the_matrix_of_pools_is_average_pooling(shape):
+    images = np.random.default_rng(0).standard_normal((4, *shape)).astype(np.float32)
+    rows, lengths = pools(shape)
+    expected = pool(images, quarter_shape(shape))
+    assert np.allclose(images.reshape(4, -1) @ rows.T, expected, atol=1e-5)
+    assert np.allclose(lengths, np.linalg.norm(rows, axis=1))
+
+
+def test_distances_are_those_of_proxies_and_norms(indexed):
+    store = indexed.store
+    values, rows = store.values(np.arange(store.n)), np.array([0, 7, 8, 2999])
+    x = values[5] + np.float32(0.3)
+    basis, lengths = pools(store.shape)
+    basis = basis / lengths[:, None]
+    exact = (values[rows] ** 2).sum(1) - 2 * (values[rows] @ basis.T) @ (basis @ x)
+    found = indexed.screen.distances(x, rows)
+    # Of numbers rounded to 1 / 127 of the largest.
+    assert np.abs(found - exact).max() < 0.01 * np.linalg.norm(x) * np.sqrt(len(basis))
+
+
+def test_they_follow_the_pixels_more_closely_than_coordinates_do(indexed):
+    """Noise hides what few coordinates have of an image: of white images, as good as nothing."""
+    store, rng = indexed.store, np.random.default_rng(1)
+    values, rows = store.values(np.arange(store.n)), np.arange(store.n)
+    x = (values[3] + rng.standard_normal(store.d)).astype(np.float32)
+    exact = ((values - x) ** 2).sum(1)
+    assert np.corrcoef(indexed.screen.distances(x, rows), exact)[0, 1] > 0.95
+
+
+def test_too_large_for_the_limit_rows_are_read_one_by_one(indexed):
+    store = ImageStore.open(indexed.store.path, memory_limit=100_000)
+    rows, x = np.array([3, 100, 2000]), store.values(np.array([1]))[0]
+    small = Index.open(store).screen
+    assert np.array_equal(small.distances(x, rows), indexed.screen.distances(x, rows))
+
+
+def test_opened_again_it_is_counted_once(indexed):
+    store = ImageStore.open(indexed.store.path, memory_limit=10_000_000)
+    first, second = Index.open(store).screen, Index.open(store).screen
+    assert first._flat is second._flat
+    assert store._residency._kept == first._flat.nbytes
+
+
+@pytest.mark.parametrize("scale", [None, 0.0, -1.0, float("nan"), "1", 3])
+def test_a_scale_that_is_none_is_refused(indexed, tmp_path, scale):
+    import shutil
+
+    shutil.copytree(indexed.store.path, tmp_path / "store")
+    manifest = tmp_path / "store" / "index" / "index.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"screen": scale}))
+    with pytest.raises(StoreError, match=r"proxies\.bin is damaged"):
+        Index.open(ImageStore.open(tmp_path / "store"))
+
+
+def test_screened_images_are_the_nearest_by_proxies(indexed):
+    store = indexed.store
+    looker = IndexLooker(indexed, None, np.ones((1, store.d), np.float32), None)
+    x = store.values(np.array([9]))[0] + np.float32(0.1)
+    (support,) = looker.look(x, None, 9).screened(20)
+    distances = indexed.screen.distances(x, np.arange(store.n))
+    distances[9] = np.inf  # left out
+    # A store this small is looked at as a whole.
+    assert np.array_equal(support.rows, np.sort(np.argsort(distances)[:20]))
+
+
+def test_a_plan_by_proxies_is_kept_and_followed(indexed):
+    from golddiff.adaptive.memory import recall, remember
+
+    store = indexed.store
+    plan = Plan(Kind("screened"), 40, 0.01)
+    remember(store, "a plan of a test", plan)
+    assert recall(store, "a plan of a test") == plan
+    schedule = GoldDiff(Optimal(store), AdaptiveSchedule(0.05, index=True)).schedule
+    schedule._plans[1.0, None] = plan
+    x = store.values(np.array([0, 1]))
+    supports = schedule.supports(store, x, 1.0, None, 0)
+    assert [len(s.rows) for s in supports] == [40, 40]
+    assert schedule.predicted(1.0) > 0
