@@ -30,8 +30,8 @@ from golddiff.support import Support
 
 MEMBERS_A_K = 16  # images that the index compares, for each that is kept
 FEWEST_MEMBERS = 8192
-SCREENED = 16  # images compared more finely, for each that is kept
-FEWEST_SCREENED = 2048
+SCREENED = 4  # images compared more finely, for each that is kept
+FEWEST_SCREENED = 8192
 MEMBERS_SCREENED = 8  # images that the index compares, for each of those
 HELD = 3e7  # bytes of queries' distances to all images that are made at once
 GATHERED = 4.0  # times what choosing an image of a row takes, for one of many clusters
