@@ -80,8 +80,11 @@ def probes(estimator: Estimator, looker: Looker, sigma: float, label: int | None
     x = np.concatenate([noised, _sampled(estimator, looker, noise, sigma)])
     left_out += [None] * len(noise)
     where = [Place.drawn(estimator, generator) for _ in x]
-    supports = [estimator.store.everything(label, row) for row in left_out]
-    exact = means_at(estimator, x, sigma, where, supports)
+    if where[0].root is None:
+        exact = list(estimator.means_without(x, sigma, label, left_out))
+    else:
+        supports = [estimator.store.everything(label, row) for row in left_out]
+        exact = means_at(estimator, x, sigma, where, supports)
     return [Probe(*probe) for probe in zip(left_out, x, where, exact, strict=True)]
 
 

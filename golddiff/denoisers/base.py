@@ -232,6 +232,17 @@ class Estimator(Denoiser):
             [self._over(x[i : i + 1], sigma, support) for i, support in enumerate(supports)]
         )
 
+    def means_without(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        label: int | None,
+        left_out: Sequence[int | None],
+    ) -> NDArray[np.float32]:
+        """Posterior means (b, D) of queries (b, D) over all images but one each, or none."""
+        supports = [self.store.everything(label, row) for row in left_out]
+        return self.denoise_each(x, sigma, supports)
+
     def _over(
         self, x: NDArray[np.float32], sigma: float, support: AnySupport
     ) -> NDArray[np.float32]:
