@@ -44,12 +44,15 @@ U = TypeVar("U")
 class Look(Protocol):
     """What some locations see of the images for one query."""
 
-    def nearest(self, k: int) -> list[Support]:
-        """Each location's nearest images."""
+    def nearest(self, k: int, sigma: float | None = None) -> list[Support]:
+        """Each location's nearest images; of a noise level perhaps only those that may matter."""
         ...
 
-    def screened(self, k: int) -> list[Support]:
-        """The same, by finer distances of those that are nearest by coarse ones."""
+    def screened(self, k: int, sigma: float) -> list[Support]:
+        """At most k, by finer distances of those that are nearest by coarse ones.
+
+        Those alone that may matter: of a query with few near images, few.
+        """
         ...
 
     def drawn(self, k: int, sigma: float, stream: Stream) -> list[Support]:
@@ -61,7 +64,7 @@ def chosen(look: Look, name: str, k: int, sigma: float, stream: Stream) -> list[
     """Each location's images by a kind's name, "drawn", "nearest" or "screened"."""
     if name == "drawn":
         return look.drawn(k, sigma, stream)
-    return look.screened(k) if name == "screened" else look.nearest(k)
+    return look.screened(k, sigma) if name == "screened" else look.nearest(k, sigma)
 
 
 class Looker(Protocol):
@@ -153,10 +156,10 @@ class _LinearLook:
     ) -> None:
         self._looker, self._distances, self._rows, self._kept = looker, distances, rows, kept
 
-    def nearest(self, k: int) -> list[Support]:
+    def nearest(self, k: int, sigma: float | None = None) -> list[Support]:
         return _each(lambda tile: Support(self._rows[lowest(tile, k)]), list(self._distances))
 
-    def screened(self, k: int) -> list[Support]:
+    def screened(self, k: int, sigma: float) -> list[Support]:
         return self.nearest(k)  # every image is compared by all that there is
 
     def drawn(self, k: int, sigma: float, stream: Stream) -> list[Support]:
@@ -280,21 +283,28 @@ class _IndexLook:
     ) -> None:
         self._looker, self._x, self._tiles, self._without = looker, x, tiles, without
 
-    def nearest(self, k: int) -> list[Support]:
+    def nearest(self, k: int, sigma: float | None = None) -> list[Support]:
         def one(t: int) -> Support:
             near = self._looker.near(t, self._x, k, self._without)
-            return Support(np.sort(near.rows[lowest(near.distances, k)]))
+            found = lowest(near.distances, k)
+            if sigma is not None:
+                most = float(near.distances.min()) + self._looker.sight(t).margin(sigma)
+                found = found[near.distances[found] <= most]
+            return Support(np.sort(near.rows[found]))
 
         return _each(one, self._tiles)
 
-    def screened(self, k: int) -> list[Support]:
+    def screened(self, k: int, sigma: float) -> list[Support]:
         looker, x = self._looker, self._x
         count = looker.screened(k)
         supports = []
         for t in self._tiles:
             near = looker.near(t, x, count, self._without, MEMBERS_SCREENED)
             rows = np.sort(near.rows[lowest(near.distances, count)])
-            supports.append(Support(rows[lowest(looker.screen.distances(x, rows), k)]))
+            distances = looker.screen.distances(x, rows)
+            least, margin = float(distances.min()), looker.screen.margin(sigma)
+            nearest = lowest(distances, k)
+            supports.append(Support(rows[nearest[distances[nearest] <= least + margin]]))
         return supports
 
     def drawn(self, k: int, sigma: float, stream: Stream) -> list[Support]:

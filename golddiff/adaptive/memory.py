@@ -29,10 +29,11 @@ def recall(store: ImageStore, key: str) -> Plan | None:
     """The plan kept under a key, if there is a sound one."""
     found = _plans(store).get(key)
     try:
-        name, tile, k, error, by_blocks = found  # type: ignore[misc]
-        sound = name in KINDS and 1 <= k <= store.n
+        name, tile, k, error, by_blocks, *more = found  # type: ignore[misc]
+        weighed = more[0] if more else None
+        sound = name in KINDS and 1 <= k <= store.n and (weighed is None or 0 < weighed <= k)
         kind = Kind(name, TILES[tile], by_blocks is True)
-        return Plan(kind, int(k), float(error)) if sound else None
+        return Plan(kind, int(k), float(error), weighed) if sound else None
     except (TypeError, ValueError, KeyError):
         return None
 
@@ -43,7 +44,7 @@ def remember(store: ImageStore, key: str, plan: Plan) -> None:
         return  # the store was deleted meanwhile: its folder must not come back
     plans = _plans(store)
     kind = plan.kind
-    plans[key] = [kind.name, NAMES[kind.side], plan.k, plan.error, kind.by_blocks]
+    plans[key] = [kind.name, NAMES[kind.side], plan.k, plan.error, kind.by_blocks, plan.weighed]
     body = {"version": VERSION, "store": identity(store), "plans": plans}
     with (
         contextlib.suppress(ArgumentError, OSError),

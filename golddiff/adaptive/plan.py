@@ -51,11 +51,19 @@ class Plan:
         kind: the way.
         k: images for each query, or for each tile of it; on average where they are drawn.
         error: the RMSE to the full scan that is expected at most, in units of x0.
+        weighed: images that were weighed on average, where k is the most; None: k.
     """
 
     kind: Kind
     k: int
     error: float
+    weighed: float | None = None
+
+    @property
+    def average(self) -> float:
+        """Images for each query, or for each tile of it, on average."""
+        return self.k if self.weighed is None else self.weighed
 
     def __str__(self) -> str:
-        return f"{self.k:,} images, {self.kind}, expected RMSE {self.error:.4f}"
+        most = "" if self.weighed is None else f" (at most {self.k:,})"
+        return f"{self.average:,.0f} images{most}, {self.kind}, expected RMSE {self.error:.4f}"

@@ -39,9 +39,9 @@ class Way:
     looker: Looker
     each: float
 
-    def work(self, k: int) -> float:
-        """Predicted seconds of a query with k images for each location."""
-        return self.each * k + self.looker.work(self.kind.name, k)
+    def work(self, k: int, share: float = 1.0) -> float:
+        """Predicted seconds of a query with a share of k images for each location."""
+        return self.each * share * k + self.looker.work(self.kind.name, k)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def cheapest(
         if runner is entry:
             plan = runner.step(least)
             if plan is not None:
-                best, least = plan, runner.way.work(plan.k)
+                best, least = plan, runner.way.work(plan.k, plan.average / plan.k)
         if not runner.done:
             heapq.heappush(waiting, (runner.next_work(), number, runner))
     return best
@@ -104,16 +104,18 @@ class _Runner:
         self.way, self._errors = way, errors
         self._most = max(1, way.looker.images - 1)
         self._before, self._k = 0, min(SMALLEST, self._most)
+        self._share = 1.0  # of k images that were weighed when k was last measured
         self.done = False
 
     def next_work(self) -> float:
         """Predicted seconds of the cheapest that is measured next."""
-        return self.way.work(int(self._before * REFINED[0]) if self._before else self._k)
+        k = int(self._before * REFINED[0]) if self._before else self._k
+        return self.way.work(k, self._share)
 
     def step(self, least: float) -> Plan | None:
         """Measure the next k that costs less than ``least``; a plan where it is enough."""
         plan = self._plan(self._k, least)
-        if plan is not None or self.way.work(self._k) >= least:
+        if plan is not None or self.way.work(self._k, self._share) >= least:
             self.done = True
             # What is enough with fewer images; where k is too dear, fewer may still do.
             for part in REFINED:
@@ -128,10 +130,15 @@ class _Runner:
         return None
 
     def _plan(self, k: int, least: float) -> Plan | None:
-        if self.way.work(k) >= least:
+        # More images are a share of k that only falls.
+        if self.way.work(k, self._share) >= least:
             return None
-        squares, is_enough = self._errors.of(self.way, k)
-        return Plan(self.way.kind, k, float(np.sqrt(np.mean(squares)))) if is_enough else None
+        squares, weighed, is_enough = self._errors.of(self.way, k)
+        self._share = weighed / k
+        if not is_enough:
+            return None
+        at_most = weighed if weighed < k and self.way.kind.name != "drawn" else None
+        return Plan(self.way.kind, k, float(np.sqrt(np.mean(squares))), at_most)
 
 
 class _Errors:
@@ -141,10 +148,13 @@ class _Errors:
         self, estimator: Estimator, sigma: float, given: list[Probe], enough: Enough
     ) -> None:
         self._estimator, self._sigma, self._given, self._enough = estimator, sigma, given, enough
-        self._looks: dict[Kind, list[Callable[[int], float]]] = {}
+        self._looks: dict[Kind, list[Callable[[int], tuple[float, float]]]] = {}
 
-    def of(self, way: Way, k: int) -> tuple[NDArray[np.float64], bool]:
-        """They, and whether they are small enough."""
+    def of(self, way: Way, k: int) -> tuple[NDArray[np.float64], float, bool]:
+        """They, how many images a location weighed on average, and whether they are small enough.
+
+        Of drawn ones k, which is what they are on average.
+        """
         looks = self._looks.pop(way.kind, None)
         if looks is None:
             while len(self._looks) >= LOOKS_KEPT:
@@ -154,22 +164,26 @@ class _Errors:
                 for i, probe in enumerate(self._given)
             ]
         self._looks[way.kind] = looks
-        squares = np.array([square_of(k) for square_of in looks])
-        return squares, self._enough(squares)
+        found = np.array([square_of(k) for square_of in looks])
+        squares, weighed = found[:, 0], float(np.mean(found[:, 1]))
+        return squares, min(weighed, k), self._enough(squares)
 
 
 def _chosen(
     estimator: Estimator, way: Way, sigma: float, number: int, probe: Probe
-) -> Callable[[int], float]:
-    """A probe's mean squared error with k images for each location."""
+) -> Callable[[int], tuple[float, float]]:
+    """A probe's mean squared error with k images for each location, and how many it weighed."""
     side, place = way.kind.side, probe.place
     tiles = None if side is None else place.tiles_of(side)
     look = way.looker.look(probe.x, tiles, probe.row)
 
-    def square_of(k: int) -> float:
+    def square_of(k: int) -> tuple[float, float]:
         supports = chosen(look, way.kind.name, k, sigma, (1, number, bits(sigma)))
+        weighed = float(np.mean([len(support.rows) for support in supports]))
         if side is None:
-            return probe.square(means_at(estimator, probe.x[None], sigma, [place], supports)[0])
-        return probe.square(mean_over_tiles(estimator, probe.x, sigma, place, side, supports))
+            mean = means_at(estimator, probe.x[None], sigma, [place], supports)[0]
+        else:
+            mean = mean_over_tiles(estimator, probe.x, sigma, place, side, supports)
+        return probe.square(mean), weighed
 
     return square_of

@@ -150,7 +150,7 @@ class FittedSchedule:
         return self._predicted(self.plan(sigma, label), sigma, label)
 
     def _predicted(self, plan: Plan, sigma: float, label: int | None) -> float:
-        weighing = plan.k * self.estimator.cost(sigma, plan.kind.side)
+        weighing = plan.average * self.estimator.cost(sigma, plan.kind.side)
         if plan.kind == FULL:
             return weighing
         return weighing + self.looker(sigma, label, plan.kind).work(plan.kind.name, plan.k)

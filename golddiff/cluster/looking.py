@@ -71,11 +71,11 @@ class ShardedLook:
     def __init__(self, looks: Looks, number: int, tiles: Sequence[int]) -> None:
         self._looks, self._number, self._tiles = looks, number, tiles
 
-    def nearest(self, k: int) -> list[Support]:
+    def nearest(self, k: int, sigma: float | None = None) -> list[Support]:
         """Each tile's nearest images."""
         return self._by_tile(self.nearest_of_all(k))
 
-    def screened(self, k: int) -> list[Support]:
+    def screened(self, k: int, sigma: float) -> list[Support]:
         """The same: every image is compared by all that there is."""
         return self.nearest(k)
 

@@ -8,6 +8,7 @@ are the store's own.
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from golddiff.files import system_errors
+from golddiff.index.metric import margin
 from golddiff.parallel import in_order
 from golddiff.proxy import pools, quarter_shape
 from golddiff.residency import at_hand, parts
@@ -25,6 +27,7 @@ NAME = "proxies.bin"
 LARGEST = 127  # of an int8
 ROWS_PER_TASK = 1024
 ROWS_AT_ONCE = 4096
+MEASURED = 1024  # images that tell what proxies lack
 
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "arcp", "nsz"})
@@ -75,7 +78,25 @@ class Screen:
         self._store = store
         rows, lengths = pools(store.shape)
         self._rows = csr_array(rows * (scale / lengths[:, None] ** 2))
+        self._unit = np.float32(scale) / lengths
         self._flat = store.beside(path, "int8", shape_of(store))
+
+    @cached_property
+    def lacking(self) -> float:
+        """Length of what the proxies lack of an image, in the root mean square."""
+        store = self._store
+        rows = store.rows_of(None)[:: max(1, store.n // MEASURED)]
+        with at_hand(self._flat, rows) as (flat, places):
+            z = flat[places] * self._unit
+        lost = store.norms[rows].astype(np.float64) ** 2 - np.einsum("nr,nr->n", z, z)
+        return float(np.sqrt(np.maximum(lost, 0).mean()))
+
+    def margin(self, sigma: float) -> float:
+        """How much larger than the least a distance may be, of an image that may matter.
+
+        See :func:`golddiff.index.metric.margin`.
+        """
+        return margin(self.lacking, sigma)
 
     @property
     def numbers(self) -> int:

@@ -37,7 +37,7 @@ def race(monkeypatch):
     def chosen(way):
         def square(k):
             measured.append((way.kind, k, way.work(k)))
-            return way.looker.square(k)
+            return way.looker.square(k), k
 
         return square
 
@@ -84,7 +84,9 @@ def test_what_costs_more_to_choose_than_all_is_not_made(race):
 def test_no_way_would_have_been_cheaper_by_more_than_the_steps_between_sizes(ways):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            racing, "_chosen", lambda e, way, s, i, p: lambda k: float(k < way.looker.needed)
+            racing,
+            "_chosen",
+            lambda e, way, s, i, p: lambda k: (float(k < way.looker.needed), k),
         )
         made = [
             Way(Kind("nearest", side), Looker(choosing, needed), each)

@@ -72,23 +72,38 @@ def test_screened_images_are_the_nearest_by_proxies(indexed):
     store = indexed.store
     looker = IndexLooker(indexed, None, np.ones((1, store.d), np.float32), None)
     x = store.values(np.array([9]))[0] + np.float32(0.1)
-    (support,) = looker.look(x, None, 9).screened(20)
+    (support,) = looker.look(x, None, 9).screened(20, 80.0)
     distances = indexed.screen.distances(x, np.arange(store.n))
     distances[9] = np.inf  # left out
-    # A store this small is looked at as a whole.
+    # A store this small is looked at as a whole, and at this noise no difference is too large.
     assert np.array_equal(support.rows, np.sort(np.argsort(distances)[:20]))
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.5, 3.0])
+def test_what_the_margin_leaves_out_weighs_nothing(indexed, sigma):
+    store, rng = indexed.store, np.random.default_rng(2)
+    values = store.values(np.arange(store.n))
+    looker = IndexLooker(indexed, None, np.ones((1, store.d), np.float32), None)
+    for row in range(20):
+        x = (values[row] + sigma * rng.standard_normal(store.d)).astype(np.float32)
+        logits = -((values - x).astype(np.float64) ** 2).sum(1) / (2 * sigma**2)
+        weights = np.exp(logits - logits.max())
+        (support,) = looker.look(x).screened(store.n, sigma)
+        assert weights[support.rows].sum() > 0.99 * weights.sum()
+    assert sigma > 0.1 or len(support.rows) < 0.1 * store.n
 
 
 def test_a_plan_by_proxies_is_kept_and_followed(indexed):
     from golddiff.adaptive.memory import recall, remember
 
     store = indexed.store
-    plan = Plan(Kind("screened"), 40, 0.01)
+    plan = Plan(Kind("screened"), 40, 0.01, 12.5)
     remember(store, "a plan of a test", plan)
     assert recall(store, "a plan of a test") == plan
     schedule = GoldDiff(Optimal(store), AdaptiveSchedule(0.05, index=True)).schedule
     schedule._plans[1.0, None] = plan
     x = store.values(np.array([0, 1]))
     supports = schedule.supports(store, x, 1.0, None, 0)
-    assert [len(s.rows) for s in supports] == [40, 40]
+    assert all(1 <= len(s.rows) <= 40 for s in supports)
+    assert all(row in s.rows for row, s in enumerate(supports))  # the images themselves
     assert schedule.predicted(1.0) > 0
