@@ -4,6 +4,10 @@ What is measured at a noise level is the RMSE between the estimator over a small
 all images, for a few queries: training images that are left out and noised, and points that
 sampling passes. The first are harder at low noise, where a generated image lies nearer to the
 training images than a photograph does; the second at medium noise, where it is a blur of many.
+
+An estimator with one logit an image is also given noised collages: what one that weighs pixel by
+pixel makes at low noise, and what networks are compared at, is no training image, and which of them
+is nearest to it coordinates tell badly.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ LEAST_STEP = 1.1  # times the level that they are wanted at, its levels count as
 SAMPLED_FROM = 2048  # images a step, for points that sampling passes
 DRAWN_ABOVE = 2.0  # noise level from which these are drawn by weight, not the nearest
 FEW_DECIDE = 1.5  # noise level below which few images decide, and some queries' errors are large
+PARTS, CELLS = 4, 4  # images of a collage; of a side's parts
 MORE = 3  # times as many probes there
 
 
@@ -43,6 +48,7 @@ class Probe:
     """A query that errors are measured on.
 
     Attributes:
+        kind: 0, a noised image; 1, a point of a run; 2, a collage.
         row: of the store, the image that it is, noised, which is then left out; None for a query
             that is no training image.
         x: (D,) the query.
@@ -50,6 +56,7 @@ class Probe:
         exact: the posterior mean over all other images at these outputs.
     """
 
+    kind: int
     row: int | None
     x: NDArray[np.float32]
     place: Place
@@ -62,6 +69,8 @@ class Probe:
 
 def probes(estimator: Estimator, looker: Looker, sigma: float, label: int | None) -> list[Probe]:
     """Half of them noised images, half points that sampling passes; the same every time.
+
+    And half as many collages for an estimator that has no tiles.
 
     Args:
         estimator: what weighs the images.
@@ -78,14 +87,41 @@ def probes(estimator: Estimator, looker: Looker, sigma: float, label: int | None
     noised = clean + np.float32(sigma) * generator.standard_normal(clean.shape, np.float32)
     noise = generator.standard_normal((count - len(places), estimator.store.d), np.float32)
     x = np.concatenate([noised, _sampled(estimator, looker, noise, sigma)])
-    left_out += [None] * len(noise)
+    kinds = [0] * len(noised) + [1] * len(noise)
+    if not estimator.tile_sides() and len(estimator.store.shape) == 3:
+        collages = _collages(estimator, looker, label, generator, count // 2)
+        disturbed = np.float32(sigma) * generator.standard_normal(collages.shape, np.float32)
+        x = np.concatenate([x, collages + disturbed])
+        kinds += [2] * len(collages)
+    left_out += [None] * (len(x) - len(left_out))
     where = [Place.drawn(estimator, generator) for _ in x]
     if where[0].root is None:
         exact = list(estimator.means_without(x, sigma, label, left_out))
     else:
         supports = [estimator.store.everything(label, row) for row in left_out]
         exact = means_at(estimator, x, sigma, where, supports)
-    return [Probe(*probe) for probe in zip(left_out, x, where, exact, strict=True)]
+    return [Probe(*probe) for probe in zip(kinds, left_out, x, where, exact, strict=True)]
+
+
+def _collages(
+    estimator: Estimator,
+    looker: Looker,
+    label: int | None,
+    generator: np.random.Generator,
+    count: int,
+) -> NDArray[np.float32]:
+    """Images (count, D) put together from parts of four training images each."""
+    store = estimator.store
+    _, height, width = store.shape
+    rows = generator.integers(looker.images, size=(count, PARTS))
+    made = np.empty((count, store.d), np.float32)
+    grid = [np.arange(side) * CELLS // side for side in (height, width)]
+    for i, places in enumerate(rows):
+        images = store.values(np.array([store.row_at(label, p) for p in places.tolist()]))
+        whose = generator.integers(PARTS, size=(CELLS, CELLS))[np.ix_(*grid)]
+        whole = images.reshape(PARTS, *store.shape)
+        made[i] = np.take_along_axis(whole, np.broadcast_to(whose, store.shape)[None], 0).ravel()
+    return made
 
 
 def _sampled(
@@ -128,12 +164,12 @@ def errors_of(
 
 
 def kinds_of(given: Sequence[Probe]) -> list[NDArray[np.int64]]:
-    """The probes that are noised images, and those that sampling passes; a kind has two or more.
+    """Noised images, points of a run, collages; a kind has two or more.
 
     Each kind has to be within the error by itself: what is easy for one can be hard for the other.
     """
-    noised = np.array([probe.row is not None for probe in given])
-    kinds = [np.flatnonzero(noised), np.flatnonzero(~noised)]
+    of = np.array([probe.kind for probe in given])
+    kinds = [np.flatnonzero(of == kind) for kind in range(3)]
     return [kind for kind in kinds if len(kind) > 1] or [np.arange(len(given))]
 
 
