@@ -320,15 +320,15 @@ class Estimator(Denoiser):
     def cost(self, sigma: float, side: Side | None = None) -> float:
         """Predicted seconds of weighing one image for one query, all threads at it.
 
-        By :mod:`golddiff.machine`; it decides how images are chosen. Here: one distance over all
-        values, and reading them where they are not resident.
+        By :mod:`golddiff.machine`; it decides how images are chosen. Here: a distance and a sum
+        over all values, and reading them where they are not resident.
 
         Args:
             sigma: noise level.
             side: of the tiles that have a support each; None: one support.
         """
         read = 0.0 if self.store.fits else self.store.flat.itemsize * seconds("byte")
-        return (seconds("distance") + read) * self.store.d
+        return (2 * seconds("distance") + read) * self.store.d
 
     def _mean(self, x: NDArray[np.float32], sigma: float, support: Support) -> NDArray[np.float32]:
         mean: Float = self.posterior(x, sigma, support).mean()
