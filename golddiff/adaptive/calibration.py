@@ -5,9 +5,10 @@ all images, for a few queries: training images that are left out and noised, and
 sampling passes. The first are harder at low noise, where a generated image lies nearer to the
 training images than a photograph does; the second at medium noise, where it is a blur of many.
 
-An estimator with one logit an image is also given noised collages: what one that weighs pixel by
-pixel makes at low noise, and what networks are compared at, is no training image, and which of them
-is nearest to it coordinates tell badly.
+Where an error is promised by a number, noised collages come on top: what an estimator that weighs
+pixel by pixel makes at low noise, and what networks are compared at, is no training image, and which
+of them is nearest to it coordinates tell badly. An estimator with one logit an image is given them
+at every level, others where few images decide.
 """
 
 from __future__ import annotations
@@ -67,16 +68,21 @@ class Probe:
         return float(np.mean((mean - self.exact) ** 2))
 
 
-def probes(estimator: Estimator, looker: Looker, sigma: float, label: int | None) -> list[Probe]:
+def probes(
+    estimator: Estimator,
+    looker: Looker,
+    sigma: float,
+    label: int | None,
+    collages: bool = False,
+) -> list[Probe]:
     """Half of them noised images, half points that sampling passes; the same every time.
-
-    And half as many collages for an estimator that has no tiles.
 
     Args:
         estimator: what weighs the images.
         looker: of the whole image, by which sampling chooses images.
         sigma: noise level.
         label: the class; None for all images.
+        collages: whether half as many collages come on top.
     """
     count = estimator.probes * (MORE if sigma < FEW_DECIDE else 1)
     generator = np.random.default_rng([0, bits(sigma)])
@@ -88,11 +94,12 @@ def probes(estimator: Estimator, looker: Looker, sigma: float, label: int | None
     noise = generator.standard_normal((count - len(places), estimator.store.d), np.float32)
     x = np.concatenate([noised, _sampled(estimator, looker, noise, sigma)])
     kinds = [0] * len(noised) + [1] * len(noise)
-    if not estimator.tile_sides() and len(estimator.store.shape) == 3:
-        collages = _collages(estimator, looker, label, generator, count // 2)
-        disturbed = np.float32(sigma) * generator.standard_normal(collages.shape, np.float32)
-        x = np.concatenate([x, collages + disturbed])
-        kinds += [2] * len(collages)
+    few_decide = sigma < FEW_DECIDE or not estimator.tile_sides()
+    if collages and few_decide and len(estimator.store.shape) == 3:
+        made = _collages(estimator, looker, label, generator, count // 2)
+        disturbed = np.float32(sigma) * generator.standard_normal(made.shape, np.float32)
+        x = np.concatenate([x, made + disturbed])
+        kinds += [2] * len(made)
     left_out += [None] * (len(x) - len(left_out))
     where = [Place.drawn(estimator, generator) for _ in x]
     if where[0].root is None:

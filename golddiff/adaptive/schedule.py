@@ -222,7 +222,8 @@ class FittedSchedule:
         if images < FEWEST:
             return full
         log.info("sigma %.3g: measuring how many images an RMSE of %s takes", sigma, self.tol)
-        given = probes(self.estimator, self.looker(sigma, label, Kind("nearest")), sigma, label)
+        nearest = self.looker(sigma, label, Kind("nearest"))
+        given = probes(self.estimator, nearest, sigma, label, isinstance(self.tol, float))
         cost = self.estimator.cost(sigma) * images
         enough = self._enough(sigma, label, given)
         options = self._options(sigma, label)
