@@ -6,9 +6,9 @@ sampling passes. The first are harder at low noise, where a generated image lies
 training images than a photograph does; the second at medium noise, where it is a blur of many.
 
 Where an error is promised by a number, noised collages come on top: what an estimator that weighs
-pixel by pixel makes at low noise, and what networks are compared at, is no training image, and which
-of them is nearest to it coordinates tell badly. An estimator with one logit an image is given them
-at every level, others where few images decide.
+pixel by pixel makes at low noise, and what networks are compared at, is no training image, and
+which of them is nearest to it coordinates tell badly. An estimator with one logit an image is given
+them at every level, others where few images decide.
 """
 
 from __future__ import annotations
