@@ -234,7 +234,8 @@ class FittedSchedule:
 
         What lost is not asked for again, and a tile's term is N numbers.
         """
-        self._lookers.clear()
+        if not self.estimator.alike:
+            self._lookers.clear()
         self.estimator.forget_tiles(sigma, side)
 
     def _enough(self, sigma: float, label: int | None, given: list[Probe]) -> Enough:
@@ -298,7 +299,8 @@ class FittedSchedule:
 
     def looker(self, sigma: float, label: int | None, kind: Kind) -> Looker:
         """What compares the images of a class (or all) at a noise level, for a kind of support."""
-        key = (sigma, label, as_compared(kind))
+        # Where the noise level changes nothing of what is compared, one serves all levels.
+        key = (0.0 if self.estimator.alike else sigma, label, as_compared(kind))
         if key not in self._lookers:
             if len(self._lookers) >= LOOKERS_KEPT:
                 self._lookers.pop(next(iter(self._lookers)))

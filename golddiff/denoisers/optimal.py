@@ -29,6 +29,8 @@ class Optimal(Estimator):
     exactly, and so returns training images as sigma falls.
     """
 
+    alike = True
+
     def posterior(self, x: NDArray[np.float32], sigma: float, support: Support) -> Posterior:
         """The partial posterior of queries (b, D) over a support; one location an image."""
         store, gain = self.store, precision(sigma)

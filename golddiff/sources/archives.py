@@ -13,6 +13,7 @@ from golddiff.sources.bombs import check_unpacked
 from golddiff.sources.classes import by_edm, by_folder, in_split
 from golddiff.sources.decode import EXTENSIONS, MAX_ENCODED_BYTES
 from golddiff.sources.encoded import EncodedSource, Item, Listing
+from golddiff.sources.names import printable
 from golddiff.sources.options import Options
 
 _EDM_TABLE = "dataset.json"
@@ -56,7 +57,7 @@ def open_zip(path: Path, options: Options) -> EncodedSource:
 
     def items() -> Iterator[Item]:
         for name in names:
-            yield Item(f"{name} in {path.name}", partial(_read, archive, members[name]))
+            yield Item(printable(f"{name} in {path.name}"), partial(_read, archive, members[name]))
 
     return EncodedSource(Listing(items, len(names), labels, class_names, description), options)
 

@@ -6,6 +6,7 @@ import io
 from typing import IO, Any
 
 from golddiff.errors import SourceError
+from golddiff.sources.names import printable
 
 # Training sets in use unpack to at most some tens of times their size (MNIST: 5).
 MOST_TIMES = 200
@@ -26,8 +27,8 @@ def check_unpacked(name: str, packed: int, unpacked: int) -> None:
     """
     if unpacked > allowed(packed):
         raise SourceError(
-            f"{name} unpacks from {packed:,} to {unpacked:,} bytes, more than {MOST_TIMES} times "
-            "its size; unpack it yourself if it is to be trusted"
+            f"{printable(name)} unpacks from {packed:,} to {unpacked:,} bytes, more than "
+            f"{MOST_TIMES} times its size; unpack it yourself if it is to be trusted"
         )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.errors import SourceError
+from golddiff.sources.names import printable
 
 # Names of sub folders that are parts of a data set rather than classes.
 SPLIT_NAMES = frozenset({"train", "test", "val", "valid", "validation", "dev", "eval"})
@@ -103,7 +104,7 @@ def by_edm(text: bytes, names: list[str], description: str) -> NDArray[np.int64]
         label = label_of.get(name)
         if not isinstance(label, int) or isinstance(label, bool) or not 0 <= label < 2**62:
             given = "no label" if name not in label_of else f"{label!r}, no class index,"
-            raise SourceError(f"dataset.json of {description} gives {given} for {name}")
+            raise SourceError(f"dataset.json of {description} gives {given} for {printable(name)}")
         labels.append(label)
     return np.array(labels, np.int64)
 

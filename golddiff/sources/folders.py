@@ -14,6 +14,7 @@ from golddiff.sources.classes import by_edm, by_folder, in_split
 from golddiff.sources.decode import EXTENSIONS, MAX_ENCODED_BYTES
 from golddiff.sources.encoded import EncodedSource, Item, Listing
 from golddiff.sources.idx import idx_files, open_idx_folder
+from golddiff.sources.names import printable
 from golddiff.sources.options import Options
 from golddiff.sources.tables import open_parquet, shards_of_split
 
@@ -77,7 +78,7 @@ def _open_images(
 
 def _items(folder: Path, names: list[str]) -> Iterator[Item]:
     for name in names:
-        yield Item(name, partial(_read, folder / name))
+        yield Item(printable(name), partial(_read, folder / name))
 
 
 def _read(path: Path) -> bytes:

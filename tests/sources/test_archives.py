@@ -96,6 +96,13 @@ def test_a_damaged_member_is_named(tmp_path):
     assert source.skipped.names == ["00000/img00000001.png in a.zip"]
 
 
+def test_a_name_with_a_line_break_is_told_on_one_line(tmp_path):
+    path = write_zip(tmp_path / "a.zip", {"a.png": png(), "b\n\x1b[31m.png": b"nothing"})
+    with pytest.raises(SourceError, match=r"b\\n\\x1b\[31m\.png in a\.zip") as error:
+        read(open_source(path))
+    assert "\n" not in str(error.value)
+
+
 def test_a_member_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(archives, "MAX_ENCODED_BYTES", 50)
     with pytest.raises(SourceError, match="unpacks to"):
