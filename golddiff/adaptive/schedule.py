@@ -223,7 +223,9 @@ class FittedSchedule:
             return full
         log.info("sigma %.3g: measuring how many images an RMSE of %s takes", sigma, self.tol)
         nearest = self.looker(sigma, label, Kind("nearest"))
-        given = probes(self.estimator, nearest, sigma, label, isinstance(self.tol, float))
+        # Through the index too many images would be needed for collages; docs/scale.md says so.
+        collages = isinstance(self.tol, float) and not self.indexed(images)
+        given = probes(self.estimator, nearest, sigma, label, collages)
         cost = self.estimator.cost(sigma) * images
         enough = self._enough(sigma, label, given)
         options = self._options(sigma, label)
