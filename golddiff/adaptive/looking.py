@@ -44,8 +44,8 @@ U = TypeVar("U")
 class Look(Protocol):
     """What some locations see of the images for one query."""
 
-    def nearest(self, k: int, sigma: float | None = None) -> list[Support]:
-        """Each location's nearest images; of a noise level perhaps only those that may matter."""
+    def nearest(self, k: int) -> list[Support]:
+        """Each location's nearest images."""
         ...
 
     def screened(self, k: int, sigma: float) -> list[Support]:
@@ -64,7 +64,7 @@ def chosen(look: Look, name: str, k: int, sigma: float, stream: Stream) -> list[
     """Each location's images by a kind's name, "drawn", "nearest" or "screened"."""
     if name == "drawn":
         return look.drawn(k, sigma, stream)
-    return look.screened(k, sigma) if name == "screened" else look.nearest(k, sigma)
+    return look.screened(k, sigma) if name == "screened" else look.nearest(k)
 
 
 class Looker(Protocol):
@@ -156,7 +156,7 @@ class _LinearLook:
     ) -> None:
         self._looker, self._distances, self._rows, self._kept = looker, distances, rows, kept
 
-    def nearest(self, k: int, sigma: float | None = None) -> list[Support]:
+    def nearest(self, k: int) -> list[Support]:
         return _each(lambda tile: Support(self._rows[lowest(tile, k)]), list(self._distances))
 
     def screened(self, k: int, sigma: float) -> list[Support]:
@@ -283,14 +283,10 @@ class _IndexLook:
     ) -> None:
         self._looker, self._x, self._tiles, self._without = looker, x, tiles, without
 
-    def nearest(self, k: int, sigma: float | None = None) -> list[Support]:
+    def nearest(self, k: int) -> list[Support]:
         def one(t: int) -> Support:
             near = self._looker.near(t, self._x, k, self._without)
-            found = lowest(near.distances, k)
-            if sigma is not None:
-                most = float(near.distances.min()) + self._looker.sight(t).margin(sigma)
-                found = found[near.distances[found] <= most]
-            return Support(np.sort(near.rows[found]))
+            return Support(np.sort(near.rows[lowest(near.distances, k)]))
 
         return _each(one, self._tiles)
 

@@ -7,7 +7,6 @@ where the shares differ, and plain squared differences where all inputs have the
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,32 +16,11 @@ from numpy.typing import NDArray
 from golddiff.kernels.members import scaled_distances, weighed_distances
 
 COMPARED = 0.995  # of the variance: directions in which images differ least are left out
-SPREADS = 1.5  # standard deviations; larger differences are rare, and most of those matter little
-NATS = 10.0  # an image of e^-10 of the best one's weight is one of thousands that count, or none
 EQUAL = 1e-6  # shares that differ by less are the same
-
-
-def margin(lacking: float, sigma: float) -> float:
-    """How much larger than the least a distance may be, of an image that may matter.
-
-    The query's noise has a part sigma times the length of what is not compared of an image, so a
-    distance is off by a number of standard deviation 2 sigma ``lacking``, and a difference of two
-    by sqrt(2) times as much; and an image counts while it is within some 2 sigma^2 of the least.
-
-    Args:
-        lacking: length of what is not compared of an image, in the root mean square.
-        sigma: noise level.
-    """
-    return SPREADS * 2 * math.sqrt(2) * sigma * lacking + NATS * 2 * sigma**2
 
 
 class Metric(Protocol):
     """How a location compares."""
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether all inputs have the same share."""
-        ...
 
     @property
     def numbers(self) -> int:
@@ -89,7 +67,6 @@ def metric_of(
 class _Plain:
     """Coordinate by coordinate."""
 
-    is_plain = True
     numbers: int
     root: np.float32
     to_goal: NDArray[np.float32]
@@ -110,7 +87,6 @@ class _Plain:
 class _Turned:
     """By a matrix."""
 
-    is_plain = False
     numbers: int
     turn: NDArray[np.float32]
     scaled_turn: NDArray[np.float32]

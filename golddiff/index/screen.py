@@ -7,6 +7,7 @@ are the store's own.
 
 from __future__ import annotations
 
+import math
 import os
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from golddiff.files import system_errors
-from golddiff.index.metric import margin
 from golddiff.parallel import in_order
 from golddiff.proxy import pools, quarter_shape
 from golddiff.residency import at_hand, parts
@@ -28,6 +28,8 @@ LARGEST = 127  # of an int8
 ROWS_PER_TASK = 1024
 ROWS_AT_ONCE = 4096
 MEASURED = 1024  # images that tell what proxies lack
+SPREADS = 1.5  # standard deviations; larger differences are rare, and most of those matter little
+NATS = 10.0  # an image of e^-10 of the best one's weight is one of thousands that count, or none
 
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "arcp", "nsz"})
@@ -94,9 +96,11 @@ class Screen:
     def margin(self, sigma: float) -> float:
         """How much larger than the least a distance may be, of an image that may matter.
 
-        See :func:`golddiff.index.metric.margin`.
+        The query's noise has a part sigma times what the proxies lack, so a distance is off by a
+        number of standard deviation 2 sigma ``lacking``, and a difference of two by sqrt(2) times
+        as much; and an image counts while its distance is within some 2 sigma^2 of the least.
         """
-        return margin(self.lacking, sigma)
+        return SPREADS * 2 * math.sqrt(2) * sigma * self.lacking + NATS * 2 * sigma**2
 
     @property
     def numbers(self) -> int:

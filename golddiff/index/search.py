@@ -13,7 +13,6 @@ matrix for each location and noise level, and nothing that has to be made for ea
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from golddiff.errors import StoreError
 from golddiff.index.files import Index, Locations
-from golddiff.index.metric import margin, metric_of
+from golddiff.index.metric import metric_of
 from golddiff.index.views import location_of
 from golddiff.kernels.lowest import lowest
 from golddiff.kernels.mask_tiles import OfChannel, Side, pixels, tile_count
@@ -90,18 +89,6 @@ class Sight:
     def coordinates(self) -> int:
         """How many coordinates are kept of an image."""
         return int(self._locations.fit.basis.shape[1])
-
-    def margin(self, sigma: float) -> float:
-        """How much larger than the least a distance may be; inf where shares differ.
-
-        There a tile's outputs do not weigh as the tile does, and an image may matter to one of
-        them however far it is.
-        """
-        if not self._metric.is_plain:
-            return math.inf
-        clusters = self._locations.clusters
-        mean_square = float(clusters.rest[self._t] @ self.sizes) / max(1, int(self.sizes.sum()))
-        return margin(self._rest * math.sqrt(mean_square), sigma)
 
     @property
     def bytes(self) -> int:
