@@ -140,7 +140,7 @@ class TestTruth:
     def test_answers_are_kept_and_shared_with_bench_step(self, store, queries, monkeypatch):
         optimal, x = golddiff.Optimal(store), queries(store, 1.0, 3)
         first = full_scans(optimal, [(1.0, x)], 1e9)
-        monkeypatch.setattr(golddiff.Optimal, "_part", None)  # cannot scan any more
+        monkeypatch.setattr(golddiff.Optimal, "posterior", None)  # cannot scan any more
         monkeypatch.setattr("golddiff.bench.scaling.truth._affordable", lambda *_: 0)
         assert torch.equal(full_scans(optimal, [(1.0, x)], 1e9)[0], first[0])
         assert torch.equal(truth.full_scan(optimal, x, 1.0), first[0])
