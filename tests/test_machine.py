@@ -5,7 +5,16 @@ import json
 import pytest
 import torch
 
-from golddiff import PCA, AdaptiveSchedule, GoldDiff, Kamb, Optimal, machine, machine_measure
+from golddiff import (
+    PCA,
+    AdaptiveSchedule,
+    GoldDiff,
+    ImageStore,
+    Kamb,
+    Optimal,
+    machine,
+    machine_measure,
+)
 from golddiff.adaptive.plan import FULL, Kind, Plan
 from golddiff.errors import ArgumentError
 from golddiff.kernels.kamb_counts import offset_operations
@@ -121,7 +130,9 @@ class TestPredictions:
 
     def test_they_are_sums_of_the_model(self, store):
         model = machine.CONSTANTS
-        assert Optimal(store).cost(1.0) == pytest.approx(model["distance"] * store.d)
+        assert Optimal(store).cost(1.0) == pytest.approx(2 * model["distance"] * store.d)
+        read = Optimal(ImageStore.open(store.path, memory_limit=1000)).cost(1.0)
+        assert read == pytest.approx((2 * model["distance"] + model["byte"]) * store.d)
         pca = PCA(store, 0.05)
         for side, trees in ((None, [pca.tree(1.0)]), (4, pca.tiles(1.0, 4))):
             expected = model["softmax"] * store.d
