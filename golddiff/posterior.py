@@ -40,15 +40,23 @@ class Posterior:
 
     def merge(self, other: Posterior) -> Posterior:
         """The posterior over both parts together (exact, associative, commutative)."""
+        both = Posterior(self.log_max, self.total.copy(), self.weighted.copy())
+        both.add(other)
+        return both
+
+    def add(self, other: Posterior) -> None:
+        """As :meth:`merge`, in place; own sums are scaled only where a larger logit came."""
         log_max = np.maximum(self.log_max, other.log_max)
         # -inf - -inf would be NaN: where neither part saw an image any scale will do.
         safe = np.where(np.isneginf(log_max), 0.0, log_max)
-        mine, theirs = np.exp(self.log_max - safe), np.exp(other.log_max - safe)
-        return Posterior(
-            log_max,
-            self.total * mine + other.total * theirs,
-            self.weighted * self.spread(mine) + other.weighted * self.spread(theirs),
-        )
+        if (self.log_max < log_max).any():
+            mine = np.exp(self.log_max - safe)
+            self.total *= mine
+            self.weighted *= self._spread(mine)
+        theirs = np.exp(other.log_max - safe)
+        self.total += other.total * theirs
+        self.weighted += other.weighted * self._spread(theirs)
+        self.log_max = log_max
 
     def mean(self) -> Float:
         """The posterior mean, (b, D).
@@ -58,39 +66,11 @@ class Posterior:
         """
         if not np.all(self.total > 0):
             raise ZeroDivisionError("the posterior mean of no images is not defined")
-        return self.weighted / self.spread(self.total)
+        return self.weighted / self._spread(self.total)
 
-    def spread(self, per_location: Float) -> Float:
+    def _spread(self, per_location: Float) -> Float:
         """Repeat a (b, L) array over the channels that share a location, giving (b, D)."""
         return np.tile(per_location, self.weighted.shape[1] // per_location.shape[1])
-
-
-class Running:
-    """Partial posteriors merged one after the other into one, in place.
-
-    Args:
-        b, locations, d: shape, as of :meth:`Posterior.empty`.
-
-    Attributes:
-        posterior: over all parts so far.
-    """
-
-    def __init__(self, b: int, locations: int, d: int) -> None:
-        self.posterior = Posterior.empty(b, locations, d)
-
-    def add(self, other: Posterior) -> None:
-        """As :meth:`Posterior.merge`; sums are only passed over where a larger logit came."""
-        mine = self.posterior
-        log_max = np.maximum(mine.log_max, other.log_max)
-        safe = np.where(np.isneginf(log_max), 0.0, log_max)
-        if (mine.log_max < log_max).any():
-            shrunk = np.exp(mine.log_max - safe)
-            mine.total *= shrunk
-            mine.weighted *= mine.spread(shrunk)
-        theirs = np.exp(other.log_max - safe)
-        mine.total += other.total * theirs
-        mine.weighted += other.weighted * mine.spread(theirs)
-        mine.log_max = log_max
 
 
 @dataclass

@@ -263,10 +263,8 @@ class FittedSchedule:
 
     def _kinds(self, side: Side | None, label: int | None) -> list[Kind]:
         kinds = [Kind("drawn", side), Kind("nearest", side)]
-        tiles, indexed = (
-            self.estimator.tile_sides(),
-            self.indexed(self.estimator.store.count_of(label)),
-        )
+        tiles = self.estimator.tile_sides()
+        indexed = self.indexed(self.estimator.store.count_of(label))
         if indexed and not tiles:  # all values of an image count alike, as its proxy has them
             kinds.append(Kind("screened"))
         wide = tiles and (side is None or pixels(side) >= WIDE)

@@ -12,7 +12,7 @@ from golddiff.denoisers.base import Estimator
 from golddiff.kernels.rows import ROWS_PER_TASK, distances_of, squared_distances, sums_of
 from golddiff.noise import precision
 from golddiff.parallel import in_order, results_held
-from golddiff.posterior import Posterior, Running
+from golddiff.posterior import Posterior
 from golddiff.residency import at_hand
 from golddiff.support import AnySupport, Support, whole
 
@@ -50,10 +50,10 @@ class Optimal(Estimator):
                 sums = sums_of(values, places, weights, store.scale, store.offset)
             return Posterior(log_max, weights.sum(axis=1, keepdims=True), sums)
 
-        total = Running(len(x), 1, store.d)
+        total = Posterior.empty(len(x), 1, store.d)
         for posterior in in_order(task, support.split(size)):
             total.add(posterior)
-        return total.posterior
+        return total
 
     def denoise_each(
         self, x: NDArray[np.float32], sigma: float, supports: Sequence[AnySupport]

@@ -8,7 +8,7 @@ where the shares differ, and plain squared differences where all inputs have the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,25 +19,43 @@ COMPARED = 0.995  # of the variance: directions in which images differ least are
 EQUAL = 1e-6  # shares that differ by less are the same
 
 
-class Metric(Protocol):
-    """How a location compares."""
+@dataclass(frozen=True)
+class Metric:
+    """How a location compares.
+
+    Attributes:
+        turn: A^T (r, s), or its diagonal (r,) where it has nothing else.
+        kept_turn: the same, for coordinates as the index keeps them.
+        to_goal: (s, w) what a is of a query's inputs.
+    """
+
+    turn: NDArray[np.float32]
+    kept_turn: NDArray[np.float32]
+    to_goal: NDArray[np.float32]
 
     @property
     def numbers(self) -> int:
         """Multiplications for an image that is compared."""
-        ...
+        return self.turn.size
 
     def goal(self, y: NDArray[np.float32]) -> NDArray[np.float32]:
         """The goal a of a query's inputs (w,), less the location's mean."""
-        ...
+        goal: NDArray[np.float32] = self.to_goal @ y
+        return goal
 
     def centres(self, z: NDArray[np.float32], goal: NDArray[np.float32]) -> NDArray[np.float32]:
         """|A z - a|^2 of coordinates (n, r)."""
-        ...
+        return _distances(z, self.turn, goal)
 
     def kept(self, z: NDArray[np.int8], goal: NDArray[np.float32]) -> NDArray[np.float32]:
         """The same of coordinates as the index keeps them."""
-        ...
+        return _distances(z, self.kept_turn, goal)
+
+
+def _distances(
+    z: NDArray[Any], turn: NDArray[np.float32], goal: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    return (scaled_distances if turn.ndim == 1 else weighed_distances)(z, turn, goal)
 
 
 def metric_of(
@@ -57,50 +75,11 @@ def metric_of(
     low, high = float(shares.min()), float(shares.max())
     if high - low <= EQUAL * high:
         root = np.sqrt(np.float32(high))
-        return _Plain(len(basis), root, root * basis.astype(np.float32), root * scale)
+        turn = np.full(len(basis), root, np.float32)
+        return Metric(turn, root * scale, root * basis.astype(np.float32))
     weighed = basis * shares
     turn, to_goal = _directions(weighed @ basis.T, variance, weighed)
-    return _Turned(turn.size, turn, scale[:, None] * turn, to_goal)
-
-
-@dataclass(frozen=True)
-class _Plain:
-    """Coordinate by coordinate."""
-
-    numbers: int
-    root: np.float32
-    to_goal: NDArray[np.float32]
-    scale: NDArray[np.float32]
-
-    def goal(self, y: NDArray[np.float32]) -> NDArray[np.float32]:
-        goal: NDArray[np.float32] = self.to_goal @ y
-        return goal
-
-    def centres(self, z: NDArray[np.float32], goal: NDArray[np.float32]) -> NDArray[np.float32]:
-        return scaled_distances(z, np.full(z.shape[1], self.root, np.float32), goal)
-
-    def kept(self, z: NDArray[np.int8], goal: NDArray[np.float32]) -> NDArray[np.float32]:
-        return scaled_distances(z, self.scale, goal)
-
-
-@dataclass(frozen=True)
-class _Turned:
-    """By a matrix."""
-
-    numbers: int
-    turn: NDArray[np.float32]
-    scaled_turn: NDArray[np.float32]
-    to_goal: NDArray[np.float32]
-
-    def goal(self, y: NDArray[np.float32]) -> NDArray[np.float32]:
-        goal: NDArray[np.float32] = self.to_goal @ y
-        return goal
-
-    def centres(self, z: NDArray[np.float32], goal: NDArray[np.float32]) -> NDArray[np.float32]:
-        return weighed_distances(z, self.turn, goal)
-
-    def kept(self, z: NDArray[np.int8], goal: NDArray[np.float32]) -> NDArray[np.float32]:
-        return weighed_distances(z, self.scaled_turn, goal)
+    return Metric(turn, scale[:, None] * turn, to_goal)
 
 
 def _directions(

@@ -6,7 +6,6 @@ Plain reads and writes, no mappings: the pages of a mapping would count as resid
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import weakref
 from collections.abc import Iterator
@@ -49,9 +48,7 @@ class Lines:
 
     def run(self, t: int, start: int, stop: int) -> NDArray[Any]:
         """Location t's images from place ``start`` to before ``stop``."""
-        numbers = np.empty((stop - start, *self.shape[2:]), self.column.dtype)
-        _fill(self._file, numbers, t * self.column.line + start * self.column.each)
-        return numbers
+        return self.runs(t, np.array([[start, stop]]))
 
     def runs(self, t: int, limits: NDArray[np.int64]) -> NDArray[Any]:
         """Several runs (start, stop) of location t, one after the other; limits (k, 2)."""
@@ -79,19 +76,8 @@ def write_location(file: int, column: Column, numbers: NDArray[Any], t: int) -> 
 def read_location(file: int, column: Column, t: int) -> NDArray[Any]:
     """All images' numbers of one location, (N, ...)."""
     numbers = np.empty(column.shape[1:], column.dtype)
-    _fill(file, numbers, t * column.line)
+    read_pieces(file, np.array([t * column.line]), np.array([column.line]), numbers)
     return numbers
-
-
-def _fill(file: int, numbers: NDArray[Any], place: int) -> None:
-    if numbers.size == 0:
-        return
-    data = numbers.data.cast("B")
-    while len(data):
-        got = os.preadv(file, [data], place)
-        if got == 0:
-            raise OSError(errno.EIO, "a file of the index ends too soon")
-        data, place = data[got:], place + got
 
 
 def _write_at(file: int, numbers: NDArray[Any], place: int) -> None:

@@ -13,7 +13,6 @@ import numpy as np
 from numba import njit, types
 from numpy.typing import NDArray
 
-_HAVING = hasattr(os, "pread")
 # The C library's; by name, so that what is compiled can be kept.
 _pread = types.ExternalFunction(
     "pread", types.intp(types.intc, types.uintp, types.uintp, types.int64)
@@ -55,12 +54,9 @@ def read_pieces(
     if out.nbytes == 0:
         return
     target = out.reshape(-1).view(np.uint8)
-    failed = 0
-    if _HAVING:
-        failed = _read(file, places, lengths, target)
-        if failed < 0:
-            return
-    _read_slowly(file, places[failed:], lengths[failed:], target, int(lengths[:failed].sum()))
+    failed = _read(file, places, lengths, target)
+    if failed >= 0:
+        _read_slowly(file, places[failed:], lengths[failed:], target, int(lengths[:failed].sum()))
 
 
 def _read_slowly(
@@ -73,8 +69,7 @@ def _read_slowly(
     """What could not be read, again: the interpreter knows signals and errors."""
     for place, left in zip(places.tolist(), lengths.tolist(), strict=True):
         while left > 0:
-            os.lseek(file, place, os.SEEK_SET) if not _HAVING else None
-            data = os.pread(file, left, place) if _HAVING else os.read(file, left)
+            data = os.pread(file, left, place)
             if not data:
                 raise OSError(errno.EIO, "the file ends too soon")
             target[at : at + len(data)] = np.frombuffer(data, np.uint8)
