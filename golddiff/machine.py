@@ -39,6 +39,7 @@ CONSTANTS = {
     "softmax": 1.6e-10,  # an output value's exponential and sums, an image
     "distance": 2.8e-11,  # a value of Optimal's squared distances, an image
     "byte": 1.0e-10,  # of a row that lies by itself in a file that is not resident, read
+    "swept": 1.0e-11,  # a coordinate of a byte, in memory, an image
     "coordinate": 1.8e-11,  # a coordinate of the product that ranks, an image and tile
     "square": 3.0e-11,  # a value's square, summed by blocks, an image
     "product": 1.1e-11,  # a multiply-add of blocks with a tile, an image

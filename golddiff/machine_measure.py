@@ -21,6 +21,7 @@ from golddiff.kernels.pca_cpu import _terms, masked_posterior
 from golddiff.kernels.products import less_twice_the_products
 from golddiff.kernels.reading import read_pieces
 from golddiff.kernels.rows import squared_distances
+from golddiff.kernels.sweep import blocked, swept
 from golddiff.parallel import in_order
 
 TRIED = 0.01  # seconds that each is tried for
@@ -34,6 +35,7 @@ SIGMA = 30.0  # no output's softmax is skipped
 QUERIES = 4  # compared at once
 FEW = 8  # blocks at once
 READ, FEW_READ = 16_384, 128  # rows of a file of 50 MB, and those that are read at once
+SWEPT = 262_144  # images: 17 MB of coordinates
 APART = 32_768  # images of 3 KB: 100 MB, more than caches hold
 LEAST = {"softmax": 4.0, "square": 0.5, "product": 0.25}  # of an addition's time
 
@@ -104,6 +106,14 @@ def _byte(generator: np.random.Generator) -> float:
         return _each(work) / (width * FEW_READ)
 
 
+def _swept(generator: np.random.Generator) -> float:
+    """A coordinate of a byte, of more images than caches hold, for queries side by side."""
+    z = generator.integers(-127, 128, (SWEPT, COORDINATES), np.int8)
+    blocks, own = blocked(z), np.zeros((1, SWEPT), np.float32)
+    vectors, out = np.ones((QUERIES, COORDINATES), np.float32), empty((QUERIES, SWEPT))
+    return _each(lambda: swept(blocks, own, vectors, out)) / (vectors.size * SWEPT)
+
+
 def _choosing() -> dict[str, float]:
     generator = np.random.default_rng(0)
     own = REACH * generator.random((TILES, RANKED), np.float32)
@@ -117,6 +127,7 @@ def _choosing() -> dict[str, float]:
         "byte": _byte(generator),
         "square": square,
         "product": weighed,
+        "swept": _swept(generator),
         "coordinate": product / (vectors.size * RANKED),
         "drawn": _each(lambda: draw(own[0], rows, few, 1.0, uniform)) / RANKED,
         "nearest": _each(lambda: lowest(own[0], few)) / RANKED,

@@ -36,6 +36,7 @@ ROWS_AT_ONCE = 512  # what a scan reads between two looks at the limit
 WINDOW = 1 << 21  # the largest run of pages that one read brings in
 TOGETHER = 4  # rows lie together where they are at least every fourth of those they span
 DEFAULT_LIMIT = 2e9
+KEPT = 2 / 3  # of the limit, at most, for what stays resident
 
 
 class Residency:
@@ -64,19 +65,35 @@ class Residency:
         self._in_hand = 0  # of these, what is being read at this moment
 
     def beside(self, path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        """A file that stays resident as it is read, if it takes at most half of the limit.
+        """A file that stays resident as it is read, if there is room for it.
 
-        What it may take is no more there for the others. Else it is as they are.
+        All such take at most two thirds of the limit; what it may take is no more there for the
+        others. Where there is no room it is as they are.
         """
         size, now = math.prod(shape) * np.dtype(dtype).itemsize, path.stat()
         key = path, now.st_ino, now.st_mtime_ns
         with self._lock:
-            if key not in self._beside and self._kept + size <= self.limit / 2:
+            if key not in self._beside and self._keeps(size):
                 mapped = np.memmap(path, dtype=dtype, mode="r", shape=shape)
                 self._beside[key] = np.asarray(mapped)
-                self._kept += size
             kept = self._beside.get(key)
         return self.map(path, dtype, shape) if kept is None else kept
+
+    def reserve(self, size: int) -> bool:
+        """Whether so many bytes may be kept in memory for good, as files :meth:`beside` are."""
+        with self._lock:
+            return self._keeps(size)
+
+    def give_up(self, size: int) -> None:
+        """What was reserved is gone."""
+        with self._lock:
+            self._kept -= size
+
+    def _keeps(self, size: int) -> bool:
+        if self._kept + size > KEPT * self.limit:
+            return False
+        self._kept += size
+        return True
 
     def map(self, path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         """A file as a read-only array whose pages count here."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -36,6 +37,8 @@ from golddiff.support import Support
 
 if TYPE_CHECKING:
     from golddiff.cluster.over_shards import OverShards
+
+T = TypeVar("T")
 
 PROJECTED_AT_ONCE = 4096
 
@@ -121,6 +124,14 @@ class ImageStore:
     def beside(self, path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         """A file that belongs to the store, read-only, within its memory limit."""
         return self._residency.beside(path, dtype, shape)
+
+    def in_memory(self, size: int, make: Callable[[], T]) -> T | None:
+        """What is made, of so many bytes that stay in memory; None: past the memory limit."""
+        if not self._residency.reserve(size):
+            return None
+        made = make()
+        weakref.finalize(made, self._residency.give_up, size)
+        return made
 
     def release(self) -> None:
         """Give back the memory that pages of the store's files take now; they are read again."""

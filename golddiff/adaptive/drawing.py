@@ -49,13 +49,8 @@ def draw(
 
 def mixture_of(exact_sum: float, tempered_sum: float, n: float) -> Mixture:
     """The shares of t^T, of t and of one in an image's weight, given the sums over all n images."""
-    a, b, e = shares_of(exact_sum, tempered_sum, n)
-    return np.float32(a), np.float32(b), np.float32(e)
-
-
-def shares_of(exact_sum: float, tempered_sum: float, n: float) -> tuple[float, float, float]:
-    """As :func:`mixture_of`, in float64."""
-    return SHARES[0] / exact_sum, SHARES[1] / tempered_sum, SHARES[2] / n
+    a, b, e = SHARES
+    return np.float32(a / exact_sum), np.float32(b / tempered_sum), np.float32(e / n)
 
 
 def factor(tempered: NDArray[np.float32], mixture: Mixture, count: int) -> float:

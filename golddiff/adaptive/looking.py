@@ -297,10 +297,7 @@ class _IndexLook:
         for t in self._tiles:
             near = looker.near(t, x, count, self._without, MEMBERS_SCREENED)
             rows = np.sort(near.rows[lowest(near.distances, count)])
-            distances = looker.screen.distances(x, rows)
-            least, margin = float(distances.min()), looker.screen.margin(sigma)
-            nearest = lowest(distances, k)
-            supports.append(Support(rows[nearest[distances[nearest] <= least + margin]]))
+            supports.append(Support(looker.screen.nearest(x, sigma, rows, k)))
         return supports
 
     def drawn(self, k: int, sigma: float, stream: Stream) -> list[Support]:

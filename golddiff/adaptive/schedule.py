@@ -18,6 +18,7 @@ from golddiff.adaptive.looking import IndexLooker, LinearLooker, Look, Looker, c
 from golddiff.adaptive.memory import recall, remember
 from golddiff.adaptive.plan import DRAWN, FULL, Kind, Plan, as_compared
 from golddiff.adaptive.ranking import Ranking
+from golddiff.adaptive.sweeping import SweepLooker
 from golddiff.certificate import Certified, certify
 from golddiff.errors import ArgumentError
 from golddiff.index.files import Index, open_or_build
@@ -42,6 +43,7 @@ FEWEST = 256  # images; below that the full scan costs little and measuring tell
 LOOKERS_KEPT = 32
 STARTED_WITH = 32  # images, of those that a proof may take
 INDEXED_FROM = 100_000  # images; fewer are all compared
+QUERIES_AT_ONCE = 8  # whose distances to all images are in memory
 ROUGH = 32  # coordinates for drawing by the whole image's weight: a rough one does no harm
 
 log = logging.getLogger("golddiff")
@@ -166,7 +168,7 @@ class FittedSchedule:
         return place in self._plans or recall(self.estimator.store, self._key(*place)) is not None
 
     def _key(self, level: float, label: int | None) -> str:
-        through = " index" if self.indexed(self.estimator.store.count_of(label)) else ""
+        through = " sweep" if self.indexed(self.estimator.store.count_of(label)) else ""
         wanted = f"tol={self.tol!r} sigma={level!r} label={label}{through}"
         return f"{self.estimator.signature()} {wanted}"
 
@@ -209,9 +211,12 @@ class FittedSchedule:
             tiles = chosen(look, plan.kind.name, plan.k, sigma, stream)
             return tiles[0] if side is None else TiledSupport(side, tiles)
 
-        looks = looker.looks(x)
-        # Tiles go side by side, and where there is one, queries do.
-        return list(in_order(choose, looks) if looker.tiles == 1 else map(choose, looks))
+        made: list[AnySupport] = []
+        for start in range(0, len(x), QUERIES_AT_ONCE):
+            looks = looker.looks(x[start : start + QUERIES_AT_ONCE])
+            # Tiles go side by side, and where there is one, queries do.
+            made += in_order(choose, looks) if looker.tiles == 1 else map(choose, looks)
+        return made
 
     def _measured(self, sigma: float, label: int | None) -> Plan:
         from golddiff.adaptive.calibration import full_scan, probes
@@ -223,8 +228,11 @@ class FittedSchedule:
             return full
         log.info("sigma %.3g: measuring how many images an RMSE of %s takes", sigma, self.tol)
         nearest = self.looker(sigma, label, Kind("nearest"))
-        # Through the index too many images would be needed for collages; docs/scale.md says so.
-        collages = isinstance(self.tol, float) and not self.indexed(images)
+        # By clusters too many images would be needed for collages; docs/scale.md says so.
+        by_clusters = self.indexed(images) and (
+            bool(self.estimator.tile_sides()) or self.index.sweep is None
+        )
+        collages = isinstance(self.tol, float) and not by_clusters
         given = probes(self.estimator, nearest, sigma, label, collages)
         cost = self.estimator.cost(sigma) * images
         enough = self._enough(sigma, label, given)
@@ -267,6 +275,8 @@ class FittedSchedule:
         indexed = self.indexed(self.estimator.store.count_of(label))
         if indexed and not tiles:  # all values of an image count alike, as its proxy has them
             kinds.append(Kind("screened"))
+            if self.index.sweep is not None:
+                kinds.remove(Kind("nearest"))  # by proxies too, but more than may matter
         wide = tiles and (side is None or pixels(side) >= WIDE)
         if wide and not indexed:
             kinds += [Kind("drawn", side, by_blocks=True), Kind("nearest", side, by_blocks=True)]
@@ -313,6 +323,10 @@ class FittedSchedule:
         relevance = self.estimator.relevance(sigma, kind.side)
         if self.indexed(len(rows)):
             of_class = None if label is None else rows
+            sweep = self.index.sweep if kind.side is None else None
+            if sweep is not None:
+                numbers = sweep.numbers if kind == DRAWN else sweep.first
+                return SweepLooker(self.index, sweep, relevance, of_class, numbers)
             return IndexLooker(self.index, kind.side, relevance, of_class)
         if kind.by_blocks:
             return LinearLooker(BlockRanking(store, relevance, rows))

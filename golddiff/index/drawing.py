@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.adaptive.drawing import larger_factor, shares_of
+from golddiff.adaptive.drawing import SHARES, larger_factor
 from golddiff.index.search import Near, Sight
 from golddiff.kernels.weights import TEMPERATURE
 from golddiff.noise import precision
@@ -68,9 +68,32 @@ def draw(
     rows = np.concatenate([near.rows, rows[may]])
     distances = np.concatenate([near.distances, distances[may]])
     p = np.concatenate([np.ones(len(near.rows)), p[may]])
-    weights = _weights(distances, 1 / p, gain) / p
+    return drawn_of(rows, distances, p, count, gain, uniform(key, rows))
+
+
+def drawn_of(
+    rows: NDArray[np.int64],
+    distances: NDArray[np.float32],
+    p: NDArray[np.float64],
+    count: int,
+    gain: float,
+    uniform: NDArray[np.float64],
+    shares: tuple[float, float, float] = SHARES,
+) -> Support:
+    """About ``count`` of some candidates, each with its log weight, ascending.
+
+    Args:
+        rows: (n,) the candidates.
+        distances: (n,) to the query, less any constant.
+        p: (n,) the probability that each had to be one.
+        count: expected number of images.
+        gain: 1 / (2 sigma^2).
+        uniform: (n,) uniform numbers in [0, 1), which decide.
+        shares: of the posterior, the tempered one and equal weights.
+    """
+    weights = _weights(distances, 1 / p, gain, shares) / p
     q = np.minimum(1.0, factor(weights, np.ones(len(rows)), count) * weights)
-    drawn = uniform(key, rows) < q
+    drawn = uniform < q
     if not drawn.any():
         drawn[np.argmax(weights)], p, q = True, np.ones(len(rows)), np.ones(len(rows))
     chosen = np.flatnonzero(drawn)
@@ -105,12 +128,16 @@ def _candidates(
 
 
 def _weights(
-    distances: NDArray[np.float32], many: NDArray[np.float64], gain: float
+    distances: NDArray[np.float32],
+    many: NDArray[np.float64],
+    gain: float,
+    shares: tuple[float, float, float] = SHARES,
 ) -> NDArray[np.float64]:
     """Shares of the posterior, the tempered one and equal ones, of ``many`` images each."""
     logits = -gain * (distances - distances.min()).astype(np.float64)
     exact, tempered = np.exp(logits), np.exp(logits / TEMPERATURE)
-    a, b, e = shares_of(float(exact @ many), float(tempered @ many), float(many.sum()))
+    sums = float(exact @ many), float(tempered @ many), float(many.sum())
+    a, b, e = (share / total for share, total in zip(shares, sums, strict=True))
     weights: NDArray[np.float64] = a * exact + b * tempered + e
     return weights
 

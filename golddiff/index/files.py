@@ -6,6 +6,7 @@ import json
 import logging
 import math
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from golddiff.index.layout import (
 from golddiff.index.rawfiles import Lines
 from golddiff.index.screen import NAME as SCREEN
 from golddiff.index.screen import Screen, shape_of
+from golddiff.index.sweep import Sweep, bytes_of
 from golddiff.index.views import View, views_of
 from golddiff.manifest import FileRecord, file_record
 from golddiff.store import ImageStore
@@ -84,6 +86,17 @@ class Index:
     store: ImageStore
     views: dict[int | None, Locations]
     screen: Screen
+
+    @cached_property
+    def sweep(self) -> Sweep | None:
+        """The whole image's coordinates, in memory; None where the store's limit leaves no room."""
+        whole = self.views[None]
+        fit = whole.fit
+
+        def make() -> Sweep:
+            return Sweep(whole.coordinates, whole.rows, fit.basis[0], fit.mean[0], fit.scale[0])
+
+        return self.store.in_memory(bytes_of(self.store.n, fit.basis.shape[1]), make)
 
     @classmethod
     def open(cls, store: ImageStore) -> Index:

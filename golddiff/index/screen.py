@@ -1,15 +1,18 @@
 """Images compared more finely than by the index's coordinates: by proxies, a byte a number.
 
-The distance of an image to a query is |x|^2 - 2 x . x_i + |x_i|^2. With P the proxies' rows, made
-to length 1, x . x_i is about (P x) . (P x_i): what is left out is a sum of random sign. The norms
-are the store's own.
+With P the proxies' rows, made to length 1, the distance of an image to a query is |P x - P x_i|^2
+and |r - r_i|^2 for what proxies lack of both, of which the length of r_i is known: the store's
+norms have it. Over the query's noise, sigma in every direction of r, the expectation of
+exp(-|r - r_i|^2 / (2 sigma^2)) is the same for all images, so |P x - P x_i|^2 by itself says what
+an image is expected to weigh. By itself |P x - P x_i|^2 + |r_i|^2 is the distance, but for a
+product of r and r_i that may have either sign.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from golddiff.files import system_errors
+from golddiff.kernels.lowest import lowest
 from golddiff.parallel import in_order
 from golddiff.proxy import pools, quarter_shape
 from golddiff.residency import at_hand, parts
@@ -27,19 +31,24 @@ NAME = "proxies.bin"
 LARGEST = 127  # of an int8
 ROWS_PER_TASK = 1024
 ROWS_AT_ONCE = 4096
-MEASURED = 1024  # images that tell what proxies lack
-SPREADS = 1.5  # standard deviations; larger differences are rare, and most of those matter little
+SPREADS = 1.5  # standard deviations; larger ones are rare, and most of those matter little
+DETAIL = 0.5  # how alike two images' details are, that matter to one query
+ALWAYS = 64  # images that are weighed
 NATS = 10.0  # an image of e^-10 of the best one's weight is one of thousands that count, or none
 
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "arcp", "nsz"})
-def _products(flat, rows, vector, out):  # type: ignore[no-untyped-def]
+def _products(flat, rows, vector, unit, out):  # type: ignore[no-untyped-def]
+    """The products with a vector, and the squared lengths."""
     for j in range(len(rows)):
         row = flat[rows[j]]
-        total = np.float32(0)
+        total = length = np.float32(0)
         for n in range(len(vector)):
-            total += np.float32(row[n]) * vector[n]
-        out[j] = total
+            value = np.float32(row[n])
+            total += value * vector[n]
+            own = value * unit[n]
+            length += own * own
+        out[0, j], out[1, j] = total, length
 
 
 def shape_of(store: ImageStore) -> tuple[int, int]:
@@ -64,6 +73,19 @@ def write_screen(store: ImageStore, path: Path) -> float:
     return scale
 
 
+@dataclass(frozen=True)
+class Compared:
+    """What proxies tell of some images and a query.
+
+    Attributes:
+        near: (k,) float32 |P x - P x_i|^2, less |P x|^2.
+        rest: (k,) float32 |r_i|^2, what proxies lack of the image.
+    """
+
+    near: NDArray[np.float32]
+    rest: NDArray[np.float32]
+
+
 class Screen:
     """The proxies of a store, as they are compared with one query after the other.
 
@@ -83,41 +105,50 @@ class Screen:
         self._unit = np.float32(scale) / lengths
         self._flat = store.beside(path, "int8", shape_of(store))
 
-    @cached_property
-    def lacking(self) -> float:
-        """Length of what the proxies lack of an image, in the root mean square."""
-        store = self._store
-        rows = store.rows_of(None)[:: max(1, store.n // MEASURED)]
-        with at_hand(self._flat, rows) as (flat, places):
-            z = flat[places] * self._unit
-        lost = store.norms[rows].astype(np.float64) ** 2 - np.einsum("nr,nr->n", z, z)
-        return float(np.sqrt(np.maximum(lost, 0).mean()))
-
-    def margin(self, sigma: float) -> float:
-        """How much larger than the least a distance may be, of an image that may matter.
-
-        The query's noise has a part sigma times what the proxies lack, so a distance is off by a
-        number of standard deviation 2 sigma ``lacking``, and a difference of two by sqrt(2) times
-        as much; and an image counts while its distance is within some 2 sigma^2 of the least.
-        """
-        return SPREADS * 2 * math.sqrt(2) * sigma * self.lacking + NATS * 2 * sigma**2
-
     @property
     def numbers(self) -> int:
         """Of each image."""
         return int(self._flat.shape[1])
 
-    def distances(self, x: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """About |x - x_i|^2 less what all images share, of a query (D,) and some images, (k,)."""
+    def compare(self, x: NDArray[np.float32], rows: NDArray[np.int64]) -> Compared:
+        """Some images (k,) with a query (D,)."""
         vector = (self._rows @ x).astype(np.float32)
-        out = np.empty(len(rows), np.float32)
+        out = np.empty((2, len(rows)), np.float32)
 
         def task(start: int) -> None:
             part = slice(start, start + ROWS_PER_TASK)
             with at_hand(self._flat, rows[part]) as (flat, places):
-                _products(flat, places, vector, out[part])
+                _products(flat, places, vector, self._unit, out[:, part])
 
         for _ in in_order(task, range(0, len(rows), ROWS_PER_TASK)):
             pass
-        distances: NDArray[np.float32] = self._store.norms[rows] ** 2 - 2 * out
-        return distances
+        products, lengths = out
+        rest = np.maximum(self._store.norms[rows] ** 2 - lengths, 0)
+        return Compared(lengths - 2 * products, rest)
+
+    def nearest(
+        self, x: NDArray[np.float32], sigma: float, rows: NDArray[np.int64], k: int
+    ) -> NDArray[np.int64]:
+        """At most k of some images (n,), ascending: the nearest to a query (D,) that may matter.
+
+        An image counts while its distance is within some 2 sigma^2 of the least. What proxies lack
+        of it, of length rho, meets the query's noise, so a distance is off by a number of standard
+        deviation 2 sigma rho; and the query's own detail, beyond its proxies and its noise, is more
+        alike to one image's than to another's. Where noise hides how much detail that is, this is
+        a guess: the nearest few are weighed whatever it says.
+        """
+        compared = self.compare(x, rows)
+        likely = compared.near + compared.rest
+        off = 2 * (SPREADS * sigma + DETAIL * self._detail(x, sigma)) * np.sqrt(compared.rest)
+        chosen = likely - off <= likely.min() + NATS * 2 * sigma**2
+        chosen[lowest(compared.near, min(k, ALWAYS))] = True
+        few = lowest(compared.near, k)
+        nearest: NDArray[np.int64] = rows[few[chosen[few]]]
+        return nearest
+
+    def _detail(self, x: NDArray[np.float32], sigma: float) -> float:
+        """Length of what proxies lack of the image in a noised one; 0 where noise may be all."""
+        seen = (self._rows @ x) / self._unit
+        beyond = len(x) - len(seen)
+        noise = sigma**2 * (beyond + math.sqrt(2 * beyond))
+        return math.sqrt(max(0.0, float(x @ x) - float(seen @ seen) - noise))

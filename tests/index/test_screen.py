@@ -22,16 +22,20 @@ def test_the_matrix_of_pools_is_average_pooling(shape):
     assert np.allclose(lengths, np.linalg.norm(rows, axis=1))
 
 
-def test_distances_are_those_of_proxies_and_norms(indexed):
+def test_distances_are_those_of_proxies(indexed):
     store = indexed.store
     values, rows = store.values(np.arange(store.n)), np.array([0, 7, 8, 2999])
     x = values[5] + np.float32(0.3)
     basis, lengths = pools(store.shape)
     basis = basis / lengths[:, None]
-    exact = (values[rows] ** 2).sum(1) - 2 * (values[rows] @ basis.T) @ (basis @ x)
-    found = indexed.screen.distances(x, rows)
+    proxies = values[rows] @ basis.T
+    exact = ((proxies - basis @ x) ** 2).sum(1) - ((basis @ x) ** 2).sum()
+    found = indexed.screen.compare(x, rows)
     # Of numbers rounded to 1 / 127 of the largest.
-    assert np.abs(found - exact).max() < 0.01 * np.linalg.norm(x) * np.sqrt(len(basis))
+    most = 0.01 * np.linalg.norm(x) * np.sqrt(len(basis))
+    assert np.abs(found.near - exact).max() < most
+    rest = (values[rows] ** 2).sum(1) - (proxies**2).sum(1)
+    assert np.abs(found.rest - rest).max() < most
 
 
 def test_they_follow_the_pixels_more_closely_than_coordinates_do(indexed):
@@ -40,14 +44,15 @@ def test_they_follow_the_pixels_more_closely_than_coordinates_do(indexed):
     values, rows = store.values(np.arange(store.n)), np.arange(store.n)
     x = (values[3] + rng.standard_normal(store.d)).astype(np.float32)
     exact = ((values - x) ** 2).sum(1)
-    assert np.corrcoef(indexed.screen.distances(x, rows), exact)[0, 1] > 0.95
+    compared = indexed.screen.compare(x, rows)
+    assert np.corrcoef(compared.near + compared.rest, exact)[0, 1] > 0.95
 
 
 def test_too_large_for_the_limit_rows_are_read_one_by_one(indexed):
     store = ImageStore.open(indexed.store.path, memory_limit=100_000)
     rows, x = np.array([3, 100, 2000]), store.values(np.array([1]))[0]
     small = Index.open(store).screen
-    assert np.array_equal(small.distances(x, rows), indexed.screen.distances(x, rows))
+    assert np.array_equal(small.compare(x, rows).near, indexed.screen.compare(x, rows).near)
 
 
 def test_opened_again_it_is_counted_once(indexed):
@@ -73,7 +78,7 @@ def test_screened_images_are_the_nearest_by_proxies(indexed):
     looker = IndexLooker(indexed, None, np.ones((1, store.d), np.float32), None)
     x = store.values(np.array([9]))[0] + np.float32(0.1)
     (support,) = looker.look(x, None, 9).screened(20, 80.0)
-    distances = indexed.screen.distances(x, np.arange(store.n))
+    distances = indexed.screen.compare(x, np.arange(store.n)).near
     distances[9] = np.inf  # left out
     # A store this small is looked at as a whole, and at this noise no difference is too large.
     assert np.array_equal(support.rows, np.sort(np.argsort(distances)[:20]))

@@ -1,0 +1,184 @@
+"""One query's view of all images at once: by coordinates kept in memory, then by proxies of a few.
+
+See :mod:`golddiff.index.sweep`. The nearest are those by proxies of eight times as many that are
+nearest by some coordinates. Images are drawn in two steps, each unbiased given the one before:
+candidates by coordinates, and of these by proxies.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.adaptive.drawing import factor as factor_of_all
+from golddiff.adaptive.drawing import mixture_of
+from golddiff.adaptive.looking import Look, Stream
+from golddiff.index.drawing import drawn_of, uniform
+from golddiff.index.files import Index
+from golddiff.index.search import checked
+from golddiff.index.sweep import Sweep
+from golddiff.kernels.aligned import empty
+from golddiff.kernels.lowest import lowest
+from golddiff.kernels.weights import taken, tempered_weights
+from golddiff.machine import seconds
+from golddiff.noise import precision
+from golddiff.support import Support
+
+PROXIED = 8  # images compared by proxies, for each that is wanted
+FEWEST_PROXIED = 4096
+SURER = (0.8, 0.15, 0.05)  # as SHARES of a draw, where distances are known better
+
+
+class SweepLooker:
+    """Compares every image's coordinates; see :class:`golddiff.adaptive.looking.Looker`.
+
+    Args:
+        index: of the store.
+        sweep: its coordinates.
+        relevance: (1, D) shares R in [0, 1]; their mean stands for all.
+        rows: ascending images of a class; None: all.
+        numbers: coordinates compared.
+    """
+
+    tiles = 1
+
+    def __init__(
+        self,
+        index: Index,
+        sweep: Sweep,
+        relevance: NDArray[np.float32],
+        rows: NDArray[np.int64] | None,
+        numbers: int,
+    ) -> None:
+        self.screen, self.sweep, self.numbers = index.screen, sweep, numbers
+        checked(sweep.rows, index.store)
+        self.share = float(relevance.mean())
+        self.images = index.store.n if rows is None else len(rows)
+        self.others: NDArray[np.bool_] | None = None
+        if rows is not None:
+            of_class = np.zeros(index.store.n, np.bool_)
+            of_class[rows] = True
+            self.others = ~of_class[sweep.rows]
+        self._room: list[NDArray[np.float32]] = []
+        self._uniform: tuple[Stream, NDArray[np.float32]] | None = None
+
+    def look(
+        self, x: NDArray[np.float32], tiles: Sequence[int] | None = None, without: int | None = None
+    ) -> Look:
+        """See :class:`golddiff.adaptive.looking.Looker`."""
+        (seen,) = self._looks(x[None], without)
+        return seen
+
+    def looks(self, x: NDArray[np.float32]) -> Iterable[Look]:
+        """See :class:`golddiff.adaptive.looking.Looker`; coordinates are read once for all."""
+        return self._looks(x, None)
+
+    def _looks(self, x: NDArray[np.float32], without: int | None) -> list[_SweepLook]:
+        distances = _Distances(self._room, len(x), self.sweep.size)
+        seen = self.sweep.distances(x, self.numbers, distances.array)
+        if self.others is not None:
+            seen[:, self.others] = np.inf
+        if without is not None:
+            seen[:, self.sweep.rows == without] = np.inf
+        counted = self.images - (without is not None)
+        return [
+            _SweepLook(self, query, line, counted, distances)
+            for query, line in zip(x, seen, strict=True)
+        ]
+
+    def work(self, name: str, k: int) -> float:
+        """See :class:`golddiff.adaptive.looking.Looker`."""
+        choice = seconds("drawn" if name == "drawn" else "nearest")
+        by_coordinates = len(self.sweep.rows) * (self.numbers * seconds("swept") + choice)
+        finer = self.screen.numbers * (seconds("distance") + seconds("byte") / 2)
+        return by_coordinates + self.proxied(k) * finer
+
+    def counted(self, k: int) -> tuple[int, int]:
+        """Two operations a coordinate and a proxy's number; a byte of each."""
+        numbers = len(self.sweep.rows) * self.numbers + self.proxied(k) * self.screen.numbers
+        return 2 * numbers, numbers + 4 * len(self.sweep.rows)
+
+    def proxied(self, k: int) -> int:
+        """How many images are compared by proxies, to choose k."""
+        return min(self.images, max(FEWEST_PROXIED, PROXIED * k))
+
+    def uniform(self, stream: Stream) -> NDArray[np.float32]:
+        """A random number for each image; those of the last stream are kept."""
+        kept = self._uniform
+        if kept is None or kept[0] != stream:
+            numbers = np.random.default_rng(stream).random(len(self.sweep.rows), np.float32)
+            self._uniform = kept = (stream, numbers)
+        return kept[1]
+
+
+class _Distances:
+    """Some queries' distances, in memory that is used again once nobody holds them.
+
+    Memory that is new takes as long to come by as the distances to make.
+    """
+
+    def __init__(self, room: list[NDArray[np.float32]], queries: int, size: int) -> None:
+        whole = room.pop() if room else empty((0, size))
+        if len(whole) < queries:
+            whole = empty((queries, size))
+        self.array = whole[:queries]
+        weakref.finalize(self, room.append, whole)
+
+
+class _SweepLook:
+    def __init__(
+        self,
+        looker: SweepLooker,
+        x: NDArray[np.float32],
+        distances: NDArray[np.float32],
+        images: int,
+        held: _Distances,
+    ) -> None:
+        self._looker, self._x, self._images = looker, x, images
+        self._distances, self._held = distances, held
+
+    def nearest(self, k: int) -> list[Support]:
+        rows = self._proxied(k)
+        near = self._looker.screen.compare(self._x, rows).near
+        return [Support(rows[lowest(near, k)])]
+
+    def screened(self, k: int, sigma: float) -> list[Support]:
+        return [Support(self._looker.screen.nearest(self._x, sigma, self._proxied(k), k))]
+
+    def drawn(self, k: int, sigma: float, stream: Stream) -> list[Support]:
+        looker = self._looker
+        gain = looker.share * precision(sigma)
+        rows, p = self._candidates(looker.proxied(k), gain, stream)
+        distances = looker.screen.compare(self._x, rows).near
+        key = int(np.random.SeedSequence(stream).generate_state(1, np.uint64)[0])
+        return [drawn_of(rows, distances, p, k, gain, uniform(key, rows), SURER)]
+
+    def _proxied(self, k: int) -> NDArray[np.int64]:
+        """The nearest by coordinates, ascending, that are compared by proxies."""
+        count = min(self._looker.proxied(k), self._images)
+        rows: NDArray[np.int64] = np.sort(self._looker.sweep.rows[lowest(self._distances, count)])
+        return rows
+
+    def _candidates(
+        self, count: int, gain: float, stream: Stream
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """About ``count`` images by coordinates, ascending, and their probabilities."""
+        looker, distances = self._looker, self._distances
+        if count >= self._images:
+            places = np.flatnonzero(np.isfinite(distances))
+            chances = np.ones(len(places))
+        else:
+            weights, exact, tempered = tempered_weights(distances, float(distances.min()), gain)
+            mixture = mixture_of(exact, tempered, self._images)
+            c = factor_of_all(weights, mixture, count)
+            places, found = taken(weights, mixture, c, looker.uniform(stream), count)
+            counts = np.isfinite(distances[places])
+            places, chances = places[counts], found[counts].astype(np.float64)
+            if len(places) == 0:
+                places, chances = np.array([np.argmin(distances)]), np.ones(1)
+        rows = looker.sweep.rows[places]
+        order = np.argsort(rows)
+        return rows[order], chances[order]
