@@ -1,7 +1,8 @@
 """One query's view of the images, from which supports of any size are chosen.
 
-Two ways to look: at every image (:class:`LinearLooker`, whose cost grows with N), and through the
-index (:class:`IndexLooker`), which opens the clusters next to the query.
+Three ways to look: at every image (:class:`LinearLooker`, whose cost grows with N), through the
+index's clusters next to the query (:class:`IndexLooker`), and at coordinates of all whole images in
+memory (:class:`golddiff.adaptive.sweeping.SweepLooker`).
 """
 
 from __future__ import annotations

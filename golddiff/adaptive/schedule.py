@@ -69,9 +69,8 @@ class AdaptiveSchedule:
             schedules: at each noise level no more than the smallest of their errors, measured on
             the same images.
 
-        index: whether images are looked for through the store's index, at a cost that hardly
-            grows with their number, instead of comparing all; None: where there are more than
-            100,000 of them.
+        index: whether images are looked for through the store's index instead of comparing all as
+            finely; None: where there are more than 100,000 of them.
 
         guarantee: prove it instead of expecting it (``Optimal`` alone): each query's images are
             added until the bound of :mod:`golddiff.certificate` is at most ``tol``. At high noise
