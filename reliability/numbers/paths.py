@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from golddiff import PCA, Blend, GaussianMixture, GoldDiff, Kamb, Optimal, PaperSchedule, Wiener
 from golddiff import reference as direct
+from golddiff.adaptive.sweeping import SweepLooker
 from golddiff.certificate import certify
 from golddiff.denoisers.base import Denoiser, Estimator
 from golddiff.device import DeviceStore, OnDevice
@@ -168,6 +169,35 @@ def certificate(rng: np.random.Generator, case: Case) -> Measured:
         error = float(np.linalg.norm(proved.mean - exact))
         rounding = 1e-12 * (1 + float(np.linalg.norm(exact)))
         yield "certificate, passed by", max(0.0, error - proved.bound - rounding) / case.scale
+    yield from swept(rng, case, index)
+
+
+def swept(rng: np.random.Generator, case: Case, index: Index) -> Measured:
+    """Coordinates compared in one pass, and the posterior over all that may be drawn or weighed."""
+    store, sweep = case.store, index.sweep
+    assert sweep is not None
+    numbers = int(rng.choice((sweep.first, sweep.numbers)))
+    locations = index.views[None]
+    scale, mean = locations.fit.scale[0], locations.fit.mean[0].astype(np.float64)
+    z = (locations.coordinates[0] * scale.astype(np.float64))[:, :numbers]
+    goals = (case.x.numpy().reshape(len(case.x), -1) - mean) @ locations.fit.basis[0, :numbers].T
+    exact = (z**2).sum(1) - 2 * goals @ z.T
+    x = case.x.numpy().reshape(len(case.x), -1).astype(np.float32)
+    found = sweep.distances(x, numbers, np.empty((len(x), sweep.size), np.float32))
+    away = (found - exact) - (found - exact)[:, :1]  # what all images share does not matter
+    # Sums of products of numbers of these sizes.
+    size = (z**2).sum(1).max() + np.abs(goals).max() * np.abs(z).sum(1).max() + 1e-30
+    size += 256 * (scale[:numbers] * np.abs(goals).max()).sum()
+    yield "distances swept", float(np.abs(away).max() / size)
+    looker = SweepLooker(index, sweep, np.ones((1, store.d), np.float32), None, numbers)
+    twin = [direct.optimal(q, case.sigma, case.images) for q in case.queries]
+    looks = list(looker.looks(x))
+    for name, supports in (
+        ("nearest", [look.nearest(store.n)[0] for look in looks]),
+        ("drawn", [look.drawn(store.n, case.sigma, (1,))[0] for look in looks]),
+    ):
+        means = Optimal(store).denoise_each(x, case.sigma, supports)
+        yield f"all that are swept, {name}", off(case, torch.from_numpy(means), twin)
 
 
 # How often each is tried on a store: those that build or loop much less often.
