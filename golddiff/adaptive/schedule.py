@@ -18,7 +18,7 @@ from golddiff.adaptive.looking import IndexLooker, LinearLooker, Look, Looker, c
 from golddiff.adaptive.memory import recall, remember
 from golddiff.adaptive.plan import DRAWN, FULL, Kind, Plan, as_compared
 from golddiff.adaptive.ranking import Ranking
-from golddiff.adaptive.sweeping import SweepLooker
+from golddiff.adaptive.sweeping import ROUGH_ABOVE, SweepLooker
 from golddiff.certificate import Certified, certify
 from golddiff.errors import ArgumentError
 from golddiff.index.files import Index, open_or_build
@@ -122,7 +122,7 @@ class FittedSchedule:
         self._coordinates: Coordinates | None = None
         self._rough: Coordinates | None = None
         self._index: Index | None = None
-        self._lookers: dict[tuple[float, int | None, Kind], Looker] = {}
+        self._lookers: dict[tuple[float, int | None, Kind, bool], Looker] = {}
         self._plans: dict[tuple[float, int | None], Plan] = {}
 
     def plan(self, sigma: float, label: int | None = None) -> Plan:
@@ -309,7 +309,8 @@ class FittedSchedule:
     def looker(self, sigma: float, label: int | None, kind: Kind) -> Looker:
         """What compares the images of a class (or all) at a noise level, for a kind of support."""
         # Where the noise level changes nothing of what is compared, one serves all levels.
-        key = (0.0 if self.estimator.alike else sigma, label, as_compared(kind))
+        level = 0.0 if self.estimator.alike else sigma
+        key = (level, label, as_compared(kind), sigma < ROUGH_ABOVE)
         if key not in self._lookers:
             if len(self._lookers) >= LOOKERS_KEPT:
                 self._lookers.pop(next(iter(self._lookers)))
@@ -324,7 +325,8 @@ class FittedSchedule:
             of_class = None if label is None else rows
             sweep = self.index.sweep if kind.side is None else None
             if sweep is not None:
-                numbers = sweep.numbers if kind == DRAWN else sweep.first
+                fine = kind == DRAWN and sigma < ROUGH_ABOVE
+                numbers = sweep.numbers if fine else sweep.first
                 return SweepLooker(self.index, sweep, relevance, of_class, numbers)
             return IndexLooker(self.index, kind.side, relevance, of_class)
         if kind.by_blocks:

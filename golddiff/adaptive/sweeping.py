@@ -27,10 +27,9 @@ from golddiff.machine import seconds
 from golddiff.noise import precision
 from golddiff.support import Support
 
-PROXIED = 8  # images compared by proxies, for each of the nearest that is wanted
-CANDIDATES = 4  # the same, for each that is drawn
-FEWEST_PROXIED = 4096
-FEWEST_CANDIDATES = 1024
+PROXIED = 4  # images compared by proxies, for each that is wanted
+FEWEST_PROXIED = 1024
+ROUGH_ABOVE = 20.0  # noise level; a few coordinates draw about as well: what they lack is less
 SURER = (0.93, 0.05, 0.02)  # as SHARES of a draw, where distances are known better
 
 
@@ -96,20 +95,16 @@ class SweepLooker:
         choice = seconds("drawn" if name == "drawn" else "nearest")
         by_coordinates = len(self.sweep.rows) * (self.numbers * seconds("swept") + choice)
         finer = self.screen.numbers * (seconds("distance") + seconds("byte") / 2)
-        return by_coordinates + self.proxied(name, k) * finer
+        return by_coordinates + self.proxied(k) * finer
 
     def counted(self, k: int) -> tuple[int, int]:
         """Two operations a coordinate and a proxy's number; a byte of each."""
-        numbers = (
-            len(self.sweep.rows) * self.numbers + self.proxied("nearest", k) * self.screen.numbers
-        )
+        numbers = len(self.sweep.rows) * self.numbers + self.proxied(k) * self.screen.numbers
         return 2 * numbers, numbers + 4 * len(self.sweep.rows)
 
-    def proxied(self, name: str, k: int) -> int:
-        """How many images are compared by proxies, to choose k in some way."""
-        drawn = name == "drawn"
-        each, fewest = (CANDIDATES, FEWEST_CANDIDATES) if drawn else (PROXIED, FEWEST_PROXIED)
-        return min(self.images, max(fewest, each * k))
+    def proxied(self, k: int) -> int:
+        """How many images are compared by proxies, to choose k."""
+        return min(self.images, max(FEWEST_PROXIED, PROXIED * k))
 
     def uniform(self, stream: Stream) -> NDArray[np.float32]:
         """A random number for each image; those of the last stream are kept."""
@@ -157,14 +152,14 @@ class _SweepLook:
     def drawn(self, k: int, sigma: float, stream: Stream) -> list[Support]:
         looker = self._looker
         gain = looker.share * precision(sigma)
-        rows, p = self._candidates(looker.proxied("drawn", k), gain, stream)
+        rows, p = self._candidates(looker.proxied(k), gain, stream)
         distances = looker.screen.compare(self._x, rows).near
         key = int(np.random.SeedSequence(stream).generate_state(1, np.uint64)[0])
         return [drawn_of(rows, distances, p, k, gain, uniform(key, rows), SURER)]
 
     def _proxied(self, k: int) -> NDArray[np.int64]:
         """The nearest by coordinates, ascending, that are compared by proxies."""
-        count = min(self._looker.proxied("nearest", k), self._images)
+        count = min(self._looker.proxied(k), self._images)
         rows: NDArray[np.int64] = np.sort(self._looker.sweep.rows[lowest(self._distances, count)])
         return rows
 

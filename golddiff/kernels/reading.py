@@ -19,6 +19,20 @@ _pread = types.ExternalFunction(
 )
 
 
+_posix_fadvise = types.ExternalFunction(
+    "posix_fadvise", types.intc(types.intc, types.int64, types.int64, types.intc)
+)
+CAN_ADVISE = hasattr(os, "posix_fadvise")
+WILL_NEED = getattr(os, "POSIX_FADV_WILLNEED", 0)
+FEWEST_ADVISED = 8  # pieces; it takes half a microsecond for each
+
+
+@njit(nogil=True, cache=True)
+def _advise(file, places, lengths, advice):  # type: ignore[no-untyped-def]
+    for i in range(len(places)):
+        _posix_fadvise(file, places[i], lengths[i], advice)
+
+
 @njit(nogil=True, cache=True)
 def _read(file, places, lengths, out):  # type: ignore[no-untyped-def]
     at = out.ctypes.data
@@ -54,6 +68,9 @@ def read_pieces(
     if out.nbytes == 0:
         return
     target = out.reshape(-1).view(np.uint8)
+    if CAN_ADVISE and len(places) >= FEWEST_ADVISED:
+        # Of what a disk has to bring it brings many at once: several times as fast as in turn.
+        _advise(file, places, lengths, WILL_NEED)
     failed = _read(file, places, lengths, target)
     if failed >= 0:
         _read_slowly(file, places[failed:], lengths[failed:], target, int(lengths[:failed].sum()))

@@ -92,7 +92,7 @@ def test_a_class_and_what_is_left_out(indexed, without):
 @pytest.mark.parametrize("sigma", [20.0, 2.0, 0.3])
 def test_weights_are_unbiased(indexed, sigma, monkeypatch):
     """Both sums of the posterior mean are the full scan's on average, whatever is misjudged."""
-    monkeypatch.setattr("golddiff.adaptive.sweeping.FEWEST_CANDIDATES", 300)
+    monkeypatch.setattr("golddiff.adaptive.sweeping.FEWEST_PROXIED", 300)
     store, looker = indexed.store, looker_of(indexed, numbers=indexed.sweep.first)
     look = looker.look(store.values(np.array([11]))[0])
     values = store.norms.astype(np.float64)
