@@ -9,7 +9,14 @@ import pytest
 
 from golddiff.adaptive.coordinates import principal
 from golddiff.bench.search.race import Found, SearchJob, race, recall, table
-from golddiff.bench.search.ways import checked, faiss_ways, linear, nearest_exactly, through_index
+from golddiff.bench.search.ways import (
+    checked,
+    faiss_ways,
+    linear,
+    nearest_exactly,
+    swept,
+    through_index,
+)
 from golddiff.cli import run
 from golddiff.errors import ArgumentError
 from golddiff.index import Index
@@ -47,10 +54,12 @@ def test_linear_ranking_finds_them_all(store, x, k):
 def test_the_index_takes_part_where_there_is_one(make_store, smooth_images, x):
     store = make_store(smooth_images(300))
     coordinates = principal(store)
-    rows = through_index(Index.build(store)).search(store, x, 1.0, 20)
-    assert rows.shape == (5, 20)
-    # Of 300 images all are compared, by coordinates kept in a byte each.
-    assert recall(rows, nearest_exactly(store, coordinates, x, 20)) > 0.8
+    index = Index.build(store)
+    for way in (through_index(index), swept(index, index.sweep)):
+        rows = way.search(store, x, 1.0, 20)
+        assert rows.shape == (5, 20)
+        # Of 300 images all are compared, by coordinates kept in a byte each.
+        assert recall(rows, nearest_exactly(store, coordinates, x, 20)) > 0.8
 
 
 def test_faiss_finds_them_all_where_it_looks_everywhere(store, x):

@@ -25,6 +25,7 @@ from golddiff.bench.search.ways import (
     linear,
     named,
     nearest_exactly,
+    swept,
     through_index,
 )
 from golddiff.errors import ArgumentError
@@ -124,7 +125,10 @@ def race(job: SearchJob, watch: Callable[[str], None] = lambda what: None) -> li
     coordinates = principal(store)
     ways = [linear(store, coordinates), *map(named, job.searches)]
     if (store.path / FOLDER).exists():
-        ways.append(through_index(Index.open(store)))
+        index = Index.open(store)
+        ways.append(through_index(index))
+        if index.sweep is not None:
+            ways.append(swept(index, index.sweep))
     if job.faiss:
         watch("FAISS's indexes")
         lists = min(store.n, job.lists or max(1, round(4 * math.sqrt(store.n))))

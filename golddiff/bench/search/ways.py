@@ -18,6 +18,8 @@ from golddiff.adaptive.coordinates import Coordinates
 from golddiff.errors import ArgumentError
 from golddiff.index import Index, nearest
 from golddiff.index.layout import FOLDER
+from golddiff.index.sweep import Sweep, bytes_of
+from golddiff.kernels.aligned import empty
 from golddiff.kernels.lowest import lowest
 from golddiff.kernels.products import less_twice_the_products
 from golddiff.parallel import in_order
@@ -85,6 +87,18 @@ def through_index(index: Index) -> Way:
         return np.stack(nearest(index, x, k))
 
     return Way("index (ours)", search, size)
+
+
+def swept(index: Index, sweep: Sweep) -> Way:
+    """All images' coordinates as the store's index keeps them, in memory, then the k lowest."""
+
+    def search(
+        store: ImageStore, x: NDArray[np.float32], sigma: float, k: int
+    ) -> NDArray[np.int64]:
+        distances = sweep.distances(x, sweep.numbers, empty((len(x), sweep.size)))
+        return np.stack(list(in_order(lambda line: sweep.rows[lowest(line, k)], list(distances))))
+
+    return Way("sweep (ours)", search, bytes_of(index.store.n, sweep.numbers))
 
 
 def faiss_ways(
