@@ -109,9 +109,10 @@ def _byte(generator: np.random.Generator) -> float:
 def _swept(generator: np.random.Generator) -> float:
     """A coordinate of a byte, of more images than caches hold, for queries side by side."""
     z = generator.integers(-127, 128, (SWEPT, COORDINATES), np.int8)
-    blocks, own = blocked(z), np.zeros((1, SWEPT), np.float32)
+    blocks, own = blocked(z), np.zeros(SWEPT, np.float32)
+    none = blocks[:, :0].copy()
     vectors, out = np.ones((QUERIES, COORDINATES), np.float32), empty((QUERIES, SWEPT))
-    return _each(lambda: swept(blocks, own, vectors, out)) / (vectors.size * SWEPT)
+    return _each(lambda: swept(blocks, none, own, vectors, out)) / (vectors.size * SWEPT)
 
 
 def _choosing() -> dict[str, float]:

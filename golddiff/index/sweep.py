@@ -69,9 +69,8 @@ class Sweep:
             z = np.pad(z, ((0, padded(len(z)) - len(z)), (0, 0)))
             made[start // 64 : start // 64 + len(z) // 64] = blocked(z)
         # Apart: a pass over the first ones alone then reads memory in the order it lies in.
-        self._parts = [np.ascontiguousarray(made[:, : self.first])]
-        if self.first < self.numbers:
-            self._parts.append(np.ascontiguousarray(made[:, self.first :]))
+        self._first = np.ascontiguousarray(made[:, : self.first])
+        self._others = np.ascontiguousarray(made[:, self.first :])
 
     @property
     def size(self) -> int:
@@ -94,9 +93,6 @@ class Sweep:
         # Query by query: a product of all at once rounds differently in another batch.
         goals = np.stack([self._basis[:numbers] @ (query - self._mean) for query in x])
         vectors = (2 * self._scale[:numbers] * goals).astype(np.float32)
-        own, done = self._own[int(numbers > self.first)][None], 0
-        for part in self._parts:
-            if done < numbers:
-                swept(part, own, vectors[:, done : done + part.shape[1]], out)
-                own, done = out, done + part.shape[1]
+        own = self._own[int(numbers > self.first)]
+        swept(self._first, self._others, own, vectors, out)
         return out[:, : len(self.rows)]

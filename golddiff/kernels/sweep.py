@@ -16,7 +16,7 @@ from golddiff.kernels.products import padded
 from golddiff.parallel import in_order
 
 MIDDLE = 128  # what is added to a number of -127..127, so that it is read without a sign
-IMAGES_PER_TASK = 1 << 16
+IMAGES_PER_TASK = 1 << 14  # what is written for eight queries stays in a cache
 
 
 @njit(nogil=True, cache=True)
@@ -56,13 +56,14 @@ def blocked(z: NDArray[np.int8]) -> NDArray[np.uint8]:
     """Coordinates (n, R) of some images, n a multiple of 64, as they lie here, (n / 64, R, 64)."""
     moved = (z.astype(np.int16) + MIDDLE).astype(np.uint8)
     made: NDArray[np.uint8] = np.ascontiguousarray(
-        moved.reshape(-1, BLOCK, z.shape[1]).transpose(0, 2, 1)
+        moved.reshape(len(z) // BLOCK, BLOCK, z.shape[1]).transpose(0, 2, 1)
     )
     return made
 
 
 def swept(
-    blocks: NDArray[np.uint8],
+    first: NDArray[np.uint8],
+    others: NDArray[np.uint8],
     own: NDArray[np.float32],
     vectors: NDArray[np.float32],
     out: NDArray[np.float32],
@@ -70,17 +71,22 @@ def swept(
     """Write own_i - v . (z_i + 128) of every image i and vector v.
 
     Args:
-        blocks: (n / 64, R, 64) z; see :func:`blocked`.
-        own: (1, n) or (Q, n), n a multiple of 64; may be ``out``.
-        vectors: (Q, r) v, r at most R: of the first r coordinates.
+        first: (n / 64, R, 64) the first coordinates; see :func:`blocked`.
+        others: (n / 64, S, 64) further ones.
+        own: (n,), n a multiple of 64.
+        vectors: (Q, r) v, r at most R + S: of the first r coordinates.
         out: (Q, n).
     """
+    some = first.shape[1]
+    before = own[None]
 
     def task(start: int) -> None:
-        stop = min(start + IMAGES_PER_TASK, own.shape[1])
-        _swept(blocks, own, vectors, start, stop, out)
+        limits = start, min(start + IMAGES_PER_TASK, len(own))
+        _swept(first, before, vectors[:, :some], *limits, out)
+        if vectors.shape[1] > some:
+            _swept(others, out, vectors[:, some:], *limits, out)
 
-    for _ in in_order(task, range(0, own.shape[1], IMAGES_PER_TASK)):
+    for _ in in_order(task, range(0, len(own), IMAGES_PER_TASK)):
         pass
 
 

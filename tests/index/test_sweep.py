@@ -23,14 +23,16 @@ def looker_of(indexed, rows=None, numbers=None):
     return SweepLooker(indexed, sweep, whole(indexed.store), rows, numbers or sweep.numbers)
 
 
+@pytest.mark.parametrize("first", [16, 7, 5])
 @pytest.mark.parametrize(("queries", "r"), [(1, 1), (2, 16), (5, 7)])
-def test_the_kernel_is_a_product(queries, r):
+def test_the_kernel_is_a_product(queries, r, first):
     rng = np.random.default_rng(r)
     z = rng.integers(-127, 128, (192, 16)).astype(np.int8)
-    own, vectors = rng.random((1, 192), np.float32), rng.standard_normal((queries, r))
+    own, vectors = rng.random(192, np.float32), rng.standard_normal((queries, r))
     exact = own - vectors @ (z[:, :r].T.astype(np.float64) + MIDDLE)
     out = np.empty((queries, 192), np.float32)
-    swept(blocked(z), own, vectors.astype(np.float32), out)
+    parts = blocked(z[:, :first]), blocked(z[:, first:])
+    swept(*parts, own, vectors.astype(np.float32), out)
     assert np.allclose(out, exact, rtol=1e-5, atol=1e-3)
 
 
