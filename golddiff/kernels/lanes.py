@@ -5,7 +5,8 @@ after each handful, it does not: it must assume that every store may change ever
 value lives in registers, one on AVX-512, two on AVX2, four on ARM; the compiler splits it.
 
 Inside a compiled function: ``load(array, i)``, ``load_stored(array, i)``,
-``store(array, i, lanes)``, ``spread(number)``, ``+ - *`` between lanes, ``largest(lanes)``,
+``prefetch(array, i)``, ``store(array, i, lanes)``, ``spread(number)``, ``+ - *`` between lanes,
+``largest(lanes)``,
 ``larger(lanes, lanes)``, ``any_above(lanes, number)``, ``any_at_least(lanes, number)``,
 ``ones_at_least(lanes, number)``, ``sum_of(lanes)`` and ``exp(lanes)``.
 """
@@ -26,6 +27,7 @@ from numba.extending import intrinsic, models, overload, register_model
 LANES = 16
 
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
+_OCTET = ir.IntType(8)
 _INTEGERS = ir.VectorType(ir.IntType(32), LANES)
 
 
@@ -81,6 +83,22 @@ def load_stored(typingctx: Any, array: Any, i: Any) -> Any:
         return builder.uitofp(stored, _VECTOR)
 
     return _LANES(array, types.intp), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def prefetch(typingctx: Any, array: Any, i: Any) -> Any:
+    """Ask for the line of memory that index i of a contiguous array lies in (not checked)."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        place = builder.bitcast(builder.gep(data, [args[1]]), _OCTET.as_pointer())
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [_OCTET.as_pointer(), number, number, number])
+        ask = builder.module.declare_intrinsic("llvm.prefetch", (_OCTET.as_pointer(),), kind)
+        builder.call(ask, [place, number(0), number(3), number(1)])  # to read, to keep, data
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]

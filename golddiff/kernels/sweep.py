@@ -16,7 +16,7 @@ from golddiff.kernels.products import padded
 from golddiff.parallel import in_order
 
 MIDDLE = 128  # what is added to a number of -127..127, so that it is read without a sign
-IMAGES_PER_TASK = 1 << 14  # what is written for eight queries stays in a cache
+IMAGES_PER_TASK = 1 << 17
 
 
 @njit(nogil=True, cache=True)
