@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -114,12 +115,17 @@ class Screen:
         rows, lengths = pools(store.shape)
         self._rows = csr_array(rows * (scale / lengths[:, None] ** 2))
         self._unit = np.float32(scale) / lengths
-        self._flat = store.beside(path, "int8", shape_of(store))
+        self._path = path
+
+    @cached_property
+    def _flat(self) -> NDArray[np.int8]:
+        # When first needed: coordinates that are swept come first where the limit has no room.
+        return self._store.beside(self._path, "int8", shape_of(self._store))
 
     @property
     def numbers(self) -> int:
         """Of each image."""
-        return int(self._flat.shape[1])
+        return shape_of(self._store)[1]
 
     def compare(self, x: NDArray[np.float32], rows: NDArray[np.int64]) -> Compared:
         """Some images (k,) with a query (D,)."""

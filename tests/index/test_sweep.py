@@ -135,9 +135,23 @@ def test_past_the_memory_limit_clusters_are_opened(indexed):
 def test_its_memory_counts_until_it_is_let_go(indexed):
     store = ImageStore.open(indexed.store.path)
     index = Index.open(store)
+    index.screen.compare(store.values(np.array([0]))[0], np.array([1]))
     before = store._residency._kept  # the proxies
     assert index.sweep is index.sweep
     assert store._residency._kept == before + bytes_of(store.n, index.sweep.numbers)
     del index
     gc.collect()
     assert store._residency._kept == before
+
+
+def test_coordinates_come_before_proxies_where_there_is_little_room(indexed):
+    """With room for one of the two: without the sweep clusters would be opened."""
+    n = indexed.store.n
+    room = bytes_of(n, indexed.sweep.numbers) + indexed.screen.numbers * n // 2
+    store = ImageStore.open(indexed.store.path, memory_limit=1.5 * room)
+    schedule = GoldDiff(Optimal(store), AdaptiveSchedule(0.1, index=True)).schedule
+    looker = schedule.looker(1.0, None, Kind("screened"))
+    assert isinstance(looker, SweepLooker)
+    x = store.values(np.array([3]))[0]
+    whole = looker_of(indexed, numbers=indexed.sweep.first).look(x).screened(20, 1.0)[0].rows
+    assert np.array_equal(looker.look(x).screened(20, 1.0)[0].rows, whole)
