@@ -2,10 +2,10 @@
 
 With P the proxies' rows, made to length 1, the distance of an image to a query is |P x - P x_i|^2
 and |r - r_i|^2 for what proxies lack of both, of which the length of r_i is known: the store's
-norms have it. Over the query's noise, sigma in every direction of r, the expectation of
-exp(-|r - r_i|^2 / (2 sigma^2)) is the same for all images, so |P x - P x_i|^2 by itself says what
-an image is expected to weigh. By itself |P x - P x_i|^2 + |r_i|^2 is the distance, but for a
-product of r and r_i that may have either sign.
+norms have it. What an image weighs over one without such detail is
+exp((|r|^2 - |r - r_i|^2) / (2 sigma^2)), whose expectation is 1 over queries whose r is noise, of
+sigma in every direction: so |P x - P x_i|^2 by itself says what an image is expected to weigh. And
+|P x - P x_i|^2 + |r_i|^2 is the distance, but for a product of r and r_i that may have either sign.
 """
 
 from __future__ import annotations

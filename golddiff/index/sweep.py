@@ -27,10 +27,9 @@ def bytes_of(images: int, numbers: int) -> int:
 class Sweep:
     """The images of a store, as the whole image's coordinates have them.
 
-    With z = B (x - mean), what is compared is |z_i - z|^2. Of the rest of a distance,
-    |rest_i|^2 - 2 rest . rest_i and what all images share, nothing: with noise of length sigma in
-    every direction of the query's rest, the expectation of exp(-distance / (2 sigma^2)) over it is
-    exp(-|z_i - z|^2 / (2 sigma^2)) times what all images share.
+    With z = B (x - mean), what is compared is |z_i - z|^2 and nothing of the rest r: what an image
+    weighs over one without a rest, exp((|r|^2 - |r - r_i|^2) / (2 sigma^2)), has expectation 1 over
+    queries whose rest is noise of that sigma in every direction.
 
     Args:
         coordinates: (1, N, r) int8, in the index's order.
