@@ -38,13 +38,32 @@ def draw(
         sigma: noise level.
         uniform: (n,) uniform numbers in [0, 1), which decide.
     """
-    best = float(distances.min())
-    tempered, exact_sum, tempered_sum = tempered_weights(distances, best, precision(sigma))
-    mixture = mixture_of(exact_sum, tempered_sum, len(rows))
-    places, p = taken(tempered, mixture, factor(tempered, mixture, count), uniform, count)
+    places, p = places_drawn(distances, len(rows), count, precision(sigma), uniform)
     if len(places) == 0:
-        places, p = np.array([np.argmax(tempered)]), np.ones(1, np.float32)
+        places, p = np.array([np.argmin(distances)]), np.ones(1, np.float32)
     return Support(rows[places], -np.log(p.astype(np.float64)))
+
+
+def places_drawn(
+    distances: NDArray[np.float32],
+    images: int,
+    count: int,
+    gain: float,
+    uniform: NDArray[np.float32],
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Ascending places of about ``count`` distances, which may be none, and their probabilities.
+
+    Args:
+        distances: (n,) to one query, less any constant.
+        images: how many of them count.
+        count: expected number, below that.
+        gain: 1 / (2 sigma^2).
+        uniform: (n,) uniform numbers in [0, 1), which decide.
+    """
+    best = float(distances.min())
+    tempered, exact_sum, tempered_sum = tempered_weights(distances, best, gain)
+    mixture = mixture_of(exact_sum, tempered_sum, images)
+    return taken(tempered, mixture, factor(tempered, mixture, count), uniform, count)
 
 
 def mixture_of(exact_sum: float, tempered_sum: float, n: float) -> Mixture:

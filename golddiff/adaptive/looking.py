@@ -19,7 +19,7 @@ from golddiff.adaptive.blocks import BlockRanking
 from golddiff.adaptive.comparing import Comparing
 from golddiff.adaptive.drawing import draw
 from golddiff.adaptive.ranking import Ranking
-from golddiff.index.drawing import candidates
+from golddiff.index.drawing import candidates, key_of
 from golddiff.index.drawing import draw as draw_through
 from golddiff.index.files import Index
 from golddiff.index.search import Near, Sight, checked, sight_of
@@ -98,6 +98,26 @@ class Looker(Protocol):
         ...
 
 
+class Numbers:
+    """A uniform random number for each of some images; those of the last stream are kept.
+
+    Args:
+        images: how many.
+    """
+
+    def __init__(self, images: int) -> None:
+        self._images = images
+        self._kept: tuple[Stream, NDArray[np.float32]] | None = None
+
+    def of(self, stream: Stream) -> NDArray[np.float32]:
+        """The numbers (images,) of a stream."""
+        kept = self._kept
+        if kept is None or kept[0] != stream:
+            numbers = np.random.default_rng(stream).random(self._images, np.float32)
+            self._kept = kept = (stream, numbers)
+        return kept[1]
+
+
 def linear_work(name: str, tiles: int, images: int, comparing: Comparing) -> float:
     """Predicted seconds of comparing every image and choosing some, for one query."""
     return comparing.seconds(tiles, images) + tiles * images * seconds(name)
@@ -109,7 +129,7 @@ class LinearLooker:
     def __init__(self, ranking: Ranking | BlockRanking) -> None:
         self.ranking = ranking
         self.tiles, self.images = ranking.tiles, len(ranking.rows)
-        self._uniform: tuple[Stream, NDArray[np.float32]] | None = None
+        self.uniform = Numbers(self.images)
 
     def look(
         self, x: NDArray[np.float32], tiles: Sequence[int] | None = None, without: int | None = None
@@ -138,14 +158,6 @@ class LinearLooker:
         """See :class:`Looker`."""
         return self.ranking.comparing.counted(self.tiles, self.images)
 
-    def uniform(self, stream: Stream) -> NDArray[np.float32]:
-        """A random number for each image; those of the last stream are kept."""
-        kept = self._uniform
-        if kept is None or kept[0] != stream:
-            numbers = np.random.default_rng(stream).random(self.images, np.float32)
-            self._uniform = kept = (stream, numbers)
-        return kept[1]
-
 
 class _LinearLook:
     def __init__(
@@ -164,7 +176,7 @@ class _LinearLook:
         return self.nearest(k)  # every image is compared by all that there is
 
     def drawn(self, k: int, sigma: float, stream: Stream) -> list[Support]:
-        numbers = self._looker.uniform(stream)
+        numbers = self._looker.uniform.of(stream)
         if self._kept is not None:
             numbers = numbers[self._kept]
         return _each(lambda tile: draw(tile, self._rows, k, sigma, numbers), list(self._distances))
@@ -217,8 +229,7 @@ class IndexLooker:
             read = seconds("byte") * sight.bytes
             total += (sight.clusters + members) * compared + members * read
         if name == "screened":
-            size = self.screened(k) * self.screen.numbers
-            total += size * (seconds("distance") + seconds("byte") / 2)  # from memory, by rows
+            total += self.screen.work(self.screened(k))
         return total
 
     def counted(self, k: int) -> tuple[int, int]:
@@ -306,7 +317,7 @@ class _IndexLook:
 
         def one(t: int) -> Support:
             near = looker.near(t, self._x, k, self._without)
-            key = int(np.random.SeedSequence((*stream, t)).generate_state(1, np.uint64)[0])
+            key = key_of((*stream, t))
             counts = partial(looker.counts, without=self._without)
             return draw_through(looker.sight(t), near, counts, k, sigma, key)
 

@@ -13,16 +13,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.adaptive.drawing import factor as factor_of_all
-from golddiff.adaptive.drawing import mixture_of
-from golddiff.adaptive.looking import Look, Stream
-from golddiff.index.drawing import drawn_of, uniform
+from golddiff.adaptive.drawing import places_drawn
+from golddiff.adaptive.looking import Look, Numbers, Stream
+from golddiff.index.drawing import drawn_of, key_of, uniform
 from golddiff.index.files import Index
 from golddiff.index.search import checked
 from golddiff.index.sweep import Sweep
 from golddiff.kernels.aligned import empty
 from golddiff.kernels.lowest import lowest
-from golddiff.kernels.weights import taken, tempered_weights
 from golddiff.machine import seconds
 from golddiff.noise import precision
 from golddiff.support import Support
@@ -60,11 +58,9 @@ class SweepLooker:
         self.images = index.store.n if rows is None else len(rows)
         self.others: NDArray[np.bool_] | None = None
         if rows is not None:
-            of_class = np.zeros(index.store.n, np.bool_)
-            of_class[rows] = True
-            self.others = ~of_class[sweep.rows]
+            self.others = np.isin(sweep.rows, rows, invert=True)
+        self.uniform = Numbers(len(sweep.rows))
         self._room: list[NDArray[np.float32]] = []
-        self._uniform: tuple[Stream, NDArray[np.float32]] | None = None
 
     def look(
         self, x: NDArray[np.float32], tiles: Sequence[int] | None = None, without: int | None = None
@@ -94,8 +90,7 @@ class SweepLooker:
         """See :class:`golddiff.adaptive.looking.Looker`."""
         choice = seconds("drawn" if name == "drawn" else "nearest")
         by_coordinates = len(self.sweep.rows) * (self.numbers * seconds("swept") + choice)
-        finer = self.screen.numbers * (seconds("distance") + seconds("byte") / 2)
-        return by_coordinates + self.proxied(k) * finer
+        return by_coordinates + self.screen.work(self.proxied(k))
 
     def counted(self, k: int) -> tuple[int, int]:
         """Two operations a coordinate and a proxy's number; a byte of each."""
@@ -105,14 +100,6 @@ class SweepLooker:
     def proxied(self, k: int) -> int:
         """How many images are compared by proxies, to choose k."""
         return min(self.images, max(FEWEST_PROXIED, PROXIED * k))
-
-    def uniform(self, stream: Stream) -> NDArray[np.float32]:
-        """A random number for each image; those of the last stream are kept."""
-        kept = self._uniform
-        if kept is None or kept[0] != stream:
-            numbers = np.random.default_rng(stream).random(len(self.sweep.rows), np.float32)
-            self._uniform = kept = (stream, numbers)
-        return kept[1]
 
 
 class _Distances:
@@ -154,8 +141,7 @@ class _SweepLook:
         gain = looker.share * precision(sigma)
         rows, p = self._candidates(looker.proxied(k), gain, stream)
         distances = looker.screen.compare(self._x, rows).near
-        key = int(np.random.SeedSequence(stream).generate_state(1, np.uint64)[0])
-        return [drawn_of(rows, distances, p, k, gain, uniform(key, rows), SURER)]
+        return [drawn_of(rows, distances, p, k, gain, uniform(key_of(stream), rows), SURER)]
 
     def _proxied(self, k: int) -> NDArray[np.int64]:
         """The nearest by coordinates, ascending, that are compared by proxies."""
@@ -172,10 +158,8 @@ class _SweepLook:
             places = np.flatnonzero(np.isfinite(distances))
             chances = np.ones(len(places))
         else:
-            weights, exact, tempered = tempered_weights(distances, float(distances.min()), gain)
-            mixture = mixture_of(exact, tempered, self._images)
-            c = factor_of_all(weights, mixture, count)
-            places, found = taken(weights, mixture, c, looker.uniform(stream), count)
+            numbers = looker.uniform.of(stream)
+            places, found = places_drawn(distances, self._images, count, gain, numbers)
             counts = np.isfinite(distances[places])
             places, chances = places[counts], found[counts].astype(np.float64)
             if len(places) == 0:

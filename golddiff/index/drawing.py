@@ -33,6 +33,11 @@ _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133
 Counts = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
 
 
+def key_of(stream: tuple[int, ...]) -> int:
+    """64 bits that stand for a stream's seeds."""
+    return int(np.random.SeedSequence(stream).generate_state(1, np.uint64)[0])
+
+
 def uniform(key: int, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
     """A number in [0, 1) for each integer, the same for the same key (splitmix64)."""
     with np.errstate(over="ignore"):

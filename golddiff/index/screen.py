@@ -25,6 +25,7 @@ from golddiff.files import system_errors
 from golddiff.kernels.aligned import LINE
 from golddiff.kernels.lanes import prefetch
 from golddiff.kernels.lowest import lowest
+from golddiff.machine import seconds
 from golddiff.parallel import in_order
 from golddiff.proxy import pools, quarter_shape
 from golddiff.residency import at_hand, parts
@@ -126,6 +127,10 @@ class Screen:
     def numbers(self) -> int:
         """Of each image."""
         return shape_of(self._store)[1]
+
+    def work(self, images: int) -> float:
+        """Predicted seconds of comparing so many images, rows of memory, with one query."""
+        return images * self.numbers * (seconds("distance") + seconds("byte") / 2)
 
     def compare(self, x: NDArray[np.float32], rows: NDArray[np.int64]) -> Compared:
         """Some images (k,) with a query (D,)."""

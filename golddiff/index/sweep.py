@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.index.rawfiles import Lines
-from golddiff.kernels.sweep import blocked, padded, swept
+from golddiff.kernels.gather import BLOCK
+from golddiff.kernels.products import padded
+from golddiff.kernels.sweep import blocked, swept
 
 FIRST = 32  # coordinates that rank; all of them draw
 IMAGES_AT_ONCE = 1 << 16
@@ -57,8 +59,7 @@ class Sweep:
         self.rows = rows[0].astype(np.int64)
         # |z_i|^2, of the first ones and of all.
         self._own = np.full((2, padded(n)), FAR, np.float32)
-        places = (padded(n) // 64, self.numbers, 64)
-        made = np.empty(places, np.uint8)
+        made = np.empty((padded(n) // BLOCK, self.numbers, BLOCK), np.uint8)
         for start in range(0, padded(n), IMAGES_AT_ONCE):
             stop = min(start + IMAGES_AT_ONCE, n)
             z = coordinates.run(0, start, stop)
@@ -66,7 +67,7 @@ class Sweep:
             self._own[0, start:stop] = squares[:, : self.first].sum(1)
             self._own[1, start:stop] = squares.sum(1)
             z = np.pad(z, ((0, padded(len(z)) - len(z)), (0, 0)))
-            made[start // 64 : start // 64 + len(z) // 64] = blocked(z)
+            made[start // BLOCK : (start + len(z)) // BLOCK] = blocked(z)
         # Apart: a pass over the first ones alone then reads memory in the order it lies in.
         self._first = np.ascontiguousarray(made[:, : self.first])
         self._others = np.ascontiguousarray(made[:, self.first :])

@@ -12,18 +12,26 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.aligned import empty
 from golddiff.kernels.gather import BLOCK
-from golddiff.kernels.lanes import LANES, load, spread, store
+from golddiff.kernels.lanes import LANES, load, load_stored, spread, store
 from golddiff.parallel import in_order
 
 WORK_PER_TASK = 1 << 22  # fewer products are done before a second thread would start
 
 
 @njit(nogil=True, cache=True)
-def _sums_of_products(own, rows, vectors, start, stop, out):  # type: ignore[no-untyped-def]
+def sums_of_products(  # type: ignore[no-untyped-def]
+    own, rows, block, stride, vectors, start, stop, out
+):
+    """Write own[q % tiles, i] + sum_r vectors[q, r] rows_r, images start to before stop.
+
+    A coordinate of 64 images lies together: the first ``block`` numbers after those of the images
+    before, the next ones ``stride`` after each other. They are float32 or uint8.
+    """
     count, coordinates = vectors.shape
     tiles, n = own.shape
     numbers, mine, made = rows.ravel(), own.ravel(), out.ravel()
     for i in range(start, stop, BLOCK):
+        first = i // BLOCK * block
         for t in range(0, count, 2):
             u = min(t + 1, count - 1)  # an odd one out is done twice
             at, beside = t % tiles * n + i, u % tiles * n + i
@@ -40,9 +48,9 @@ def _sums_of_products(own, rows, vectors, start, stop, out):  # type: ignore[no-
                 load(mine, beside + 3 * LANES),
             )
             for r in range(coordinates):
-                at = r * n + i
-                w, x = load(numbers, at), load(numbers, at + LANES)
-                y, z = load(numbers, at + 2 * LANES), load(numbers, at + 3 * LANES)
+                at = first + r * stride
+                w, x = load_stored(numbers, at), load_stored(numbers, at + LANES)
+                y, z = load_stored(numbers, at + 2 * LANES), load_stored(numbers, at + 3 * LANES)
                 p, q = spread(vectors[t, r]), spread(vectors[u, r])
                 a, b, c, d = a + p * w, b + p * x, c + p * y, d + p * z
                 e, f, g, h = e + q * w, f + q * x, g + q * y, h + q * z
@@ -81,7 +89,7 @@ def less_twice_the_products(
     images = padded(1 + WORK_PER_TASK // max(1, vectors.size))
 
     def task(start: int) -> None:
-        _sums_of_products(own, rows, doubled, start, min(start + images, n), out)
+        sums_of_products(own, rows, BLOCK, n, doubled, start, min(start + images, n), out)
 
     for _ in in_order(task, range(0, n, images)):
         pass
