@@ -42,6 +42,9 @@ DRAWN_ABOVE = 2.0  # noise level from which these are drawn by weight, not the n
 FEW_DECIDE = 1.5  # noise level below which few images decide, and some queries' errors are large
 PARTS, CELLS = 4, 4  # images of a collage; of a side's parts
 MORE = 3  # times as many probes there
+REFERENCE = 32_768  # images of each of two draws that stand for a full scan of many times as many
+FEWEST_SCANNED = 8 * REFERENCE  # images
+SURE = 1 / 8  # of the error that is asked for: how far the draws' mean may be from the full scan
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ def probes(
     sigma: float,
     label: int | None,
     collages: bool = False,
+    tol: float | None = None,
 ) -> list[Probe]:
     """Half of them noised images, half points that sampling passes; the same every time.
 
@@ -83,6 +87,8 @@ def probes(
         sigma: noise level.
         label: the class; None for all images.
         collages: whether half as many collages come on top.
+        tol: the error that will be asked for, where it is known: what a full scan's mean may be
+            replaced by is judged by it.
     """
     count = estimator.probes * (MORE if sigma < FEW_DECIDE else 1)
     generator = np.random.default_rng([0, bits(sigma)])
@@ -102,12 +108,44 @@ def probes(
         kinds += [2] * len(made)
     left_out += [None] * (len(x) - len(left_out))
     where = [Place.drawn(estimator, generator) for _ in x]
-    if where[0].root is None:
+    exact = None
+    if tol is not None and sigma > DRAWN_ABOVE and n >= FEWEST_SCANNED:
+        exact = _by_draws(estimator, looker, x, sigma, where, left_out, SURE * tol)
+    if exact is None and where[0].root is None:
         exact = list(estimator.means_without(x, sigma, label, left_out))
-    else:
+    elif exact is None:
         supports = [estimator.store.everything(label, row) for row in left_out]
         exact = means_at(estimator, x, sigma, where, supports)
     return [Probe(*probe) for probe in zip(kinds, left_out, x, where, exact, strict=True)]
+
+
+def _by_draws(
+    estimator: Estimator,
+    looker: Looker,
+    x: NDArray[np.float32],
+    sigma: float,
+    where: Sequence[Place],
+    left_out: Sequence[int | None],
+    most: float,
+) -> list[NDArray[np.float32]] | None:
+    """The mean of two large draws' means, instead of full scans; None where they are not alike.
+
+    Both are unbiased but for the ratio, and independent: half their root mean squared difference is
+    the error of their mean, which must be at most ``most`` for every probe. What is left of it is
+    added to the errors that are measured against it, so that these come out too large, if at all.
+    """
+    means = []
+    for half in range(2):
+        stream = 4, half, bits(sigma)
+        supports = [
+            looker.look(query, None, row).drawn(REFERENCE, sigma, (*stream, number))[0]
+            for number, (query, row) in enumerate(zip(x, left_out, strict=True))
+        ]
+        means.append(means_at(estimator, x, sigma, where, supports))
+    pairs = list(zip(*means, strict=True))
+    if any(np.mean((one - other) ** 2) > (2 * most) ** 2 for one, other in pairs):
+        return None
+    return [(one + other) / 2 for one, other in pairs]
 
 
 def _collages(

@@ -11,6 +11,8 @@ equal weights, which bound the weight 1 / p_i of an image that the distances mis
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +22,8 @@ from golddiff.support import Support
 
 ENOUGH = 1e-6  # relative; sums of float32 numbers tell no more
 SHARES = (0.5, 0.3, 0.2)  # of the posterior, the tempered one, the equal weights
+
+_here = threading.local()
 
 
 def draw(
@@ -61,9 +65,19 @@ def places_drawn(
         uniform: (n,) uniform numbers in [0, 1), which decide.
     """
     best = float(distances.min())
-    tempered, exact_sum, tempered_sum = tempered_weights(distances, best, gain)
+    tempered, exact_sum, tempered_sum = tempered_weights(
+        distances, best, gain, _room(len(distances))
+    )
     mixture = mixture_of(exact_sum, tempered_sum, images)
     return taken(tempered, mixture, factor(tempered, mixture, count), uniform, count)
+
+
+def _room(n: int) -> NDArray[np.float32]:
+    """Memory (n,) of this thread, used again: new memory takes as long as filling it."""
+    room: NDArray[np.float32] | None = getattr(_here, "room", None)
+    if room is None or len(room) < n:
+        room = _here.room = np.empty(n, np.float32)
+    return room[:n]
 
 
 def mixture_of(exact_sum: float, tempered_sum: float, n: float) -> Mixture:

@@ -13,7 +13,7 @@ class Kind:
 
     Attributes:
         name: "full", every image; "drawn", at random by weight; "nearest", the nearest;
-            "screened", the nearest by proxies of those next by the index.
+            "screened", the nearest by blocks of those next by the index.
         side: of the tiles that choose for themselves; None: the whole image chooses.
         by_blocks: whether all pixels are compared, by blocks of them, instead of a few coordinates.
     """

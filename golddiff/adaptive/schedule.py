@@ -167,7 +167,7 @@ class FittedSchedule:
         return place in self._plans or recall(self.estimator.store, self._key(*place)) is not None
 
     def _key(self, level: float, label: int | None) -> str:
-        through = " sweep" if self.indexed(self.estimator.store.count_of(label)) else ""
+        through = " blocks" if self.indexed(self.estimator.store.count_of(label)) else ""
         wanted = f"tol={self.tol!r} sigma={level!r} label={label}{through}"
         return f"{self.estimator.signature()} {wanted}"
 
@@ -232,7 +232,8 @@ class FittedSchedule:
             bool(self.estimator.tile_sides()) or self.index.sweep is None
         )
         collages = isinstance(self.tol, float) and not by_clusters
-        given = probes(self.estimator, nearest, sigma, label, collages)
+        tol = self.tol if isinstance(self.tol, float) else None
+        given = probes(self.estimator, nearest, sigma, label, collages, tol)
         cost = self.estimator.cost(sigma) * images
         enough = self._enough(sigma, label, given)
         options = self._options(sigma, label)
@@ -272,10 +273,10 @@ class FittedSchedule:
         kinds = [Kind("drawn", side), Kind("nearest", side)]
         tiles = self.estimator.tile_sides()
         indexed = self.indexed(self.estimator.store.count_of(label))
-        if indexed and not tiles:  # all values of an image count alike, as its proxy has them
+        if indexed and not tiles:  # all values of an image count alike, as its blocks have them
             kinds.append(Kind("screened"))
             if self.index.sweep is not None:
-                kinds.remove(Kind("nearest"))  # by proxies too, but more than may matter
+                kinds.remove(Kind("nearest"))  # by blocks too, but more than may matter
         wide = tiles and (side is None or pixels(side) >= WIDE)
         if wide and not indexed:
             kinds += [Kind("drawn", side, by_blocks=True), Kind("nearest", side, by_blocks=True)]

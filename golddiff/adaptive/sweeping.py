@@ -1,8 +1,8 @@
-"""One query's view of all images at once: by coordinates kept in memory, then by proxies of a few.
+"""One query's view of all images at once: by coordinates kept in memory, then by blocks of some.
 
-See :mod:`golddiff.index.sweep`. The nearest are those by proxies, of more that are nearest by some
-coordinates. Images are drawn in two steps, each unbiased given the one before:
-candidates by coordinates, and of these by proxies.
+See :mod:`golddiff.index.sweep` and :mod:`golddiff.index.screen`. The nearest are those by blocks,
+of more that are nearest by some coordinates. Images are drawn in two steps, each unbiased given the
+one before: candidates by coordinates, and of these by blocks.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from golddiff.machine import seconds
 from golddiff.noise import precision
 from golddiff.support import Support
 
-PROXIED = 4  # images compared by proxies, for each that is wanted
-FEWEST_PROXIED = 1024
+# Images compared by blocks, for each that is wanted, and the fewest. Noise hides much more of what
+# coordinates tell than of what blocks do: draws need many candidates, which cost little.
+COMPARED = {"nearest": (4, 1024), "screened": (4, 1024), "drawn": (16, 4096)}
 ROUGH_ABOVE = 20.0  # noise level; a few coordinates draw about as well: what they lack is less
 SURER = (0.93, 0.05, 0.02)  # as SHARES of a draw, where distances are known better
 
@@ -90,16 +91,18 @@ class SweepLooker:
         """See :class:`golddiff.adaptive.looking.Looker`."""
         choice = seconds("drawn" if name == "drawn" else "nearest")
         by_coordinates = len(self.sweep.rows) * (self.numbers * seconds("swept") + choice)
-        return by_coordinates + self.screen.work(self.proxied(k))
+        return by_coordinates + self.screen.work(self.compared(name, k))
 
     def counted(self, k: int) -> tuple[int, int]:
-        """Two operations a coordinate and a proxy's number; a byte of each."""
-        numbers = len(self.sweep.rows) * self.numbers + self.proxied(k) * self.screen.numbers
+        """Two operations a coordinate and a block's number; a byte of each."""
+        compared = self.compared("drawn", k) * self.screen.numbers
+        numbers = len(self.sweep.rows) * self.numbers + compared
         return 2 * numbers, numbers + 4 * len(self.sweep.rows)
 
-    def proxied(self, k: int) -> int:
-        """How many images are compared by proxies, to choose k."""
-        return min(self.images, max(FEWEST_PROXIED, PROXIED * k))
+    def compared(self, name: str, k: int) -> int:
+        """How many images are compared by blocks, to choose k."""
+        each, fewest = COMPARED[name]
+        return min(self.images, max(fewest, each * k))
 
 
 class _Distances:
@@ -129,23 +132,23 @@ class _SweepLook:
         self._distances, self._held = distances, held
 
     def nearest(self, k: int) -> list[Support]:
-        rows = self._proxied(k)
+        rows = self._next("nearest", k)
         near = self._looker.screen.compare(self._x, rows).near
         return [Support(rows[lowest(near, k)])]
 
     def screened(self, k: int, sigma: float) -> list[Support]:
-        return [Support(self._looker.screen.nearest(self._x, sigma, self._proxied(k), k))]
+        return [Support(self._looker.screen.nearest(self._x, sigma, self._next("screened", k), k))]
 
     def drawn(self, k: int, sigma: float, stream: Stream) -> list[Support]:
         looker = self._looker
         gain = looker.share * precision(sigma)
-        rows, p = self._candidates(looker.proxied(k), gain, stream)
+        rows, p = self._candidates(looker.compared("drawn", k), gain, stream)
         distances = looker.screen.compare(self._x, rows).near
         return [drawn_of(rows, distances, p, k, gain, uniform(key_of(stream), rows), SURER)]
 
-    def _proxied(self, k: int) -> NDArray[np.int64]:
-        """The nearest by coordinates, ascending, that are compared by proxies."""
-        count = min(self._looker.proxied(k), self._images)
+    def _next(self, name: str, k: int) -> NDArray[np.int64]:
+        """The nearest by coordinates, ascending, that are compared by blocks."""
+        count = min(self._looker.compared(name, k), self._images)
         rows: NDArray[np.int64] = np.sort(self._looker.sweep.rows[lowest(self._distances, count)])
         return rows
 

@@ -34,7 +34,7 @@ from golddiff.store import ImageStore
 from golddiff.support import AnySupport, Support, TiledSupport
 
 IMAGES_PER_TASK = 512
-IMAGES_PER_PASS = 8192
+IMAGES_PER_PASS = 512  # few enough to stay in caches from one tile to the next
 SIGMAS_KEPT = 128
 TILE_SIDES: tuple[Side, ...] = (8, OfChannel(8), 4)
 TILE_SIDES_OF_ONE_CHANNEL: tuple[Side, ...] = (8, 4)

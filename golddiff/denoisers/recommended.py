@@ -3,7 +3,7 @@
 Beyond the paper. Every part is a posterior mean E[x0 | x], under another prior fitted to the same
 images:
 
-- GoldDiff over PCA, with two mask thresholds: each output value's own neighbourhood is matched
+- GoldDiff over PCA, with three mask thresholds: each output value's own neighbourhood is matched
   against training images. Sharp, and made of pieces of real images, which need not fit together.
 - A mixture of Gaussians (:mod:`golddiff.denoisers.mixture`), and one Gaussian (what
   Wiener is): whole, and blurred.
@@ -45,14 +45,14 @@ from golddiff.store import ImageStore
 from golddiff.support import AnySupport, Support
 
 # The name changes with what is kept in it and how that is found: an older file is not read.
-KEPT = "recommended-5.safetensors"
+KEPT = "recommended-6.safetensors"
 THRESHOLDS = (0.005, 0.02, 0.05, 0.1)
 LEVELS = (0.01, 0.1, 0.3, 0.6, 1.0, 2.0, 4.0, 6.0, 16.0, 64.0)
 # From here up an image is hardly seen through the noise, and few training images, drawn nearly at
 # random, tell less of the posterior mean than Gaussians that were fitted to all of them.
 GOLDEN_BELOW = 6.0
 K_MIN, K_MAX = 400, 800
-GOLDEN = 2  # parts that weigh training images, and come first
+GOLDEN = 3  # parts that weigh training images, and come first
 FIELDS = tuple(field.name for field in fields(Components))
 ONE, PATCHES = GOLDEN + 1, GOLDEN + 2  # places among the parts
 SMALLEST = 4  # pixels a side that an image has for patches to be a part
@@ -71,8 +71,8 @@ def recommended(store: ImageStore, seed: int = 0) -> Recommended:
 class FewImages:
     """The released schedule, at most 400 to 800 images a golden subset, however many there are.
 
-    The paper keeps N/20 to N/10; two parts with a sixth of that each take half the time of one with
-    all of it on 50,000 images.
+    The paper keeps N/20 to N/10; three parts with a sixth of that each take half the time of one
+    with all of it on 50,000 images.
     """
 
     def budgets(self, sigma: float, n: int) -> tuple[int, int]:
@@ -95,14 +95,14 @@ class FewImages:
 class Recommended(Denoiser):
     """D(x) = sum_j w_j(sigma) D_j(x), each part D_j clipped to the range of pixels.
 
-    The parts: GoldDiff over PCA with the released schedule, at most 800 images a subset, at two
+    The parts: GoldDiff over PCA with the released schedule, at most 800 images a subset, at three
     mask thresholds; the posterior means under a mixture of Gaussians and under one Gaussian; of
     images of 4 x 4 pixels or more, those under a mixture as the prior of patches. w_j is
     proportional to one over the root mean squared error of D_j on up to 32 images that all parts
     leave out; 0 for the golden parts from sigma 6 up, where a random subset tells less than
     Gaussians fitted to all images, and for the patches where they err more than the one Gaussian:
     there the noise is so much that the rest of the image tells more than the kind of patch. The
-    thresholds are the two of least error among 0.005, 0.02, 0.05 and 0.1.
+    thresholds are the three of least error among 0.005, 0.02, 0.05 and 0.1.
 
     Where the mixture errs no more when it is averaged with its own mirror image, images are as
     likely as their mirror images: then all parts but the golden ones are averaged so, and the
@@ -151,7 +151,7 @@ class Recommended(Denoiser):
 
     @property
     def golden(self) -> GoldDiff:
-        """The better of the two parts that weigh training images."""
+        """The best of the parts that weigh training images."""
         part = self.blend.denoisers[0]
         assert isinstance(part, GoldDiff)
         return part
@@ -187,7 +187,8 @@ class Recommended(Denoiser):
         gaussians, rows = self._gaussians(), left_out(self.store.n)
         if len(rows) == 0:
             others = self._others(gaussians, None, False)
-            return self._joined(THRESHOLDS[:GOLDEN], others, [(1.0, (0.25,) * 4)])
+            count = GOLDEN + len(others)
+            return self._joined(THRESHOLDS[:GOLDEN], others, [(1.0, (1 / count,) * count)])
         patches = self._patches()
         symmetric = is_symmetric(gaussians["mixture"], rows, LEVELS)
         others = self._others(gaussians, patches, symmetric)
@@ -198,7 +199,7 @@ class Recommended(Denoiser):
         return self._joined(thresholds, others, weights)
 
     def _golden_errors(self, rows: NDArray[np.int64]) -> tuple[Float, list[float]]:
-        """Errors (levels, 2) of the two best thresholds, and these; 1 where neither has weight."""
+        """Errors (levels, 3) of the three best thresholds, and these; 1 where none has weight."""
         unseeing = LeavingOut(FewImages(), rows)
         golden = [GoldDiff(PCA(self.store, t), unseeing) for t in THRESHOLDS]
         levels = [sigma for sigma in LEVELS if sigma < GOLDEN_BELOW]
@@ -232,8 +233,11 @@ class Recommended(Denoiser):
     def _joined(
         self, thresholds: Sequence[float], others: Sequence[Denoiser], weights: Weights
     ) -> Blend:
-        first, second = (GoldDiff(PCA(self.store, t), FewImages(), self.seed) for t in thresholds)
-        golden = [first, Mirrored(second) if isinstance(others[0], Symmetrised) else second]
+        golden: list[Denoiser] = [
+            GoldDiff(PCA(self.store, t), FewImages(), self.seed) for t in thresholds
+        ]
+        if isinstance(others[0], Symmetrised):
+            golden[1] = Mirrored(golden[1])
         return Blend([*golden, *others], weights)
 
     def _save(
@@ -264,10 +268,10 @@ def _reseeded(part: Denoiser, seed: int) -> Denoiser:
 
 
 def part_weights(errors: Float, levels: Sequence[float]) -> Float:
-    """Weights of two golden parts, mixture, one Gaussian, and patches where there are any.
+    """Weights of three golden parts, mixture, one Gaussian, and patches where there are any.
 
     Args:
-        errors: (levels, 4 or 5) mean squared errors, > 0.
+        errors: (levels, 5 or 6) mean squared errors, > 0.
         levels: the noise level of each row.
 
     Returns:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import shutil
 from collections.abc import Callable
@@ -22,7 +21,8 @@ from safetensors.numpy import save_file
 
 from golddiff.errors import ArgumentError, StoreError
 from golddiff.files import DISK_FULL, system_errors, written_whole
-from golddiff.index import clusters
+from golddiff.index import blocks, clusters
+from golddiff.index.blocks import Blocks
 from golddiff.index.fitting import SAMPLE, Fitted, fitted
 from golddiff.index.interrupted import STATE, Views, resumed, save_state
 from golddiff.index.layout import (
@@ -39,7 +39,8 @@ from golddiff.index.layout import (
 from golddiff.index.passing import seen
 from golddiff.index.rawfiles import opened, read_location, write_images, write_location
 from golddiff.index.screen import NAME as SCREEN
-from golddiff.index.screen import shape_of, write_screen
+from golddiff.index.screen import TENSORS as SCREEN_TENSORS
+from golddiff.index.screen import shape_of
 from golddiff.index.views import View, views_of
 from golddiff.locks import exchanged, locked
 from golddiff.manifest import file_record
@@ -78,13 +79,11 @@ def build(
     try:
         busy = f"index: another process is building that of {store.path}"
         with locked(store.path / ".index.lock", busy):
-            views, state = resumed(store, part, identity(store)) or _begun(store, part)
+            views, screen, state = resumed(store, part, identity(store)) or _begun(store, part)
             _check_space(store, views, part)
-            _pass(store, views, part, state, progress)
+            _pass(store, views, screen, part, state, progress)
             tensors = _by_cluster(store, views, part, state, progress)
-            progress("writing proxies", 0, store.n)
-            scale = write_screen(store, part / SCREEN)
-            _finish(store, views, tensors, scale, part)
+            _finish(store, views, tensors, part)
     except OSError as error:
         raise _unwritable(store, error) from error
     return store.path / FOLDER
@@ -95,8 +94,8 @@ def identity(store: ImageStore) -> str:
     return store.manifest.files["pixels.bin"].sha256
 
 
-def _begun(store: ImageStore, part: Path) -> tuple[Views, dict[str, Any]]:
-    """The views, fitted now, and the state of a build that has nothing yet."""
+def _begun(store: ImageStore, part: Path) -> tuple[Views, Blocks, dict[str, Any]]:
+    """The views and blocks, fitted now, and the state of a build that has nothing yet."""
     if part.is_symlink():
         part.unlink()
     shutil.rmtree(part, ignore_errors=True)
@@ -108,6 +107,9 @@ def _begun(store: ImageStore, part: Path) -> tuple[Views, dict[str, Any]]:
     for view, fit in made:
         with system_errors(part / tensors_name(view)):
             save_file(vars(fit), part / tensors_name(view))
+    screen = blocks.fitted(store.shape, sample)
+    with system_errors(part / SCREEN_TENSORS):
+        save_file(screen.tensors(), part / SCREEN_TENSORS)
     state: dict[str, Any] = {
         "store": identity(store),
         "version": VERSION,
@@ -115,25 +117,32 @@ def _begun(store: ImageStore, part: Path) -> tuple[Views, dict[str, Any]]:
         "placed": {},
     }
     save_state(part, state)
-    return made, state
+    return made, screen, state
 
 
 def _pass(
-    store: ImageStore, views: Views, part: Path, state: dict[str, Any], progress: Progress
+    store: ImageStore,
+    views: Views,
+    screen: Blocks,
+    part: Path,
+    state: dict[str, Any],
+    progress: Progress,
 ) -> None:
-    """Write what every location sees of every image, in store order."""
-    piece = _piece(store)
+    """Write what every location sees of every image, and every image's blocks, in store order."""
+    piece, by_image = _piece(store), _screen_column(store)
     with contextlib.ExitStack() as stack:
         files = {
             column.name: stack.enter_context(opened(part, column))
             for view, fit in views
             for column in _raw_columns(view, fit, store.n).values()
         }
+        files[SCREEN] = stack.enter_context(opened(part, by_image))
         pixels = stack.enter_context((store.path / "pixels.bin").open("rb", buffering=0))
         start = int(state["rows"])
         pixels.seek(start * store.d * store.flat.itemsize)
         for count, first in enumerate(range(start, store.n, piece), 1):
             values = _read(pixels, store, min(piece, store.n - first))
+            write_images(files[SCREEN], by_image, screen.seen(values)[None], first)
             for view, fit in views:
                 look = seen(fit, values)
                 for name, column in _raw_columns(view, fit, store.n).items():
@@ -189,9 +198,7 @@ def _by_cluster(
     return tensors
 
 
-def _finish(
-    store: ImageStore, views: Views, tensors: dict[str, Arrays], scale: float, part: Path
-) -> None:
+def _finish(store: ImageStore, views: Views, tensors: dict[str, Arrays], part: Path) -> None:
     """Write what is small, then the manifest, and put the folder in its place."""
     files = {}
     # First: killed from here on, the next build begins anew. What it would go on from is removed.
@@ -205,7 +212,8 @@ def _finish(
         with written_whole("index", part / name) as path:
             save_file(tensors[view.name], path)
         files[name] = vars(file_record(part / name))
-    files[SCREEN] = vars(file_record(part / SCREEN))
+    for name in (SCREEN, SCREEN_TENSORS):
+        files[name] = vars(file_record(part / name))
     body = {
         "format": FORMAT,
         "version": VERSION,
@@ -213,7 +221,6 @@ def _finish(
         "n": store.n,
         "views": [view.name for view, _ in views],
         "files": files,
-        "screen": scale,
     }
     with written_whole("index", part / MANIFEST) as path:
         path.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
@@ -241,6 +248,11 @@ def _raw_columns(view: View, fit: Fitted, n: int) -> dict[str, Column]:
     }
 
 
+def _screen_column(store: ImageStore) -> Column:
+    """The blocks' file; it has no locations, so that an image's numbers lie together."""
+    return Column(SCREEN, "int8", (1, *shape_of(store)))
+
+
 def _read(pixels: Any, store: ImageStore, count: int) -> NDArray[np.float32]:
     """The next images, (D, n), by plain reading: a mapping's pages would count as resident."""
     stored = np.fromfile(pixels, store.flat.dtype, count * store.d).reshape(count, store.d)
@@ -266,12 +278,14 @@ def _check_memory(store: ImageStore, limit: float) -> None:
 
 
 def _check_space(store: ImageStore, views: Views, part: Path) -> None:
-    needed = math.prod(shape_of(store))
+    columns = [_screen_column(store)]
     for view, fit in views:
-        for columns in (_raw_columns(view, fit, store.n), columns_of_files(view, fit, store.n)):
-            for column in columns.values():
-                there = part / column.name
-                needed += column.bytes - (512 * there.stat().st_blocks if there.exists() else 0)
+        columns += _raw_columns(view, fit, store.n).values()
+        columns += columns_of_files(view, fit, store.n).values()
+    needed = 0
+    for column in columns:
+        there = part / column.name
+        needed += column.bytes - (512 * there.stat().st_blocks if there.exists() else 0)
     free = shutil.disk_usage(part).free
     if needed > free:
         raise StoreError(

@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 
 from golddiff.errors import StoreError
 from golddiff.files import leads_out
+from golddiff.index.blocks import of_tensors
 from golddiff.index.build import Progress, build, identity
 from golddiff.index.fitting import Fitted, check_fitted
 from golddiff.index.layout import (
@@ -25,10 +26,12 @@ from golddiff.index.layout import (
     MANIFEST,
     VERSION,
     columns_of_files,
+    files_of,
     tensors_name,
 )
 from golddiff.index.rawfiles import Lines
 from golddiff.index.screen import NAME as SCREEN
+from golddiff.index.screen import TENSORS as SCREEN_TENSORS
 from golddiff.index.screen import Screen, shape_of
 from golddiff.index.sweep import Sweep, bytes_of
 from golddiff.index.views import View, views_of
@@ -114,6 +117,13 @@ class Index:
             )
         if body["store"] != identity(store) or body["n"] != store.n:
             raise StoreError(f"index: {folder} is of another store; build the index again")
+        views = views_of(store.shape)
+        needed = {SCREEN, SCREEN_TENSORS, *(f for v in views for f in files_of(v))}
+        if missing := sorted(needed - body["files"].keys()):
+            raise StoreError(
+                f"index: {folder / MANIFEST} is damaged (it lacks {', '.join(missing)}); "
+                "build the index again"
+            )
         for name, record in body["files"].items():
             path = folder / name
             if leads_out(store.path, path):
@@ -125,16 +135,8 @@ class Index:
                     f"index: {path} is missing or has another size than {record['bytes']} bytes; "
                     "build the index again"
                 )
-        views = views_of(store.shape)
-        screen = folder / SCREEN
-        scale, size = body["screen"], math.prod(shape_of(store))
-        if not (isinstance(scale, float) and 0 < scale < math.inf and _size(screen) == size):
-            raise StoreError(f"index: {screen} is damaged; build the index again")
-        return cls(
-            store,
-            {view.side: _locations(store, view, folder) for view in views},
-            Screen(store, screen, scale),
-        )
+        locations = {view.side: _locations(store, view, folder) for view in views}
+        return cls(store, locations, _screen(store, folder))
 
     @classmethod
     def build(
@@ -180,10 +182,6 @@ def open_or_build(store: ImageStore) -> Index:
         return Index.build(store)
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else -1
-
-
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.is_file() or leads_out(folder.parent, path):
@@ -196,11 +194,22 @@ def _manifest(folder: Path) -> dict[str, Any]:
             FileRecord(**record)
             if Path(name).name != name:
                 raise ValueError(f"a file outside its folder: {name}")
-        return {k: body[k] for k in ("version", "store", "n", "views", "files")} | {
-            "screen": body.get("screen")
-        }
+        return {k: body[k] for k in ("version", "store", "n", "views", "files")}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StoreError(f"index: {path} is damaged ({error}); build the index again") from None
+
+
+def _screen(store: ImageStore, folder: Path) -> Screen:
+    path, tensors = folder / SCREEN, folder / SCREEN_TENSORS
+    if not path.is_file() or path.stat().st_size != math.prod(shape_of(store)):
+        raise StoreError(f"index: {path} is damaged; build the index again")
+    try:
+        blocks = of_tensors(store.shape, load_file(tensors))
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as problem:
+        raise StoreError(
+            f"index: {tensors} is damaged ({problem}); build the index again"
+        ) from None
+    return Screen(store, path, blocks)
 
 
 def _locations(store: ImageStore, view: View, folder: Path) -> Locations:

@@ -13,8 +13,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from golddiff.files import written_whole
+from golddiff.index.blocks import Blocks, of_tensors
 from golddiff.index.fitting import Fitted, check_fitted
 from golddiff.index.layout import VERSION, tensors_name
+from golddiff.index.screen import TENSORS as SCREEN_TENSORS
 from golddiff.index.views import View, views_of
 from golddiff.store import ImageStore
 
@@ -22,8 +24,10 @@ STATE = "state.json"
 Views = list[tuple[View, Fitted]]
 
 
-def resumed(store: ImageStore, part: Path, identity: str) -> tuple[Views, dict[str, Any]] | None:
-    """The fitted views and the state of an interrupted build; None where it has to begin anew.
+def resumed(
+    store: ImageStore, part: Path, identity: str
+) -> tuple[Views, Blocks, dict[str, Any]] | None:
+    """The fitted views, blocks and the state of an interrupted build; None where it begins anew.
 
     Args:
         store: the training set.
@@ -44,6 +48,7 @@ def resumed(store: ImageStore, part: Path, identity: str) -> tuple[Views, dict[s
         fits = [(view, Fitted(**load_file(part / tensors_name(view)))) for view in views]
         for view, fit in fits:
             check_fitted(fit, view, store.shape)
+        screen = of_tensors(store.shape, load_file(part / SCREEN_TENSORS))
     except (
         OSError,
         ValueError,
@@ -54,7 +59,7 @@ def resumed(store: ImageStore, part: Path, identity: str) -> tuple[Views, dict[s
         SafetensorError,
     ):
         return None
-    return fits, {name: state[name] for name in ("store", "version", "rows", "placed")}
+    return fits, screen, {name: state[name] for name in ("store", "version", "rows", "placed")}
 
 
 def save_state(part: Path, state: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ FOLDER = "index"
 PARTIAL = "index.part"
 MANIFEST = "index.json"
 FORMAT = "golddiff-index"
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,12 @@ def columns_of_files(view: View, fitted: Fitted, n: int) -> dict[str, Column]:
         "coordinates": Column(f"{view.name}-coordinates.bin", "int8", (tiles, n, r)),
         "rest": Column(f"{view.name}-rest.bin", "float16", (tiles, n)),
     }
+
+
+def files_of(view: View) -> list[str]:
+    """The files that a view needs."""
+    columns = (f"{view.name}-{what}.bin" for what in ("rows", "coordinates", "rest"))
+    return [tensors_name(view), *columns]
 
 
 def tensors_name(view: View) -> str:

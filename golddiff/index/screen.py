@@ -1,8 +1,8 @@
-"""Images compared more finely than by the index's coordinates: by proxies, a byte a number.
+"""Images compared more finely than by whole coordinates: by those of blocks, a byte a number.
 
-With P the proxies' rows, made to length 1, the distance of an image to a query is |P x - P x_i|^2
-and |r - r_i|^2 for what proxies lack of both, of which the length of r_i is known: the store's
-norms have it. What an image weighs over one without such detail is
+With P the rows of all blocks (:mod:`golddiff.index.blocks`), the distance of an image to a query is
+|P x - P x_i|^2 and |r - r_i|^2 for what P lacks of both, of which the length of r_i is known: the
+store's norms have it. What an image weighs over one without such detail is
 exp((|r|^2 - |r - r_i|^2) / (2 sigma^2)), whose expectation is 1 over queries whose r is noise, of
 sigma in every direction: so |P x - P x_i|^2 by itself says what an image is expected to weigh. And
 |P x - P x_i|^2 + |r_i|^2 is the distance, but for a product of r and r_i that may have either sign.
@@ -11,7 +11,6 @@ sigma in every direction: so |P x - P x_i|^2 by itself says what an image is exp
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,23 +18,20 @@ from pathlib import Path
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
-from golddiff.files import system_errors
+from golddiff.index.blocks import Blocks, numbers_of
 from golddiff.kernels.aligned import LINE
 from golddiff.kernels.lanes import prefetch
 from golddiff.kernels.lowest import lowest
 from golddiff.machine import seconds
 from golddiff.parallel import in_order
-from golddiff.proxy import pools, quarter_shape
-from golddiff.residency import at_hand, parts
+from golddiff.residency import at_hand
 from golddiff.store import ImageStore
 
-NAME = "proxies.bin"
-LARGEST = 127  # of an int8
+NAME = "blocks.bin"
+TENSORS = "blocks.safetensors"
 ROWS_PER_TASK = 1024
 AHEAD = 8  # rows
-ROWS_AT_ONCE = 4096
 SPREADS = 1.5  # standard deviations; larger ones are rare, and most of those matter little
 DETAIL = 0.5  # how alike two images' details are, that matter to one query
 ALWAYS = 64  # images that are weighed
@@ -65,34 +61,17 @@ def _products(flat, rows, vector, unit, out):  # type: ignore[no-untyped-def]
 
 
 def shape_of(store: ImageStore) -> tuple[int, int]:
-    """Of the file: (N, d'), int8."""
-    return store.n, int(np.prod(quarter_shape(store.shape)))
-
-
-def write_screen(store: ImageStore, path: Path) -> float:
-    """Write the proxies as int8, in store order; what a proxy is, of one of them."""
-    proxies = store.proxies(quarter_shape(store.shape))
-    most = 0.0
-    for _, rows in parts(store.rows_of(None), ROWS_AT_ONCE):
-        with at_hand(proxies, rows) as (flat, places):
-            most = max(most, float(np.abs(flat[places]).max()))
-    scale = max(most, 1e-30) / LARGEST
-    with system_errors(path), path.open("wb") as file:
-        for _, rows in parts(store.rows_of(None), ROWS_AT_ONCE):
-            with at_hand(proxies, rows) as (flat, places):
-                np.rint(flat[places] / scale).astype(np.int8).tofile(file)
-        file.flush()
-        os.fsync(file.fileno())
-    return scale
+    """Of the file: (N, numbers), int8, in store order."""
+    return store.n, numbers_of(store.shape)
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What proxies tell of some images and a query.
+    """What blocks tell of some images and a query.
 
     Attributes:
         near: (k,) float32 |P x - P x_i|^2, less |P x|^2.
-        rest: (k,) float32 |r_i|^2, what proxies lack of the image.
+        rest: (k,) float32 |r_i|^2, what P lacks of the image.
     """
 
     near: NDArray[np.float32]
@@ -100,7 +79,7 @@ class Compared:
 
 
 class Screen:
-    """The proxies of a store, as they are compared with one query after the other.
+    """A store's images by their blocks, as they are compared with one query after the other.
 
     The file is resident as far as it is read, within the store's memory limit; where it would take
     more than half of that, rows are read one by one.
@@ -108,15 +87,12 @@ class Screen:
     Args:
         store: the training set.
         path: of the file.
-        scale: what :func:`write_screen` told.
+        blocks: how they are seen.
     """
 
-    def __init__(self, store: ImageStore, path: Path, scale: float) -> None:
-        self._store = store
-        rows, lengths = pools(store.shape)
-        self._rows = csr_array(rows * (scale / lengths[:, None] ** 2))
-        self._unit = np.float32(scale) / lengths
-        self._path = path
+    def __init__(self, store: ImageStore, path: Path, blocks: Blocks) -> None:
+        self._store, self._path, self._blocks = store, path, blocks
+        self._unit = blocks.scales
 
     @cached_property
     def _flat(self) -> NDArray[np.int8]:
@@ -126,7 +102,7 @@ class Screen:
     @property
     def numbers(self) -> int:
         """Of each image."""
-        return shape_of(self._store)[1]
+        return self._blocks.numbers
 
     def work(self, images: int) -> float:
         """Predicted seconds of comparing so many images, rows of memory, with one query."""
@@ -134,7 +110,7 @@ class Screen:
 
     def compare(self, x: NDArray[np.float32], rows: NDArray[np.int64]) -> Compared:
         """Some images (k,) with a query (D,)."""
-        vector = (self._rows @ x).astype(np.float32)
+        vector = self._blocks.project(x) * self._unit
         out = np.empty((2, len(rows)), np.float32)
 
         def task(start: int) -> None:
@@ -153,9 +129,9 @@ class Screen:
     ) -> NDArray[np.int64]:
         """At most k of some images (n,), ascending: the nearest to a query (D,) that may matter.
 
-        An image counts while its distance is within some 2 sigma^2 of the least. What proxies lack
+        An image counts while its distance is within some 2 sigma^2 of the least. What P lacks
         of it, of length rho, meets the query's noise, so a distance is off by a number of standard
-        deviation 2 sigma rho; and the query's own detail, beyond its proxies and its noise, is more
+        deviation 2 sigma rho; and the query's own detail, beyond its blocks and its noise, is more
         alike to one image's than to another's. Where noise hides how much detail that is, this is
         a guess: the nearest few are weighed whatever it says.
         """
@@ -169,8 +145,8 @@ class Screen:
         return nearest
 
     def _detail(self, x: NDArray[np.float32], sigma: float) -> float:
-        """Length of what proxies lack of the image in a noised one; 0 where noise may be all."""
-        seen = (self._rows @ x) / self._unit
+        """Length of what P lacks of the image in a noised one; 0 where noise may be all."""
+        seen = self._blocks.project(x)
         beyond = len(x) - len(seen)
         noise = sigma**2 * (beyond + math.sqrt(2 * beyond))
         return math.sqrt(max(0.0, float(x @ x) - float(seen @ seen) - noise))

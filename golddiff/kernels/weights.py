@@ -10,8 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from golddiff.kernels.gather import BLOCK
-from golddiff.kernels.lanes import LANES, exp, load, ones_at_least, spread, store, sum_of
+from golddiff.kernels.lanes import LANES, any_above, exp, load, ones_at_least, spread, store, sum_of
 
 PART = 256 * LANES  # images whose weights are summed in float32
 TEMPERATURE = 5  # a whole number: the exact weight is that power of the tempered one
@@ -71,28 +70,32 @@ def _sure(tempered, a, b, e, c):  # type: ignore[no-untyped-def]
 def _taken(tempered, a, b, e, c, uniform, places, chances):  # type: ignore[no-untyped-def]
     """Write the places drawn; how many, or one more than there is room."""
     count, room = 0, len(places)
-    chance = np.empty(BLOCK, np.float32)
-    for start in range(0, len(tempered), BLOCK):
-        part, numbers = tempered[start : start + BLOCK], uniform[start : start + BLOCK]
-        some = 0
-        for i in range(len(part)):
-            t = part[i]
-            chance[i] = min(np.float32(1.0), c * (a * (t * t * t * t * t) + b * t + e))
-            some += numbers[i] < chance[i]
-        if some == 0:
-            continue
-        if count + some > room:
-            return room + 1
-        for i in range(len(part)):
-            if numbers[i] < chance[i]:
-                places[count] = start + i
-                chances[count] = chance[i]
+    many_a, many_b, many_e, factors = spread(a), spread(b), spread(e), spread(c)
+    whole = len(tempered) // LANES * LANES
+    for start in range(0, len(tempered), LANES):
+        if start < whole:
+            t = load(tempered, start)
+            square = t * t
+            weight = many_a * (square * square * t) + many_b * t + many_e
+            # Numbers are below 1, so that chances need no bound here.
+            if not any_above(weight * factors - load(uniform, start), np.float32(0.0)):
+                continue
+        for i in range(start, min(start + LANES, len(tempered))):
+            u = tempered[i]
+            chance = min(np.float32(1.0), c * (a * (u * u * u * u * u) + b * u + e))
+            if uniform[i] < chance:
+                if count == room:
+                    return room + 1
+                places[count], chances[count] = i, chance
                 count += 1
     return count
 
 
 def tempered_weights(
-    distances: NDArray[np.float32], best: float, gain: float
+    distances: NDArray[np.float32],
+    best: float,
+    gain: float,
+    out: NDArray[np.float32] | None = None,
 ) -> tuple[NDArray[np.float32], float, float]:
     """Tempered weights t (n,), and the sums of t^T and of t.
 
@@ -100,8 +103,10 @@ def tempered_weights(
         distances: (n,) to one query, less any constant.
         best: the least distance of all images there are, so that t is at most 1.
         gain: 1 / (2 sigma^2).
+        out: (n,) where to write t; None: a new array.
     """
-    out = np.empty(len(distances), np.float32)
+    if out is None:
+        out = np.empty(len(distances), np.float32)
     distances = np.ascontiguousarray(distances)  # the compiled loop looks at no strides
     sums = _tempered(distances, np.float32(best), np.float32(gain / TEMPERATURE), out)
     return out, *sums
@@ -130,6 +135,7 @@ def taken(
         expected: about how many are drawn.
     """
     room = int(expected + 6 * expected**0.5) + 64
+    uniform = np.ascontiguousarray(uniform)
     while True:
         places, chances = np.empty(room, np.int64), np.empty(room, np.float32)
         count = _taken(tempered, *mixture, np.float32(c), uniform, places, chances)

@@ -30,7 +30,7 @@ def denoiser(store):
 def test_it_is_the_weighted_mean_of_its_parts(store, denoiser, queries):
     parts = denoiser.blend.denoisers
     inner = [part.denoiser if isinstance(part, Mirrored | Symmetrised) else part for part in parts]
-    kinds = [GoldDiff, GoldDiff, GaussianMixture, GaussianMixture, PatchMixture]
+    kinds = [GoldDiff, GoldDiff, GoldDiff, GaussianMixture, GaussianMixture, PatchMixture]
     assert [type(part) for part in inner] == kinds
     for sigma in (0.1, 1.0, 8.0):
         x = queries(store, sigma)
@@ -88,12 +88,12 @@ def test_a_class_gives_images_of_that_class(make_store):
 
 
 def test_parts_weigh_as_their_errors_say_and_patches_only_where_they_err_less_than_wiener():
-    errors = np.array([[1.0, 4.0, 1.0, 4.0, 1.0], [1.0, 4.0, 1.0, 4.0, 4.0]])
+    errors = np.array([[1.0, 4.0, 4.0, 1.0, 4.0, 1.0], [1.0, 4.0, 4.0, 1.0, 4.0, 4.0]])
     weights = part_weights(errors, (0.1, 1.0))
-    assert np.allclose(weights * 8, [[2, 1, 2, 1, 2], [8 / 3, 4 / 3, 8 / 3, 4 / 3, 0]])
-    assert np.allclose(part_weights(np.ones((1, 4)), (1.0,)), 0.25)
-    above = part_weights(np.ones((1, 5)), (GOLDEN_BELOW,))
-    assert np.allclose(above, [0, 0, 0.5, 0.5, 0.0])
+    assert np.allclose(weights * 9, [[2, 1, 1, 2, 1, 2], np.array([2, 1, 1, 2, 1, 0]) * 9 / 7])
+    assert np.allclose(part_weights(np.ones((1, 5)), (1.0,)), 0.2)
+    above = part_weights(np.ones((1, 6)), (GOLDEN_BELOW,))
+    assert np.allclose(above, [0, 0, 0, 0.5, 0.5, 0.0])
 
 
 @pytest.mark.parametrize("symmetric", [False, True])
@@ -105,15 +105,15 @@ def test_mirror_images_are_used_where_they_are_as_likely(make_store, smooth_imag
     store = make_store(images.to(torch.uint8))
     kinds = [type(part) for part in golddiff.recommended(store).blend.denoisers]
     if symmetric:
-        assert kinds == [GoldDiff, Mirrored, *[Symmetrised] * 3]
+        assert kinds == [GoldDiff, Mirrored, GoldDiff, *[Symmetrised] * 3]
     else:
-        assert kinds == [GoldDiff] * 2 + [GaussianMixture] * 2 + [PatchMixture]
+        assert kinds == [GoldDiff] * 3 + [GaussianMixture] * 2 + [PatchMixture]
     loaded = golddiff.recommended(golddiff.ImageStore.open(store.path))
     assert loaded.is_ready
     assert [type(part) for part in loaded.blend.denoisers] == kinds
 
 
-@pytest.mark.parametrize(("shape", "parts"), [((1, 3, 9), 4), ((2, 4, 4), 5)])
+@pytest.mark.parametrize(("shape", "parts"), [((1, 3, 9), 5), ((2, 4, 4), 6)])
 def test_images_of_a_few_pixels_have_no_patches(make_store, smooth_images, shape, parts):
     denoiser = golddiff.recommended(make_store(smooth_images(40, shape)))
     assert len(denoiser.blend.denoisers) == parts

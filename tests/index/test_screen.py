@@ -1,4 +1,4 @@
-"""Distances by the index's proxies, against the pixels'."""
+"""Distances by the index's blocks, against the pixels'."""
 
 import json
 
@@ -10,32 +10,31 @@ from golddiff.adaptive.looking import IndexLooker
 from golddiff.adaptive.plan import Kind, Plan
 from golddiff.errors import StoreError
 from golddiff.index import Index
-from golddiff.proxy import pool, pools, quarter_shape
 
 
-@pytest.mark.parametrize("shape", [(3, 20, 20), (1, 28, 28), (2, 7, 9), (5,)])
-def test_the_matrix_of_pools_is_average_pooling(shape):
-    images = np.random.default_rng(0).standard_normal((4, *shape)).astype(np.float32)
-    rows, lengths = pools(shape)
-    expected = pool(images, quarter_shape(shape))
-    assert np.allclose(images.reshape(4, -1) @ rows.T, expected, atol=1e-5)
-    assert np.allclose(lengths, np.linalg.norm(rows, axis=1))
-
-
-def test_distances_are_those_of_proxies(indexed):
+def test_distances_are_those_of_blocks(indexed):
     store = indexed.store
     values, rows = store.values(np.arange(store.n)), np.array([0, 7, 8, 2999])
     x = values[5] + np.float32(0.3)
-    basis, lengths = pools(store.shape)
-    basis = basis / lengths[:, None]
-    proxies = values[rows] @ basis.T
-    exact = ((proxies - basis @ x) ** 2).sum(1) - ((basis @ x) ** 2).sum()
+    fit = indexed.screen._blocks
+    goal, seen = fit.project(x), np.stack([fit.project(values[row]) for row in rows])
+    exact = ((seen - goal) ** 2).sum(1) - (goal**2).sum()
     found = indexed.screen.compare(x, rows)
-    # Of numbers rounded to 1 / 127 of the largest.
-    most = 0.01 * np.linalg.norm(x) * np.sqrt(len(basis))
+    # Each number is rounded to a multiple of its scale.
+    off = np.linalg.norm(fit.scales) / 2
+    most = 2 * off * (np.linalg.norm(goal) + np.linalg.norm(seen, axis=1).max() + off)
     assert np.abs(found.near - exact).max() < most
-    rest = (values[rows] ** 2).sum(1) - (proxies**2).sum(1)
+    assert np.corrcoef(found.near, exact)[0, 1] > 0.999
+    rest = (values[rows] ** 2).sum(1) - (seen**2).sum(1)
     assert np.abs(found.rest - rest).max() < most
+
+
+def test_what_is_written_is_what_blocks_see(indexed):
+    store = indexed.store
+    values = store.values(np.arange(store.n))
+    flat = np.asarray(indexed.screen._flat)
+    fit = indexed.screen._blocks
+    assert np.array_equal(flat, fit.seen(np.ascontiguousarray(values.T)))
 
 
 def test_they_follow_the_pixels_more_closely_than_coordinates_do(indexed):
@@ -62,18 +61,40 @@ def test_opened_again_it_is_counted_once(indexed):
     assert store._residency._kept == first._flat.nbytes
 
 
-@pytest.mark.parametrize("scale", [None, 0.0, -1.0, float("nan"), "1", 3])
-def test_a_scale_that_is_none_is_refused(indexed, tmp_path, scale):
+def damaged(indexed, folder, change):
     import shutil
 
-    shutil.copytree(indexed.store.path, tmp_path / "store")
-    manifest = tmp_path / "store" / "index" / "index.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"screen": scale}))
-    with pytest.raises(StoreError, match=r"proxies\.bin is damaged"):
-        Index.open(ImageStore.open(tmp_path / "store"))
+    shutil.copytree(indexed.store.path, folder / "store")
+    change(folder / "store" / "index")
+    return ImageStore.open(folder / "store")
 
 
-def test_screened_images_are_the_nearest_by_proxies(indexed):
+@pytest.mark.parametrize("name", ["blocks.bin", "blocks.safetensors"])
+def test_a_manifest_that_leaves_a_file_out_is_refused(indexed, tmp_path, name):
+    """What it does not name nobody would look at: a link could lead anywhere."""
+
+    def change(index):
+        body = json.loads((index / "index.json").read_text())
+        del body["files"][name]
+        (index / "index.json").write_text(json.dumps(body))
+
+    with pytest.raises(StoreError, match=f"lacks {name}"):
+        Index.open(damaged(indexed, tmp_path, change))
+
+
+@pytest.mark.parametrize("name", ["blocks.bin", "blocks.safetensors"])
+def test_files_of_other_contents_are_refused(indexed, tmp_path, name):
+    def change(index):
+        (index / name).write_bytes(b"x" * 7)
+        body = json.loads((index / "index.json").read_text())
+        body["files"][name]["bytes"] = 7
+        (index / "index.json").write_text(json.dumps(body))
+
+    with pytest.raises(StoreError, match=f"{name} is damaged"):
+        Index.open(damaged(indexed, tmp_path, change))
+
+
+def test_screened_images_are_the_nearest_by_blocks(indexed):
     store = indexed.store
     looker = IndexLooker(indexed, None, np.ones((1, store.d), np.float32), None)
     x = store.values(np.array([9]))[0] + np.float32(0.1)
@@ -98,7 +119,7 @@ def test_what_the_margin_leaves_out_weighs_nothing(indexed, sigma):
     assert sigma > 0.1 or len(support.rows) < 0.1 * store.n
 
 
-def test_a_plan_by_proxies_is_kept_and_followed(indexed):
+def test_a_plan_by_blocks_is_kept_and_followed(indexed):
     from golddiff.adaptive.memory import recall, remember
 
     store = indexed.store

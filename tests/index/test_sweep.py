@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from golddiff import AdaptiveSchedule, GoldDiff, ImageStore, Optimal
+from golddiff.adaptive import sweeping
 from golddiff.adaptive.looking import IndexLooker
 from golddiff.adaptive.plan import Kind
 from golddiff.adaptive.sweeping import SweepLooker
@@ -65,12 +66,12 @@ def test_what_was_compared_before_is_not_overwritten(indexed):
     assert len(looker._room) <= 2
 
 
-def test_the_nearest_by_proxies_of_enough_are_the_nearest_by_proxies(indexed):
+def test_the_nearest_by_blocks_of_enough_are_the_nearest_by_blocks(indexed):
     store, looker = indexed.store, looker_of(indexed)
     x = store.values(np.array([9]))[0] + np.float32(0.1)
     distances = indexed.screen.compare(x, np.arange(store.n)).near
     distances[9] = np.inf
-    expected = np.sort(np.argsort(distances)[:20])  # more are proxied than there are
+    expected = np.sort(np.argsort(distances)[:20])  # more are compared than there are
     look = looker.look(x, None, 9)
     assert np.array_equal(look.nearest(20)[0].rows, expected)
     assert np.array_equal(look.screened(20, 80.0)[0].rows, expected)
@@ -94,7 +95,7 @@ def test_a_class_and_what_is_left_out(indexed, without):
 @pytest.mark.parametrize("sigma", [20.0, 2.0, 0.3])
 def test_weights_are_unbiased(indexed, sigma, monkeypatch):
     """Both sums of the posterior mean are the full scan's on average, whatever is misjudged."""
-    monkeypatch.setattr("golddiff.adaptive.sweeping.FEWEST_PROXIED", 300)
+    monkeypatch.setitem(sweeping.COMPARED, "drawn", (4, 300))
     store, looker = indexed.store, looker_of(indexed, numbers=indexed.sweep.first)
     look = looker.look(store.values(np.array([11]))[0])
     values = store.norms.astype(np.float64)
@@ -136,7 +137,7 @@ def test_its_memory_counts_until_it_is_let_go(indexed):
     store = ImageStore.open(indexed.store.path)
     index = Index.open(store)
     index.screen.compare(store.values(np.array([0]))[0], np.array([1]))
-    before = store._residency._kept  # the proxies
+    before = store._residency._kept  # the blocks
     assert index.sweep is index.sweep
     assert store._residency._kept == before + bytes_of(store.n, index.sweep.numbers)
     del index
@@ -144,7 +145,7 @@ def test_its_memory_counts_until_it_is_let_go(indexed):
     assert store._residency._kept == before
 
 
-def test_coordinates_come_before_proxies_where_there_is_little_room(indexed):
+def test_coordinates_come_before_blocks_where_there_is_little_room(indexed):
     """With room for one of the two: without the sweep clusters would be opened."""
     n = indexed.store.n
     room = bytes_of(n, indexed.sweep.numbers) + indexed.screen.numbers * n // 2
