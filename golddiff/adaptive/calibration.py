@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,14 @@ from golddiff.support import Support, whole
 if TYPE_CHECKING:
     from golddiff.denoisers.golddiff import Schedule
 
-Enough = Callable[[NDArray[np.float64]], bool]
+
+class Enough(Protocol):
+    """Whether probes' mean squared errors are small enough."""
+
+    def __call__(self, squares: NDArray[np.float64], kept: NDArray[np.bool_] | None = None) -> bool:
+        """Of all probes, or of those that are kept."""
+        ...
+
 
 NINETEEN_IN_TWENTY = 1.645
 STEPS = 10  # of the run that sampling's points are from
@@ -41,6 +48,7 @@ SAMPLED_FROM = 2048  # images a step, for points that sampling passes
 DRAWN_ABOVE = 2.0  # noise level from which these are drawn by weight, not the nearest
 FEW_DECIDE = 1.5  # noise level below which few images decide, and some queries' errors are large
 PARTS, CELLS = 4, 4  # images of a collage; of a side's parts
+NOISED, SAMPLED, COLLAGE = range(3)
 MORE = 3  # times as many probes there
 REFERENCE = 32_768  # images of each of two draws that stand for a full scan of many times as many
 FEWEST_SCANNED = 8 * REFERENCE  # images
@@ -52,7 +60,7 @@ class Probe:
     """A query that errors are measured on.
 
     Attributes:
-        kind: 0, a noised image; 1, a point of a run; 2, a collage.
+        kind: ``NOISED``, ``SAMPLED`` (a point of a run) or ``COLLAGE``.
         row: of the store, the image that it is, noised, which is then left out; None for a query
             that is no training image.
         x: (D,) the query.
@@ -99,13 +107,13 @@ def probes(
     noised = clean + np.float32(sigma) * generator.standard_normal(clean.shape, np.float32)
     noise = generator.standard_normal((count - len(places), estimator.store.d), np.float32)
     x = np.concatenate([noised, _sampled(estimator, looker, noise, sigma)])
-    kinds = [0] * len(noised) + [1] * len(noise)
+    kinds = [NOISED] * len(noised) + [SAMPLED] * len(noise)
     few_decide = sigma < FEW_DECIDE or not estimator.tile_sides()
     if collages and few_decide and len(estimator.store.shape) == 3:
         made = _collages(estimator, looker, label, generator, count // 2)
         disturbed = np.float32(sigma) * generator.standard_normal(made.shape, np.float32)
         x = np.concatenate([x, made + disturbed])
-        kinds += [2] * len(made)
+        kinds += [COLLAGE] * len(made)
     left_out += [None] * (len(x) - len(left_out))
     where = [Place.drawn(estimator, generator) for _ in x]
     exact = None
@@ -230,9 +238,10 @@ def nearly_all_within(tol: float, kinds: Sequence[NDArray[np.int64]]) -> Enough:
         above = float(np.mean(ratios > 0))
         return above <= 0.05 and float(np.mean(ratios)) + NINETEEN_IN_TWENTY * _spread(ratios) <= 0
 
-    def enough(squares: NDArray[np.float64]) -> bool:
+    def enough(squares: NDArray[np.float64], kept: NDArray[np.bool_] | None = None) -> bool:
         ratios = np.log(np.maximum(squares, 1e-18) / tol**2)
-        return all(within(ratios[kind]) for kind in kinds)
+        of = [kind if kept is None else kind[kept[kind]] for kind in kinds]
+        return all(within(ratios[kind]) for kind in of if len(kind))
 
     return enough
 
@@ -243,7 +252,8 @@ def below_all(allowed: Sequence[NDArray[np.float64]], kinds: Sequence[NDArray[np
     Pair by pair: probes that are hard for one schedule are hard for another.
     """
 
-    def enough(squares: NDArray[np.float64]) -> bool:
+    def enough(squares: NDArray[np.float64], kept: NDArray[np.bool_] | None = None) -> bool:
+        assert kept is None
         return all(
             _ratio_at_most(squares[kind], most[kind]) <= 1 for most in allowed for kind in kinds
         )

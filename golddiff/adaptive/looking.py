@@ -294,10 +294,23 @@ class _IndexLook:
         without: int | None,
     ) -> None:
         self._looker, self._x, self._tiles, self._without = looker, x, tiles, without
+        self._seen: tuple[int, dict[int, Near]] = 0, {}  # of how many members, by location
+
+    def _near(self, t: int, k: int) -> Near:
+        """What location t sees; looked for once for all k that take as many members."""
+        near = self._seen[1].get(t)
+        if near is None or len(near.rows) < min(k, self._looker.images - 1):
+            near = self._looker.near(t, self._x, k, self._without)
+            self._seen[1][t] = near
+        return near
 
     def nearest(self, k: int) -> list[Support]:
+        members = self._looker.members(k)
+        if members != self._seen[0]:
+            self._seen = members, {}
+
         def one(t: int) -> Support:
-            near = self._looker.near(t, self._x, k, self._without)
+            near = self._near(t, k)
             return Support(np.sort(near.rows[lowest(near.distances, k)]))
 
         return _each(one, self._tiles)

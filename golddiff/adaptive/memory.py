@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,11 @@ def recall(store: ImageStore, key: str) -> Plan | None:
     found = _plans(store).get(key)
     try:
         name, tile, k, error, by_blocks, *more = found  # type: ignore[misc]
-        weighed = more[0] if more else None
+        weighed, steady = [*more, None, None][:2]
         sound = name in KINDS and 1 <= k <= store.n and (weighed is None or 0 < weighed <= k)
+        sound = sound and (steady is None or 0 <= steady < math.inf)
         kind = Kind(name, TILES[tile], by_blocks is True)
-        return Plan(kind, int(k), float(error), weighed) if sound else None
+        return Plan(kind, int(k), float(error), weighed, steady) if sound else None
     except (TypeError, ValueError, KeyError):
         return None
 
@@ -44,7 +46,8 @@ def remember(store: ImageStore, key: str, plan: Plan) -> None:
         return  # the store was deleted meanwhile: its folder must not come back
     plans = _plans(store)
     kind = plan.kind
-    plans[key] = [kind.name, NAMES[kind.side], plan.k, plan.error, kind.by_blocks, plan.weighed]
+    how = [kind.name, NAMES[kind.side], plan.k, plan.error, kind.by_blocks]
+    plans[key] = [*how, plan.weighed, plan.steady]
     body = {"version": VERSION, "store": identity(store), "plans": plans}
     with (
         contextlib.suppress(ArgumentError, OSError),

@@ -33,6 +33,9 @@ class Kind:
 
 FULL = Kind("full")
 DRAWN = Kind("drawn")
+EIGHTH = 8
+# Times that images are weighed where an eighth of them is looked at first.
+STEADY_WORK = 2 + 1 / EIGHTH
 
 
 def as_compared(kind: Kind) -> Kind:
@@ -52,12 +55,20 @@ class Plan:
         k: images for each query, or for each tile of it; on average where they are drawn.
         error: the RMSE to the full scan that is expected at most, in units of x0.
         weighed: images that were weighed on average, where k is the most; None: k.
+        steady: how much a query's mean may move at most between an eighth of k images and k, as an
+            RMSE; of one that moves more all images are weighed. None: none is looked at.
     """
 
     kind: Kind
     k: int
     error: float
     weighed: float | None = None
+    steady: float | None = None
+
+    @property
+    def few(self) -> int:
+        """An eighth of k images, which those are compared with."""
+        return max(1, self.k // EIGHTH)
 
     @property
     def average(self) -> float:
@@ -66,4 +77,7 @@ class Plan:
 
     def __str__(self) -> str:
         most = "" if self.weighed is None else f" (at most {self.k:,})"
-        return f"{self.average:,.0f} images{most}, {self.kind}, expected RMSE {self.error:.4f}"
+        told = f"{self.average:,.0f} images{most}, {self.kind}, expected RMSE {self.error:.4f}"
+        if self.steady is None:
+            return told
+        return f"{told} (all images where an eighth of them differs by over {self.steady:.4f})"

@@ -16,7 +16,7 @@ from golddiff.adaptive.comparing import ByCoordinates, Comparing
 from golddiff.adaptive.coordinates import Coordinates, pooled, principal
 from golddiff.adaptive.looking import IndexLooker, LinearLooker, Look, Looker, chosen, linear_work
 from golddiff.adaptive.memory import recall, remember
-from golddiff.adaptive.plan import DRAWN, FULL, Kind, Plan, as_compared
+from golddiff.adaptive.plan import DRAWN, FULL, STEADY_WORK, Kind, Plan, as_compared
 from golddiff.adaptive.ranking import Ranking
 from golddiff.adaptive.sweeping import ROUGH_ABOVE, SweepLooker
 from golddiff.certificate import Certified, certify
@@ -59,6 +59,9 @@ class AdaptiveSchedule:
     cheapest, and how many images it takes, is measured once for each noise level, on
     training images that are left out and noised and on points that sampling passes, and kept with
     the store.
+
+    Through an index a way may be enough for some queries alone: those whose mean hardly moves
+    between an eighth of its images and all of them. Others are weighed with the whole store.
 
     The measuring takes full scans: on 50,000 images of 3 x 32 x 32 some seconds for each noise
     level that is new to the store, later calls none. Noise levels are rounded to 20 a decade for
@@ -152,6 +155,8 @@ class FittedSchedule:
 
     def _predicted(self, plan: Plan, sigma: float, label: int | None) -> float:
         weighing = plan.average * self.estimator.cost(sigma, plan.kind.side)
+        if plan.steady is not None:
+            weighing *= STEADY_WORK
         if plan.kind == FULL:
             return weighing
         return weighing + self.looker(sigma, label, plan.kind).work(plan.kind.name, plan.k)
@@ -206,15 +211,28 @@ class FittedSchedule:
         stream = stream_of(seed, sigma, label)
         side = plan.kind.side
 
-        def choose(look: Look) -> AnySupport:
-            tiles = chosen(look, plan.kind.name, plan.k, sigma, stream)
+        def support(look: Look, k: int) -> AnySupport:
+            tiles = chosen(look, plan.kind.name, k, sigma, stream)
             return tiles[0] if side is None else TiledSupport(side, tiles)
+
+        def choose(query: NDArray[np.float32], look: Look) -> AnySupport:
+            found = support(look, plan.k)
+            if plan.steady is None:
+                return found
+            both = np.stack([query, query]), sigma, [support(look, plan.few), found]
+            few, many = self.estimator.denoise_each(*both)
+            steady = float(np.mean((many - few) ** 2)) <= plan.steady**2
+            return found if steady else store.everything(label)
 
         made: list[AnySupport] = []
         for start in range(0, len(x), QUERIES_AT_ONCE):
-            looks = looker.looks(x[start : start + QUERIES_AT_ONCE])
+            some = x[start : start + QUERIES_AT_ONCE]
+            looks = looker.looks(some)
             # Tiles go side by side, and where there is one, queries do.
-            made += in_order(choose, looks) if looker.tiles == 1 else map(choose, looks)
+            if looker.tiles == 1:
+                made += in_order(lambda pair: choose(*pair), zip(some, looks, strict=True))
+            else:
+                made += map(choose, some, looks)
         return made
 
     def _measured(self, sigma: float, label: int | None) -> Plan:
@@ -237,7 +255,8 @@ class FittedSchedule:
         cost = self.estimator.cost(sigma) * images
         enough = self._enough(sigma, label, given)
         options = self._options(sigma, label)
-        return cheapest(self.estimator, options, sigma, given, enough, full, cost)
+        checked = isinstance(self.tol, float) and self.indexed(images)
+        return cheapest(self.estimator, options, sigma, given, enough, full, cost, checked)
 
     def forget(self, sigma: float, side: Side | None) -> None:
         """Let go of what measuring made, but for the tiles of the side that won.

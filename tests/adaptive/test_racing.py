@@ -1,10 +1,12 @@
 """The cheapest way whose errors are small enough is found, and none is measured past its cost."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from golddiff.adaptive import racing
+from golddiff.adaptive.calibration import NOISED, SAMPLED, nearly_all_within
 from golddiff.adaptive.plan import FULL, Kind, Plan
 from golddiff.adaptive.racing import Option, Way, cheapest
 
@@ -24,7 +26,16 @@ class Looker:
         return 0.0 if k >= self.needed else 1.0
 
 
-def none_left(squares):
+class Probe:
+    """One whose mean is its mean squared error."""
+
+    kind = SAMPLED
+
+    def square(self, mean):
+        return mean
+
+
+def none_left(squares, kept=None):
     return bool((squares == 0).all())
 
 
@@ -48,9 +59,7 @@ def race(monkeypatch):
             for side, (choosing, each, needed) in enumerate(ways, 1)
         ]
         options = [Option(way.looker.choosing, lambda way=way: way) for way in made]
-        plan = cheapest(
-            None, options, 1.0, [None], lambda s: bool((s == 0).all()), WHOLE, full_cost
-        )
+        plan = cheapest(None, options, 1.0, [Probe()], none_left, WHOLE, full_cost)
         work = full_cost if plan == WHOLE else made[plan.kind.side - 1].work(plan.k)
         return plan, work, list(measured)
 
@@ -93,7 +102,7 @@ def test_no_way_would_have_been_cheaper_by_more_than_the_steps_between_sizes(way
             for side, (choosing, each, needed) in enumerate(ways, 1)
         ]
         options = [Option(way.looker.choosing, lambda way=way: way) for way in made]
-        plan = cheapest(None, options, 1.0, [None], none_left, WHOLE, 5000.0)
+        plan = cheapest(None, options, 1.0, [Probe()], none_left, WHOLE, 5000.0)
     work = 5000.0 if plan == WHOLE else made[plan.kind.side - 1].work(plan.k)
     for way in made:
         needed = max(32, way.looker.needed)
@@ -101,3 +110,50 @@ def test_no_way_would_have_been_cheaper_by_more_than_the_steps_between_sizes(way
             assert work <= way.work(int(1.25 * needed) + 1) + 1e-6
     if plan != WHOLE:
         assert plan.k >= made[plan.kind.side - 1].looker.needed
+
+
+class Query:
+    """One whose mean is off by ``off`` / sqrt(k) and nothing else."""
+
+    def __init__(self, kind, off):
+        self.kind, self.off = kind, off
+
+    def mean(self, k):
+        return np.full(4, self.off / k**0.5, np.float32)
+
+    def square(self, mean):
+        return float(np.mean(mean**2))
+
+
+def settled(monkeypatch, queries, full_cost, checked=True, tol=0.05):
+    """The plan for some queries, of 100 + k a query for k nearest images."""
+    monkeypatch.setattr(racing, "_chosen", lambda e, way, s, i, query: lambda k: (query.mean(k), k))
+    way = Way(Kind("nearest", 4), Looker(100.0, 0), 1.0)
+    kinds = [np.flatnonzero([q.kind == kind for q in queries]) for kind in (NOISED, SAMPLED)]
+    enough = nearly_all_within(tol, kinds)
+    option = Option(100.0, lambda: way)
+    return cheapest(None, [option], 1.0, queries, enough, WHOLE, full_cost, checked)
+
+
+EASY, HARD = [Query(SAMPLED, 0.5)] * 6, [Query(NOISED, 10.0)] * 6
+
+
+def test_hard_queries_are_weighed_with_all_images_where_they_can_be_told(monkeypatch):
+    plan = settled(monkeypatch, [*EASY, *HARD], 1e6)
+    assert plan.steady is not None
+    assert EASY[0].off / plan.k**0.5 <= 0.05
+    for query, is_steady in ((EASY[0], True), (HARD[0], False)):
+        moved = query.mean(plan.k) - query.mean(plan.few)
+        assert (np.mean(moved**2) <= plan.steady**2) == is_steady
+    assert plan.error == pytest.approx(0.5 / plan.k**0.5)
+
+
+def test_enough_for_all_is_preferred_where_it_costs_no_more(monkeypatch):
+    assert settled(monkeypatch, EASY, 1e6).steady is None
+    assert settled(monkeypatch, [*EASY, *HARD], 1e6, checked=False).steady is None
+
+
+def test_only_what_sampling_meets_counts(monkeypatch):
+    """Where points of a run are the hard ones, looking first would be lost work."""
+    hard, easy = [Query(SAMPLED, 10.0)] * 6, [Query(NOISED, 0.5)] * 6
+    assert settled(monkeypatch, [*hard, *easy], 3000.0) == WHOLE

@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from golddiff import AdaptiveSchedule, GoldDiff, ImageStore, Optimal
+from golddiff import PCA, AdaptiveSchedule, GoldDiff, ImageStore, Optimal
 from golddiff.adaptive.looking import IndexLooker
 from golddiff.adaptive.plan import Kind, Plan
 from golddiff.errors import StoreError
 from golddiff.index import Index
+from golddiff.support import TiledSupport
 
 
 def test_distances_are_those_of_blocks(indexed):
@@ -132,4 +133,36 @@ def test_a_plan_by_blocks_is_kept_and_followed(indexed):
     supports = schedule.supports(store, x, 1.0, None, 0)
     assert all(1 <= len(s.rows) <= 40 for s in supports)
     assert all(row in s.rows for row, s in enumerate(supports))  # the images themselves
+    assert schedule.predicted(1.0) > 0
+
+
+def test_queries_that_an_eighth_of_the_images_tells_apart_are_weighed_with_all(indexed):
+    """A plan's check, against the two means by themselves; the same alone and in a batch."""
+    from golddiff.adaptive.memory import recall, remember
+
+    store = indexed.store
+    rng = np.random.default_rng(5)
+    noise = rng.standard_normal((6, store.d)) * np.linspace(0.05, 3, 6)[:, None]
+    x = (store.values(np.arange(6)) + noise).astype(np.float32)
+    schedule = GoldDiff(PCA(store, 0.05), AdaptiveSchedule(0.05, index=True)).schedule
+
+    def supports(k, steady, queries=x):
+        schedule._plans[1.0, None] = Plan(Kind("nearest", 4), k, 0.01, steady=steady)
+        return schedule.supports(store, queries, 1.0, None, 0)
+
+    estimator = schedule.estimator
+    many, few = (estimator.denoise_each(x, 1.0, supports(k, None)) for k in (400, 50))
+    moves = np.sqrt(((many - few) ** 2).mean(1))
+    limit = float(np.median(moves))
+    found = supports(400, limit)
+    for query, move, support in zip(x, moves, found, strict=True):
+        assert isinstance(support, TiledSupport) == (move <= limit)
+        (alone,) = supports(400, limit, query[None])
+        assert type(alone) is type(support)
+        assert move <= limit or len(support.rows) == store.n
+    assert sum(isinstance(support, TiledSupport) for support in found) == 3
+    plan = schedule._plans[1.0, None]
+    assert "all images where" in str(plan)
+    remember(store, "checked", plan)
+    assert recall(store, "checked") == plan
     assert schedule.predicted(1.0) > 0
