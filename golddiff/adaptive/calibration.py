@@ -14,10 +14,9 @@ them at every level, others where few images decide.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,16 +31,6 @@ from golddiff.support import Support, whole
 if TYPE_CHECKING:
     from golddiff.denoisers.golddiff import Schedule
 
-
-class Enough(Protocol):
-    """Whether probes' mean squared errors are small enough."""
-
-    def __call__(self, squares: NDArray[np.float64], kept: NDArray[np.bool_] | None = None) -> bool:
-        """Of all probes, or of those that are kept."""
-        ...
-
-
-NINETEEN_IN_TWENTY = 1.645
 STEPS = 10  # of the run that sampling's points are from
 LEAST_STEP = 1.1  # times the level that they are wanted at, its levels count as above
 SAMPLED_FROM = 2048  # images a step, for points that sampling passes
@@ -224,58 +213,6 @@ def kinds_of(given: Sequence[Probe]) -> list[NDArray[np.int64]]:
     of = np.array([probe.kind for probe in given])
     kinds = [np.flatnonzero(of == kind) for kind in range(3)]
     return [kind for kind in kinds if len(kind) > 1] or [np.arange(len(given))]
-
-
-def nearly_all_within(tol: float, kinds: Sequence[NDArray[np.int64]]) -> Enough:
-    """Whether the error is at most ``tol`` in 95 of 100 queries like those of each kind.
-
-    The logarithms of the errors are taken as normal, and their spread as it is among the probes.
-    Where they are not, some errors all but 0 and some large, no more than one probe in 20 may be
-    above ``tol`` either.
-    """
-
-    def within(ratios: NDArray[np.float64]) -> bool:
-        above = float(np.mean(ratios > 0))
-        return above <= 0.05 and float(np.mean(ratios)) + NINETEEN_IN_TWENTY * _spread(ratios) <= 0
-
-    def enough(squares: NDArray[np.float64], kept: NDArray[np.bool_] | None = None) -> bool:
-        ratios = np.log(np.maximum(squares, 1e-18) / tol**2)
-        of = [kind if kept is None else kind[kept[kind]] for kind in kinds]
-        return all(within(ratios[kind]) for kind in of if len(kind))
-
-    return enough
-
-
-def below_all(allowed: Sequence[NDArray[np.float64]], kinds: Sequence[NDArray[np.int64]]) -> Enough:
-    """Whether squares are below their bounds on average in each kind, as sure as 19 times in 20.
-
-    Pair by pair: probes that are hard for one schedule are hard for another.
-    """
-
-    def enough(squares: NDArray[np.float64], kept: NDArray[np.bool_] | None = None) -> bool:
-        assert kept is None
-        return all(
-            _ratio_at_most(squares[kind], most[kind]) <= 1 for most in allowed for kind in kinds
-        )
-
-    return enough
-
-
-def _ratio_at_most(squares: NDArray[np.float64], most: NDArray[np.float64]) -> float:
-    """The ratio of the means, and 1.645 of a ratio estimator's standard errors more.
-
-    Of the differences, the error would be that of the one hardest probe, and refuse no error too.
-    """
-    bound = float(np.mean(most))
-    if bound == 0:
-        return 0.0 if float(np.mean(squares)) == 0 else math.inf
-    ratio = float(np.mean(squares)) / bound
-    error = _spread(squares - ratio * most) / math.sqrt(len(squares)) / bound
-    return ratio + NINETEEN_IN_TWENTY * error
-
-
-def _spread(values: NDArray[np.float64]) -> float:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
 def full_scan(n: int) -> Plan:

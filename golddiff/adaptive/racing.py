@@ -16,12 +16,14 @@ import heapq
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.adaptive.calibration import SAMPLED, Enough, Probe
-from golddiff.adaptive.looking import Looker, chosen
+from golddiff.adaptive.calibration import SAMPLED, Probe
+from golddiff.adaptive.enough import Enough, NearlyAllWithin
+from golddiff.adaptive.looking import Look, Looker, chosen
 from golddiff.adaptive.places import mean_over_tiles, means_at
 from golddiff.adaptive.plan import EIGHTH, STEADY_WORK, Kind, Plan
 from golddiff.denoisers.base import Estimator
@@ -170,12 +172,17 @@ class _Errors:
     ) -> None:
         self._estimator, self._sigma, self._given, self._enough = estimator, sigma, given, enough
         self._full_cost = full_cost
+        self._sampled = np.array([probe.kind == SAMPLED for probe in given])
+        # By turns of each kind: a few tell soon where k is too small.
+        turn = [sum(p.kind == probe.kind for p in given[:i]) for i, probe in enumerate(given)]
+        self._order = sorted(range(len(given)), key=turn.__getitem__)
         self._looks: dict[Kind, list[MeanOf]] = {}
 
     def of(self, way: Way, k: int) -> tuple[NDArray[np.float64], float, bool]:
         """They, how many images a location weighed on average, and whether they are small enough.
 
-        Of drawn ones k, which is what they are on average.
+        NaN for those that were not measured since others refuse already. Of drawn ones k, which is
+        what they are on average.
         """
         looks = self._looks.pop(way.kind, None)
         if looks is None:
@@ -186,12 +193,14 @@ class _Errors:
                 for i, probe in enumerate(self._given)
             ]
         self._looks[way.kind] = looks
-        found = [mean_of(k) for mean_of in looks]
-        squares = np.array(
-            [p.square(mean) for p, (mean, _) in zip(self._given, found, strict=True)]
-        )
-        weighed = float(np.mean([each for _, each in found]))
-        return squares, min(weighed, k), self._enough(squares)
+        squares, weighed = np.full(len(looks), np.nan), []
+        for i in self._order:
+            mean, each = looks[i](k)
+            squares[i] = self._given[i].square(mean)
+            weighed.append(each)
+            if self._enough.refuses(squares):
+                return squares, min(float(np.mean(weighed)), k), False
+        return squares, min(float(np.mean(weighed)), k), self._enough(squares)
 
     def steady(self, way: Way, k: int, squares: NDArray[np.float64]) -> tuple[float, Plan] | None:
         """A plan for those queries whose mean hardly moves, and its predicted seconds.
@@ -200,16 +209,19 @@ class _Errors:
         scan. The limit is the largest at which those below are within the error, but no more than a
         quarter above what any such point moves by.
         """
-        if self._full_cost is None or way.kind.side is None or way.kind.name != "nearest":
+        enough, sampled = self._enough, self._sampled
+        by_tiles = way.kind.side is not None and way.kind.name == "nearest"
+        if self._full_cost is None or not by_tiles or not isinstance(enough, NearlyAllWithin):
             return None
-        looks, few = self._looks[way.kind], max(1, k // EIGHTH)
-        moves = np.array(
-            [float(np.mean((mean_of(k)[0] - mean_of(few)[0]) ** 2)) for mean_of in looks]
-        )
-        sampled = np.array([probe.kind == SAMPLED for probe in self._given])
+        looks, squares, moves = self._looks[way.kind], squares.copy(), np.zeros(len(squares))
+        for i in sorted(self._order, key=lambda i: not sampled[i]):
+            mean, few = looks[i](k)[0], looks[i](max(1, k // EIGHTH))[0]
+            squares[i], moves[i] = self._given[i].square(mean), np.mean((mean - few) ** 2)
+            if sampled[i] and 2 * np.count_nonzero(squares[sampled] > enough.tol**2) > sum(sampled):
+                return None  # not even of half of these would it be enough
         for limit in np.unique(moves)[::-1]:
             kept = moves <= limit
-            if kept[sampled].any() and self._enough(squares, kept):
+            if kept[sampled].any() and enough(squares, kept):
                 limit = min(float(limit), ROOM**2 * float(moves[sampled].max()))
                 kept = moves <= limit
                 missed = 1 - float(np.mean(kept[sampled]))
@@ -223,10 +235,13 @@ def _chosen(estimator: Estimator, way: Way, sigma: float, number: int, probe: Pr
     """A probe's mean at its place with k images for each location, and how many it weighed."""
     side, place = way.kind.side, probe.place
     tiles = None if side is None else place.tiles_of(side)
-    look = way.looker.look(probe.x, tiles, probe.row)
+
+    @cache
+    def look() -> Look:  # when first asked for: most ways are refused after a few probes
+        return way.looker.look(probe.x, tiles, probe.row)
 
     def mean_of(k: int) -> tuple[NDArray[np.float32], float]:
-        supports = chosen(look, way.kind.name, k, sigma, (1, number, bits(sigma)))
+        supports = chosen(look(), way.kind.name, k, sigma, (1, number, bits(sigma)))
         weighed = float(np.mean([len(support.rows) for support in supports]))
         if side is None:
             mean = means_at(estimator, probe.x[None], sigma, [place], supports)[0]

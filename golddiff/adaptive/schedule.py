@@ -30,7 +30,8 @@ from golddiff.support import AnySupport, TiledSupport
 from golddiff.units import duration
 
 if TYPE_CHECKING:
-    from golddiff.adaptive.calibration import Enough, Probe
+    from golddiff.adaptive.calibration import Probe
+    from golddiff.adaptive.enough import Enough
     from golddiff.adaptive.racing import Option, Way
     from golddiff.denoisers.base import Estimator
     from golddiff.denoisers.golddiff import Schedule
@@ -255,7 +256,7 @@ class FittedSchedule:
         cost = self.estimator.cost(sigma) * images
         enough = self._enough(sigma, label, given)
         options = self._options(sigma, label)
-        checked = isinstance(self.tol, float) and self.indexed(images)
+        checked = self.indexed(images)
         return cheapest(self.estimator, options, sigma, given, enough, full, cost, checked)
 
     def forget(self, sigma: float, side: Side | None) -> None:
@@ -269,16 +270,17 @@ class FittedSchedule:
 
     def _enough(self, sigma: float, label: int | None, given: list[Probe]) -> Enough:
         """Whether errors on the probes are small enough: for a number, or for other schedules."""
-        from golddiff.adaptive.calibration import below_all, errors_of, kinds_of, nearly_all_within
+        from golddiff.adaptive.calibration import errors_of, kinds_of
+        from golddiff.adaptive.enough import BelowAll, NearlyAllWithin
 
         kinds = kinds_of(given)
         if isinstance(self.tol, float):
-            return nearly_all_within(MARGIN * self.tol, kinds)
+            return NearlyAllWithin(MARGIN * self.tol, kinds)
         allowed = [
             MARGIN**2 * errors_of(schedule, self.estimator, sigma, label, given)
             for schedule in self.tol
         ]
-        return below_all(allowed, kinds)
+        return BelowAll(allowed, kinds)
 
     def _options(self, sigma: float, label: int | None) -> Iterator[Option]:
         """The ways that compete, coarse tiles first: what they cost bounds the finer ones."""

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golddiff.adaptive import racing
-from golddiff.adaptive.calibration import NOISED, SAMPLED, nearly_all_within
+from golddiff.adaptive.calibration import NOISED, SAMPLED
+from golddiff.adaptive.enough import NearlyAllWithin
 from golddiff.adaptive.plan import FULL, Kind, Plan
 from golddiff.adaptive.racing import Option, Way, cheapest
 
@@ -35,8 +36,15 @@ class Probe:
         return mean
 
 
-def none_left(squares, kept=None):
-    return bool((squares == 0).all())
+class NoneLeft:
+    def __call__(self, squares):
+        return bool((squares == 0).all())
+
+    def refuses(self, squares):
+        return False
+
+
+none_left = NoneLeft()
 
 
 @pytest.fixture
@@ -130,7 +138,7 @@ def settled(monkeypatch, queries, full_cost, checked=True, tol=0.05):
     monkeypatch.setattr(racing, "_chosen", lambda e, way, s, i, query: lambda k: (query.mean(k), k))
     way = Way(Kind("nearest", 4), Looker(100.0, 0), 1.0)
     kinds = [np.flatnonzero([q.kind == kind for q in queries]) for kind in (NOISED, SAMPLED)]
-    enough = nearly_all_within(tol, kinds)
+    enough = NearlyAllWithin(tol, kinds)
     option = Option(100.0, lambda: way)
     return cheapest(None, [option], 1.0, queries, enough, WHOLE, full_cost, checked)
 
