@@ -93,6 +93,7 @@ METHODS: dict[str, Make] = {
     "without golden": _without(*range(GOLDEN)),
     "without the better golden part": _without(0),
     "without the second golden part": _without(1),
+    "without the third golden part": _without(2),
     "without mixture": _without(MIXTURE),
     "without one Gaussian": _without(ONE),
     "without patches": _without(PATCHES),
