@@ -31,9 +31,9 @@ class Enough(Protocol):
 class NearlyAllWithin:
     """Whether the error is at most ``tol`` in 95 of 100 queries like those of each kind.
 
-    The logarithms of the errors are taken as normal, and their spread as it is among the probes.
-    Where they are not, some errors all but 0 and some large, no more than one probe in 20 may be
-    above ``tol`` either.
+    The logarithms of the errors are taken as normal above their median, and their spread as it is
+    among the probes there: what lies below, errors that are all but 0, says nothing of the largest.
+    No more than one probe in 20 may be above ``tol`` either.
 
     Args:
         tol: the error.
@@ -56,9 +56,11 @@ class NearlyAllWithin:
 
     @staticmethod
     def _within(ratios: NDArray[np.float64]) -> bool:
+        median = float(np.median(ratios))
+        larger = ratios[ratios > median] - median
+        spread = math.sqrt(float(larger @ larger) / max(len(larger) - 1, 1))
         above = float(np.mean(ratios > 0))
-        likely_most = float(np.mean(ratios)) + NINETEEN_IN_TWENTY * _spread(ratios)
-        return above <= ONE_IN_TWENTY and likely_most <= 0
+        return above <= ONE_IN_TWENTY and median + NINETEEN_IN_TWENTY * spread <= 0
 
 
 @dataclass(frozen=True)
