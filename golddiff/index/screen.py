@@ -110,7 +110,10 @@ class Screen:
 
     def compare(self, x: NDArray[np.float32], rows: NDArray[np.int64]) -> Compared:
         """Some images (k,) with a query (D,)."""
-        vector = self._blocks.project(x) * self._unit
+        return self._compare(self._blocks.project(x), rows)
+
+    def _compare(self, goal: NDArray[np.float32], rows: NDArray[np.int64]) -> Compared:
+        vector = goal * self._unit
         out = np.empty((2, len(rows)), np.float32)
 
         def task(start: int) -> None:
@@ -135,18 +138,19 @@ class Screen:
         alike to one image's than to another's. Where noise hides how much detail that is, this is
         a guess: the nearest few are weighed whatever it says.
         """
-        compared = self.compare(x, rows)
+        goal = self._blocks.project(x)
+        compared = self._compare(goal, rows)
         likely = compared.near + compared.rest
-        off = 2 * (SPREADS * sigma + DETAIL * self._detail(x, sigma)) * np.sqrt(compared.rest)
+        off = 2 * (SPREADS * sigma + DETAIL * _detail(x, goal, sigma)) * np.sqrt(compared.rest)
         chosen = likely - off <= likely.min() + NATS * 2 * sigma**2
         chosen[lowest(compared.near, min(k, ALWAYS))] = True
         few = lowest(compared.near, k)
         nearest: NDArray[np.int64] = rows[few[chosen[few]]]
         return nearest
 
-    def _detail(self, x: NDArray[np.float32], sigma: float) -> float:
-        """Length of what P lacks of the image in a noised one; 0 where noise may be all."""
-        seen = self._blocks.project(x)
-        beyond = len(x) - len(seen)
-        noise = sigma**2 * (beyond + math.sqrt(2 * beyond))
-        return math.sqrt(max(0.0, float(x @ x) - float(seen @ seen) - noise))
+
+def _detail(x: NDArray[np.float32], goal: NDArray[np.float32], sigma: float) -> float:
+    """Length of what P lacks of the image in a noised one; 0 where noise may be all."""
+    beyond = len(x) - len(goal)
+    noise = sigma**2 * (beyond + math.sqrt(2 * beyond))
+    return math.sqrt(max(0.0, float(x @ x) - float(goal @ goal) - noise))
