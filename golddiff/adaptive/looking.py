@@ -93,7 +93,7 @@ class Looker(Protocol):
         """Predicted seconds of choosing k images for each location, for one query."""
         ...
 
-    def counted(self, k: int) -> tuple[int, int]:
+    def counted(self, name: str, k: int) -> tuple[int, int]:
         """(arithmetic operations, bytes read) of comparing images with one query."""
         ...
 
@@ -154,7 +154,7 @@ class LinearLooker:
         """See :class:`Looker`."""
         return linear_work(name, self.tiles, self.images, self.ranking.comparing)
 
-    def counted(self, k: int) -> tuple[int, int]:
+    def counted(self, name: str, k: int) -> tuple[int, int]:
         """See :class:`Looker`."""
         return self.ranking.comparing.counted(self.tiles, self.images)
 
@@ -232,11 +232,14 @@ class IndexLooker:
             total += self.screen.work(self.screened(k))
         return total
 
-    def counted(self, k: int) -> tuple[int, int]:
+    def counted(self, name: str, k: int) -> tuple[int, int]:
         """A product with an r x r matrix and a square for each image compared; its coordinates."""
-        members = self.compared("drawn", k)
+        members = self.compared(name, k)
         operations = sum(2 * s.numbers * (s.clusters + members) for s in self._sights)
         read = sum(4 * s.clusters * s.coordinates + members * s.bytes for s in self._sights)
+        if name == "screened":
+            numbers = self.screened(k) * self.screen.numbers
+            operations, read = operations + 2 * numbers, read + numbers
         return operations, read
 
     def compared(self, name: str, k: int) -> int:

@@ -93,9 +93,9 @@ class SweepLooker:
         by_coordinates = len(self.sweep.rows) * (self.numbers * seconds("swept") + choice)
         return by_coordinates + self.screen.work(self.compared(name, k))
 
-    def counted(self, k: int) -> tuple[int, int]:
+    def counted(self, name: str, k: int) -> tuple[int, int]:
         """Two operations a coordinate and a block's number; a byte of each."""
-        compared = self.compared("drawn", k) * self.screen.numbers
+        compared = self.compared(name, k) * self.screen.numbers
         numbers = len(self.sweep.rows) * self.numbers + compared
         return 2 * numbers, numbers + 4 * len(self.sweep.rows)
 

@@ -102,7 +102,7 @@ def ranking_work(schedule: FittedSchedule, sigma: float, queries: int) -> Work:
     plan = schedule.plan(sigma)
     if plan.kind == FULL:
         return Work(0, 0)
-    operations, read = schedule.looker(sigma, None, plan.kind).counted(plan.k)
+    operations, read = schedule.looker(sigma, None, plan.kind).counted(plan.kind.name, plan.k)
     return Work(queries * operations, queries * read)
 
 

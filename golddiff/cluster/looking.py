@@ -60,7 +60,7 @@ class ShardedLooker:
         """See the protocol: a single store's, so that the plans are a single store's."""
         return linear_work(name, self.tiles, self.images, self._comparing)
 
-    def counted(self, k: int) -> tuple[int, int]:
+    def counted(self, name: str, k: int) -> tuple[int, int]:
         """See the protocol; over all shards."""
         return self._comparing.counted(self.tiles, self.images)
 

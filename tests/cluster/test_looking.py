@@ -45,7 +45,10 @@ def test_looks_see_a_single_stores_images(schedules, digits, queries, side, labe
     one, many = (s.looker(SIGMA, label, Kind("nearest", side)) for s in schedules)
     assert isinstance(one, LinearLooker)
     assert (many.tiles, many.images) == (one.tiles, one.images)
-    assert (many.work("drawn", K), many.counted(K)) == (one.work("drawn", K), one.counted(K))
+    assert (many.work("drawn", K), many.counted("drawn", K)) == (
+        one.work("drawn", K),
+        one.counted("drawn", K),
+    )
     cases = [(query, row) for query in x for row in rows]
     mine, theirs = ([looker.look(q, tiles, row) for q, row in cases] for looker in (one, many))
     for number, (a, b, (_, row)) in enumerate(zip(mine, theirs, cases, strict=True)):
