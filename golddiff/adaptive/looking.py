@@ -74,10 +74,12 @@ class Looker(Protocol):
     Attributes:
         tiles: how many locations there are.
         images: how many images.
+        together: whether looks that are taken before one is asked cost one round for all.
     """
 
     tiles: int
     images: int
+    together: bool
 
     def look(
         self, x: NDArray[np.float32], tiles: Sequence[int] | None = None, without: int | None = None
@@ -125,6 +127,8 @@ def linear_work(name: str, tiles: int, images: int, comparing: Comparing) -> flo
 
 class LinearLooker:
     """Compares every image; see :class:`Looker`."""
+
+    together = False
 
     def __init__(self, ranking: Ranking | BlockRanking) -> None:
         self.ranking = ranking
@@ -191,6 +195,8 @@ class IndexLooker:
         relevance: (T, D) shares R in [0, 1].
         rows: ascending images of a class; None: all.
     """
+
+    together = False
 
     def __init__(
         self,

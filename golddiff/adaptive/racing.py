@@ -240,6 +240,9 @@ def _chosen(estimator: Estimator, way: Way, sigma: float, number: int, probe: Pr
     def look() -> Look:  # when first asked for: most ways are refused after a few probes
         return way.looker.look(probe.x, tiles, probe.row)
 
+    if way.looker.together:
+        look()
+
     def mean_of(k: int) -> tuple[NDArray[np.float32], float]:
         supports = chosen(look(), way.kind.name, k, sigma, (1, number, bits(sigma)))
         weighed = float(np.mean([len(support.rows) for support in supports]))

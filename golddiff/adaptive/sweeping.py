@@ -43,7 +43,7 @@ class SweepLooker:
         numbers: coordinates compared.
     """
 
-    tiles = 1
+    tiles, together = 1, False
 
     def __init__(
         self,

@@ -37,6 +37,8 @@ class ShardedLooker:
         comparing: what it takes.
     """
 
+    together = True
+
     def __init__(self, shards: OverShards, measure: ByRank, comparing: Comparing) -> None:
         self.tiles, self.images = measure.tiles, shards.store.count_of(measure.label)
         self._shards, self._measure, self._comparing = shards, measure, comparing
