@@ -200,5 +200,5 @@ def test_the_step_of_a_plain_scan_is_over_few_images(store, monkeypatch):
 def test_no_masks_are_made_for_noise_at_which_they_are_not_used(make_store, smooth_images):
     store = make_store(smooth_images(60, (3, 8, 8)))
     denoiser = golddiff.recommended(store)
-    assert counts(prepare(denoiser, [0.5, 0.7, 20.0]))["masks"] == (0, 4)  # two thresholds
+    assert counts(prepare(denoiser, [0.5, 0.7, 20.0]))["masks"] == (0, 6)  # three thresholds
     assert "masks" not in counts(prepare(denoiser, [20.0]))
