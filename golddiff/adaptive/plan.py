@@ -38,6 +38,11 @@ EIGHTH = 8
 STEADY_WORK = 2 + 1 / EIGHTH
 
 
+def few_of(k: int) -> int:
+    """An eighth of k images."""
+    return max(1, k // EIGHTH)
+
+
 def as_compared(kind: Kind) -> Kind:
     """The kind that stands for all for which images are compared alike: both ways of a tile.
 
@@ -68,7 +73,7 @@ class Plan:
     @property
     def few(self) -> int:
         """An eighth of k images, which those are compared with."""
-        return max(1, self.k // EIGHTH)
+        return few_of(self.k)
 
     @property
     def average(self) -> float:

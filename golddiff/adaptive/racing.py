@@ -25,7 +25,7 @@ from golddiff.adaptive.calibration import SAMPLED, Probe
 from golddiff.adaptive.enough import Enough, NearlyAllWithin
 from golddiff.adaptive.looking import Look, Looker, chosen
 from golddiff.adaptive.places import mean_over_tiles, means_at
-from golddiff.adaptive.plan import EIGHTH, STEADY_WORK, Kind, Plan
+from golddiff.adaptive.plan import STEADY_WORK, Kind, Plan, few_of
 from golddiff.denoisers.base import Estimator
 from golddiff.noise import bits
 
@@ -215,7 +215,7 @@ class _Errors:
             return None
         looks, squares, moves = self._looks[way.kind], squares.copy(), np.zeros(len(squares))
         for i in sorted(self._order, key=lambda i: not sampled[i]):
-            mean, few = looks[i](k)[0], looks[i](max(1, k // EIGHTH))[0]
+            mean, few = looks[i](k)[0], looks[i](few_of(k))[0]
             squares[i], moves[i] = self._given[i].square(mean), np.mean((mean - few) ** 2)
             if sampled[i] and 2 * np.count_nonzero(squares[sampled] > enough.tol**2) > sum(sampled):
                 return None  # not even of half of these would it be enough

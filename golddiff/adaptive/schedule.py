@@ -250,14 +250,15 @@ class FittedSchedule:
         by_clusters = self.indexed(images) and (
             bool(self.estimator.tile_sides()) or self.index.sweep is None
         )
-        collages = isinstance(self.tol, float) and not by_clusters
         tol = self.tol if isinstance(self.tol, float) else None
+        collages = tol is not None and not by_clusters
         given = probes(self.estimator, nearest, sigma, label, collages, tol)
         cost = self.estimator.cost(sigma) * images
         enough = self._enough(sigma, label, given)
         options = self._options(sigma, label)
-        checked = self.indexed(images)
-        return cheapest(self.estimator, options, sigma, given, enough, full, cost, checked)
+        return cheapest(
+            self.estimator, options, sigma, given, enough, full, cost, self.indexed(images)
+        )
 
     def forget(self, sigma: float, side: Side | None) -> None:
         """Let go of what measuring made, but for the tiles of the side that won.

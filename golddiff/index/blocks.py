@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.index.fitting import LARGEST, ROOM
+from golddiff.index.fitting import rounded, scale_of
 from golddiff.parallel import in_order
 
 SIDE = 8  # pixels, at most
@@ -64,8 +64,7 @@ class Blocks:
 
         def project(b: int) -> None:
             z = self.basis @ values[self.columns[b]]
-            z /= self.scale[:, None]
-            kept[:, b * q : (b + 1) * q] = np.clip(np.rint(z), -LARGEST, LARGEST).T
+            kept[:, b * q : (b + 1) * q] = rounded(z, self.scale).T
 
         # A block a thread, and no threads within it.
         with threadpool_limits(1):
@@ -112,8 +111,7 @@ def fitted(shape: tuple[int, ...], sample: NDArray[np.float32]) -> Blocks:
     reach = np.zeros(q, np.float32)
     for block in columns:
         np.maximum(reach, np.abs(sample[:, block] @ basis.T).max(axis=0), out=reach)
-    scale = np.where(reach > 0, reach * np.float32(ROOM / LARGEST), np.float32(1))
-    return Blocks(columns, basis, scale.astype(np.float32))
+    return Blocks(columns, basis, scale_of(reach))
 
 
 def of_tensors(shape: tuple[int, ...], tensors: dict[str, NDArray[Any]]) -> Blocks:

@@ -83,9 +83,7 @@ def fitted(view: View, store: ImageStore, sample: NDArray[np.float32]) -> Fitted
         window = window - mean
         basis = _principal(window, min(view.coordinates, *window.shape), tile)
         z = window @ basis.T
-        reach = np.abs(z).max(axis=0) * np.float32(ROOM / LARGEST)
-        scale = np.where(reach > 0, reach, np.float32(1)).astype(np.float32)
-        return mean, basis, scale, _centres(z, clusters, tile)
+        return mean, basis, scale_of(np.abs(z).max(axis=0)), _centres(z, clusters, tile)
 
     # A location a thread, and no threads within it.
     with threadpool_limits(1):
@@ -98,6 +96,18 @@ def fitted(view: View, store: ImageStore, sample: NDArray[np.float32]) -> Fitted
         np.stack(scales),
         np.stack([_padded(c, most) for c in centres]),
     )
+
+
+def scale_of(reach: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Of coordinates (r,) that reach so far in a sample: of one that is always 0, 1."""
+    scaled = reach * np.float32(ROOM / LARGEST)
+    return np.where(scaled > 0, scaled, np.float32(1)).astype(np.float32)
+
+
+def rounded(z: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Coordinates (r, n) as whole multiples, -127 to 127, of their scales (r,)."""
+    multiples: NDArray[np.float32] = np.clip(np.rint(z / scale[:, None]), -LARGEST, LARGEST)
+    return multiples
 
 
 def _principal(window: NDArray[np.float32], r: int, seed: int) -> NDArray[np.float32]:

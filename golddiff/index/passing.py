@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.index.fitting import LARGEST, Fitted
+from golddiff.index.fitting import Fitted, rounded
 from golddiff.kernels.nearest_centre import nearest_centre
 from golddiff.kernels.products import padded
 from golddiff.parallel import in_order
@@ -56,7 +56,7 @@ def seen(fitted: Fitted, values: NDArray[np.float32]) -> Seen:
         made.cluster[t] = nearest_centre(z, fitted.centres[t])[:n]
         z = z[:, :n]
         scale = fitted.scale[t][:, None]
-        kept = np.clip(np.rint(z / scale), -LARGEST, LARGEST)
+        kept = rounded(z, fitted.scale[t])
         made.coordinates[t] = kept.T
         made.error[t] = _not_below(np.linalg.norm(z - kept * scale, axis=0))
         left = np.einsum("wn,wn->n", window, window) - np.einsum("rn,rn->n", z, z)
