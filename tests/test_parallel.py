@@ -5,8 +5,14 @@ import threading
 
 import pytest
 import torch
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from golddiff.parallel import in_order
+
+
+def threads_of_products():
+    libraries = ThreadpoolController().select(user_api="blas").info()
+    return {library["num_threads"] for library in libraries}
 
 
 @pytest.fixture(autouse=True)
@@ -52,3 +58,20 @@ def test_a_forked_process_has_threads_of_its_own():
     if child == 0:
         os._exit(0 if list(in_order(str, range(10))) == list(map(str, range(10))) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_products_within_tasks_have_no_threads_of_their_own():
+    with threadpool_limits(2, user_api="blas"):
+        inside = list(in_order(lambda _: threads_of_products(), range(8)))
+        assert inside == [{1}] * 8
+        assert threads_of_products() == {2}
+
+
+def test_products_have_their_threads_again_once_the_last_of_several_runs_is_over():
+    with threadpool_limits(2, user_api="blas"):
+        first, second = in_order(str, range(8)), in_order(str, range(8))
+        next(first), next(second)
+        assert list(first) == list("1234567")
+        assert threads_of_products() == {1}
+        second.close()
+        assert threads_of_products() == {2}

@@ -57,8 +57,6 @@ class Blocks:
         Args:
             values: (D, n) an input of all images together.
         """
-        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
         q = len(self.basis)
         kept = np.empty((values.shape[1], self.numbers), np.int8)
 
@@ -66,10 +64,8 @@ class Blocks:
             z = self.basis @ values[self.columns[b]]
             kept[:, b * q : (b + 1) * q] = rounded(z, self.scale).T
 
-        # A block a thread, and no threads within it.
-        with threadpool_limits(1):
-            for _ in in_order(project, range(len(self.columns))):
-                pass
+        for _ in in_order(project, range(len(self.columns))):
+            pass
         return kept
 
     def tensors(self) -> dict[str, NDArray[Any]]:

@@ -38,8 +38,6 @@ def seen(fitted: Fitted, values: NDArray[np.float32]) -> Seen:
         fitted: a view.
         values: (D, n) contiguous: an input of all images together, so that a window is whole runs.
     """
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
     tiles, n, r = fitted.tiles, values.shape[1], fitted.basis.shape[1]
     made = Seen(
         np.empty((tiles, n, r), np.int8),
@@ -62,10 +60,8 @@ def seen(fitted: Fitted, values: NDArray[np.float32]) -> Seen:
         left = np.einsum("wn,wn->n", window, window) - np.einsum("rn,rn->n", z, z)
         made.rest[t] = _not_below(np.sqrt(np.maximum(left, 0)))
 
-    # A location a thread, and no threads within it.
-    with threadpool_limits(1):
-        for _ in in_order(project, range(tiles)):
-            pass
+    for _ in in_order(project, range(tiles)):
+        pass
     return made
 
 
