@@ -191,6 +191,12 @@ def _owner(array: NDArray[Any]) -> _Mapped | None:
     return base if whole else None  # type: ignore[return-value]
 
 
+def in_place(flat: NDArray[Any]) -> bool:
+    """Whether any rows of a store's array can be read where they lie: it fits within the limit."""
+    owner = _owner(flat)
+    return owner is None or owner.residency is None or owner.residency.fits
+
+
 @contextlib.contextmanager
 def at_hand(flat: NDArray[Any], rows: Rows) -> Iterator[tuple[NDArray[Any], Rows]]:
     """Rows of a store's array where a loop can read them, without passing its memory limit.

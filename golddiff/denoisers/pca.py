@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from golddiff.contributions import Contribution, log_sum_exp, outputs_at, values_at
 from golddiff.denoisers.base import DEFAULT_MEMORY_LIMIT, Estimator
+from golddiff.denoisers.tiles import Piece, add_piece, pieces_of
 from golddiff.errors import ArgumentError
 from golddiff.kept_masks import tree_of
 from golddiff.kernels.gather import BLOCK
@@ -34,6 +35,7 @@ from golddiff.store import ImageStore
 from golddiff.support import AnySupport, Support, TiledSupport
 
 IMAGES_PER_TASK = 512
+PIECE = 1 / 16  # of the memory limit: tiles' rows that one thread has in hand
 IMAGES_PER_PASS = 512  # few enough to stay in caches from one tile to the next
 SIGMAS_KEPT = 128
 TILE_SIDES: tuple[Side, ...] = (8, OfChannel(8), 4)
@@ -114,45 +116,44 @@ class PCA(Estimator):
         if one or self.weighting != "ss" or self.store.shards is not None:
             return super().denoise_each(x, sigma, supports)
         tree = self.tree(sigma)
-        tiled = Sums.empty(*x.shape)
-        whole = {
-            i: Posterior.empty(1, self.store.d, self.store.d)
-            for i, support in enumerate(supports)
-            if isinstance(support, Support)
-        }
 
-        def task(piece: tuple[int, Support, MaskTree | None]) -> tuple[int, Posterior | None]:
-            i, part, tile = piece
-            if tile is None:
-                return i, self._part(x[i : i + 1], sigma, part, tree)
-            self._add(x[i : i + 1], sigma, part, tile, tiled.of(i))
-            return i, None
+        def task(place: tuple[int, Support | Piece]) -> tuple[int, Posterior | None]:
+            i, part = place
+            query, support = x[i : i + 1], supports[i]
+            if isinstance(part, Support):
+                return i, self._part(query, sigma, part, tree)
+            assert isinstance(support, TiledSupport)
+            return i, self._piece(query, sigma, support.side, part, in_place.of(i))
 
-        pieces: list[tuple[int, Support, MaskTree | None]] = []
+        parts: list[tuple[int, Support | Piece]] = []
         for i, support in enumerate(supports):
             if isinstance(support, TiledSupport):
-                trees = self.tiles(sigma, support.side)
-                pieces += [(i, *both) for both in zip(support.tiles, trees, strict=True)]
+                self.tiles(sigma, support.side)  # now, once
+                parts += [(i, piece) for piece in self._pieces(support)]
             else:
-                pieces += [(i, part, None) for part in support.split(IMAGES_PER_TASK)]
-        for i, part in in_order(task, pieces):
-            if part is not None:
-                whole[i] = whole[i].merge(part)
-        out = np.empty_like(x)
-        for i in range(len(x)):
-            posterior = whole[i] if i in whole else tiled.of(i).posterior()
-            out[i] = posterior.mean()[0]
-        return out
+                parts += [(i, part) for part in support.split(IMAGES_PER_TASK)]
+        in_place = Sums.empty(*x.shape)
+        others = [Posterior.empty(1, self.store.d, self.store.d) for _ in supports]
+        for i, posterior in in_order(task, parts):
+            if posterior is not None:
+                others[i].add(posterior)
+        means = [
+            other.merge(in_place.of(i).posterior()).mean()[0] for i, other in enumerate(others)
+        ]
+        return np.stack(means).astype(np.float32)
 
     def tiled_posterior(
         self, x: NDArray[np.float32], sigma: float, support: TiledSupport
     ) -> Posterior:
         """The partial posterior of queries (b, D), each tile's outputs over the tile's images."""
-        sums = Sums.empty(*x.shape)
-        pieces = zip(support.tiles, self.tiles(sigma, support.side), strict=True)
-        for _ in in_order(lambda piece: self._add(x, sigma, *piece, sums), pieces):
-            pass
-        return sums.posterior()
+        self.tiles(sigma, support.side)  # now, once
+        sums, total = Sums.empty(*x.shape), Posterior.empty(len(x), self.store.d, self.store.d)
+        for part in in_order(
+            lambda piece: self._piece(x, sigma, support.side, piece, sums), self._pieces(support)
+        ):
+            if part is not None:
+                total.add(part)
+        return total.merge(sums.posterior())
 
     def tile_means(
         self,
@@ -295,6 +296,21 @@ class PCA(Estimator):
             self.store.flat, support.rows, support.log_importance().astype(np.float32), x, sigma,
             tree, self.store.scale, self.store.offset,
         )  # fmt: skip
+
+    def _pieces(self, support: TiledSupport) -> list[Piece]:
+        return pieces_of(support, self.store, self.memory_limit * PIECE)
+
+    def _piece(
+        self, x: NDArray[np.float32], sigma: float, side: Side, piece: Piece, in_place: Sums
+    ) -> Posterior | None:
+        """A piece's partial posterior; of rows that are in place it is added to the sums."""
+        trees = self.tiles(sigma, side)
+        if piece.rows is None:
+            add_piece(piece, self.store, x, sigma, trees, in_place)
+            return None
+        sums = Sums.empty(*x.shape)
+        add_piece(piece, self.store, x, sigma, trees, sums)
+        return sums.posterior()
 
     def _add(
         self, x: NDArray[np.float32], sigma: float, support: Support, tile: MaskTree, sums: Sums
