@@ -45,8 +45,8 @@ U = TypeVar("U")
 class Look(Protocol):
     """What some locations see of the images for one query."""
 
-    def nearest(self, k: int) -> list[Support]:
-        """Each location's nearest images."""
+    def nearest(self, k: int, of: int | None = None) -> list[Support]:
+        """Each location's k nearest images, of those that are compared for as many or ``of``."""
         ...
 
     def screened(self, k: int, sigma: float) -> list[Support]:
@@ -66,6 +66,13 @@ def chosen(look: Look, name: str, k: int, sigma: float, stream: Stream) -> list[
     if name == "drawn":
         return look.drawn(k, sigma, stream)
     return look.screened(k, sigma) if name == "screened" else look.nearest(k)
+
+
+def few_and_rest(look: Look, few: int, k: int) -> tuple[list[Support], list[Support]]:
+    """Each location's ``few`` nearest images, and the other nearest ones up to k."""
+    first = look.nearest(few, of=k)
+    both = zip(look.nearest(k), first, strict=True)
+    return first, [Support(np.setdiff1d(all_.rows, some.rows, True)) for all_, some in both]
 
 
 class Looker(Protocol):
@@ -173,7 +180,7 @@ class _LinearLook:
     ) -> None:
         self._looker, self._distances, self._rows, self._kept = looker, distances, rows, kept
 
-    def nearest(self, k: int) -> list[Support]:
+    def nearest(self, k: int, of: int | None = None) -> list[Support]:
         return _each(lambda tile: Support(self._rows[lowest(tile, k)]), list(self._distances))
 
     def screened(self, k: int, sigma: float) -> list[Support]:
@@ -313,13 +320,13 @@ class _IndexLook:
             self._seen[1][t] = near
         return near
 
-    def nearest(self, k: int) -> list[Support]:
-        members = self._looker.members(k)
+    def nearest(self, k: int, of: int | None = None) -> list[Support]:
+        members = self._looker.members(max(k, of or 0))
         if members != self._seen[0]:
             self._seen = members, {}
 
         def one(t: int) -> Support:
-            near = self._near(t, k)
+            near = self._near(t, max(k, of or 0))
             return Support(np.sort(near.rows[lowest(near.distances, k)]))
 
         return _each(one, self._tiles)

@@ -34,8 +34,6 @@ class Kind:
 FULL = Kind("full")
 DRAWN = Kind("drawn")
 EIGHTH = 8
-# Times that images are weighed where an eighth of them is looked at first.
-STEADY_WORK = 2 + 1 / EIGHTH
 
 
 def few_of(k: int) -> int:

@@ -16,7 +16,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,16 +25,17 @@ from golddiff.adaptive.calibration import SAMPLED, Probe
 from golddiff.adaptive.enough import Enough, NearlyAllWithin
 from golddiff.adaptive.looking import Look, Looker, chosen
 from golddiff.adaptive.places import mean_over_tiles, means_at
-from golddiff.adaptive.plan import STEADY_WORK, Kind, Plan, few_of
+from golddiff.adaptive.plan import Kind, Plan, few_of
 from golddiff.denoisers.base import Estimator
 from golddiff.noise import bits
+from golddiff.support import Support
 
 SMALLEST = 32
 REFINED = (1.2, 1.45, 1.75)  # times the last k that was too few
 ROOM = 1.25  # times what sampling's points move by
 LOOKS_KEPT = 2  # ways whose probes' distances to all images stay in memory
 
-MeanOf = Callable[[int], tuple[NDArray[np.float32], float]]
+Mean = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ class _Errors:
         # By turns of each kind: a few tell soon where k is too small.
         turn = [sum(p.kind == probe.kind for p in given[:i]) for i, probe in enumerate(given)]
         self._order = sorted(range(len(given)), key=turn.__getitem__)
-        self._looks: dict[Kind, list[MeanOf]] = {}
+        self._looks: dict[Kind, list[_Chosen]] = {}
 
     def of(self, way: Way, k: int) -> tuple[NDArray[np.float64], float, bool]:
         """They, how many images a location weighed on average, and whether they are small enough.
@@ -189,13 +190,13 @@ class _Errors:
             while len(self._looks) >= LOOKS_KEPT:
                 self._looks.pop(next(iter(self._looks)))
             looks = [
-                _chosen(self._estimator, way, self._sigma, i, probe)
+                _Chosen(self._estimator, way, self._sigma, i, probe)
                 for i, probe in enumerate(self._given)
             ]
         self._looks[way.kind] = looks
         squares, weighed = np.full(len(looks), np.nan), []
         for i in self._order:
-            mean, each = looks[i](k)
+            mean, each = looks[i].mean(k)
             squares[i] = self._given[i].square(mean)
             weighed.append(each)
             if self._enough.refuses(squares):
@@ -215,7 +216,7 @@ class _Errors:
             return None
         looks, squares, moves = self._looks[way.kind], squares.copy(), np.zeros(len(squares))
         for i in sorted(self._order, key=lambda i: not sampled[i]):
-            mean, few = looks[i](k)[0], looks[i](few_of(k))[0]
+            mean, few = looks[i].mean(k)[0], looks[i].mean_of_few(k)
             squares[i], moves[i] = self._given[i].square(mean), np.mean((mean - few) ** 2)
             if sampled[i] and 2 * np.count_nonzero(squares[sampled] > enough.tol**2) > sum(sampled):
                 return None  # not even of half of these would it be enough
@@ -225,31 +226,46 @@ class _Errors:
                 limit = min(float(limit), ROOM**2 * float(moves[sampled].max()))
                 kept = moves <= limit
                 missed = 1 - float(np.mean(kept[sampled]))
-                work = way.work(k) + (STEADY_WORK - 1) * way.each * k + missed * self._full_cost
+                work = way.work(k) + missed * self._full_cost
                 error = float(np.sqrt(np.mean(squares[kept])))
                 return work, Plan(way.kind, k, error, steady=math.sqrt(limit))
         return None
 
 
-def _chosen(estimator: Estimator, way: Way, sigma: float, number: int, probe: Probe) -> MeanOf:
-    """A probe's mean at its place with k images for each location, and how many it weighed."""
-    side, place = way.kind.side, probe.place
-    tiles = None if side is None else place.tiles_of(side)
+class _Chosen:
+    """A probe's means at its place, over images chosen in one way."""
 
-    @cache
-    def look() -> Look:  # when first asked for: most ways are refused after a few probes
-        return way.looker.look(probe.x, tiles, probe.row)
+    def __init__(
+        self, estimator: Estimator, way: Way, sigma: float, number: int, probe: Probe
+    ) -> None:
+        self._estimator, self._way, self._sigma, self._probe = estimator, way, sigma, probe
+        self._stream = 1, number, bits(sigma)
+        self._means: dict[int, tuple[Mean, float]] = {}
+        if way.looker.together:
+            _ = self._look
 
-    if way.looker.together:
-        look()
+    @cached_property
+    def _look(self) -> Look:
+        # When first asked for: most ways are refused after a few probes.
+        side, probe = self._way.kind.side, self._probe
+        tiles = None if side is None else probe.place.tiles_of(side)
+        return self._way.looker.look(probe.x, tiles, probe.row)
 
-    def mean_of(k: int) -> tuple[NDArray[np.float32], float]:
-        supports = chosen(look(), way.kind.name, k, sigma, (1, number, bits(sigma)))
-        weighed = float(np.mean([len(support.rows) for support in supports]))
+    def mean(self, k: int) -> tuple[Mean, float]:
+        """With k images for each location, and how many it weighed."""
+        if k not in self._means:
+            name = self._way.kind.name
+            supports = chosen(self._look, name, k, self._sigma, self._stream)
+            weighed = float(np.mean([len(support.rows) for support in supports]))
+            self._means[k] = self._over(supports), weighed
+        return self._means[k]
+
+    def mean_of_few(self, k: int) -> Mean:
+        """With the nearest eighth of k images for each location."""
+        return self._over(self._look.nearest(few_of(k), of=k))
+
+    def _over(self, supports: list[Support]) -> Mean:
+        side, place, x = self._way.kind.side, self._probe.place, self._probe.x
         if side is None:
-            mean = means_at(estimator, probe.x[None], sigma, [place], supports)[0]
-        else:
-            mean = mean_over_tiles(estimator, probe.x, sigma, place, side, supports)
-        return mean, weighed
-
-    return mean_of
+            return means_at(self._estimator, x[None], self._sigma, [place], supports)[0]
+        return mean_over_tiles(self._estimator, x, self._sigma, place, side, supports)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +15,18 @@ from numpy.typing import NDArray
 from golddiff.adaptive.blocks import BlockRanking, comparing_blocks
 from golddiff.adaptive.comparing import ByCoordinates, Comparing
 from golddiff.adaptive.coordinates import Coordinates, pooled, principal
-from golddiff.adaptive.looking import IndexLooker, LinearLooker, Look, Looker, chosen, linear_work
+from golddiff.adaptive.looking import (
+    IndexLooker,
+    LinearLooker,
+    Look,
+    Looker,
+    Stream,
+    chosen,
+    few_and_rest,
+    linear_work,
+)
 from golddiff.adaptive.memory import recall, remember
-from golddiff.adaptive.plan import DRAWN, FULL, STEADY_WORK, Kind, Plan, as_compared
+from golddiff.adaptive.plan import DRAWN, FULL, Kind, Plan, as_compared
 from golddiff.adaptive.ranking import Ranking
 from golddiff.adaptive.sweeping import ROUGH_ABOVE, SweepLooker
 from golddiff.certificate import Certified, certify
@@ -48,6 +58,8 @@ QUERIES_AT_ONCE = 8  # whose distances to all images are in memory
 ROUGH = 32  # coordinates for drawing by the whole image's weight: a rough one does no harm
 
 log = logging.getLogger("golddiff")
+
+T = TypeVar("T")
 
 
 class AdaptiveSchedule:
@@ -111,6 +123,34 @@ class AdaptiveSchedule:
         return f"AdaptiveSchedule(tol={self.tol!r})"
 
 
+@dataclass(frozen=True)
+class Choice:
+    """How one query's images are chosen.
+
+    Attributes:
+        look: what its locations see.
+        kind: the way.
+        sigma: noise level.
+        stream: decides what is drawn.
+    """
+
+    look: Look
+    kind: Kind
+    sigma: float
+    stream: Stream
+
+    def of(self, k: int) -> AnySupport:
+        """Its k images, or each tile's."""
+        tiles = chosen(self.look, self.kind.name, k, self.sigma, self.stream)
+        return tiles[0] if self.kind.side is None else TiledSupport(self.kind.side, tiles)
+
+    def few_and_rest(self, few: int, k: int) -> tuple[TiledSupport, TiledSupport]:
+        """Each tile's nearest few images, and the others of the nearest k."""
+        assert self.kind.side is not None
+        first, others = few_and_rest(self.look, few, k)
+        return TiledSupport(self.kind.side, first), TiledSupport(self.kind.side, others)
+
+
 class FittedSchedule:
     """An :class:`AdaptiveSchedule` over one estimator.
 
@@ -156,8 +196,6 @@ class FittedSchedule:
 
     def _predicted(self, plan: Plan, sigma: float, label: int | None) -> float:
         weighing = plan.average * self.estimator.cost(sigma, plan.kind.side)
-        if plan.steady is not None:
-            weighing *= STEADY_WORK
         if plan.kind == FULL:
             return weighing
         return weighing + self.looker(sigma, label, plan.kind).work(plan.kind.name, plan.k)
@@ -208,32 +246,71 @@ class FittedSchedule:
         plan = self.plan(sigma, label)
         if plan.kind == FULL or plan.k >= store.count_of(label):
             return [store.everything(label)] * len(x)
-        looker = self.looker(sigma, label, plan.kind)
-        stream = stream_of(seed, sigma, label)
-        side = plan.kind.side
 
-        def support(look: Look, k: int) -> AnySupport:
-            tiles = chosen(look, plan.kind.name, k, sigma, stream)
-            return tiles[0] if side is None else TiledSupport(side, tiles)
+        def choose(query: NDArray[np.float32], choice: Choice) -> AnySupport:
+            if plan.steady is None or self._settled(query, sigma, plan, choice) is not None:
+                return choice.of(plan.k)
+            return store.everything(label)
 
-        def choose(query: NDArray[np.float32], look: Look) -> AnySupport:
-            found = support(look, plan.k)
-            if plan.steady is None:
-                return found
-            both = np.stack([query, query]), sigma, [support(look, plan.few), found]
-            few, many = self.estimator.denoise_each(*both)
-            steady = float(np.mean((many - few) ** 2)) <= plan.steady**2
-            return found if steady else store.everything(label)
+        return self._each(x, sigma, label, seed, choose)
 
-        made: list[AnySupport] = []
+    def means(
+        self, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+    ) -> NDArray[np.float32]:
+        """Posterior means (b, D) of queries (b, D), each over its support.
+
+        Where these are checked, what the check weighs is not weighed again.
+        """
+        plan = self.plan(sigma, label)
+        if plan.steady is None:
+            supports = self.supports(self.estimator.store, x, sigma, label, seed)
+            return self.estimator.denoise_each(x, sigma, supports)
+        found = self._each(
+            x, sigma, label, seed, lambda query, choice: self._settled(query, sigma, plan, choice)
+        )
+        out = np.empty_like(x)
+        for i, mean in enumerate(found):
+            if mean is not None:
+                out[i] = mean
+        moved = [i for i, mean in enumerate(found) if mean is None]
+        if moved:
+            out[moved] = self.estimator.denoise(x[moved], sigma, label)
+        return out
+
+    def _settled(
+        self, query: NDArray[np.float32], sigma: float, plan: Plan, choice: Choice
+    ) -> NDArray[np.float64] | None:
+        """The mean (D,) over a query's k images; None where it is not the one over an eighth."""
+        assert plan.steady is not None
+        weigh = partial(self.estimator.tiled_posterior, query[None], sigma)
+        few, rest = choice.few_and_rest(plan.few, plan.k)
+        some = weigh(few)
+        mean = some.merge(weigh(rest)).mean()[0]
+        moved = float(np.mean((mean - some.mean()[0]) ** 2))
+        return mean if moved <= plan.steady**2 else None
+
+    def _each(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        label: int | None,
+        seed: int,
+        function: Callable[[NDArray[np.float32], Choice], T],
+    ) -> list[T]:
+        """What a function makes of each query (D,) and of how its images are chosen."""
+        kind, stream = self.plan(sigma, label).kind, stream_of(seed, sigma, label)
+        looker = self.looker(sigma, label, kind)
+
+        def one(pair: tuple[NDArray[np.float32], Look]) -> T:
+            query, look = pair
+            return function(query, Choice(look, kind, sigma, stream))
+
+        made: list[T] = []
         for start in range(0, len(x), QUERIES_AT_ONCE):
             some = x[start : start + QUERIES_AT_ONCE]
-            looks = looker.looks(some)
+            pairs = zip(some, looker.looks(some), strict=True)
             # Tiles go side by side, and where there is one, queries do.
-            if looker.tiles == 1:
-                made += in_order(lambda pair: choose(*pair), zip(some, looks, strict=True))
-            else:
-                made += map(choose, some, looks)
+            made += in_order(one, pairs) if looker.tiles == 1 else map(one, pairs)
         return made
 
     def _measured(self, sigma: float, label: int | None) -> Plan:

@@ -131,8 +131,8 @@ class _SweepLook:
         self._looker, self._x, self._images = looker, x, images
         self._distances, self._held = distances, held
 
-    def nearest(self, k: int) -> list[Support]:
-        rows = self._next("nearest", k)
+    def nearest(self, k: int, of: int | None = None) -> list[Support]:
+        rows = self._next("nearest", max(k, of or 0))
         near = self._looker.screen.compare(self._x, rows).near
         return [Support(rows[lowest(near, k)])]
 

@@ -73,7 +73,7 @@ class ShardedLook:
     def __init__(self, looks: Looks, number: int, tiles: Sequence[int]) -> None:
         self._looks, self._number, self._tiles = looks, number, tiles
 
-    def nearest(self, k: int) -> list[Support]:
+    def nearest(self, k: int, of: int | None = None) -> list[Support]:
         """Each tile's nearest images."""
         return self._by_tile(self.nearest_of_all(k))
 

@@ -144,6 +144,8 @@ class GoldDiff(Denoiser):
     def _denoise(
         self, x: NDArray[np.float32], sigma: float, label: int | None
     ) -> NDArray[np.float32]:
+        if isinstance(self.schedule, FittedSchedule):
+            return self.schedule.means(x, sigma, label, self.seed)
         supports = self.schedule.supports(self.store, x, sigma, label, self.seed)
         return self.base.denoise_each(x, sigma, supports)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from golddiff.adaptive import racing
 from golddiff.adaptive.calibration import NOISED, SAMPLED
 from golddiff.adaptive.enough import NearlyAllWithin
-from golddiff.adaptive.plan import FULL, Kind, Plan
+from golddiff.adaptive.plan import FULL, Kind, Plan, few_of
 from golddiff.adaptive.racing import Option, Way, cheapest
 
 WHOLE = Plan(FULL, 5000, 0.0)
@@ -47,16 +47,29 @@ class NoneLeft:
 none_left = NoneLeft()
 
 
+class Chosen:
+    """Stands for what estimators make of images: means by a function of how many."""
+
+    def __init__(self, mean):
+        self._mean = mean
+
+    def mean(self, k):
+        return self._mean(k), k
+
+    def mean_of_few(self, k):
+        return self._mean(few_of(k))
+
+
 @pytest.fixture
 def race(monkeypatch):
     """Race ways of (choosing, each, needed images): the plan, its work, and the k measured."""
-    monkeypatch.setattr(racing, "_chosen", lambda e, way, s, i, p: chosen(way))
+    monkeypatch.setattr(racing, "_Chosen", lambda e, way, s, i, p: Chosen(square_of(way)))
     measured = []
 
-    def chosen(way):
+    def square_of(way):
         def square(k):
             measured.append((way.kind, k, way.work(k)))
-            return way.looker.square(k), k
+            return way.looker.square(k)
 
         return square
 
@@ -102,8 +115,8 @@ def test_no_way_would_have_been_cheaper_by_more_than_the_steps_between_sizes(way
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             racing,
-            "_chosen",
-            lambda e, way, s, i, p: lambda k: (float(k < way.looker.needed), k),
+            "_Chosen",
+            lambda e, way, s, i, p: Chosen(lambda k: float(k < way.looker.needed)),
         )
         made = [
             Way(Kind("nearest", side), Looker(choosing, needed), each)
@@ -135,7 +148,7 @@ class Query:
 
 def settled(monkeypatch, queries, full_cost, checked=True, tol=0.05):
     """The plan for some queries, of 100 + k a query for k nearest images."""
-    monkeypatch.setattr(racing, "_chosen", lambda e, way, s, i, query: lambda k: (query.mean(k), k))
+    monkeypatch.setattr(racing, "_Chosen", lambda e, way, s, i, query: Chosen(query.mean))
     way = Way(Kind("nearest", 4), Looker(100.0, 0), 1.0)
     kinds = [np.flatnonzero([q.kind == kind for q in queries]) for kind in (NOISED, SAMPLED)]
     enough = NearlyAllWithin(tol, kinds)

@@ -161,6 +161,8 @@ def test_queries_that_an_eighth_of_the_images_tells_apart_are_weighed_with_all(i
         assert type(alone) is type(support)
         assert move <= limit or len(support.rows) == store.n
     assert sum(isinstance(support, TiledSupport) for support in found) == 3
+    means = schedule.means(x, 1.0, None, 0)  # weighs what it checks by once
+    assert np.abs(means - estimator.denoise_each(x, 1.0, found)).max() < 1e-5
     plan = schedule._plans[1.0, None]
     assert "all images where" in str(plan)
     remember(store, "checked", plan)
