@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.errors import ArgumentError
+from golddiff.parallel import in_order
 
 Rows = NDArray[np.int64]
 
@@ -174,11 +175,18 @@ class _Mapped(np.memmap[Any, np.dtype[Any]]):
         out = np.empty((len(rows), *flat.shape[1:]), flat.dtype)
         from golddiff.kernels.reading import read_pieces  # compiled code, imported slowly
 
-        # Neighbours in one go.
-        starts = np.flatnonzero(np.diff(rows, prepend=rows[:1] - 2) != 1)
-        counts = np.diff(starts, append=len(rows))
+        def read(start: int) -> None:
+            some = rows[start : start + ROWS_AT_ONCE]
+            # Neighbours in one go.
+            starts = np.flatnonzero(np.diff(some, prepend=some[:1] - 2) != 1)
+            counts = np.diff(starts, append=len(some))
+            there = out[start : start + ROWS_AT_ONCE]
+            assert self.file is not None
+            read_pieces(self.file, some[starts] * width, counts * width, there)
+
         try:
-            read_pieces(self.file, rows[starts] * width, counts * width, out)
+            for _ in in_order(read, range(0, len(rows), ROWS_AT_ONCE)):
+                pass
         except OSError as error:
             raise OSError(f"{self.filename} cannot be read: {error.strerror or error}") from error
         return out

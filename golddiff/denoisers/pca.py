@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from golddiff.contributions import Contribution, log_sum_exp, outputs_at, values_at
 from golddiff.denoisers.base import DEFAULT_MEMORY_LIMIT, Estimator
-from golddiff.denoisers.tiles import Piece, add_piece, pieces_of
+from golddiff.denoisers.tiles import add_tiles
 from golddiff.errors import ArgumentError
 from golddiff.kept_masks import tree_of
 from golddiff.kernels.gather import BLOCK
@@ -31,11 +31,13 @@ from golddiff.kernels.pca_logits import branches, masked_logits
 from golddiff.machine import seconds
 from golddiff.parallel import in_order, results_held
 from golddiff.posterior import BatchAverage, Posterior
+from golddiff.residency import in_place
 from golddiff.store import ImageStore
 from golddiff.support import AnySupport, Support, TiledSupport
 
 IMAGES_PER_TASK = 512
-PIECE = 1 / 16  # of the memory limit: tiles' rows that one thread has in hand
+TILES_ROWS = 1 / 4  # of the memory limit: rows that are read for all tiles together
+DISTINCT = 0.4  # of the images that tiles choose; 0.15 to 0.8 were measured
 IMAGES_PER_PASS = 512  # few enough to stay in caches from one tile to the next
 SIGMAS_KEPT = 128
 TILE_SIDES: tuple[Side, ...] = (8, OfChannel(8), 4)
@@ -110,50 +112,38 @@ class PCA(Estimator):
     ) -> NDArray[np.float32]:
         """Posterior means (b, D) of queries (b, D), each over its own support; see the base class.
 
-        One pool of threads works on all queries and tiles.
+        One pool of threads works on all queries' images, and on all tiles of a query.
         """
         one = all(support is supports[0] for support in supports)
         if one or self.weighting != "ss" or self.store.shards is not None:
             return super().denoise_each(x, sigma, supports)
-        tree = self.tree(sigma)
-
-        def task(place: tuple[int, Support | Piece]) -> tuple[int, Posterior | None]:
-            i, part = place
-            query, support = x[i : i + 1], supports[i]
-            if isinstance(part, Support):
-                return i, self._part(query, sigma, part, tree)
-            assert isinstance(support, TiledSupport)
-            return i, self._piece(query, sigma, support.side, part, in_place.of(i))
-
-        parts: list[tuple[int, Support | Piece]] = []
+        tree, sums = self.tree(sigma), Sums.empty(*x.shape)
+        others = [Posterior.empty(1, self.store.d, self.store.d) for _ in supports]
+        parts: list[tuple[int, Support]] = []
         for i, support in enumerate(supports):
             if isinstance(support, TiledSupport):
-                self.tiles(sigma, support.side)  # now, once
-                parts += [(i, piece) for piece in self._pieces(support)]
+                self._add_tiles(x[i : i + 1], sigma, support, sums.of(i))
             else:
                 parts += [(i, part) for part in support.split(IMAGES_PER_TASK)]
-        in_place = Sums.empty(*x.shape)
-        others = [Posterior.empty(1, self.store.d, self.store.d) for _ in supports]
+
+        def task(place: tuple[int, Support]) -> tuple[int, Posterior]:
+            i, part = place
+            return i, self._part(x[i : i + 1], sigma, part, tree)
+
         for i, posterior in in_order(task, parts):
-            if posterior is not None:
-                others[i].add(posterior)
-        means = [
-            other.merge(in_place.of(i).posterior()).mean()[0] for i, other in enumerate(others)
-        ]
-        return np.stack(means).astype(np.float32)
+            others[i].add(posterior)
+        out = np.empty_like(x)
+        for i, posterior in enumerate(others):
+            out[i] = posterior.merge(sums.of(i).posterior()).mean()[0]
+        return out
 
     def tiled_posterior(
         self, x: NDArray[np.float32], sigma: float, support: TiledSupport
     ) -> Posterior:
         """The partial posterior of queries (b, D), each tile's outputs over the tile's images."""
-        self.tiles(sigma, support.side)  # now, once
-        sums, total = Sums.empty(*x.shape), Posterior.empty(len(x), self.store.d, self.store.d)
-        for part in in_order(
-            lambda piece: self._piece(x, sigma, support.side, piece, sums), self._pieces(support)
-        ):
-            if part is not None:
-                total.add(part)
-        return total.merge(sums.posterior())
+        sums = Sums.empty(*x.shape)
+        self._add_tiles(x, sigma, support, sums)
+        return sums.posterior()
 
     def tile_means(
         self,
@@ -205,9 +195,15 @@ class PCA(Estimator):
         return f"PCA(mask_threshold={self.mask_threshold!r}, {self.weighting}{batches}{masks})"
 
     def cost(self, sigma: float, side: Side | None = None) -> float:
-        """Predicted seconds: additions of the masks' shared sums, values read, outputs' softmax."""
+        """Predicted seconds: additions of the masks' shared sums, values read, outputs' softmax.
+
+        And rows that are not in their place are read, for all tiles at once.
+        """
         trees = [self.tree(sigma)] if side is None else self.tiles(sigma, side)
         outputs = seconds("softmax") * self.store.d
+        if not in_place(self.store.flat):
+            rows = 1.0 if side is None else DISTINCT * len(trees)
+            outputs += rows * self.store.flat.strides[0] * seconds("byte")
         return outputs + sum(
             seconds("addition") * len(tree.inputs) + seconds("value") * len(tree.columns)
             for tree in trees
@@ -297,20 +293,11 @@ class PCA(Estimator):
             tree, self.store.scale, self.store.offset,
         )  # fmt: skip
 
-    def _pieces(self, support: TiledSupport) -> list[Piece]:
-        return pieces_of(support, self.store, self.memory_limit * PIECE)
-
-    def _piece(
-        self, x: NDArray[np.float32], sigma: float, side: Side, piece: Piece, in_place: Sums
-    ) -> Posterior | None:
-        """A piece's partial posterior; of rows that are in place it is added to the sums."""
-        trees = self.tiles(sigma, side)
-        if piece.rows is None:
-            add_piece(piece, self.store, x, sigma, trees, in_place)
-            return None
-        sums = Sums.empty(*x.shape)
-        add_piece(piece, self.store, x, sigma, trees, sums)
-        return sums.posterior()
+    def _add_tiles(
+        self, x: NDArray[np.float32], sigma: float, support: TiledSupport, sums: Sums
+    ) -> None:
+        trees, memory = self.tiles(sigma, support.side), self.memory_limit * TILES_ROWS
+        add_tiles(support, self.store, x, sigma, trees, memory, sums)
 
     def _add(
         self, x: NDArray[np.float32], sigma: float, support: Support, tile: MaskTree, sums: Sums

@@ -1,102 +1,84 @@
-"""The pieces of a tiled support, each for one thread.
+"""PCA's sums where each tile of outputs has a support of its own.
 
-Where a store's rows are in place, a piece is a tile. Where rows have to be read from its file, a
-piece is a run of rows and what all tiles weigh of them: tiles choose many images alike (of 262,144
-that the 256 tiles of a query chose at noise level 0.34 over 1.28 million, 72,867 are different
-ones), and a row takes longer to read than a tile's share of it takes to weigh.
+Tiles choose many images alike: of 262,144 that the 256 tiles of a query chose at noise level 0.34
+over 1.28 million images, 72,867 are different ones. A row that has to be read from the store's file
+takes longer to read than a tile's share of it takes to weigh, so it is read once for all tiles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.kernels.mask_tree import MaskTree
 from golddiff.kernels.pca_cpu import Sums, add_images
+from golddiff.parallel import in_order
 from golddiff.residency import at_hand, in_place
 from golddiff.store import ImageStore
-from golddiff.support import Support, TiledSupport
+from golddiff.support import TiledSupport
 
 
-@dataclass(frozen=True)
-class Piece:
-    """Images that some tiles weigh.
-
-    Attributes:
-        tiles: (tile, its images).
-        rows: (k,) all of them, ascending, to be read once; None: they are in place.
-    """
-
-    tiles: Sequence[tuple[int, Support]]
-    rows: NDArray[np.int64] | None = None
-
-
-def pieces_of(support: TiledSupport, store: ImageStore, memory: float) -> list[Piece]:
-    """The pieces of a support; which they are does not depend on the number of threads.
-
-    Args:
-        support: of the tiles.
-        store: that holds its rows.
-        memory: bytes that a piece's rows may take.
-    """
-    if in_place(store.flat):
-        return [Piece([tile]) for tile in enumerate(support.tiles)]
-    rows = support.rows
-    size = max(1, int(memory // store.flat.strides[0]))
-    firsts = rows[::size]
-    limits = [np.append(np.searchsorted(t.rows, firsts), len(t.rows)) for t in support.tiles]
-    return [
-        Piece(
-            [
-                (t, _part(tile, start, stop))
-                for t, tile in enumerate(support.tiles)
-                for start, stop in [limits[t][number : number + 2]]
-                if stop > start
-            ],
-            rows[number * size : (number + 1) * size],
-        )
-        for number in range(len(firsts))
-    ]
-
-
-def add_piece(
-    piece: Piece,
+def add_tiles(
+    support: TiledSupport,
     store: ImageStore,
     x: NDArray[np.float32],
     sigma: float,
     trees: Sequence[MaskTree],
+    memory: float,
     sums: Sums,
 ) -> None:
-    """Add a piece's images to the sums of its tiles' outputs, for queries (b, D)."""
-    if piece.rows is None:
-        for t, support in piece.tiles:
-            _add(store, store.flat, support.rows, support, x, sigma, trees[t], sums)
+    """Add each tile's images to the sums of its outputs, tiles side by side.
+
+    Args:
+        support: of the tiles.
+        store: that holds the images.
+        x: (b, D) queries.
+        sigma: noise level.
+        trees: the tiles' masks.
+        memory: bytes that rows may take that have to be read.
+        sums: of the queries.
+    """
+    weights = [tile.log_importance().astype(np.float32) for tile in support.tiles]
+
+    def add(t: int, values: NDArray[Any], places: NDArray[np.int64], part: slice) -> None:
+        add_images(
+            values, places, weights[t][part], x, sigma, trees[t], store.scale, store.offset, sums
+        )
+
+    def add_all(t: int) -> None:
+        add(t, store.flat, support.tiles[t].rows, slice(None))
+
+    if in_place(store.flat):
+        _side_by_side(add_all, len(trees))
         return
-    with at_hand(store.flat, piece.rows) as (values, places):
-        # Less than all of a mapped file: its pages are not asked for once more.
-        values = values[: int(places[-1]) + 1]
-        for t, support in piece.tiles:
-            theirs = places[np.searchsorted(piece.rows, support.rows)]
-            _add(store, values, theirs, support, x, sigma, trees[t], sums)
+    rows = support.rows
+    size = max(1, int(memory // store.flat.strides[0]))
+    for start in range(0, len(rows), size):
+        piece = rows[start : start + size]
+        with at_hand(store.flat, piece) as (values, places):
+            # Less than all of a mapped file: its pages are not asked for once more.
+            there = values[: int(places[-1]) + 1]
+            _side_by_side(partial(_add_some, support, piece, there, places, add), len(trees))
 
 
-def _part(support: Support, start: int, stop: int) -> Support:
-    weights = support.log_weights
-    return Support(support.rows[start:stop], None if weights is None else weights[start:stop])
-
-
-def _add(
-    store: ImageStore,
-    values: NDArray[np.float32],
+def _add_some(
+    support: TiledSupport,
+    piece: NDArray[np.int64],
+    values: NDArray[Any],
     places: NDArray[np.int64],
-    support: Support,
-    x: NDArray[np.float32],
-    sigma: float,
-    tree: MaskTree,
-    sums: Sums,
+    add: Callable[[int, NDArray[Any], NDArray[np.int64], slice], None],
+    t: int,
 ) -> None:
-    weights = support.log_importance().astype(np.float32)
-    add_images(values, places, weights, x, sigma, tree, store.scale, store.offset, sums)
+    """Add those of a tile's rows that are in a piece (k,), at places (k,) of values."""
+    rows = support.tiles[t].rows
+    part = slice(*np.searchsorted(rows, [piece[0], piece[-1] + 1]))
+    add(t, values, places[np.searchsorted(piece, rows[part])], part)
+
+
+def _side_by_side(function: Callable[[int], None], count: int) -> None:
+    for _ in in_order(function, range(count)):
+        pass
