@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
@@ -23,7 +23,6 @@ from golddiff.adaptive.looking import (
     Stream,
     chosen,
     few_and_rest,
-    linear_work,
 )
 from golddiff.adaptive.memory import recall, remember
 from golddiff.adaptive.plan import DRAWN, FULL, Kind, Plan, as_compared
@@ -32,7 +31,7 @@ from golddiff.adaptive.sweeping import ROUGH_ABOVE, SweepLooker
 from golddiff.certificate import Certified, certify
 from golddiff.errors import ArgumentError
 from golddiff.index.files import Index, open_or_build
-from golddiff.kernels.mask_tiles import Side, pixels, tile_count
+from golddiff.kernels.mask_tiles import Side
 from golddiff.noise import bits, ddim_sigmas
 from golddiff.parallel import in_order
 from golddiff.store import ImageStore
@@ -40,17 +39,11 @@ from golddiff.support import AnySupport, TiledSupport
 from golddiff.units import duration
 
 if TYPE_CHECKING:
-    from golddiff.adaptive.calibration import Probe
-    from golddiff.adaptive.enough import Enough
-    from golddiff.adaptive.racing import Option, Way
     from golddiff.denoisers.base import Estimator
     from golddiff.denoisers.golddiff import Schedule
 
 LEVELS_A_DECADE = 20
 USUAL_STEPS = 10
-MARGIN = 0.9  # the way that measures cheapest is in part the luckiest
-WIDE = 8  # pixels; the mean mask of a smaller tile varies too much within a block
-FEWEST = 256  # images; below that the full scan costs little and measuring tells little
 LOOKERS_KEPT = 32
 STARTED_WITH = 32  # images, of those that a proof may take
 INDEXED_FROM = 100_000  # images; fewer are all compared
@@ -314,28 +307,9 @@ class FittedSchedule:
         return made
 
     def _measured(self, sigma: float, label: int | None) -> Plan:
-        from golddiff.adaptive.calibration import full_scan, probes
-        from golddiff.adaptive.racing import cheapest
+        from golddiff.adaptive.measuring import measured  # takes estimators, which take schedules
 
-        images = self.estimator.store.count_of(label)
-        full = full_scan(images)
-        if images < FEWEST:
-            return full
-        log.info("sigma %.3g: measuring how many images an RMSE of %s takes", sigma, self.tol)
-        nearest = self.looker(sigma, label, Kind("nearest"))
-        # By clusters too many images would be needed for collages; docs/scale.md says so.
-        by_clusters = self.indexed(images) and (
-            bool(self.estimator.tile_sides()) or self.index.sweep is None
-        )
-        tol = self.tol if isinstance(self.tol, float) else None
-        collages = tol is not None and not by_clusters
-        given = probes(self.estimator, nearest, sigma, label, collages, tol)
-        cost = self.estimator.cost(sigma) * images
-        enough = self._enough(sigma, label, given)
-        options = self._options(sigma, label)
-        return cheapest(
-            self.estimator, options, sigma, given, enough, full, cost, self.indexed(images)
-        )
+        return measured(self, sigma, label)
 
     def forget(self, sigma: float, side: Side | None) -> None:
         """Let go of what measuring made, but for the tiles of the side that won.
@@ -345,55 +319,6 @@ class FittedSchedule:
         if not self.estimator.alike:
             self._lookers.clear()
         self.estimator.forget_tiles(sigma, side)
-
-    def _enough(self, sigma: float, label: int | None, given: list[Probe]) -> Enough:
-        """Whether errors on the probes are small enough: for a number, or for other schedules."""
-        from golddiff.adaptive.calibration import errors_of, kinds_of
-        from golddiff.adaptive.enough import BelowAll, NearlyAllWithin
-
-        kinds = kinds_of(given)
-        if isinstance(self.tol, float):
-            return NearlyAllWithin(MARGIN * self.tol, kinds)
-        allowed = [
-            MARGIN**2 * errors_of(schedule, self.estimator, sigma, label, given)
-            for schedule in self.tol
-        ]
-        return BelowAll(allowed, kinds)
-
-    def _options(self, sigma: float, label: int | None) -> Iterator[Option]:
-        """The ways that compete, coarse tiles first: what they cost bounds the finer ones."""
-        from golddiff.adaptive.racing import Option
-
-        for side in (None, *self.estimator.tile_sides()):
-            for kind in self._kinds(side, label):
-                yield Option(self._least(label, kind), partial(self._way, sigma, label, kind))
-
-    def _kinds(self, side: Side | None, label: int | None) -> list[Kind]:
-        kinds = [Kind("drawn", side), Kind("nearest", side)]
-        tiles = self.estimator.tile_sides()
-        indexed = self.indexed(self.estimator.store.count_of(label))
-        if indexed and not tiles:  # all values of an image count alike, as its blocks have them
-            kinds.append(Kind("screened"))
-            if self.index.sweep is not None:
-                kinds.remove(Kind("nearest"))  # by blocks too, but more than may matter
-        wide = tiles and (side is None or pixels(side) >= WIDE)
-        if wide and not indexed:
-            kinds += [Kind("drawn", side, by_blocks=True), Kind("nearest", side, by_blocks=True)]
-        return kinds
-
-    def _way(self, sigma: float, label: int | None, kind: Kind) -> Way:
-        from golddiff.adaptive.racing import Way
-
-        each = self.estimator.cost(sigma, kind.side)
-        return Way(kind, self.looker(sigma, label, kind), each)
-
-    def _least(self, label: int | None, kind: Kind) -> float:
-        """Seconds that choosing takes at least, for one query."""
-        images = self.estimator.store.count_of(label)
-        if self.indexed(images):
-            return 0.0
-        tiles = 1 if kind.side is None else tile_count(self.estimator.store.shape, kind.side)
-        return linear_work(kind.name, tiles, images, self.comparing(kind))
 
     @property
     def coordinates(self) -> Coordinates:

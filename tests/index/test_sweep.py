@@ -8,6 +8,7 @@ import pytest
 from golddiff import AdaptiveSchedule, GoldDiff, ImageStore, Optimal
 from golddiff.adaptive import sweeping
 from golddiff.adaptive.looking import IndexLooker
+from golddiff.adaptive.measuring import ways_of
 from golddiff.adaptive.plan import Kind
 from golddiff.adaptive.sweeping import SweepLooker
 from golddiff.index import Index
@@ -130,7 +131,7 @@ def test_past_the_memory_limit_clusters_are_opened(indexed):
     assert Index.open(store).sweep is None
     schedule = GoldDiff(Optimal(store), AdaptiveSchedule(0.1, index=True)).schedule
     assert isinstance(schedule.looker(1.0, None, Kind("screened")), IndexLooker)
-    assert Kind("nearest") in schedule._kinds(None, None)
+    assert Kind("nearest") in ways_of(schedule, None, None)
 
 
 def test_its_memory_counts_until_it_is_let_go(indexed):
