@@ -55,6 +55,14 @@ def reproduce(
             show_default=False,
         ),
     ] = None,
+    most_steps: Annotated[
+        int | None,
+        typer.Option(
+            help="Runs of more steps are left out, and stand as not run; default: none, ImageNet's "
+            "have 100.",
+            show_default=False,
+        ),
+    ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="A few images and steps: a trial run, no result.")
     ] = False,
@@ -95,7 +103,8 @@ def reproduce(
         check_writable("out", out / f"{names[0]}.md")
         if threads is not None and threads < 1:
             raise ArgumentError(f"threads: got {threads}, expected 1 or more")
-        _run(names, data or [], oracle or [], n, out, seed, batch, threads, kamb_images, quick)
+        given = n, out, seed, batch, threads, kamb_images, most_steps, quick
+        _run(names, data or [], oracle or [], *given)
     if report is not None:
         from golddiff.experiments.report import write_report
 
@@ -118,6 +127,7 @@ def _run(
     batch: int,
     threads: int | None,
     kamb_images: int | None,
+    most_steps: int | None,
     quick: bool,
 ) -> None:
     from golddiff.experiments.datasets import parse_data, parse_oracles
@@ -132,7 +142,9 @@ def _run(
     check_settings(n, 10, "ddim", seed, batch)
     if threads is not None:
         torch.set_num_threads(threads)
-    context = Context(out, stores, networks, n, seed, batch, quick, kamb_images, say, _watch)
+    context = Context(
+        out, stores, networks, n, seed, batch, quick, kamb_images, most_steps, say, _watch
+    )
     # What is given is opened before anything is computed: a wrong path shows at once.
     for given in stores:
         context.store(given)

@@ -42,6 +42,7 @@ class Context:
         batch: images denoised together.
         quick: few images and steps, to see that everything runs; no result.
         kamb_images: Kamb's methods run over so many random images; None: over all.
+        most_steps: runs of more steps stand as not run; None: all run.
         say: called with a line of progress.
         watch: opens a progress bar, ``watch(title, total)``, and gives what advances it.
     """
@@ -54,11 +55,12 @@ class Context:
     batch: int = 16
     quick: bool = False
     kamb_images: int | None = None
+    most_steps: int | None = None
     say: Callable[[str], None] = lambda line: None
     watch: Callable[[str, int], contextlib.AbstractContextManager[OnStep]] = unwatched
 
     def __post_init__(self) -> None:
-        for name in ("n", "batch", "kamb_images"):
+        for name in ("n", "batch", "kamb_images", "most_steps"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ArgumentError(f"{name.replace('_', '-')}: got {value}, expected 1 or more")

@@ -25,6 +25,7 @@ PICTURES = 8  # images kept in a cell, for the grid
 
 NO_DATA = "no data here"
 NO_ORACLE = "no oracle here"
+NOT_RUN = "not run"
 NO_LABELS = "no labels here"
 
 
@@ -93,6 +94,8 @@ def column_here(context: Context, column: Column) -> Here | str:
     oracle = context.oracle(column.oracle or column.data)
     if oracle is None:
         return column.missing
+    if context.most_steps is not None and column.steps > context.most_steps:
+        return NOT_RUN
     labels = None
     if column.conditional:
         if store.labels is None:

@@ -9,6 +9,7 @@ from golddiff.evaluation.bootstrap import Interval, paired_difference
 from golddiff.experiments.cells import Result
 from golddiff.experiments.context import Context, store_checksum
 from golddiff.experiments.likeness import (
+    NOT_RUN,
     Column,
     Here,
     Row,
@@ -60,7 +61,7 @@ def likeness_page(
     for column in columns:
         here = column_here(context, column)
         # A stand-in that is not here is no gap in the paper's table.
-        if isinstance(here, str) and column.stand_in:
+        if isinstance(here, str) and here != NOT_RUN and column.stand_in:
             continue
         page.lines += ["", f"### {column.title}", ""]
         if isinstance(here, str):

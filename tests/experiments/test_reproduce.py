@@ -143,8 +143,23 @@ def test_bad_input_to_reproduce(fails, tiny):
     assert fails("reproduce", "main", "--n", "0").startswith("n: got 0")
     assert fails("reproduce", "main", "--kamb-images", "0").startswith("kamb-images: got 0")
     assert fails("reproduce", "main", "--threads", "0").startswith("threads: got 0")
+    assert fails("reproduce", "main", "--most-steps", "0").startswith("most-steps: got 0")
     assert "holds no finished experiment" in fails("reproduce", "--report", "r.md", "--out", "x")
     assert fails("reproduce", "--report", "r.html").startswith("report: got r.html")
+
+
+@pytest.mark.usefixtures("loads")
+def test_longer_runs_than_asked_for_stand_as_not_run(tiny, given_all, tmp_path):
+    from golddiff.cli import run
+
+    limits = ["--most-steps", "10", "--n", "2", "--quick", "--out", str(tmp_path)]
+    assert run(["reproduce", "imagenet", *given_all, *limits]) == 0
+    text = (tmp_path / "imagenet.md").read_text()
+    parts = text.split("### ")[1:]
+    stand_in = [part for part in parts if part.startswith("imagenet64-100")]
+    assert len(stand_in) == 4
+    for part in stand_in:
+        assert (", 100 steps" in part.partition("\n")[0]) == ("not run" in part)
 
 
 @pytest.mark.usefixtures("loads")
