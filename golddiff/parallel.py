@@ -22,6 +22,12 @@ _lock = threading.Lock()
 _here = threading.local()
 
 
+def use_threads(count: int) -> None:
+    """So many threads in this process: tasks', torch's, and those of NumPy's matrix products."""
+    torch.set_num_threads(count)
+    _libraries().limit(limits=count)
+
+
 def results_held() -> int:
     """The most results of :func:`in_order` that are in memory at once."""
     return IN_FLIGHT * torch.get_num_threads() + 1

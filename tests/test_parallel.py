@@ -7,7 +7,7 @@ import pytest
 import torch
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from golddiff.parallel import in_order
+from golddiff.parallel import in_order, use_threads
 
 
 def threads_of_products():
@@ -75,3 +75,10 @@ def test_products_have_their_threads_again_once_the_last_of_several_runs_is_over
         assert threads_of_products() == {1}
         second.close()
         assert threads_of_products() == {2}
+
+
+def test_threads_are_those_of_tasks_and_of_products():
+    with threadpool_limits(2, user_api="blas"):
+        use_threads(1)
+        assert torch.get_num_threads() == 1
+        assert threads_of_products() == {1}

@@ -18,6 +18,7 @@ from golddiff.bench.timing import race
 from golddiff.bench.worker import Remote
 from golddiff.errors import ArgumentError
 from golddiff.methods import MethodSettings
+from golddiff.parallel import use_threads
 from golddiff.store import ImageStore
 
 
@@ -98,7 +99,7 @@ def run_patches(job: PatchJob, on_row: Callable[[PatchRow], None]) -> list[Patch
     """
     job.check()
     if job.threads is not None:
-        torch.set_num_threads(job.threads)
+        use_threads(job.threads)
     _, path = recognise(job.peer)
     rows = []
     with contextlib.ExitStack() as stack:

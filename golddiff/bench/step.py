@@ -20,6 +20,7 @@ from golddiff.bench.timing import Timing, race
 from golddiff.bench.worker import Remote
 from golddiff.denoisers.base import Estimator
 from golddiff.methods import make_denoiser
+from golddiff.parallel import use_threads
 from golddiff.store import ImageStore
 
 WITHIN = 0.95  # of the queries
@@ -86,7 +87,7 @@ def run(job: StepJob, watch: Watch = lambda what, steps: None) -> Outcome:
     """
     job.check()
     if job.threads is not None:
-        torch.set_num_threads(job.threads)
+        use_threads(job.threads)
     threads = torch.get_num_threads()
     with contextlib.ExitStack() as stack:
         store = ImageStore.open(job.store)

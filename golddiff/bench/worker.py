@@ -20,6 +20,7 @@ from golddiff.bench.memory import peak_resident
 from golddiff.bench.side import Check, SideSpec, make_side
 from golddiff.bench.work import Work
 from golddiff.errors import ArgumentError, GoldDiffError, StoreError
+from golddiff.parallel import use_threads
 from golddiff.store import ImageStore
 
 
@@ -139,7 +140,7 @@ def environment(**values: str) -> Iterator[None]:
 def serve(spec: SideSpec, pipe: Connection) -> None:
     """The other process: make the side, then answer questions until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends this one
-    torch.set_num_threads(spec.threads)
+    use_threads(spec.threads)
     try:
         side = Answering(spec)
         pipe.send((None, side.about))

@@ -121,14 +121,13 @@ def train(
 
       golddiff oracle train --data digits --out digits-oracle --steps 500 --channels 32
     """
-    import torch
-
     from golddiff.oracles.settings import TrainSettings
+    from golddiff.parallel import use_threads
 
     if threads is not None:
         if threads < 1:
             raise ArgumentError(f"threads: got {threads}, expected 1 or more")
-        torch.set_num_threads(threads)
+        use_threads(threads)
     settings = TrainSettings(
         channels=channels, multipliers=parse_multipliers(multipliers), blocks=blocks,
         dropout=dropout, groups=groups, noise_weight=noise_weight,

@@ -106,8 +106,7 @@ def prepare(
     if json is not None:
         check_writable("json", json)
 
-    import torch
-
+    from golddiff.parallel import use_threads
     from golddiff.preparing import check_levels
     from golddiff.preparing import prepare as make
     from golddiff.sampling import check_settings, noise_levels
@@ -118,7 +117,7 @@ def prepare(
         levels = tuple(noise_levels(10 if steps is None else steps, sampler or "ddim"))
     check_levels("sigmas", levels)
     if threads is not None:
-        torch.set_num_threads(threads)
+        use_threads(threads)
     start = time.perf_counter()
     opened = ImageStore.open(store)
     classes: list[int | None] = [None]

@@ -134,14 +134,13 @@ def _run(
 
     stores, networks = parse_data(data), parse_oracles(oracle)
 
-    import torch
-
     from golddiff.experiments.context import Context
+    from golddiff.parallel import use_threads
     from golddiff.sampling import check_settings
 
     check_settings(n, 10, "ddim", seed, batch)
     if threads is not None:
-        torch.set_num_threads(threads)
+        use_threads(threads)
     context = Context(
         out, stores, networks, n, seed, batch, quick, kamb_images, most_steps, say, _watch
     )

@@ -266,12 +266,12 @@ def _generate(
     job: SampleJob, denoiser: Denoiser, labels: list[int] | None
 ) -> tuple[Samples, Clock]:
     import diffusers  # noqa: F401  its import takes seconds that are not the sampler's
-    import torch
 
+    from golddiff.parallel import use_threads
     from golddiff.sampling import sample
 
     if job.threads is not None:
-        torch.set_num_threads(job.threads)
+        use_threads(job.threads)
     with progress_bar() as bar:
         task = bar.add_task(f"sampling with {job.method}", total=job.n * job.steps)
         answers = answers_of_each(job.steps, job.sampler, job.n, job.batch_size, labels)

@@ -54,10 +54,11 @@ class Worker:
         import torch
 
         from golddiff.cluster.recipes import Needs
+        from golddiff.parallel import use_threads
 
         # The number of threads belongs to the thread that sets it.
         if torch.get_num_threads() != self._threads:
-            torch.set_num_threads(self._threads)
+            use_threads(self._threads)
         if self._server is None:
             from golddiff.cluster.server import ShardServer
 

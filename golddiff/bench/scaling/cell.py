@@ -23,6 +23,7 @@ from golddiff.denoisers.base import Denoiser, Estimator
 from golddiff.errors import ArgumentError
 from golddiff.methods import MethodSettings, make_denoiser
 from golddiff.noise import ddim_scheduler
+from golddiff.parallel import use_threads
 from golddiff.sampling import sample
 from golddiff.store import ImageStore
 from golddiff.support import Support
@@ -72,7 +73,7 @@ def measured(spec: CellSpec, watch: Watch = lambda what: None) -> dict[str, Any]
     Returns:
         Plain values: ``levels``, ``run``, ``memory``, ``seconds_open``.
     """
-    torch.set_num_threads(spec.threads)
+    use_threads(spec.threads)
     start = time.perf_counter()
     store = ImageStore.open(spec.store, spec.memory_limit)
     denoiser = make_denoiser(spec.method, store, spec.settings, spec.seed)

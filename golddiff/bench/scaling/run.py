@@ -34,6 +34,7 @@ from golddiff.denoisers.base import Estimator
 from golddiff.errors import ArgumentError, GoldDiffError
 from golddiff.files import written_whole
 from golddiff.methods import make_denoiser
+from golddiff.parallel import use_threads
 from golddiff.store import ImageStore
 
 # The modules that times and outputs come from: other code, other cells.
@@ -78,7 +79,7 @@ def run(job: ScalingJob, watch: Watch = lambda what: None) -> Outcome:
     """
     job.check()
     if job.threads is not None:
-        torch.set_num_threads(job.threads)
+        use_threads(job.threads)
     stores = stores_for(job, watch)
     if not WITHOUT_MASKS.issuperset(job.methods):
         watch(f"mean and covariance of {stores[-1].path}, unless kept")

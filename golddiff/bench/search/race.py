@@ -31,6 +31,7 @@ from golddiff.bench.search.ways import (
 from golddiff.errors import ArgumentError
 from golddiff.index import Index
 from golddiff.index.layout import FOLDER
+from golddiff.parallel import use_threads
 from golddiff.store import ImageStore
 from golddiff.units import byte_size
 
@@ -117,7 +118,7 @@ def race(job: SearchJob, watch: Callable[[str], None] = lambda what: None) -> li
     """
     job.check()
     if job.threads is not None:
-        torch.set_num_threads(job.threads)
+        use_threads(job.threads)
     store = ImageStore.open(job.store)
     if max(job.k) > store.n:
         raise ArgumentError(f"k: got {max(job.k)}, but the store has only {store.n:,} images")
