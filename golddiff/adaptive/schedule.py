@@ -28,6 +28,7 @@ from golddiff.adaptive.memory import recall, remember
 from golddiff.adaptive.plan import DRAWN, FULL, Kind, Plan, as_compared
 from golddiff.adaptive.ranking import Ranking
 from golddiff.adaptive.sweeping import ROUGH_ABOVE, SweepLooker
+from golddiff.adaptive.tilesweep import TileSweepLooker
 from golddiff.certificate import Certified, certify
 from golddiff.errors import ArgumentError
 from golddiff.index.files import Index, open_or_build
@@ -348,6 +349,8 @@ class FittedSchedule:
         relevance = self.estimator.relevance(sigma, kind.side)
         if self.indexed(len(rows)):
             of_class = None if label is None else rows
+            if kind.by_blocks:
+                return TileSweepLooker(self.index.screen, relevance, of_class)
             sweep = self.index.sweep if kind.side is None else None
             if sweep is not None:
                 fine = kind == DRAWN and sigma < ROUGH_ABOVE

@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 
 from golddiff.index.blocks import Blocks, numbers_of
 from golddiff.kernels.aligned import LINE
+from golddiff.kernels.block_energies import block_energies
 from golddiff.kernels.lanes import prefetch
 from golddiff.kernels.lowest import lowest
 from golddiff.machine import seconds
 from golddiff.parallel import in_order
-from golddiff.residency import at_hand
+from golddiff.residency import at_hand, in_place
 from golddiff.store import ImageStore
 
 NAME = "blocks.bin"
@@ -107,6 +108,37 @@ class Screen:
     def work(self, images: int) -> float:
         """Predicted seconds of comparing so many images, rows of memory, with one query."""
         return images * self.numbers * (seconds("distance") + seconds("byte") / 2)
+
+    @property
+    def images(self) -> int:
+        """How many there are."""
+        return self._store.n
+
+    @cached_property
+    def in_memory(self) -> bool:
+        """Whether all images' blocks stay resident."""
+        return in_place(self._flat)
+
+    def project(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """A query's blocks, as :meth:`energies` compares them."""
+        return self._blocks.project(x)
+
+    def shares(self, relevance: NDArray[np.float32]) -> NDArray[np.float32]:
+        """(T, B): of relevance (T, D), shares R in [0, 1], the mean over each block's values."""
+        means: NDArray[np.float32] = relevance[:, self._blocks.columns].mean(axis=2)
+        return means
+
+    def energies(self, goal: NDArray[np.float32], start: int, count: int) -> NDArray[np.float32]:
+        """|P_b x - P_b x_i|^2 of each block b and of ``count`` images from ``start`` on.
+
+        (B, n), n >= count a multiple of 64; what comes after the images is of no use.
+        """
+        rows = np.arange(start, start + count)
+        with at_hand(self._flat, rows) as (flat, places):
+            first, each = int(places[0]), len(self._blocks.basis)
+            made = block_energies(flat, first, count, goal[None], self._unit, each)
+        energies: NDArray[np.float32] = made[0]
+        return energies
 
     def compare(self, x: NDArray[np.float32], rows: NDArray[np.int64]) -> Compared:
         """Some images (k,) with a query (D,)."""
