@@ -77,9 +77,7 @@ def ways_of(schedule: FittedSchedule, side: Side | None, label: int | None) -> l
         if schedule.index.sweep is not None:
             kinds.remove(Kind("nearest"))  # by blocks too, but more than may matter
     wide = tiles and (side is None or pixels(side) >= WIDE)
-    if wide and indexed and schedule.index.screen.in_memory:
-        kinds.append(Kind("nearest", side, by_blocks=True))
-    if wide and not indexed:
+    if wide and (not indexed or schedule.index.screen.in_memory):
         kinds += [Kind("drawn", side, by_blocks=True), Kind("nearest", side, by_blocks=True)]
     return kinds
 

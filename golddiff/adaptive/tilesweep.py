@@ -1,4 +1,4 @@
-"""Each tile's nearest images among all, by blocks of pixels kept in memory.
+"""Each tile's images among all, the nearest or drawn by weight, by blocks of pixels kept in memory.
 
 What :mod:`golddiff.index.screen` compares finely, of all images, for all tiles at once: the squared
 difference of an image and the query in every block is made once, and a tile's is their sum, each
@@ -10,16 +10,19 @@ to it where a tile looks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.adaptive.looking import Look, Stream
-from golddiff.errors import ArgumentError
+from golddiff.adaptive.drawing import mixture_of
+from golddiff.adaptive.looking import Look, Numbers, Stream
 from golddiff.index.screen import Screen
 from golddiff.kernels.lowest import lowest, up_to
+from golddiff.kernels.weights import TEMPERATURE, taken, tempered_weights
 from golddiff.machine import seconds
+from golddiff.noise import precision
 from golddiff.parallel import in_order
 from golddiff.support import Support
 
@@ -27,7 +30,8 @@ IMAGES_AT_ONCE = 16_384  # a task's; fewer take longer to hand out than to compa
 SAMPLE = 16_384  # images that tell below what distance about k of all lie
 SLACK = 6.0  # standard deviations of that guess
 
-Found = tuple[NDArray[np.int64], NDArray[np.float32]]
+Found = tuple[NDArray[np.int64], NDArray[np.float32]]  # images, and a number of each
+Sums = tuple[float, float, float]  # least distance; sums of weights and of tempered ones
 
 
 class TileSweepLooker:
@@ -52,6 +56,7 @@ class TileSweepLooker:
         if rows is not None:
             self.member = np.zeros(screen.images, np.bool_)
             self.member[rows] = True
+        self.uniform = Numbers(screen.images)
 
     def look(
         self, x: NDArray[np.float32], tiles: Sequence[int] | None = None, without: int | None = None
@@ -67,7 +72,9 @@ class TileSweepLooker:
         """See :class:`golddiff.adaptive.looking.Looker`."""
         blocks = self.shares.shape[1]
         of_image = (self.screen.numbers + self.tiles * blocks) * seconds("distance")
-        return float(self.screen.images * (of_image + self.tiles * seconds("nearest")))
+        passes = 2 if name == "drawn" else 1
+        each = of_image + self.tiles * seconds(name if name == "drawn" else "nearest")
+        return float(passes * self.screen.images * each)
 
     def counted(self, name: str, k: int) -> tuple[int, int]:
         """Three operations a number, two a tile and block; a byte a number."""
@@ -89,6 +96,7 @@ class _TileSweepLook:
         self._shares = looker.shares if tiles is None else looker.shares[tiles]
         self._found: list[Found] = []  # of each tile, for the most that were asked for
         self._most = 0
+        self._sums: dict[float, list[Sums]] = {}
 
     def nearest(self, k: int, of: int | None = None) -> list[Support]:
         if max(k, of or 0) > self._most:
@@ -100,7 +108,52 @@ class _TileSweepLook:
         return self.nearest(k)
 
     def drawn(self, k: int, sigma: float, stream: Stream) -> list[Support]:
-        raise ArgumentError("kind: got drawn, but by blocks of all images tiles take the nearest")
+        gain = precision(sigma)
+        if gain not in self._sums:
+            self._sums = {gain: self._sums_of_weights(gain)}
+        sums, numbers = self._sums[gain], self._looker.uniform.of(stream)
+        parts = list(in_order(lambda i: self._draw(i, k, gain, sums, numbers), self._starts()))
+        joined = [_joined(tile) for tile in zip(*parts, strict=True)]
+        if all(len(rows) for rows, _ in joined):
+            return [Support(rows, -np.log(p.astype(np.float64))) for rows, p in joined]
+        nearest = self.nearest(1)
+        return [
+            Support(rows, -np.log(p.astype(np.float64))) if len(rows) else one
+            for (rows, p), one in zip(joined, nearest, strict=True)
+        ]
+
+    def _sums_of_weights(self, gain: float) -> list[Sums]:
+        """Of each tile over all images, relative to its nearest one."""
+        parts = list(in_order(lambda start: self._weigh(start, gain), self._starts()))
+        return [_added(tile, gain) for tile in zip(*parts, strict=True)]
+
+    def _weigh(self, start: int, gain: float) -> list[Sums]:
+        sums = []
+        for line in self._distances(start):
+            best = float(line.min())
+            exact, tempered = 0.0, 0.0
+            if np.isfinite(best):
+                _, exact, tempered = tempered_weights(line, best, gain)
+            sums.append((best, exact, tempered))
+        return sums
+
+    def _draw(
+        self, start: int, k: int, gain: float, sums: list[Sums], numbers: NDArray[np.float32]
+    ) -> list[Found]:
+        """Some images' draws for each tile, and their probabilities.
+
+        Their factor is k, not the one that makes k of them: for that it would have to be known
+        which images are sure.
+        """
+        distances, found = self._distances(start), []
+        uniform = numbers[start : start + distances.shape[1]]
+        for line, (best, exact, tempered_sum) in zip(distances, sums, strict=True):
+            tempered, *_ = tempered_weights(line, best, gain)
+            mixture = mixture_of(exact, tempered_sum, self._looker.images)
+            places, p = taken(tempered, mixture, k, uniform, k * len(line) // len(numbers))
+            counts = np.isfinite(line[places])
+            found.append((start + places[counts], p[counts]))
+        return found
 
     def _look(self, k: int) -> list[Found]:
         """Each tile's images, ascending, of which the k nearest are some, and their distances."""
@@ -113,12 +166,11 @@ class _TileSweepLook:
         return found
 
     def _all_below(self, limits: NDArray[np.float32]) -> list[Found]:
-        starts = range(0, self._looker.screen.images, IMAGES_AT_ONCE)
-        parts = list(in_order(lambda start: self._below(start, limits), starts))
-        return [
-            (np.concatenate([rows for rows, _ in tile]), np.concatenate([d for _, d in tile]))
-            for tile in zip(*parts, strict=True)
-        ]
+        parts = list(in_order(lambda start: self._below(start, limits), self._starts()))
+        return [_joined(tile) for tile in zip(*parts, strict=True)]
+
+    def _starts(self) -> range:
+        return range(0, self._looker.screen.images, IMAGES_AT_ONCE)
 
     def _limits(self, k: int) -> NDArray[np.float32]:
         """Of each tile the distance below which k images lie, and likely not many more."""
@@ -138,16 +190,15 @@ class _TileSweepLook:
         return limits
 
     def _below(self, start: int, limits: NDArray[np.float32]) -> list[Found]:
-        count = min(IMAGES_AT_ONCE, self._looker.screen.images - start)
-        distances = self._distances(start, count)
-        found = []
+        distances, found = self._distances(start), []
         for line, limit in zip(distances, limits, strict=True):
             places = up_to(line, limit) if np.isfinite(limit) else np.flatnonzero(line < np.inf)
             found.append((start + places, line[places]))
         return found
 
-    def _distances(self, start: int, count: int) -> NDArray[np.float32]:
+    def _distances(self, start: int, most: int | None = None) -> NDArray[np.float32]:
         """Of some images (T, count); infinite of those that do not count."""
+        count = min(most or IMAGES_AT_ONCE, self._looker.screen.images - start)
         energies = self._looker.screen.energies(self._goal, start, count)
         distances: NDArray[np.float32] = (self._shares @ energies)[:, :count]
         member = self._looker.member
@@ -156,3 +207,14 @@ class _TileSweepLook:
         if self._without is not None and start <= self._without < start + count:
             distances[:, self._without - start] = np.inf
         return np.ascontiguousarray(distances)
+
+
+def _joined(parts: Sequence[Found]) -> Found:
+    return np.concatenate([rows for rows, _ in parts]), np.concatenate([n for _, n in parts])
+
+
+def _added(parts: Sequence[Sums], gain: float) -> Sums:
+    best = min(least for least, _, _ in parts)
+    exact = sum(e * math.exp(-gain * (least - best)) for least, e, _ in parts if e)
+    tempered = sum(t * math.exp(-gain * (least - best) / TEMPERATURE) for least, _, t in parts if t)
+    return best, exact, tempered

@@ -10,7 +10,6 @@ from golddiff.adaptive import tilesweep
 from golddiff.adaptive.measuring import ways_of
 from golddiff.adaptive.plan import Kind
 from golddiff.adaptive.tilesweep import TileSweepLooker
-from golddiff.errors import ArgumentError
 from golddiff.index import Index
 from golddiff.kernels.block_energies import block_energies
 
@@ -82,6 +81,42 @@ def test_where_the_guess_lets_too_few_through_all_are_looked_at(tiles, monkeypat
         assert set(support.rows) == set(np.argsort(line)[:7])
 
 
+@pytest.mark.parametrize("k", [30, 400])
+def test_draws_are_by_weight_and_stand_for_all(tiles, monkeypatch, k):
+    """Sums over all images, estimated from what is drawn: within their standard deviations."""
+    monkeypatch.setattr(tilesweep, "IMAGES_AT_ONCE", 1000)
+    looker, x, exact = tiles
+    sigma = 1.0
+    look, n = looker.look(x), exact.shape[1]
+    draws = [look.drawn(k, sigma, (seed,)) for seed in range(60)]
+    for t, line in enumerate(exact):
+        weights = np.exp(-(line - line.min()) / (2 * sigma**2))
+        sums, counts = [], []
+        for supports in draws:
+            support = supports[t]
+            assert (np.diff(support.rows) > 0).all()
+            stands_for = np.exp(support.log_importance())
+            assert stands_for.min() >= 1 - 1e-6
+            sums.append((weights[support.rows] * stands_for).sum() / weights.sum())
+            counts.append(stands_for.sum() / n)
+        for made in (sums, counts):
+            assert abs(np.mean(made) - 1) < 5 * np.std(made) / 60**0.5 + 1e-3
+        assert np.mean([len(supports[t].rows) for supports in draws]) <= 1.2 * k + 5
+
+
+def test_the_same_stream_draws_the_same_and_a_class_only_its_own(indexed):
+    store = indexed.store
+    rows = store.rows_of(0)
+    relevance = np.random.default_rng(5).random((3, store.d), np.float32)
+    looker = TileSweepLooker(indexed.screen, relevance, rows)
+    x = store.values(rows[:1])[0]
+    first, again = (looker.look(x, None, int(rows[3])).drawn(50, 1.0, (4,)) for _ in range(2))
+    for one, other in zip(first, again, strict=True):
+        assert np.array_equal(one.rows, other.rows)
+        assert np.isin(one.rows, rows).all()
+        assert rows[3] not in one.rows
+
+
 def test_of_a_class_and_without_one(indexed):
     store = indexed.store
     rng = np.random.default_rng(3)
@@ -104,13 +139,11 @@ def test_they_compete_where_blocks_are_in_memory_and_are_the_full_scan_of_all(in
     kind = Kind("nearest", 8, by_blocks=True)
     assert kind in ways_of(schedule, 8, None)
     assert Kind("nearest", 4, by_blocks=True) not in ways_of(schedule, 4, None)
-    x = store.values(np.arange(2)) + np.float32(0.5)
     looker = schedule.looker(0.5, None, kind)
     assert isinstance(looker, TileSweepLooker)
     assert looker.work("nearest", 10) > 0
     assert min(looker.counted("nearest", 10)) > 0
-    with pytest.raises(ArgumentError, match="nearest"):
-        looker.look(x[0]).drawn(3, 0.5, (1,))
+    assert looker.work("drawn", 10) > looker.work("nearest", 10)
     small = ImageStore.open(store.path, memory_limit=100_000)
     assert not Index.open(small).screen.in_memory
     limited = GoldDiff(PCA(small, 0.05), AdaptiveSchedule(0.05, index=True)).schedule
