@@ -1,8 +1,9 @@
 """One query's view of the images, from which supports of any size are chosen.
 
-Three ways to look: at every image (:class:`LinearLooker`, whose cost grows with N), through the
-index's clusters next to the query (:class:`IndexLooker`), and at coordinates of all whole images in
-memory (:class:`golddiff.adaptive.sweeping.SweepLooker`).
+Four ways to look: at every image (:class:`LinearLooker`, whose cost grows with N), through the
+index's clusters next to the query (:class:`IndexLooker`), and at what is kept in memory of all
+images: coordinates of whole ones (:class:`golddiff.adaptive.sweeping.SweepLooker`), and for tiles
+their blocks (:class:`golddiff.adaptive.tilesweep.TileSweepLooker`).
 """
 
 from __future__ import annotations

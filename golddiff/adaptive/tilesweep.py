@@ -72,15 +72,14 @@ class TileSweepLooker:
         """See :class:`golddiff.adaptive.looking.Looker`."""
         blocks = self.shares.shape[1]
         of_image = (self.screen.numbers + self.tiles * blocks) * seconds("distance")
-        passes = 2 if name == "drawn" else 1
         each = of_image + self.tiles * seconds(name if name == "drawn" else "nearest")
-        return float(passes * self.screen.images * each)
+        return float(_passes(name) * self.screen.images * each)
 
     def counted(self, name: str, k: int) -> tuple[int, int]:
-        """Three operations a number, two a tile and block; a byte a number."""
+        """Three operations a number, two a tile and block; a byte a number. Twice for draws."""
         numbers, blocks = self.screen.numbers, self.shares.shape[1]
-        operations = self.screen.images * (3 * numbers + 2 * self.tiles * blocks)
-        return operations, self.screen.images * numbers
+        images = _passes(name) * self.screen.images
+        return images * (3 * numbers + 2 * self.tiles * blocks), images * numbers
 
 
 class _TileSweepLook:
@@ -113,13 +112,12 @@ class _TileSweepLook:
             self._sums = {gain: self._sums_of_weights(gain)}
         sums, numbers = self._sums[gain], self._looker.uniform.of(stream)
         parts = list(in_order(lambda i: self._draw(i, k, gain, sums, numbers), self._starts()))
-        joined = [_joined(tile) for tile in zip(*parts, strict=True)]
-        if all(len(rows) for rows, _ in joined):
-            return [Support(rows, -np.log(p.astype(np.float64))) for rows, p in joined]
-        nearest = self.nearest(1)
+        made = [_joined(tile) for tile in zip(*parts, strict=True)]
+        drawn = [Support(rows, -np.log(p.astype(np.float64))) for rows, p in made]
+        if all(map(len, drawn)):
+            return drawn
         return [
-            Support(rows, -np.log(p.astype(np.float64))) if len(rows) else one
-            for (rows, p), one in zip(joined, nearest, strict=True)
+            some if len(some) else one for some, one in zip(drawn, self.nearest(1), strict=True)
         ]
 
     def _sums_of_weights(self, gain: float) -> list[Sums]:
@@ -207,6 +205,11 @@ class _TileSweepLook:
         if self._without is not None and start <= self._without < start + count:
             distances[:, self._without - start] = np.inf
         return np.ascontiguousarray(distances)
+
+
+def _passes(name: str) -> int:
+    """Over all images: draws take the sums of weights first."""
+    return 2 if name == "drawn" else 1
 
 
 def _joined(parts: Sequence[Found]) -> Found:
