@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -20,6 +21,7 @@ COLUMNS = 3
 PANEL = (4.1, 3.2)  # inches
 ALONE = 5.6  # width of a single panel
 LEGEND, TITLE = 0.22, 0.35  # of each line
+LETTERS = 44  # of a title's line: about as wide as a panel
 FEW = 8  # different x that each have their own tick
 # Okabe & Ito's, told apart with any colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8A6D3B")
@@ -152,7 +154,7 @@ def _draw(axes: Axes, panel: Panel, places: dict[str, int]) -> None:
         values = [v for line in panel.series for v in line.y if v is not None]
         if values and min(values) < panel.floor:
             axes.set_ylim(bottom=panel.floor)
-    axes.set_title(panel.title, fontsize=10)
+    axes.set_title(textwrap.fill(panel.title, LETTERS), fontsize=10)
     axes.set_xlabel(panel.xlabel, fontsize=9)
     axes.set_ylabel(panel.ylabel, fontsize=9)
     axes.tick_params(labelsize=8, which="both")

@@ -1,6 +1,7 @@
 """Line plots from plain figures, and what of a file can be plotted."""
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from golddiff.errors import ArgumentError
 from golddiff.figures.curves import COLOURS, Panel, Series, draw_panels
@@ -31,6 +32,18 @@ def test_a_series_like_another_has_its_colour():
     lines = [Series("one", [1], [1]), Series("base", [1], [1], like="one"), Series("two", [1], [1])]
     drawn = draw_panels([Panel("a", "x", "y", lines)]).axes[0].lines
     assert [line.get_color() for line in drawn] == [COLOURS[0], COLOURS[0], COLOURS[1]]
+
+
+def test_long_titles_stay_within_the_picture():
+    long = Panel(
+        "imagenet64-100 (100 classes), unconditional, 10 steps", "x", "y", [Series("one", [1], [1])]
+    )
+    figure = draw_panels([long, long])
+    FigureCanvasAgg(figure).draw()
+    for axes in figure.axes:
+        box = axes.title.get_window_extent()
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.width
 
 
 def test_scores_without_bound_are_cut_at_the_floor():
