@@ -103,7 +103,10 @@ _products_alone = _ProductsAlone()
 
 @cache
 def _libraries() -> Any:
-    """The loaded libraries for matrix products; looking for them takes milliseconds."""
+    """The libraries for matrix products that are loaded by now, NumPy's among them.
+
+    Looking for them takes milliseconds, so that it is done once.
+    """
     from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
     return ThreadpoolController().select(user_api="blas")

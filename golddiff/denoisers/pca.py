@@ -31,7 +31,6 @@ from golddiff.kernels.pca_logits import branches, masked_logits
 from golddiff.machine import seconds
 from golddiff.parallel import in_order, results_held
 from golddiff.posterior import BatchAverage, Posterior
-from golddiff.residency import in_place
 from golddiff.store import ImageStore
 from golddiff.support import AnySupport, Support, TiledSupport
 
@@ -201,7 +200,7 @@ class PCA(Estimator):
         """
         trees = [self.tree(sigma)] if side is None else self.tiles(sigma, side)
         outputs = seconds("softmax") * self.store.d
-        if not in_place(self.store.flat):
+        if not self.store.fits:
             rows = 1.0 if side is None else DISTINCT * len(trees)
             outputs += rows * self.store.flat.strides[0] * seconds("byte")
         return outputs + sum(
