@@ -116,13 +116,14 @@ class PCA(Estimator):
         one = all(support is supports[0] for support in supports)
         if one or self.weighting != "ss" or self.store.shards is not None:
             return super().denoise_each(x, sigma, supports)
-        tree, sums = self.tree(sigma), Sums.empty(*x.shape)
-        others = [Posterior.empty(1, self.store.d, self.store.d) for _ in supports]
+        tree = self.tree(sigma)
+        posteriors: list[Posterior] = []
         parts: list[tuple[int, Support]] = []
         for i, support in enumerate(supports):
             if isinstance(support, TiledSupport):
-                self._add_tiles(x[i : i + 1], sigma, support, sums.of(i))
+                posteriors.append(self.tiled_posterior(x[i : i + 1], sigma, support))
             else:
+                posteriors.append(Posterior.empty(1, self.store.d, self.store.d))
                 parts += [(i, part) for part in support.split(IMAGES_PER_TASK)]
 
         def task(place: tuple[int, Support]) -> tuple[int, Posterior]:
@@ -130,18 +131,16 @@ class PCA(Estimator):
             return i, self._part(x[i : i + 1], sigma, part, tree)
 
         for i, posterior in in_order(task, parts):
-            others[i].add(posterior)
-        out = np.empty_like(x)
-        for i, posterior in enumerate(others):
-            out[i] = posterior.merge(sums.of(i).posterior()).mean()[0]
-        return out
+            posteriors[i].add(posterior)
+        return np.concatenate([posterior.mean() for posterior in posteriors]).astype(np.float32)
 
     def tiled_posterior(
         self, x: NDArray[np.float32], sigma: float, support: TiledSupport
     ) -> Posterior:
         """The partial posterior of queries (b, D), each tile's outputs over the tile's images."""
         sums = Sums.empty(*x.shape)
-        self._add_tiles(x, sigma, support, sums)
+        trees, memory = self.tiles(sigma, support.side), self.memory_limit * TILES_ROWS
+        add_tiles(support, self.store, x, sigma, trees, memory, sums)
         return sums.posterior()
 
     def tile_means(
@@ -291,12 +290,6 @@ class PCA(Estimator):
             self.store.flat, support.rows, support.log_importance().astype(np.float32), x, sigma,
             tree, self.store.scale, self.store.offset,
         )  # fmt: skip
-
-    def _add_tiles(
-        self, x: NDArray[np.float32], sigma: float, support: TiledSupport, sums: Sums
-    ) -> None:
-        trees, memory = self.tiles(sigma, support.side), self.memory_limit * TILES_ROWS
-        add_tiles(support, self.store, x, sigma, trees, memory, sums)
 
     def _add(
         self, x: NDArray[np.float32], sigma: float, support: Support, tile: MaskTree, sums: Sums

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.gather import BLOCK, gather
 from golddiff.kernels.lanes import LANES, load_stored, spread, store
+from golddiff.kernels.sweep import MIDDLE
 
-SIGN = np.uint8(128)  # what is added to a number of -127..127, so that it is read without a sign
+SIGN = np.uint8(MIDDLE)
 
 
 @njit(nogil=True, cache=True)
