@@ -38,30 +38,37 @@ LIMIT = 2_000_000_000
 FEWEST_VALUES = 512
 
 
-def tree_of(store: ImageStore, sigma: float, threshold: float) -> MaskTree:
+def tree_of(
+    store: ImageStore, sigma: float, threshold: float, root: Path | None = None
+) -> MaskTree:
     """The tree of the masks of one noise level; read where it is kept, else made and kept.
 
     Args:
         store: the training set; where its folder may not be written to nothing is kept.
         sigma: noise level.
         threshold: fraction of max|M| that an entry must reach, in [0, 1].
+        root: folder that masks are kept in instead of the store's; stores of one factor may share
+            it.
     """
     if store.d < FEWEST_VALUES:
         return mask_tree(locality_mask(store.factor(), sigma, threshold), store.shape)
-    added = recall(store, sigma, threshold)
+    added = recall(store, sigma, threshold, root)
     if added is None:
         added = additions(locality_mask(store.factor(), sigma, threshold), store.shape)
-        _remember(store, sigma, threshold, added)
+        _remember(store, sigma, threshold, added, root)
     return assembled(added, store.shape)
 
 
-def recall(store: ImageStore, sigma: float, threshold: float) -> Additions | None:
+def recall(
+    store: ImageStore, sigma: float, threshold: float, root: Path | None = None
+) -> Additions | None:
     """What the nodes of a kept tree add, if there is a sound file; it counts as used now."""
     about = _about(store, sigma, threshold)
     if about is None:
         return None
-    path = path_of(store, sigma, threshold)
-    if not path.is_file() or leads_out(store.path, path):
+    root = Path(store.path) if root is None else root
+    path = path_in(root, sigma, threshold)
+    if not path.is_file() or leads_out(root, path):
         return None
     try:
         with safe_open(path, "numpy") as file:
@@ -83,16 +90,19 @@ def recall(store: ImageStore, sigma: float, threshold: float) -> Additions | Non
     return added
 
 
-def path_of(store: ImageStore, sigma: float, threshold: float) -> Path:
-    """Where the masks of a threshold and noise level are kept."""
-    return (
-        Path(store.path) / FOLDER / f"threshold-{float(threshold)!r}-sigma-{float(sigma)!r}{SUFFIX}"
-    )
+def path_in(root: Path, sigma: float, threshold: float) -> Path:
+    """Where in a store's folder the masks of a threshold and noise level are kept."""
+    return root / FOLDER / f"threshold-{float(threshold)!r}-sigma-{float(sigma)!r}{SUFFIX}"
 
 
-def _remember(store: ImageStore, sigma: float, threshold: float, added: Additions) -> None:
+def _remember(
+    store: ImageStore, sigma: float, threshold: float, added: Additions, root: Path | None
+) -> None:
     about = _about(store, sigma, threshold)
-    if about is None or not Path(store.path).is_dir():  # deleted meanwhile
+    if about is None:
+        return
+    root = Path(store.path) if root is None else root
+    if not root.is_dir():  # deleted meanwhile
         return
     counts = added.counts.astype(np.int32)
     inputs: NDArray[np.integer[Any]] = added.inputs.astype(_kind(store))
@@ -100,8 +110,8 @@ def _remember(store: ImageStore, sigma: float, threshold: float, added: Addition
     body = save({"counts": counts, "inputs": inputs}, about)
     if len(body) > LIMIT:
         return
-    path = path_of(store, sigma, threshold)
-    if leads_out(store.path, path.parent):  # nor is anything removed there
+    path = path_in(root, sigma, threshold)
+    if leads_out(root, path.parent):  # nor is anything removed there
         return
     with contextlib.suppress(ArgumentError, OSError):
         _make_room(path.parent, LIMIT - len(body))

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.errors import ArgumentError
-from golddiff.parallel import in_order
+from golddiff.parallel import for_each
 
 Rows = NDArray[np.int64]
 
@@ -185,8 +185,7 @@ class _Mapped(np.memmap[Any, np.dtype[Any]]):
             read_pieces(self.file, some[starts] * width, counts * width, there)
 
         try:
-            for _ in in_order(read, range(0, len(rows), ROWS_AT_ONCE)):
-                pass
+            for_each(read, range(0, len(rows), ROWS_AT_ONCE))
         except OSError as error:
             raise OSError(f"{self.filename} cannot be read: {error.strerror or error}") from error
         return out

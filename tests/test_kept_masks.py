@@ -43,7 +43,7 @@ def store(make_store, smooth_images):
 @pytest.fixture
 def kept(store):
     kept_masks.tree_of(store, SIGMA, THRESHOLD)
-    return kept_masks.path_of(store, SIGMA, THRESHOLD)
+    return kept_masks.path_in(store.path, SIGMA, THRESHOLD)
 
 
 def must_not_be_made(monkeypatch):
@@ -125,12 +125,12 @@ class TestNotTrusted:
     def test_a_file_of_another_store(self, store, kept, make_store, smooth_images):
         other = make_store(smooth_images(300, (3, 9, 10), seed=5))
         kept_masks.tree_of(other, SIGMA, THRESHOLD)
-        kept.write_bytes(kept_masks.path_of(other, SIGMA, THRESHOLD).read_bytes())
+        kept.write_bytes(kept_masks.path_in(other.path, SIGMA, THRESHOLD).read_bytes())
         assert kept_masks.recall(store, SIGMA, THRESHOLD) is None
 
     def test_a_file_of_another_noise_level_or_threshold(self, store, kept):
         for sigma, threshold in ((1.6, THRESHOLD), (SIGMA, 0.06)):
-            other = kept_masks.path_of(store, sigma, threshold)
+            other = kept_masks.path_in(store.path, sigma, threshold)
             other.write_bytes(kept.read_bytes())
             assert kept_masks.recall(store, sigma, threshold) is None
 
@@ -175,7 +175,7 @@ class TestNotTrusted:
         assert kept_masks.recall(store, SIGMA, THRESHOLD) is None
 
     def test_a_folder_in_its_place(self, store):
-        path = kept_masks.path_of(store, SIGMA, THRESHOLD)
+        path = kept_masks.path_in(store.path, SIGMA, THRESHOLD)
         path.mkdir(parents=True)
         assert same(kept_masks.tree_of(store, SIGMA, THRESHOLD), direct(store))
 
@@ -194,30 +194,30 @@ class TestRoom:
         sigmas = [1.0, 2.0, 3.0]
         for age, sigma in enumerate(sigmas):
             kept_masks.tree_of(store, sigma, THRESHOLD)
-            path = kept_masks.path_of(store, sigma, THRESHOLD)
+            path = kept_masks.path_in(store.path, sigma, THRESHOLD)
             os.utime(path, (1000 + age, 1000 + age))
         kept_masks.tree_of(store, 1.0, THRESHOLD)  # used: 2.0 is now the oldest
-        sizes = [kept_masks.path_of(store, s, THRESHOLD).stat().st_size for s in sigmas]
+        sizes = [kept_masks.path_in(store.path, s, THRESHOLD).stat().st_size for s in sigmas]
         monkeypatch.setattr(kept_masks, "LIMIT", sum(sizes) + min(sizes) // 2)
         kept_masks.tree_of(store, 2.5, THRESHOLD)
-        there = [kept_masks.path_of(store, s, THRESHOLD).exists() for s in (*sigmas, 2.5)]
+        there = [kept_masks.path_in(store.path, s, THRESHOLD).exists() for s in (*sigmas, 2.5)]
         assert there == [True, False, True, True]
 
     def test_what_is_larger_than_all_room_is_not_kept(self, store, monkeypatch):
         monkeypatch.setattr(kept_masks, "LIMIT", 100)
         assert same(kept_masks.tree_of(store, SIGMA, THRESHOLD), direct(store))
-        assert not kept_masks.path_of(store, SIGMA, THRESHOLD).exists()
+        assert not kept_masks.path_in(store.path, SIGMA, THRESHOLD).exists()
 
     def test_other_files_are_left_alone(self, store, monkeypatch):
-        folder = kept_masks.path_of(store, SIGMA, THRESHOLD).parent
+        folder = kept_masks.path_in(store.path, SIGMA, THRESHOLD).parent
         folder.mkdir()
         (folder / "notes.txt").write_bytes(b"x" * 10_000)
         kept_masks.tree_of(store, 1.0, THRESHOLD)
-        size = kept_masks.path_of(store, 1.0, THRESHOLD).stat().st_size
+        size = kept_masks.path_in(store.path, 1.0, THRESHOLD).stat().st_size
         monkeypatch.setattr(kept_masks, "LIMIT", int(1.5 * size))
         kept_masks.tree_of(store, 1.1, THRESHOLD)
         assert (folder / "notes.txt").exists()
-        assert not kept_masks.path_of(store, 1.0, THRESHOLD).exists()
+        assert not kept_masks.path_in(store.path, 1.0, THRESHOLD).exists()
 
 
 def test_small_images_are_not_kept(store, monkeypatch):
@@ -266,5 +266,5 @@ def test_many_at_once_leave_one_whole_file(store):
     assert all(same(tree, wanted) for tree in trees)
     assert kept_masks.recall(store, SIGMA, THRESHOLD) is not None
     assert [p.name for p in (store.path / kept_masks.FOLDER).iterdir()] == [
-        kept_masks.path_of(store, SIGMA, THRESHOLD).name
+        kept_masks.path_in(store.path, SIGMA, THRESHOLD).name
     ]

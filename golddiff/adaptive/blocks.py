@@ -18,7 +18,7 @@ from golddiff.adaptive.comparing import ByBlocks
 from golddiff.kernels.aligned import empty
 from golddiff.kernels.block_squares import Weighing, block_distances, block_grid, block_of_each
 from golddiff.kernels.products import padded
-from golddiff.parallel import in_order
+from golddiff.parallel import for_each
 from golddiff.residency import at_hand
 from golddiff.store import ImageStore
 
@@ -66,8 +66,7 @@ class BlockRanking:
             with at_hand(store.flat, self.rows[start : start + IMAGES_AT_ONCE]) as (flat, places):
                 block_distances(flat, places, x, weighing, store.scale, store.offset, out, start)
 
-        for _ in in_order(compare, range(0, len(self.rows), IMAGES_AT_ONCE)):
-            pass
+        for_each(compare, range(0, len(self.rows), IMAGES_AT_ONCE))
         return out[:, :, : len(self.rows)]
 
 

@@ -12,7 +12,7 @@ import torch
 from numba import njit
 
 from golddiff.kernels.lanes import LANES, load, spread, sum_of
-from golddiff.parallel import in_order
+from golddiff.parallel import for_each
 
 MATRIX_SIDE = 2048
 COPIED = 1 << 27  # bytes: far more than the caches hold
@@ -74,8 +74,7 @@ def add_rate(numbers: int, additions: int, threads: int, seconds: float) -> floa
     passes = max(1, additions // numbers)
 
     def work() -> None:
-        for _ in in_order(lambda buffer: sum_passes(buffer, passes), buffers):
-            pass
+        for_each(lambda buffer: sum_passes(buffer, passes), buffers)
 
     return threads * passes * numbers / fastest(work, seconds)
 
@@ -86,8 +85,7 @@ def copy_rate(size: int, threads: int, seconds: float) -> float:
     parts = list(zip(np.array_split(source, threads), np.array_split(target, threads), strict=True))
 
     def work() -> None:
-        for _ in in_order(lambda part: np.copyto(part[1], part[0]), parts):
-            pass
+        for_each(lambda part: np.copyto(part[1], part[0]), parts)
 
     return 2 * size / fastest(work, seconds)
 

@@ -29,7 +29,7 @@ from golddiff.kernels.pca_cpu import Sums, add_images, masked_posterior
 from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
 from golddiff.kernels.pca_logits import branches, masked_logits
 from golddiff.machine import seconds
-from golddiff.parallel import in_order, results_held
+from golddiff.parallel import for_each, in_order, results_held
 from golddiff.posterior import BatchAverage, Posterior
 from golddiff.store import ImageStore
 from golddiff.support import AnySupport, Support, TiledSupport
@@ -161,11 +161,10 @@ class PCA(Estimator):
             [(i, t, part) for part in support.split(IMAGES_PER_PASS)] for i, t, support in pieces
         ]
         for turn in zip_longest(*parts):
-            for _ in in_order(
+            for_each(
                 lambda p: self._add(x[p[0] : p[0] + 1], sigma, p[2], tiles[p[1]], sums.of(p[0])),
                 [part for part in turn if part is not None],
-            ):
-                pass
+            )
         seen = np.maximum(sums.total, np.float32(1e-30))
         return (sums.weighted / seen).astype(np.float32)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.mask_tree import MaskTree
 from golddiff.kernels.pca_cpu import Sums, add_images
-from golddiff.parallel import in_order
+from golddiff.parallel import for_each
 from golddiff.residency import at_hand, in_place
 from golddiff.store import ImageStore
 from golddiff.support import TiledSupport
@@ -53,7 +53,7 @@ def add_tiles(
         add(t, store.flat, support.tiles[t].rows, slice(None))
 
     if in_place(store.flat):
-        _side_by_side(add_all, len(trees))
+        for_each(add_all, range(len(trees)))
         return
     rows = support.rows
     size = max(1, int(memory // store.flat.strides[0]))
@@ -62,7 +62,8 @@ def add_tiles(
         with at_hand(store.flat, piece) as (values, places):
             # Less than all of a mapped file: its pages are not asked for once more.
             there = values[: int(places[-1]) + 1]
-            _side_by_side(partial(_add_some, support, piece, there, places, add), len(trees))
+            some = partial(_add_some, support, piece, there, places, add)
+            for_each(some, range(len(trees)))
 
 
 def _add_some(
@@ -77,8 +78,3 @@ def _add_some(
     rows = support.tiles[t].rows
     part = slice(*np.searchsorted(rows, [piece[0], piece[-1] + 1]))
     add(t, values, places[np.searchsorted(piece, rows[part])], part)
-
-
-def _side_by_side(function: Callable[[int], None], count: int) -> None:
-    for _ in in_order(function, range(count)):
-        pass

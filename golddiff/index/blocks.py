@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.index.fitting import rounded, scale_of
-from golddiff.parallel import in_order
+from golddiff.parallel import for_each
 
 SIDE = 8  # pixels, at most
 PART = 16  # values of a block for each number that is kept
@@ -64,8 +64,7 @@ class Blocks:
             z = self.basis @ values[self.columns[b]]
             kept[:, b * q : (b + 1) * q] = rounded(z, self.scale).T
 
-        for _ in in_order(project, range(len(self.columns))):
-            pass
+        for_each(project, range(len(self.columns)))
         return kept
 
     def tensors(self) -> dict[str, NDArray[Any]]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from golddiff.index.fitting import Fitted, rounded
 from golddiff.kernels.nearest_centre import nearest_centre
 from golddiff.kernels.products import padded
-from golddiff.parallel import in_order
+from golddiff.parallel import for_each
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,7 @@ def seen(fitted: Fitted, values: NDArray[np.float32]) -> Seen:
         left = np.einsum("wn,wn->n", window, window) - np.einsum("rn,rn->n", z, z)
         made.rest[t] = _not_below(np.sqrt(np.maximum(left, 0)))
 
-    for _ in in_order(project, range(tiles)):
-        pass
+    for_each(project, range(tiles))
     return made
 
 

@@ -25,7 +25,7 @@ from golddiff.kernels.block_energies import block_energies
 from golddiff.kernels.lanes import prefetch
 from golddiff.kernels.lowest import lowest
 from golddiff.machine import seconds
-from golddiff.parallel import in_order
+from golddiff.parallel import for_each
 from golddiff.residency import at_hand, in_place
 from golddiff.store import ImageStore
 
@@ -136,9 +136,7 @@ class Screen:
         rows = np.arange(start, start + count)
         with at_hand(self._flat, rows) as (flat, places):
             first, each = int(places[0]), len(self._blocks.basis)
-            made = block_energies(flat, first, count, goal[None], self._unit, each)
-        energies: NDArray[np.float32] = made[0]
-        return energies
+            return block_energies(flat, first, count, goal, self._unit, each)
 
     def compare(self, x: NDArray[np.float32], rows: NDArray[np.int64]) -> Compared:
         """Some images (k,) with a query (D,)."""
@@ -153,8 +151,7 @@ class Screen:
             with at_hand(self._flat, rows[part]) as (flat, places):
                 _products(flat, places, vector, self._unit, out[:, part])
 
-        for _ in in_order(task, range(0, len(rows), ROWS_PER_TASK)):
-            pass
+        for_each(task, range(0, len(rows), ROWS_PER_TASK))
         products, lengths = out
         rest = np.maximum(self._store.norms[rows] ** 2 - lengths, 0)
         return Compared(lengths - 2 * products, rest)

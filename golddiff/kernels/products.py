@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from golddiff.kernels.aligned import empty
 from golddiff.kernels.gather import BLOCK
 from golddiff.kernels.lanes import LANES, load, load_stored, spread, store
-from golddiff.parallel import in_order
+from golddiff.parallel import for_each
 
 WORK_PER_TASK = 1 << 22  # fewer products are done before a second thread would start
 
@@ -91,6 +91,5 @@ def less_twice_the_products(
     def task(start: int) -> None:
         sums_of_products(own, rows, BLOCK, n, doubled, start, min(start + images, n), out)
 
-    for _ in in_order(task, range(0, n, images)):
-        pass
+    for_each(task, range(0, n, images))
     return out.reshape(queries, tiles, n)

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from golddiff.parallel import in_order
+from golddiff.parallel import for_each
 from golddiff.residency import at_hand
 
 # Sums may be reordered (that is what vectorises them), but NaN and infinity keep their meaning.
@@ -116,6 +116,5 @@ def squared_distances(
         with at_hand(flat, rows[part]) as (values, places):
             out[:, part] = distances_of(values, places, x, scale, offset)
 
-    for _ in in_order(task, range(0, len(rows), ROWS_PER_TASK)):
-        pass
+    for_each(task, range(0, len(rows), ROWS_PER_TASK))
     return out

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.gather import BLOCK
 from golddiff.kernels.products import sums_of_products
-from golddiff.parallel import in_order
+from golddiff.parallel import for_each
 
 MIDDLE = 128  # what is added to a number of -127..127, so that it is read without a sign
 IMAGES_PER_TASK = 1 << 17
@@ -53,5 +53,4 @@ def swept(
             size = blocks.shape[1] * BLOCK
             sums_of_products(before, blocks, size, BLOCK, some_of_each, start, stop, out)
 
-    for _ in in_order(task, range(0, len(own), IMAGES_PER_TASK)):
-        pass
+    for_each(task, range(0, len(own), IMAGES_PER_TASK))

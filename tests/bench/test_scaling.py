@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import golddiff
+from golddiff import kept_masks
 from golddiff.bench import truth
 from golddiff.bench.scaling import run as scaling_run
 from golddiff.bench.scaling.cell import load_levels, measured, save_levels
@@ -159,23 +160,30 @@ class TestTruth:
         assert names[1] != again[1]
 
 
+KEPT = "factor-*/masks/*.safetensors"
+
+
 class TestMasks:
+    @pytest.fixture(autouse=True)
+    def _kept_however_small(self, monkeypatch):
+        monkeypatch.setattr(kept_masks, "FEWEST_VALUES", 0)
+
     def test_they_are_made_once_and_read_again(self, store, tmp_path, monkeypatch, queries):
         share_masks(golddiff.GoldDiff(golddiff.PCA(store)), 1.0, tmp_path)
         share_masks(golddiff.Optimal(store), 1.0, tmp_path)
-        (file,) = tmp_path.glob("masks-*")
+        (file,) = tmp_path.glob(KEPT)
         x = queries(store, 1.0)
         direct = golddiff.PCA(store)(x, 1.0)
         monkeypatch.setattr("golddiff.kept_masks.locality_mask", None)  # none can be made
         pca = golddiff.PCA(store)
         share_masks(pca, 1.0, tmp_path)
         assert torch.equal(pca(x, 1.0), direct)
-        assert list(tmp_path.glob("masks-*")) == [file]
+        assert list(tmp_path.glob(KEPT)) == [file]
 
     def test_other_masks_have_other_files(self, store, tmp_path):
         for threshold, sigma in ((0.02, 1.0), (0.03, 1.0), (0.02, 2.0)):
             share_masks(golddiff.PCA(store, threshold), sigma, tmp_path)
-        assert len(list(tmp_path.glob("masks-*"))) == 3
+        assert len(list(tmp_path.glob(KEPT))) == 3
 
 
 class TestMemory:

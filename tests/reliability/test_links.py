@@ -60,7 +60,7 @@ def test_plans_masks_and_what_lies_beside_shards_are_made_again(store, outside):
     assert memory.recall(store, "key") is None
     kept_masks.tree_of(store, 1.0, 0.02)
     assert kept_masks.recall(store, 1.0, 0.02) is not None
-    moved(kept_masks.path_of(store, 1.0, 0.02), outside)
+    moved(kept_masks.path_in(store.path, 1.0, 0.02), outside)
     assert kept_masks.recall(store, 1.0, 0.02) is None
     path = store.path / "x.safetensors"
     beside.remember(path, "identity", {"a": np.zeros(2)})
