@@ -18,10 +18,12 @@ from golddiff import PCA, AdaptiveSchedule, GoldDiff, ImageStore, Optimal, Paper
 from golddiff.bench.queries import trajectory
 from golddiff.bench.scaling.queries import held_out
 from golddiff.bench.scaling.truth import full_scans
+from golddiff.denoisers.base import Denoiser
 from golddiff.noise import ddim_sigmas
 from golddiff.parallel import use_threads
 
 STEPS = 10
+NO_LIMIT = 1e9  # seconds
 METHODS = {"optimal": Optimal, "pca": PCA}
 
 
@@ -50,7 +52,7 @@ class Kept:
 
 
 def queries(
-    store: ImageStore, denoiser: GoldDiff, others: torch.Tensor | None, count: int, seed: int
+    store: ImageStore, denoiser: Denoiser, others: torch.Tensor | None, count: int, seed: int
 ) -> list[torch.Tensor]:
     """A batch (count, *shape) a level: half points of a run, half images not in the store, noised.
 
@@ -95,7 +97,7 @@ def main() -> None:
         others = ImageStore.open(asked.whole).images(slice(store.n, None))
     made = queries(store, GoldDiff(base, PaperSchedule()), others, asked.queries, asked.seed)
     levels = list(zip(ddim_sigmas(STEPS), made, strict=True))
-    exact = full_scans(base, levels, float("inf"))
+    exact = full_scans(base, levels, NO_LIMIT)
     kept: list[Kept] = []
     print("| tol | sigma | within | largest error | support |\n|---|---|---|---|---|", flush=True)
     for tol in asked.tol or [0.05, 0.02, 0.01]:
