@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from golddiff import PCA, Blend, GaussianMixture, GoldDiff, Kamb, Optimal, PaperSchedule, Wiener
 from golddiff import reference as direct
 from golddiff.adaptive.sweeping import SweepLooker
+from golddiff.adaptive.tilesweep import TileSweepLooker
 from golddiff.certificate import certify
 from golddiff.denoisers.base import Denoiser, Estimator
 from golddiff.device import DeviceStore, OnDevice
@@ -170,6 +171,7 @@ def certificate(rng: np.random.Generator, case: Case) -> Measured:
         rounding = 1e-12 * (1 + float(np.linalg.norm(exact)))
         yield "certificate, passed by", max(0.0, error - proved.bound - rounding) / case.scale
     yield from swept(rng, case, index)
+    yield from by_blocks(rng, case, index)
 
 
 def swept(rng: np.random.Generator, case: Case, index: Index) -> Measured:
@@ -198,6 +200,31 @@ def swept(rng: np.random.Generator, case: Case, index: Index) -> Measured:
     ):
         means = Optimal(store).denoise_each(x, case.sigma, supports)
         yield f"all that are swept, {name}", off(case, torch.from_numpy(means), twin)
+
+
+def by_blocks(rng: np.random.Generator, case: Case, index: Index) -> Measured:
+    """Tiles' distances to all images by their blocks; how much further the nearest are than those.
+
+    As a share of the largest distance.
+    """
+    store, screen = case.store, index.screen
+    relevance = rng.random((int(rng.integers(1, 5)), store.d)).astype(np.float32)
+    looker = TileSweepLooker(screen, relevance, None)
+    blocks = screen._blocks
+    z = np.asarray(screen._flat).astype(np.float64) * blocks.scales
+    shares = relevance.astype(np.float64)[:, blocks.columns].mean(axis=2)
+    k = int(rng.integers(1, store.n + 1))
+    for query in case.queries:
+        goal = (query.reshape(-1)[blocks.columns] @ blocks.basis.T.astype(np.float64)).ravel()
+        squares = ((z - goal) ** 2).reshape(store.n, len(blocks.columns), -1).sum(axis=2)
+        exact = shares @ squares.T
+        x, largest = query.reshape(-1).astype(np.float32), exact.max() + 1e-30
+        energies = screen.energies(screen.project(x), 0, store.n)[:, : store.n]
+        yield "blocks compared", float(np.abs(looker.shares @ energies - exact).max() / largest)
+        for line, support in zip(exact, looker.look(x).nearest(k), strict=True):
+            further = line[support.rows].max() - np.sort(line)[k - 1]
+            short = np.inf if len(support.rows) != k else 0.0
+            yield "nearest by blocks, further", short + max(0.0, further) / largest
 
 
 # How often each is tried on a store: those that build or loop much less often.
