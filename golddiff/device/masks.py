@@ -8,7 +8,7 @@ import torch
 
 from golddiff.device.store import DeviceStore
 from golddiff.kernels.mask_blocks import MaskBlocks
-from golddiff.masks import FLOAT64_BYTES
+from golddiff.masks import FLOAT64_BYTES, least
 
 
 def device_mask(store: DeviceStore, sigma: float, threshold: float) -> torch.Tensor:
@@ -23,7 +23,7 @@ def device_mask(store: DeviceStore, sigma: float, threshold: float) -> torch.Ten
     diagonal[diagonal.abs() < 1e-6] = 1.0
     m /= diagonal[:, None]
     m.abs_()
-    return m >= threshold * m.amax()
+    return m >= least(threshold) * m.amax()
 
 
 class MaskCache:

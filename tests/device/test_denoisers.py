@@ -90,6 +90,22 @@ def test_masks_made_on_a_device_are_the_cpus_in_tile_order(store):
         assert (found == mask[order][:, order]).mean() > 0.999
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_entries_just_at_the_threshold_are_in_on_every_device(make_store, seed):
+    """Of two images M is a ratio of their differences, which are whole numbers."""
+    rng = np.random.default_rng(seed)
+    apart, sigma = rng.choice([0, 1, 2, 5, 10, 100], (2, 6, 6)), float(rng.uniform(0.05, 2))
+    apart.flat[:2] = 1, 100
+    two = make_store(np.stack([np.full((2, 6, 6), 20), 20 + apart]).astype(np.uint8))
+    d = apart.ravel()
+    wanted = (d[None, :] * 50 >= d[:, None] * 100) & (d > 0)[None, :] & (d > 0)[:, None]
+    mask = locality_mask(two.factor(), sigma, 0.02)
+    assert np.array_equal(mask, wanted)
+    there = DeviceStore(two, DEVICE, None, torch_backend())
+    order = there.order.cpu().numpy()
+    assert np.array_equal(device_mask(there, sigma, 0.02).cpu().numpy(), mask[order][:, order])
+
+
 class EveryOther:
     """A schedule that a device knows nothing of: supports of unlike sizes, one weighted."""
 
