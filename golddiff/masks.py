@@ -35,8 +35,8 @@ def locality_mask(factor: Factor, sigma: float, threshold: float) -> NDArray[np.
 
     W = U diag(L / (L + sigma^2)) U^T; M_nq = W_nq / W_nn (where |W_nn| < 1e-6, divide by 1); the
     mask is |M_nq| >= threshold * max|M|, the maximum taken over the whole matrix; what is equal to
-    it but for rounding is in. Normalised by the *input* value n, which the images' hardly varying borders make matter. Threshold 0 keeps
-    every value.
+    it but for rounding is in. Normalised by the *input* value n, which the images' hardly varying
+    borders make matter. Threshold 0 keeps every value.
     """
     m = factor.wiener_matrix(sigma, precision_of(len(factor.mean)))
     diagonal = np.abs(m.diagonal())

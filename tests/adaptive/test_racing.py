@@ -98,6 +98,18 @@ def test_the_cheaper_of_two(race):
     assert max(others) <= 2 * work
 
 
+def test_more_images_where_they_take_next_to_nothing(race):
+    plan, work, measured = race([(4000.0, 0.5, 40)])
+    assert plan.k >= 8 * 40
+    assert work <= racing.NEXT_TO_NOTHING * (4000.0 + 0.5 * 64)
+    assert max(k for _, k, _ in measured) <= 64  # not measured again
+
+
+def test_no_more_images_where_these_take_the_time(race):
+    plan, _, measured = race([(0.0, 1.0, 100)])
+    assert plan.k in [k for _, k, _ in measured]
+
+
 def test_none_is_enough(race):
     plan, _, measured = race([(0.0, 1.0, 9000), (10.0, 2.0, 9000)])
     assert plan == WHOLE
@@ -128,7 +140,8 @@ def test_no_way_would_have_been_cheaper_by_more_than_the_steps_between_sizes(way
     for way in made:
         needed = max(32, way.looker.needed)
         if needed <= Looker.images - 1:
-            assert work <= way.work(int(1.25 * needed) + 1) + 1e-6
+            bound = way.work(int(1.25 * needed) + 1)
+            assert work <= racing.NEXT_TO_NOTHING * bound + 1e-6
     if plan != WHOLE:
         assert plan.k >= made[plan.kind.side - 1].looker.needed
 
