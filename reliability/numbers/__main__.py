@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from reliability.numbers.paths import PATHS
 from reliability.numbers.run import Report, compare
 
 PART = 500
@@ -20,12 +21,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m reliability.numbers", description=__doc__)
     parser.add_argument("--cases", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=PATHS, action="append")
     parser.add_argument("--out", type=Path, default=Path("numbers.json"))
     asked = parser.parse_args()
     torch.set_num_threads(1)
     report, start, seed = Report(), time.perf_counter(), asked.seed
     while report.cases < asked.cases:
-        compare(min(PART, asked.cases - report.cases), seed, report)
+        compare(min(PART, asked.cases - report.cases), seed, report, asked.only)
         seed += 1
         asked.out.write_text(json.dumps(asdict(report), indent=1) + "\n", "utf-8")
         print(f"{report.cases:,} cases, {time.perf_counter() - start:.0f} s", flush=True)

@@ -170,6 +170,11 @@ def certificate(rng: np.random.Generator, case: Case) -> Measured:
         error = float(np.linalg.norm(proved.mean - exact))
         rounding = 1e-12 * (1 + float(np.linalg.norm(exact)))
         yield "certificate, passed by", max(0.0, error - proved.bound - rounding) / case.scale
+
+
+def compared(rng: np.random.Generator, case: Case) -> Measured:
+    """What all images are compared by, of an index's coordinates and blocks in memory."""
+    index = Index.build(case.store)
     yield from swept(rng, case, index)
     yield from by_blocks(rng, case, index)
 
@@ -237,6 +242,7 @@ PATHS: dict[str, tuple[Path, float]] = {
     "weighted": (weighted, 1.0),
     "mixtures": (mixtures, 0.3),
     "certificate": (certificate, 0.1),
+    "compared": (compared, 0.1),
 }
 
 

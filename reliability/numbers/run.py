@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,9 +40,19 @@ class Report:
     paths: dict[str, Worst] = field(default_factory=dict)
 
 
-def compare(cases: int, seed: int, report: Report | None = None) -> Report:
-    """Compare so many cases more; a case is one path at one noise level over one store."""
+def compare(
+    cases: int, seed: int, report: Report | None = None, only: Sequence[str] | None = None
+) -> Report:
+    """Compare so many cases more; a case is one path at one noise level over one store.
+
+    Args:
+        cases: how many, at least.
+        seed: of all that is random.
+        report: goes on with it; None: a new one.
+        only: names of ``PATHS``, each tried every time; None: all, as often as they say.
+    """
     report = Report() if report is None else report
+    paths = list(PATHS.values()) if only is None else [(PATHS[name][0], 1.0) for name in only]
     rng = np.random.default_rng(seed)
     aim = report.cases + cases
     with tempfile.TemporaryDirectory() as place:
@@ -51,7 +62,7 @@ def compare(cases: int, seed: int, report: Report | None = None) -> Report:
             kind, store = random_store(rng, Path(place) / f"store{number}")
             for _ in range(CASES_A_STORE):
                 case = random_case(rng, kind, store)
-                for path, often in PATHS.values():
+                for path, often in paths:
                     if rng.random() >= often:
                         continue
                     for name, error in path(rng, case):
