@@ -59,7 +59,7 @@ class Plan:
         error: the RMSE to the full scan that is expected at most, in units of x0.
         weighed: images that were weighed on average, where k is the most; None: k.
         steady: how much a query's mean may move at most between an eighth of k images and k, as an
-            RMSE; of one that moves more all images are weighed. None: none is looked at.
+            RMSE; of one that moves more, more images are weighed. None: none is looked at.
     """
 
     kind: Kind
@@ -67,11 +67,6 @@ class Plan:
     error: float
     weighed: float | None = None
     steady: float | None = None
-
-    @property
-    def few(self) -> int:
-        """An eighth of k images, which those are compared with."""
-        return few_of(self.k)
 
     @property
     def average(self) -> float:
@@ -83,4 +78,4 @@ class Plan:
         told = f"{self.average:,.0f} images{most}, {self.kind}, expected RMSE {self.error:.4f}"
         if self.steady is None:
             return told
-        return f"{told} (all images where an eighth of them differs by over {self.steady:.4f})"
+        return f"{told} (more where an eighth of them differs by over {self.steady:.4f})"

@@ -177,7 +177,7 @@ def test_hard_queries_are_weighed_with_all_images_where_they_can_be_told(monkeyp
     assert plan.steady is not None
     assert EASY[0].off / plan.k**0.5 <= 0.05
     for query, is_steady in ((EASY[0], True), (HARD[0], False)):
-        moved = query.mean(plan.k) - query.mean(plan.few)
+        moved = query.mean(plan.k) - query.mean(few_of(plan.k))
         assert (np.mean(moved**2) <= plan.steady**2) == is_steady
     assert plan.error == pytest.approx(0.5 / plan.k**0.5)
 

@@ -164,7 +164,43 @@ def test_queries_that_an_eighth_of_the_images_tells_apart_are_weighed_with_all(i
     means = schedule.means(x, 1.0, None, 0)  # weighs what it checks by once
     assert np.abs(means - estimator.denoise_each(x, 1.0, found)).max() < 1e-5
     plan = schedule._plans[1.0, None]
-    assert "all images where" in str(plan)
+    assert "(more where" in str(plan)
     remember(store, "checked", plan)
     assert recall(store, "checked") == plan
     assert schedule.predicted(1.0) > 0
+
+
+def test_queries_that_are_not_settled_are_given_eight_times_as_many(indexed):
+    """The first of k, 8 k, 64 k, ... whose mean an eighth of them has too; else all images."""
+    store = indexed.store
+    rng = np.random.default_rng(6)
+    noise = rng.standard_normal((8, store.d)) * np.linspace(0.05, 3, 8)[:, None]
+    x = (store.values(np.arange(8)) + noise).astype(np.float32)
+    schedule = GoldDiff(PCA(store, 0.05), AdaptiveSchedule(0.05, index=True)).schedule
+    estimator = schedule.estimator
+
+    def mean(query, k, of):
+        looker = schedule.looker(1.0, None, Kind("nearest", 4))
+        tiles = TiledSupport(4, looker.look(query).nearest(k, of))
+        return estimator.denoise_each(query[None], 1.0, [tiles])[0]
+
+    limit, sizes = 0.165, []
+    schedule._plans[1.0, None] = Plan(Kind("nearest", 4), 5, 0.01, steady=limit)
+    supports, means = (f(x) for f in (
+        lambda x: schedule.supports(store, x, 1.0, None, 0),
+        lambda x: schedule.means(x, 1.0, None, 0),
+    ))  # fmt: skip
+    for query, support, got in zip(x, supports, means, strict=True):
+        moves = {
+            k: float(np.sqrt(np.mean((mean(query, k, k) - mean(query, max(1, k // 8), k)) ** 2)))
+            for k in (5, 40, 320)
+        }
+        enough = [k for k, moved in moves.items() if moved <= limit]
+        sizes.append(min(enough, default=store.n))
+        if enough:
+            assert isinstance(support, TiledSupport)
+            assert {len(tile.rows) for tile in support.tiles} == {sizes[-1]}
+            assert np.abs(got - mean(query, sizes[-1], sizes[-1])).max() < 1e-5
+        else:
+            assert len(support.rows) == store.n
+    assert set(sizes) == {5, 40, 320, store.n}
