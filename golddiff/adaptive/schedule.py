@@ -25,7 +25,7 @@ from golddiff.adaptive.looking import (
     few_and_rest,
 )
 from golddiff.adaptive.memory import recall, remember
-from golddiff.adaptive.plan import DRAWN, EIGHTH, FULL, Kind, Plan, as_compared, few_of
+from golddiff.adaptive.plan import DRAWN, FULL, Kind, Plan, as_compared, few_of
 from golddiff.adaptive.ranking import Ranking
 from golddiff.adaptive.sweeping import ROUGH_ABOVE, SweepLooker
 from golddiff.adaptive.tilesweep import TileSweepLooker
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 LEVELS_A_DECADE = 20
 USUAL_STEPS = 10
 LOOKERS_KEPT = 32
+MOST_TRIED = 16  # a larger share of all images takes about as long as all
 STARTED_WITH = 32  # images, of those that a proof may take
 INDEXED_FROM = 100_000  # images; fewer are all compared
 QUERIES_AT_ONCE = 8  # whose distances to all images are in memory
@@ -68,8 +69,8 @@ class AdaptiveSchedule:
     the store.
 
     Through an index a way may be enough for some queries alone: those whose mean hardly moves
-    between an eighth of its images and all of them. Others are given eight times as many, again and
-    again, and the whole store where an eighth of it is not enough.
+    between an eighth of its images and all of them. Others are given twice as many, again and
+    again, and the whole store where a sixteenth of it is not enough.
 
     The measuring takes full scans: on 50,000 images of 3 x 32 x 32 some seconds for each noise
     level that is new to the store, later calls none. Noise levels are rounded to 20 a decade for
@@ -287,8 +288,8 @@ class FittedSchedule:
     ) -> tuple[int, NDArray[np.float64]] | None:
         """How many images are enough for a query, and the mean (D,) over these; None: all it takes.
 
-        As many as the plan says, or eight times that, again and again: until the mean is the one
-        over an eighth of them.
+        As many as the plan says, or twice that, again and again: until the mean is the one over an
+        eighth of them.
         """
         assert plan.steady is not None
         weigh, k = partial(self.estimator.tiled_posterior, query[None], sigma), plan.k
@@ -298,8 +299,8 @@ class FittedSchedule:
             mean = some.merge(weigh(rest)).mean()[0]
             if float(np.mean((mean - some.mean()[0]) ** 2)) <= plan.steady**2:
                 return k, mean
-            k *= EIGHTH
-            if k > images // EIGHTH:
+            k *= 2
+            if k > images // MOST_TRIED:
                 return None
 
     def _each(

@@ -170,8 +170,8 @@ def test_queries_that_an_eighth_of_the_images_tells_apart_are_weighed_with_all(i
     assert schedule.predicted(1.0) > 0
 
 
-def test_queries_that_are_not_settled_are_given_eight_times_as_many(indexed):
-    """The first of k, 8 k, 64 k, ... whose mean an eighth of them has too; else all images."""
+def test_queries_that_are_not_settled_are_given_twice_as_many(indexed):
+    """The first of k, 2 k, 4 k, ... whose mean an eighth of them has too; else all images."""
     store = indexed.store
     rng = np.random.default_rng(6)
     noise = rng.standard_normal((8, store.d)) * np.linspace(0.05, 3, 8)[:, None]
@@ -193,7 +193,7 @@ def test_queries_that_are_not_settled_are_given_eight_times_as_many(indexed):
     for query, support, got in zip(x, supports, means, strict=True):
         moves = {
             k: float(np.sqrt(np.mean((mean(query, k, k) - mean(query, max(1, k // 8), k)) ** 2)))
-            for k in (5, 40, 320)
+            for k in (5, 10, 20, 40, 80, 160)
         }
         enough = [k for k, moved in moves.items() if moved <= limit]
         sizes.append(min(enough, default=store.n))
@@ -203,4 +203,4 @@ def test_queries_that_are_not_settled_are_given_eight_times_as_many(indexed):
             assert np.abs(got - mean(query, sizes[-1], sizes[-1])).max() < 1e-5
         else:
             assert len(support.rows) == store.n
-    assert set(sizes) == {5, 40, 320, store.n}
+    assert {5, store.n} < set(sizes)  # and some in between
