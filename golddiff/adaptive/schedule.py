@@ -286,7 +286,7 @@ class FittedSchedule:
         choice: Choice,
         images: int,
     ) -> tuple[int, NDArray[np.float64]] | None:
-        """How many images are enough for a query, and the mean (D,) over these; None: all it takes.
+        """How many images are enough for a query, and the mean (D,) over them; None: all of them.
 
         As many as the plan says, or twice that, again and again: until the mean is the one over an
         eighth of them.
