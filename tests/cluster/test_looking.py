@@ -147,12 +147,12 @@ def test_masks_are_kept_beside_the_list_and_the_shards(coloured, patches):
     made = kept_masks.tree_of(coloured, SIGMA, 0.02)
     single = kept_masks.tree_of(patches, SIGMA, 0.02)
     np.testing.assert_array_equal(made.inputs, single.inputs)
-    assert kept_masks.path_of(coloured, SIGMA, 0.02).parent == coloured.path / "masks"
+    assert kept_masks.path_in(coloured.path, SIGMA, 0.02).parent == coloured.path / "masks"
     assert kept_masks.recall(coloured, SIGMA, 0.02) is not None
     golddiff.PCA(coloured).denoise(np.ones((1, coloured.d), np.float32), SIGMA, None)
     for path in coloured.paths:
         shard = ImageStore.open(path)
-        assert kept_masks.path_of(shard, SIGMA, 0.02).is_file()
+        assert kept_masks.path_in(shard.path, SIGMA, 0.02).is_file()
         # They are of all shards' covariance, which the shard by itself does not have.
         assert kept_masks.recall(shard, SIGMA, 0.02) is None
 
