@@ -7,7 +7,7 @@ Where tiles choose the nearest of very many images, a way may also be enough for
 those whose mean hardly moves between an eighth of the images and all of these. What is still
 missing moves it about as much again (of 1.28 million images at noise level 0.01 the logarithms of
 both have a correlation of 0.8 to 0.9). Points that sampling passes are such queries, photographs
-are not; of those that move more, all images are weighed.
+are not; those that move more are given more images, in the end all (`schedule.py`).
 """
 
 from __future__ import annotations
@@ -96,7 +96,6 @@ def cheapest(
     """
     errors = _Errors(estimator, sigma, given, enough, full_cost if checked else None)
     best, least = full, full_cost
-    winner: Way | None = None
     waiting: list[tuple[float, int, Option | _Runner]] = [
         (option.least, number, option) for number, option in enumerate(options)
     ]
@@ -109,14 +108,13 @@ def cheapest(
         if runner is entry:
             plan = runner.step(least)
             if plan is not None:
-                best, least = plan, runner.way.work(plan.k, plan.average / plan.k)
-                winner = runner.way
+                least = runner.way.work(plan.k, plan.average / plan.k)
+                best = _roomier(plan, runner.way)
             elif runner.steady is not None and runner.steady[0] < least:
                 least, best = runner.steady
-                winner = None
         if not runner.done:
             heapq.heappush(waiting, (runner.next_work(), number, runner))
-    return best if winner is None or best.weighed is not None else _roomier(best, winner)
+    return best
 
 
 def _roomier(plan: Plan, way: Way) -> Plan:
@@ -124,8 +122,10 @@ def _roomier(plan: Plan, way: Way) -> Plan:
 
     Where comparing takes nearly all the time. They help queries that no probe was like: of 49,000
     CIFAR-10 images at noise level 0.34 the nearest 32 left one photograph in 40 an RMSE of 0.53,
-    the nearest 64 none.
+    the nearest 64 none. Not where k is the most: how many more would be weighed is not known.
     """
+    if plan.weighed is not None:
+        return plan
     most, images = NEXT_TO_NOTHING * way.work(plan.k), way.looker.images - 1
     sizes = [int(plan.k * part) for part in ROOMIER]
     larger = [k for k in sizes if k <= images and way.work(k) <= most]
@@ -224,9 +224,9 @@ class _Errors:
     def steady(self, way: Way, k: int, squares: NDArray[np.float64]) -> tuple[float, Plan] | None:
         """A plan for those queries whose mean hardly moves, and its predicted seconds.
 
-        Of a point that sampling passes: with the share of these that moves more, which takes a full
-        scan. The limit is the largest at which those below are within the error, but no more than a
-        quarter above what any such point moves by.
+        Of a point that sampling passes: with the share of these that moves more, counted as full
+        scans. The limit is the largest at which those below are within the error, but no more than
+        a quarter above what any such point moves by.
         """
         enough, sampled = self._enough, self._sampled
         by_tiles = way.kind.side is not None and way.kind.name == "nearest"

@@ -136,15 +136,20 @@ def test_a_plan_by_blocks_is_kept_and_followed(indexed):
     assert schedule.predicted(1.0) > 0
 
 
+def easy_to_hard(store, count, seed):
+    """Queries of more and more noise, and a schedule over PCA that looks through the index."""
+    rng = np.random.default_rng(seed)
+    noise = rng.standard_normal((count, store.d)) * np.linspace(0.05, 3, count)[:, None]
+    x = (store.values(np.arange(count)) + noise).astype(np.float32)
+    return x, GoldDiff(PCA(store, 0.05), AdaptiveSchedule(0.05, index=True)).schedule
+
+
 def test_queries_that_an_eighth_of_the_images_tells_apart_are_weighed_with_all(indexed):
     """A plan's check, against the two means by themselves; the same alone and in a batch."""
     from golddiff.adaptive.memory import recall, remember
 
     store = indexed.store
-    rng = np.random.default_rng(5)
-    noise = rng.standard_normal((6, store.d)) * np.linspace(0.05, 3, 6)[:, None]
-    x = (store.values(np.arange(6)) + noise).astype(np.float32)
-    schedule = GoldDiff(PCA(store, 0.05), AdaptiveSchedule(0.05, index=True)).schedule
+    x, schedule = easy_to_hard(store, 6, seed=5)
 
     def supports(k, steady, queries=x):
         schedule._plans[1.0, None] = Plan(Kind("nearest", 4), k, 0.01, steady=steady)
@@ -173,10 +178,7 @@ def test_queries_that_an_eighth_of_the_images_tells_apart_are_weighed_with_all(i
 def test_queries_that_are_not_settled_are_given_twice_as_many(indexed):
     """The first of k, 2 k, 4 k, ... whose mean an eighth of them has too; else all images."""
     store = indexed.store
-    rng = np.random.default_rng(6)
-    noise = rng.standard_normal((8, store.d)) * np.linspace(0.05, 3, 8)[:, None]
-    x = (store.values(np.arange(8)) + noise).astype(np.float32)
-    schedule = GoldDiff(PCA(store, 0.05), AdaptiveSchedule(0.05, index=True)).schedule
+    x, schedule = easy_to_hard(store, 8, seed=6)
     estimator = schedule.estimator
 
     def mean(query, k, of):
