@@ -35,7 +35,7 @@ MODULES = {
     ],
     "Golden subsets": ["schedules", "adaptive.schedule", "adaptive.plan", "support", "proxy"],
     "Posterior": ["posterior"],
-    "Noise and sampling": ["noise", "sampling"],
+    "Noise and sampling": ["noise", "sampling", "samplers"],
     "Where an output comes from": ["attribution", "contributions", "report"],
     "Oracles": [
         "oracles.load",
@@ -69,7 +69,7 @@ MODULES = {
     ],
     "The paper's bound": ["truncation"],
     "Figures": [
-        "figures.grid",
+        "pictures",
         "figures.points",
         "figures.moons",
         "figures.trajectory",

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from golddiff.evaluation.compare import evaluate as evaluate
     from golddiff.oracles.load import load_oracle as load_oracle
     from golddiff.report import write_report as write_report
+    from golddiff.samplers import State as State
+    from golddiff.samplers import steps as steps
     from golddiff.sampling import Samples as Samples
     from golddiff.sampling import sample as sample
     from golddiff.schedules import PaperSchedule as PaperSchedule
@@ -58,6 +60,7 @@ _HOMES = {
     "PixelSources": "attribution",
     "Samples": "sampling",
     "SourceError": "errors",
+    "State": "samplers",
     "StoreError": "errors",
     "Wiener": "denoisers.wiener",
     "cluster": "cluster",
@@ -68,6 +71,7 @@ _HOMES = {
     "pixel_sources": "attribution",
     "recommended": "denoisers.recommended",
     "sample": "sampling",
+    "steps": "samplers",
     "write_report": "report",
 }
 

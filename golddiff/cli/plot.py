@@ -10,8 +10,8 @@ import typer
 
 from golddiff.cli.terminal import say
 from golddiff.errors import ArgumentError
-from golddiff.figures.save import SUFFIXES
 from golddiff.files import check_writable
+from golddiff.pictures import SUFFIXES
 
 
 def plot(
@@ -47,7 +47,7 @@ def plot(
 
     from golddiff.figures.curves import draw_panels
     from golddiff.figures.recorded import panels_of
-    from golddiff.figures.save import save
+    from golddiff.pictures import save
 
     for path, body, target in zip(paths, bodies, targets, strict=True):
         try:

@@ -15,9 +15,9 @@ from golddiff.cli.parse import parse_labels
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, watched, write_json
 from golddiff.errors import ArgumentError
-from golddiff.figures.save import SUFFIXES
 from golddiff.files import check_writable
 from golddiff.methods import MethodSettings, check_method, make_denoiser
+from golddiff.pictures import SUFFIXES
 from golddiff.units import duration
 
 if TYPE_CHECKING:
@@ -311,10 +311,9 @@ def _draw(
     subsets: list[dict[str, Any]] | None,
     labels: list[int] | None,
 ) -> None:
-    from golddiff.figures.grid import draw_grid
     from golddiff.figures.points import draw_points
-    from golddiff.figures.save import save
     from golddiff.figures.trajectory import ROWS, Row, draw_trajectory
+    from golddiff.pictures import draw_grid, save
 
     plain = len(store.shape) == 1
     picture: Any = (

@@ -17,8 +17,8 @@ from golddiff.evaluation.runs import RunSettings
 from golddiff.experiments.cells import Key, Result
 from golddiff.experiments.context import Context, store_checksum
 from golddiff.experiments.datasets import DATA_SETS, DataSet
-from golddiff.figures.images import to_pixels
 from golddiff.methods import MethodSettings, make_denoiser
+from golddiff.pictures import to_pixels
 from golddiff.store import ImageStore
 
 PICTURES = 8  # images kept in a cell, for the grid

@@ -9,8 +9,8 @@ from typing import Any
 
 from golddiff import __version__
 from golddiff.figures.curves import Panel, draw_panels
-from golddiff.figures.save import save
 from golddiff.files import written_whole
+from golddiff.pictures import save
 
 
 @dataclass

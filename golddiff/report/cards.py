@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from golddiff.attribution import Attribution
-from golddiff.figures.images import to_pixels
+from golddiff.pictures import to_pixels
 from golddiff.store import ImageStore
 
 ToImages = Callable[[torch.Tensor], torch.Tensor]
