@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from golddiff.files import written_whole
+from golddiff.system.files import written_whole
 
 Pixels = NDArray[np.uint8]
 

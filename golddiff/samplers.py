@@ -12,7 +12,7 @@ from typing import Protocol
 
 import torch
 
-from golddiff.denoisers.base import Labels, Sigma
+from golddiff.denoiser import Labels, Sigma
 from golddiff.errors import ArgumentError
 from golddiff.noise import ddim_sigmas, edm_sigmas
 
@@ -42,7 +42,7 @@ class Denoises(Protocol):
         ...
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
-        """E[x0 | x], as :meth:`golddiff.denoisers.base.Denoiser.__call__`."""
+        """E[x0 | x], as :meth:`golddiff.denoiser.Denoiser.__call__`."""
         ...
 
 

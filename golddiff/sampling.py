@@ -11,9 +11,8 @@ import numpy as np
 import torch
 
 from golddiff import __version__, samplers
-from golddiff.denoisers.base import Denoiser, Labels
+from golddiff.denoiser import Denoiser, Labels
 from golddiff.errors import ArgumentError
-from golddiff.files import check_writable, written_whole
 from golddiff.pictures import SUFFIXES, draw_grid, save, to_pixels
 from golddiff.samplers import (
     SAMPLERS,
@@ -27,6 +26,7 @@ from golddiff.samplers import (
     noised,
     steps,
 )
+from golddiff.system.files import check_writable, written_whole
 from golddiff.system.progress import progress_bar
 
 if TYPE_CHECKING:

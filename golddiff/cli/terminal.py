@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from golddiff.files import written_whole
+from golddiff.system.files import written_whole
 from golddiff.system.progress import progress_bar, watched
 
 __all__ = ["progress_bar", "say", "show", "watched", "write_json"]

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import torch
 
-from golddiff.denoisers.base import Denoiser
-from golddiff.denoisers.golddiff import GoldDiff
+from golddiff.denoiser import Denoiser
 from golddiff.errors import ArgumentError
-from golddiff.methods import SHOWN
+from golddiff.golden import GoldDiff
+from golddiff.registry import SHOWN
 from golddiff.samplers import State, check_settings, initial_noise, noise_levels, noised, steps
 from golddiff.studio.library import OpenStore
 

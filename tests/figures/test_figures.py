@@ -4,12 +4,12 @@ import torch
 
 import golddiff
 from golddiff.errors import ArgumentError
-from golddiff.figures.methods import Block, Made, draw_methods
-from golddiff.figures.moons import MASS, concentration, draw_concentration
-from golddiff.figures.trajectory import Row, draw_trajectory, thinned
-from golddiff.files import written_whole
+from golddiff.evaluation.figures.methods import Block, Made, draw_methods
+from golddiff.evaluation.figures.moons import MASS, concentration, draw_concentration
+from golddiff.evaluation.figures.trajectory import Row, draw_trajectory, thinned
 from golddiff.pictures import cells, draw_grid, mosaic, save, to_pixels
-from golddiff.units import byte_size, duration
+from golddiff.system.files import written_whole
+from golddiff.system.units import byte_size, duration
 
 
 @pytest.fixture(scope="module")
