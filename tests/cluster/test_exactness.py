@@ -1,4 +1,4 @@
-"""A store in shards gives a single store's images."""
+"""A store in shards gives a single store's answer to every call."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,10 @@ from golddiff.adaptive.plan import Kind, Plan
 from golddiff.adaptive.schedule import lattice
 from golddiff.cluster import ShardedStore
 from golddiff.noise import ddim_sigmas
+from tests.recorded import Recorded
 
+# Values of at most 1 are averaged, in float32 sums (2^-24 = 6e-8 a rounding) of at most 512 images;
+# in any other order these differ by some sqrt(512) * 6e-8 = 1.4e-6.
 TOLERANCE = 1e-5
 SHARDS = (1, 2, 4, 7)
 
@@ -43,10 +46,10 @@ def close(a, b):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_full_scan_is_the_single_stores(sharded, digits, method):
     make = METHODS[method]
-    one = golddiff.sample(make(digits), 3)
-    many = golddiff.sample(make(sharded), 3)
-    assert close(one.trajectory, many.trajectory)
-    assert many.share == 1
+    one = Recorded(make(digits))
+    golddiff.sample(one, 3)
+    assert one.furthest(make(sharded)) <= TOLERANCE
+    assert sharded.share == 1
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -58,7 +61,9 @@ def test_a_golden_support_is_the_single_stores(sharded, digits, method, schedule
         golddiff.GoldDiff(METHODS[method](store), SCHEDULES[schedule]())
         for store in (digits, sharded)
     )
-    assert close(golddiff.sample(one, 3).trajectory, golddiff.sample(many, 3).trajectory)
+    run = Recorded(one)
+    golddiff.sample(run, 3)
+    assert run.furthest(many) <= TOLERANCE
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -82,7 +87,8 @@ def test_the_rows_chosen_are_the_single_stores(sharded, digits, schedule, querie
     "kind", [Kind("drawn"), Kind("nearest"), Kind("drawn", 4), Kind("nearest", 4)], ids=str
 )
 @pytest.mark.parametrize("method", ["optimal", "pca"])
-def test_an_adaptive_plan_chooses_the_single_stores_images(sharded, digits, method, kind):
+def test_an_adaptive_plan_is_as_near_as_its_error(sharded, digits, method, kind):
+    """Its distances are rounded products: images of nearly equal ones may change places."""
     if kind.side is not None and method == "optimal":
         pytest.skip("it has one location")
     one, many = (
@@ -92,7 +98,9 @@ def test_an_adaptive_plan_chooses_the_single_stores_images(sharded, digits, meth
     for sigma in ddim_sigmas(10):
         for denoiser in (one, many):
             denoiser.schedule._plans[lattice(sigma), None] = Plan(kind, 100, 0.05)
-    assert close(golddiff.sample(one, 3).trajectory, golddiff.sample(many, 3).trajectory)
+    run = Recorded(one)
+    golddiff.sample(run, 3)
+    assert run.furthest_rmse(many) <= 0.05
 
 
 def test_adaptive_plans_are_measured_alike(sharded, digits):
@@ -116,8 +124,9 @@ def test_classes_are_the_single_stores(sharded, digits):
     assert sharded.class_counts() == digits.class_counts()
     for label in (0, 7):
         for make in (golddiff.PCA, golddiff.Wiener):
-            one, many = (golddiff.sample(make(s), 2, 4, labels=label) for s in (digits, sharded))
-            assert close(one.images, many.images)
+            one = Recorded(make(digits))
+            golddiff.sample(one, 2, 4, labels=label)
+            assert one.furthest(make(sharded)) <= TOLERANCE
     np.testing.assert_array_equal(sharded.rows_of(7), digits.rows_of(7))
     with pytest.raises(golddiff.ArgumentError, match="a class with no images"):
         golddiff.Optimal(sharded)(torch.zeros(1, 1, 8, 8), 1.0, 11)
