@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "api.md"
 
 # In the order of reading; all other modules are internal and may change without notice.
 MODULES = {
-    "Training sets": ["store", "sources", "sources.base", "cache"],
+    "Training sets": ["store", "sources", "sources.source", "sources.source_options", "cache"],
     "Denoisers": [
         "denoisers.base",
         "denoisers.optimal",

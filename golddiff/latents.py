@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from golddiff.errors import ArgumentError
-from golddiff.sources import open_source
-from golddiff.sources.base import Batch, Source
+from golddiff.sources.source import Batch, Source
 from golddiff.store import ImageStore
 from golddiff.store_build import build
+from golddiff.store_source import open_source
 
 if TYPE_CHECKING:
     from diffusers import AutoencoderKL

@@ -33,7 +33,7 @@ from golddiff.locks import exchanged, locked
 from golddiff.manifest import FileRecord, Manifest, file_record, identity_of
 from golddiff.proxy import pool, quarter_shape
 from golddiff.residency import DEFAULT_LIMIT, Residency
-from golddiff.sources.base import Source
+from golddiff.sources.source import Source
 from golddiff.statistics import covariance_factor
 
 PIXELS, LABELS, PROXIES, NORMS = "pixels.bin", "labels.bin", "proxies.bin", "norms.bin"

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from golddiff.cache import SourceOptions, cached_store
+from golddiff.cache import cached_store
 from golddiff.cli.sample_run import golden_subsets
 from golddiff.cli.terminal import progress_bar, say, watched
 from golddiff.errors import ArgumentError
 from golddiff.files import check_writable
 from golddiff.methods import SHOWN, MethodSettings, golden, make_denoiser
+from golddiff.sources.source_options import SourceOptions
 from golddiff.units import duration, shape_text
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from golddiff.cache import SourceOptions
 from golddiff.cli.cluster import JOINING, join
 from golddiff.cli.terminal import progress_bar, say, write_json
 from golddiff.manifest import Manifest
+from golddiff.sources.source_options import SourceOptions
 from golddiff.units import byte_size, duration, shape_text
 
 

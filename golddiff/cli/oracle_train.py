@@ -14,9 +14,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from golddiff.cache import SourceOptions, cached_store
+from golddiff.cache import cached_store
 from golddiff.cli.terminal import say, watched
 from golddiff.errors import ArgumentError
+from golddiff.sources.source_options import SourceOptions
 from golddiff.units import duration
 
 if TYPE_CHECKING:

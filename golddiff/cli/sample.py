@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from golddiff.cache import SourceOptions
 from golddiff.cli.options import (
     BoundaryRule,
     Channels,
@@ -32,6 +31,7 @@ from golddiff.cli.options import (
 )
 from golddiff.cli.sample_run import SampleJob, run_sample
 from golddiff.methods import DEFAULT_METHOD, METHODS
+from golddiff.sources.source_options import SourceOptions
 
 
 def sample(

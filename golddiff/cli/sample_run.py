@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from golddiff import __version__
-from golddiff.cache import SourceOptions, cached_store
+from golddiff.cache import cached_store
 from golddiff.cli.cluster import answers_of_each, cluster_figures, open_sharded, shard_bars
 from golddiff.cli.parse import parse_labels
 from golddiff.cli.summary import describe, summary
@@ -18,6 +18,7 @@ from golddiff.errors import ArgumentError
 from golddiff.figures.save import SUFFIXES
 from golddiff.files import check_writable
 from golddiff.methods import MethodSettings, check_method, make_denoiser
+from golddiff.sources.source_options import SourceOptions
 from golddiff.units import duration
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from golddiff.cache import SourceOptions, cached_store
+from golddiff.cache import cached_store
 from golddiff.cli.options import Limit, Size
 from golddiff.cli.terminal import say, watched
 from golddiff.errors import ArgumentError
+from golddiff.sources.source_options import SourceOptions
 from golddiff.studio import HOST, PORT, check_installed, serve
 
 if TYPE_CHECKING:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from golddiff.cache import SourceOptions, cached_store
+from golddiff.cache import cached_store
 from golddiff.experiments.context import Context
 from golddiff.experiments.page import Page, table
+from golddiff.sources.source_options import SourceOptions
 
 
 def run(context: Context) -> Page:

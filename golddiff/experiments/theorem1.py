@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.cache import SourceOptions, cached_store
+from golddiff.cache import cached_store
 from golddiff.denoisers.optimal import Optimal
 from golddiff.experiments.cells import Key, Result
 from golddiff.experiments.context import Context, store_checksum
@@ -20,6 +20,7 @@ from golddiff.kernels.rows import squared_distances
 from golddiff.noise import ddim_sigmas, precision
 from golddiff.posterior import Posterior
 from golddiff.sampling import initial_noise
+from golddiff.sources.source_options import SourceOptions
 from golddiff.store import ImageStore
 from golddiff.support import Support
 from golddiff.truncation import tail_bound, truncation_bound

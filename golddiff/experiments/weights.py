@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from golddiff.cache import SourceOptions, cached_store
+from golddiff.cache import cached_store
 from golddiff.denoisers.base import Estimator
 from golddiff.denoisers.golddiff import GoldDiff
 from golddiff.denoisers.optimal import Optimal
@@ -22,6 +22,7 @@ from golddiff.experiments.subsets import RandomSubset
 from golddiff.figures.curves import Panel, Series
 from golddiff.figures.trajectory import Row, draw_trajectory
 from golddiff.metrics import mse_per_image
+from golddiff.sources.source_options import SourceOptions
 from golddiff.store import ImageStore
 from golddiff.support import Support
 from golddiff.weights import Weights
