@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from golddiff.errors import StoreError
 from golddiff.manifest import VERSION
-from golddiff.sources.source_options import SourceOptions
+from golddiff.sources.source_options import ENLARGED, SourceOptions
 
 if TYPE_CHECKING:
     from golddiff.store import ImageStore
@@ -66,9 +66,7 @@ def cache_folder() -> Path:
 
 def cache_name(source: str, options: SourceOptions) -> str:
     """A folder name that changes whenever the source, the options or the store format do."""
-    from golddiff.sources.enlarged import PREFIX
-
-    kind = PREFIX if source.startswith(PREFIX) else ""
+    kind = ENLARGED if source.startswith(ENLARGED) else ""
     name = source.removeprefix(kind)
     path = Path(name).expanduser()
     identity = {

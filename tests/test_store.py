@@ -11,10 +11,10 @@ import time
 import numpy as np
 import pytest
 import torch
-from golddiff.sources.source import Batch, Skipped, SourceInfo
 
 import golddiff.store_build
 from golddiff.errors import ArgumentError, SourceError, StoreError
+from golddiff.sources.source import Batch, Skipped, SourceInfo
 from golddiff.store import ImageStore
 
 

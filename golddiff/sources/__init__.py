@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from golddiff.errors import ArgumentError, SourceError
-from golddiff.sources.source_options import SourceOptions
+from golddiff.sources.source_options import ENLARGED, SourceOptions
 
 if TYPE_CHECKING:
     from golddiff.sources.source import Source
@@ -79,11 +79,12 @@ def _open_object(source: Any, options: SourceOptions) -> Source:
 def _open_text(text: str, options: SourceOptions, open_folder: OpenFolder) -> Source:
     from golddiff.sources.builtin import open_builtin
     from golddiff.sources.decode import EXTENSIONS
-    from golddiff.sources.enlarged import PREFIX, open_enlarged
     from golddiff.sources.hub import is_hub_name, load_from_hub
     from golddiff.sources.tables import open_dataset
 
-    if text.startswith(PREFIX):
+    if text.startswith(ENLARGED):
+        from golddiff.sources.enlarged import open_enlarged  # which imports torch
+
         return open_enlarged(text, options, lambda name, o: _open_text(name, o, open_folder))
     if text in BUILTINS:
         return open_builtin(text, options)

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from golddiff.errors import ArgumentError, SourceError
 from golddiff.sources.augment import NUMBERS, augmented
 from golddiff.sources.source import Batch, Rows, Source, ahead, rebatch
-from golddiff.sources.source_options import SourceOptions, require_integer
+from golddiff.sources.source_options import ENLARGED, SourceOptions, require_integer
 
-PREFIX = "enlarged:"  # and another source
 BLOCK = 256  # images that share a generator and are made together
 REDRAWN = 4  # after so many tries an image that has been made before gets a little noise
 
@@ -42,12 +41,12 @@ def open_enlarged(
         ArgumentError: no source, no limit, or an option that does not apply.
         SourceError: the source cannot be read, or enlarged.
     """
-    name = text.removeprefix(PREFIX)
-    if not name or name.startswith(PREFIX):
-        raise ArgumentError(f"source is {text!r}; give a store or another source after {PREFIX}")
+    name = text.removeprefix(ENLARGED)
+    if not name or name.startswith(ENLARGED):
+        raise ArgumentError(f"source is {text!r}; give a store or another source after {ENLARGED}")
     if options.limit is None:
         raise ArgumentError(
-            f"limit is not given; {PREFIX} needs the number of images to make (--limit)"
+            f"limit is not given; {ENLARGED} needs the number of images to make (--limit)"
         )
     return EnlargedSource(opened(name, replace(options, limit=None)), options.limit, options.seed)
 
@@ -72,7 +71,7 @@ class EnlargedSource:
         info = source.info
         if info.dtype != np.uint8 or len(info.shape) != 3 or info.shape[0] not in (1, 3):
             raise SourceError(
-                f"{PREFIX} {info.description} holds {info.dtype} values of shape {info.shape}; "
+                f"{ENLARGED} {info.description} holds {info.dtype} values of shape {info.shape}; "
                 "only uint8 images of 1 or 3 channels can be enlarged"
             )
         self._source, self._seed = source, seed

@@ -8,6 +8,8 @@ from typing import Any
 
 from golddiff.errors import ArgumentError
 
+ENLARGED = "enlarged:"  # and another source
+
 
 @dataclass(frozen=True)
 class SourceOptions:
