@@ -7,9 +7,9 @@ from pathlib import Path
 
 from golddiff.cli.cluster import JOINING, join
 from golddiff.cli.terminal import progress_bar, say, write_json
-from golddiff.manifest import Manifest
 from golddiff.sources.source_options import SourceOptions
-from golddiff.units import byte_size, duration, shape_text
+from golddiff.store.manifest import Manifest
+from golddiff.system.units import byte_size, duration, shape_text
 
 
 def index_on_cluster(

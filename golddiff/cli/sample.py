@@ -30,7 +30,7 @@ from golddiff.cli.options import (
     method_settings,
 )
 from golddiff.cli.sample_run import SampleJob, run_sample
-from golddiff.methods import DEFAULT_METHOD, METHODS
+from golddiff.registry import DEFAULT_METHOD, METHODS
 from golddiff.sources.source_options import SourceOptions
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from golddiff.errors import SourceError
-from golddiff.files import leads_out
+from golddiff.system.files import leads_out
 
 # Training sets in use unpack to at most some tens of times their size (MNIST: 5).
 MOST_TIMES = 200

@@ -20,7 +20,7 @@ from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.errors import ArgumentError, SourceError
 from golddiff.sources import open_source
 from golddiff.sources.source_options import SourceOptions
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from golddiff.bench.scaling.job import ScalingJob
-from golddiff.cache import cache_folder, cached_store
 from golddiff.errors import ArgumentError, StoreError
 from golddiff.sources.source_options import SourceOptions
-from golddiff.store import ImageStore
-from golddiff.store_build import FACTOR, add_file, build
-from golddiff.store_source import is_store, open_store
+from golddiff.store.build import FACTOR, add_file, build
+from golddiff.store.cache import cache_folder, cached_store
+from golddiff.store.images import ImageStore
+from golddiff.store.opening import is_store, open_store
 
 Say = Callable[[str], None]
 
