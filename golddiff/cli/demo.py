@@ -14,8 +14,7 @@ from golddiff.cli.sample_run import golden_subsets
 from golddiff.cli.terminal import progress_bar, say, watched
 from golddiff.errors import ArgumentError
 from golddiff.registry import SHOWN, MethodSettings, golden, make_denoiser
-from golddiff.sources.source_options import SourceOptions
-from golddiff.store.cache import cached_store
+from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.files import check_writable
 from golddiff.system.units import duration, shape_text
 

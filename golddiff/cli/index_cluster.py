@@ -7,7 +7,7 @@ from pathlib import Path
 
 from golddiff.cli.cluster import JOINING, join
 from golddiff.cli.terminal import progress_bar, say, write_json
-from golddiff.sources.source_options import SourceOptions
+from golddiff.store.cache import SourceOptions
 from golddiff.store.manifest import Manifest
 from golddiff.system.units import byte_size, duration, shape_text
 

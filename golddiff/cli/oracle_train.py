@@ -16,8 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from golddiff.cli.terminal import say, watched
 from golddiff.errors import ArgumentError
-from golddiff.sources.source_options import SourceOptions
-from golddiff.store.cache import cached_store
+from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.units import duration
 
 if TYPE_CHECKING:

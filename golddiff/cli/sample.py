@@ -31,7 +31,7 @@ from golddiff.cli.options import (
 )
 from golddiff.cli.sample_run import SampleJob, run_sample
 from golddiff.registry import DEFAULT_METHOD, METHODS
-from golddiff.sources.source_options import SourceOptions
+from golddiff.store.cache import SourceOptions
 
 
 def sample(

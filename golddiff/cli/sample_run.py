@@ -16,8 +16,7 @@ from golddiff.cli.terminal import progress_bar, say, watched, write_json
 from golddiff.errors import ArgumentError
 from golddiff.evaluation.figures.save import SUFFIXES
 from golddiff.registry import MethodSettings, check_method, make_denoiser
-from golddiff.sources.source_options import SourceOptions
-from golddiff.store.cache import cached_store
+from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.files import check_writable
 from golddiff.system.units import duration
 

@@ -12,8 +12,7 @@ import typer
 from golddiff.cli.options import Limit, Size
 from golddiff.cli.terminal import say, watched
 from golddiff.errors import ArgumentError
-from golddiff.sources.source_options import SourceOptions
-from golddiff.store.cache import cached_store
+from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.studio import HOST, PORT, check_installed, serve
 
 if TYPE_CHECKING:

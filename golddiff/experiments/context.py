@@ -16,8 +16,7 @@ from golddiff.evaluation.references import Oracle
 from golddiff.experiments.cells import Cells
 from golddiff.experiments.datasets import DATA_SETS
 from golddiff.sampling import OnStep
-from golddiff.sources.source_options import SourceOptions
-from golddiff.store.cache import cached_store
+from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.store.images import ImageStore
 
 QUICK_IMAGES = 4

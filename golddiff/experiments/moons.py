@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from golddiff.experiments.context import Context
 from golddiff.experiments.page import Page, table
-from golddiff.sources.source_options import SourceOptions
-from golddiff.store.cache import cached_store
+from golddiff.store.cache import SourceOptions, cached_store
 
 
 def run(context: Context) -> Page:

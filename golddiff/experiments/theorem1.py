@@ -19,8 +19,7 @@ from golddiff.kernels.rows import squared_distances
 from golddiff.noise import ddim_sigmas, precision
 from golddiff.posterior import Posterior
 from golddiff.sampling import initial_noise
-from golddiff.sources.source_options import SourceOptions
-from golddiff.store.cache import cached_store
+from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.store.images import ImageStore
 from golddiff.support import Support
 from golddiff.supports.truncation import tail_bound, truncation_bound

@@ -22,8 +22,7 @@ from golddiff.experiments.page import Page, table
 from golddiff.experiments.subsets import RandomSubset
 from golddiff.golden import GoldDiff
 from golddiff.metrics import mse_per_image
-from golddiff.sources.source_options import SourceOptions
-from golddiff.store.cache import cached_store
+from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.store.images import ImageStore
 from golddiff.support import Support
 

@@ -17,6 +17,8 @@ from golddiff.store.manifest import VERSION
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
+__all__ = ["SourceOptions", "cache_folder", "cache_name", "cached_store"]
+
 
 def cached_store(
     source: str,

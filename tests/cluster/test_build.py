@@ -19,7 +19,7 @@ from golddiff.cluster import ClusterError, ShardedStore, build_shards
 from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.errors import ArgumentError, SourceError
 from golddiff.sources import open_source
-from golddiff.sources.source_options import SourceOptions
+from golddiff.store.cache import SourceOptions
 from golddiff.store.images import ImageStore
 
 
