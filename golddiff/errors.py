@@ -10,6 +10,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def one_line(error: Exception) -> str:
+    """What an error says, on one line; its kind where it says nothing."""
+    return printable(" ".join(str(error).split())) or type(error).__name__
+
+
 class GoldDiffError(Exception):
     """Base of every error that golddiff raises on purpose; its text is one printable line."""
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import IO, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import SourceError
+from golddiff.errors import SourceError, one_line
 from golddiff.sources.arrays import open_array
-from golddiff.sources.decode import one_line
 from golddiff.sources.guards import Unpacked, inside
-from golddiff.sources.safe_pickle import load_plain
 from golddiff.sources.source import Rows
 from golddiff.sources.source_options import SourceOptions
+from golddiff.system.pickled_arrays import ARRAYS
+from golddiff.system.pickles import read_pickle
 
 _SIDE = 32
 _VALUES = 3 * _SIDE * _SIDE
@@ -107,7 +108,10 @@ def _open(
     def table(name: str) -> dict[bytes, Any]:
         if sizes[name] > _MAX_FILE_BYTES:
             raise SourceError(f"{name} has {sizes[name]:,} bytes, more than any file of CIFAR's")
-        found = load_plain(read(name), name)
+        try:
+            found = read_pickle(read(name), ARRAYS)
+        except UnpicklingError as error:
+            raise SourceError(f"{name} is not a pickle of plain arrays: it {error}") from error
         if not isinstance(found, dict):
             raise SourceError(
                 f"{name} holds a {type(found).__name__}, not the dict of a CIFAR file"
@@ -156,7 +160,7 @@ def _part(
         or not all(isinstance(label, int) and 0 <= label < 1000 for label in labels)
     ):
         raise SourceError(f"{name} holds no list {labels_key!r} of {len(pixels)} class indices")
-    return pixels, np.array(labels, np.int64)
+    return np.asarray(pixels), np.array(labels, np.int64)
 
 
 def _class_names(table: dict[bytes, Any], name: str, key: str) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from golddiff.errors import one_line
+
 # Pillow's own limit for an outright refusal, kept even where a program has lifted Pillow's.
 MAX_PIXELS = 178_956_970
 
@@ -195,8 +197,3 @@ def _from_wide(image: Image.Image) -> Image.Image:
     """8 bits of an image of 16 (modes I;16*, and I where a format has no mode for 16 bits)."""
     wide = np.asarray(image).astype(np.int64)
     return Image.fromarray(((wide.clip(0, 65535) + 128) // 257).astype(np.uint8))
-
-
-def one_line(error: Exception) -> str:
-    """What an error says, in one line; its kind where it says nothing."""
-    return " ".join(str(error).split()) or type(error).__name__

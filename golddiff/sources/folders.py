@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import GoldDiffError, SourceError
+from golddiff.errors import GoldDiffError, SourceError, one_line
 from golddiff.sources.cifar import cifar_folder, open_cifar_folder
-from golddiff.sources.decode import EXTENSIONS, MAX_ENCODED_BYTES, one_line
+from golddiff.sources.decode import EXTENSIONS, MAX_ENCODED_BYTES
 from golddiff.sources.encoded import EncodedSource, Item, Items
 from golddiff.sources.guards import check_unpacked
 from golddiff.sources.idx import idx_files, open_idx_folder

@@ -6,8 +6,7 @@ import re
 import threading
 from typing import Any
 
-from golddiff.errors import SourceError
-from golddiff.sources.decode import one_line
+from golddiff.errors import SourceError, one_line
 
 # A hub that has not answered by now counts as out of reach.
 _PATIENCE = 15.0

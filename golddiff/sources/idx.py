@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import SourceError
+from golddiff.errors import SourceError, one_line
 from golddiff.sources.arrays import open_array
-from golddiff.sources.decode import one_line
 from golddiff.sources.guards import Unpacked, inside
 from golddiff.sources.source import Rows
 from golddiff.sources.source_options import SourceOptions

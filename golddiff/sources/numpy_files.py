@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError, SourceError
+from golddiff.errors import ArgumentError, SourceError, one_line
 from golddiff.sources.arrays import open_array
-from golddiff.sources.decode import one_line
 from golddiff.sources.guards import check_unpacked
 from golddiff.sources.source import Rows, check_labels
 from golddiff.sources.source_options import SourceOptions

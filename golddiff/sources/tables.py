@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError, SourceError
-from golddiff.sources.decode import one_line
+from golddiff.errors import ArgumentError, SourceError, one_line
 from golddiff.sources.encoded import EncodedSource, Item
 from golddiff.sources.guards import check_unpacked
 from golddiff.sources.source import check_labels
