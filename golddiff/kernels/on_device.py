@@ -97,10 +97,9 @@ def patches(
     One offset between the two positions at a time: the distances of all patches of all images at
     that offset are the squared differences of shifted images, summed over squares of pixels.
 
-    Args:
-        shape: (C, H, W), D = C * H * W.
-        size: side p of the patches, odd.
-        boundary: "none", "circular" or "zeros"; "zeros" with p at least the shorter side is "none".
+    Images are of a shape (C, H, W), patches of ``size`` x ``size`` pixels, an odd number.
+    ``boundary`` is "none", "circular" or "zeros"; "zeros" with patches as large as the shorter
+    side is "none".
     """
     images = values.reshape(-1, *shape)
     done: Partial | None = None
@@ -116,12 +115,23 @@ def patches(
             log_max = logits.amax(dim=0)
             weights = torch.exp(logits - log_max.clamp(min=torch.finfo(torch.float32).min))
             sums = torch.einsum("mhw,mchw->chw", weights, shifted)
-            part = Partial(log_max.reshape(1, -1), weights.sum(0).reshape(1, -1), sums.reshape(1, -1))
+            part = Partial(*(a.reshape(1, -1) for a in (log_max, weights.sum(dim=0), sums)))
             best = part if best is None else best.merge(part)
         assert best is not None
         done = best if done is None else _stacked(done, best)
     assert done is not None
     return done
+
+
+def lowest(distances: torch.Tensor, k: int) -> torch.Tensor:
+    """Where the k lowest of each row (b, n) lie, ascending places (b, k); of equals the first."""
+    if k >= distances.shape[1]:
+        return torch.arange(distances.shape[1], device=distances.device).expand(len(distances), -1)
+    limit = distances.kthvalue(k, dim=1, keepdim=True).values
+    equal = distances == limit
+    missing = k - (distances < limit).sum(dim=1, keepdim=True)
+    taken = (distances < limit) | (equal & (equal.cumsum(dim=1) <= missing))
+    return taken.nonzero()[:, 1].reshape(-1, k)
 
 
 def _offsets(
