@@ -181,7 +181,7 @@ class ImageStore:
             SourceError: the source cannot be read.
             StoreError: the disk is full or cannot be written.
         """
-        from golddiff.sources import open_source  # its readers import slowly
+        from golddiff.store.opening import open_source
 
         opened = open_source(
             source, labels=labels, size=size, channels=channels, split=split, column=column,
