@@ -378,7 +378,7 @@ class Estimator(Denoiser):
             sigma: noise level.
             side: of the tiles that have a support each; None: one support.
         """
-        read = 0.0 if self.store.fits else self.store.flat.itemsize * seconds("byte")
+        read = 0.0 if self.store.residency.fits else self.store.flat.itemsize * seconds("byte")
         return (2 * seconds("distance") + read) * self.store.d
 
     def weighing(

@@ -213,7 +213,7 @@ class PCA(Estimator):
     def signature(self) -> str:
         """The mask threshold, the weighting, and of how many images the masks are if not all."""
         batches = f", batch_size={self.batch_size}" if self.weighting == "wss" else ""
-        images = self.store.factor_images
+        images = self.store.factors.images
         masks = "" if images in (None, self.store.n) else f", masks of {images} images"
         return f"PCA(mask_threshold={self.mask_threshold!r}, {self.weighting}{batches}{masks})"
 
@@ -224,9 +224,9 @@ class PCA(Estimator):
         """
         trees = [self.tree(sigma)] if side is None else self.tiles(sigma, side)
         outputs = seconds("softmax") * self.store.d
-        if not self.store.fits:
+        if not self.images.residency.fits:
             rows = 1.0 if side is None else DISTINCT * len(trees)
-            outputs += rows * self.store.flat.strides[0] * seconds("byte")
+            outputs += rows * self.images.flat.strides[0] * seconds("byte")
         return outputs + sum(
             seconds("addition") * len(tree.inputs) + seconds("value") * len(tree.columns)
             for tree in trees

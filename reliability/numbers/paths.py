@@ -111,7 +111,7 @@ def weighted(rng: np.random.Generator, case: Case) -> Measured:
         return
     rows, columns = -(-shape[1] // 4), -(-shape[2] // 4)
     tiles = [_drawn(rng, n) for _ in range(rows * columns)]
-    got = base.denoise_each(flat[:1], case.sigma, [TiledSupport(4, tiles)])
+    got = base.denoise_over(flat[:1], case.sigma, [TiledSupport(4, tiles)])
     whole = np.empty(shape)
     for t, support in enumerate(tiles):
         top, left = t // columns * 4, t % columns * 4
@@ -201,7 +201,7 @@ def swept(rng: np.random.Generator, case: Case, index: Index) -> Measured:
         ("nearest", [look.nearest(store.n)[0] for look in looks]),
         ("drawn", [look.drawn(store.n, case.sigma, (1,))[0] for look in looks]),
     ):
-        means = Optimal(store).denoise_each(x, case.sigma, supports)
+        means = Optimal(store).denoise_over(x, case.sigma, supports)
         yield f"all that are swept, {name}", off(case, torch.from_numpy(means), twin)
 
 
