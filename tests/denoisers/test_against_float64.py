@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from golddiff import PCA, Optimal, Wiener, reference
+from golddiff import PCA, Optimal, Wiener
+from golddiff.estimators import reference
 from golddiff.estimators.masks import locality_mask
 from tests.conftest import float64_images
 
