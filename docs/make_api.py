@@ -46,12 +46,11 @@ MODULES = {
     "Oracles": [
         "oracles.load",
         "oracles.oracle",
-        "oracles.vp",
+        "oracles.parameterisations",
         "oracles.unet",
         "oracles.settings",
         "oracles.train",
         "oracles.edm.load",
-        "oracles.edm.oracle",
     ],
     "Diffusers": ["diffusers", "store.latents", "describe"],
     "Statistics and masks": ["store.statistics", "estimators.masks", "estimators.kept_masks"],

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from golddiff.evaluation.report import write_report as write_report
     from golddiff.golden import GoldDiff as GoldDiff
     from golddiff.oracles.load import load_oracle as load_oracle
+    from golddiff.oracles.oracle import Oracle as Oracle
     from golddiff.sampling import Samples as Samples
     from golddiff.sampling import sample as sample
     from golddiff.store.images import ImageStore as ImageStore
@@ -52,6 +53,7 @@ _HOMES = {
     "ImageStore": "store.images",
     "Kamb": "estimators.kamb",
     "Optimal": "estimators.optimal",
+    "Oracle": "oracles.oracle",
     "PCA": "estimators.pca",
     "PaperSchedule": "supports.paper",
     "PatchMixture": "estimators.patches",
