@@ -36,7 +36,12 @@ GROUPS = {
         "pixel_sources",
         "write_report",
     ],
-    "Trained networks, and comparing with them": ["load_oracle", "evaluate", "Evaluation"],
+    "Trained networks, and comparing with them": [
+        "load_oracle",
+        "Oracle",
+        "evaluate",
+        "Evaluation",
+    ],
     "Metrics": ["metrics"],
     "Diffusers": ["diffusers", "AnalyticUNet"],
     "On a cluster": ["cluster"],
