@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -66,19 +67,14 @@ def describe_run(
         },
         "methods": list(s.methods),
         "schedule": s.variant,
-        "sampler": s.sampler,
-        "steps": s.steps,
+        **{name: getattr(s, name) for name in ("sampler", "steps", "seed", "n", "label")},
         "steps_done": run.steps_done,
-        "seed": s.seed,
-        "n": s.n,
-        "label": s.label,
         "start_sigma": s.start,
         "sigmas": run.sigmas,
         "golden_subsets": budgets and {"m": [m for m, _ in budgets], "k": [k for _, k in budgets]},
         "seconds_per_step": run.seconds,
         "pixel": {
-            "method": selected.method, "image": selected.image, "y": selected.y, "x": selected.x,
-            "step": step, "sigma": run.sigmas[step],
+            **asdict(selected), "step": step, "sigma": run.sigmas[step],
             "effective_images": {
                 method: [{"sigma": sigma, "images": number} for sigma, number in points]
                 for method, points in made.effective.items()
