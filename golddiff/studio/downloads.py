@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +13,7 @@ from PIL import Image
 from golddiff import __version__
 from golddiff.attribution import PixelSources
 from golddiff.evaluation.figures.trajectory import Row, draw_trajectory
-from golddiff.pictures import DPI
+from golddiff.pictures import rendered
 from golddiff.registry import SHOWN
 from golddiff.studio.grid import draw_grid
 from golddiff.studio.run import Curves, Run, Selection
@@ -44,9 +43,7 @@ def draw_run(run: Run, selected: Selection) -> Image.Image:
     ]
     budgets = run.budgets()
     sizes = [f"{k:,}" for _, k in budgets] if budgets else None
-    file = io.BytesIO()
-    draw_trajectory(rows, run.sigmas[:count], sizes, "first image").savefig(file, dpi=DPI)
-    steps = Image.open(file)
+    steps = rendered(draw_trajectory(rows, run.sigmas[:count], sizes, "first image"))
     picture = Image.new("RGB", (max(grid.width, steps.width), grid.height + steps.height), "white")
     picture.paste(grid, (0, 0))
     picture.paste(steps, (0, grid.height))
