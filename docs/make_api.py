@@ -16,7 +16,13 @@ PAGE = ROOT / "docs" / "api.md"
 
 # In the order of reading; all other modules are internal and may change without notice.
 MODULES = {
-    "Training sets": ["store.images", "sources", "sources.base", "store.cache"],
+    "Training sets": [
+        "store.images",
+        "sources",
+        "sources.source",
+        "sources.source_options",
+        "store.cache",
+    ],
     "Denoisers": [
         "denoiser",
         "estimators.optimal",

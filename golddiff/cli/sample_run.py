@@ -217,7 +217,7 @@ def _fit_to_address_space(denoiser: Denoiser) -> None:
 
     from golddiff.address_space import fit
 
-    if denoiser.store.shards is None:
+    if isinstance(denoiser.store, ImageStore):
         fit(denoiser, torch.get_num_threads())
 
 
