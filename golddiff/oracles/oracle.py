@@ -43,8 +43,8 @@ class Oracle:
             beyond those of x (a learned variance) are dropped. A torch module is put into
             evaluation mode on ``device``.
         parameterisation: what it was trained to return: "eps", "v", "x0", "flow" (eps - x0) or
-            "edm" (Karras et al.'s F), or a function of (x, sigma (B, 1, ...), output) that gives x0,
-            in float64.
+            "edm" (Karras et al.'s F), or a function of (x, sigma (B, 1, ...), output) that gives
+            x0, in float64.
         schedule: what it sees and is told of the noise: cumulative alphas (T,) of a VP process, or
             a diffusers scheduler that has them (it sees x / sqrt(1 + sigma^2) and is told the
             timestep); "sigma" (x as it is, and sigma); or a function of sigma (B,) that gives the
