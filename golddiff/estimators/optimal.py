@@ -1,0 +1,95 @@
+"""Optimal: the exact empirical-Bayes denoiser, one logit an image (paper, Eq. 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.denoiser import Estimator
+from golddiff.estimators.contributions import Contribution, values_at
+from golddiff.kernels.rows import ROWS_PER_TASK, distances_of, squared_distances, sums_of
+from golddiff.noise import precision
+from golddiff.posterior import Posterior
+from golddiff.store.residency import at_hand
+from golddiff.support import AnySupport, Support, whole
+from golddiff.system.parallel import results_held
+
+SMALL_TASK, PIECES = 64, 8  # images of a task at least; tasks of a golden subset
+
+IMAGES_PER_CONTRIBUTION = 512
+
+
+class Optimal(Estimator):
+    """D(x) = sum_i softmax_i(-||x - x_i||^2 / (2 sigma^2)) x_i.
+
+    Source: paper Eq. 2; De Bortoli 2022, Kamb & Ganguli 2024. It minimises the training loss
+    exactly, and so returns training images as sigma falls.
+    """
+
+    alike = True
+
+    def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
+        """The partial posterior of queries (b, D) over some images; one location an image."""
+        images = self.images
+        # Distances and sums at once: rows that lie apart are read from the file once.
+        with at_hand(images.flat, part.rows) as (values, places):
+            logits = distances_of(values, places, x, images.scale, images.offset)
+            logits *= -precision(sigma)
+            if part.log_weights is not None:
+                logits += part.log_weights
+            log_max = logits.max(axis=1, keepdims=True)
+            weights = np.exp(logits - log_max)
+            # Below float32's resolution by far, even of 10^9 images; zeros are skipped.
+            weights[weights < 1e-18] = 0
+            sums = sums_of(values, places, weights, images.scale, images.offset)
+        return Posterior(log_max, weights.sum(axis=1, keepdims=True), sums)
+
+    def part_size(self, images: int) -> int:
+        """So many that all threads have something to do, and none does it in too small pieces."""
+        return min(ROWS_PER_TASK, max(SMALL_TASK, images // PIECES))
+
+    def means_without(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        label: int | None,
+        left_out: Sequence[int | None],
+    ) -> NDArray[np.float32]:
+        """See the base class; one scan serves all queries, but for the few images left out."""
+        out = sorted({row for row in left_out if row is not None})
+        rest = self.store.everything(label, tuple(out))
+        if len(rest) == 0:
+            return super().means_without(x, sigma, label, left_out)
+        shared = self.posterior(x, sigma, rest)
+        means = []
+        for i, row in enumerate(left_out):
+            part = shared.of([i])
+            few = np.array([other for other in out if other != row], np.int64)
+            if len(few):
+                part = part.merge(self.posterior(x[i : i + 1], sigma, Support(few)))
+            means.append(part.mean().astype(np.float32))
+        return np.concatenate(means)
+
+    def working_bytes(self, images: int) -> tuple[int, int]:
+        """Sums of the tasks in flight; two posteriors."""
+        d = self.images.d
+        return 4 * d, 4 * d * results_held() + 64 * d
+
+    def contributions(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        support: AnySupport,
+        top: int = 1,
+        pixel: int | None = None,
+    ) -> Iterator[Contribution]:
+        """The terms of one query (D,), one location; see the base class."""
+        images = self.images
+        for part in whole(support).split(IMAGES_PER_CONTRIBUTION):
+            distances = squared_distances(
+                images.flat, part.rows, x[None], images.scale, images.offset
+            )
+            logits = distances * -precision(sigma) + part.log_importance()
+            yield Contribution(part.rows, logits, values_at(images, part.rows, pixel))

@@ -1,0 +1,292 @@
+"""PCA: one logit an output value, over the inputs that the data's covariance ties it to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
+from golddiff.errors import ArgumentError
+from golddiff.estimators.contributions import Contribution, log_sum_exp, outputs_at, values_at
+from golddiff.estimators.kept_masks import tree_of
+from golddiff.estimators.tiles import add_tiles
+from golddiff.kernels.gather import BLOCK
+from golddiff.kernels.mask_tiles import (
+    OfChannel,
+    Side,
+    cut,
+    mean_mask,
+    mean_width,
+    pixels,
+    tile_of_each,
+)
+from golddiff.kernels.mask_tree import MaskTree
+from golddiff.kernels.pca_cpu import Sums, add_images, masked_posterior
+from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
+from golddiff.kernels.pca_logits import branches, masked_logits
+from golddiff.machine import seconds
+from golddiff.posterior import Posterior
+from golddiff.store.images import ImageStore
+from golddiff.support import AnySupport, Support, TiledSupport, grouped, one_each, whole
+from golddiff.system.parallel import for_each, in_order, results_held
+
+TILES_ROWS = 1 / 4  # of the memory limit: rows that are read for all tiles together
+DISTINCT = 0.4  # of the images that tiles choose; 0.15 to 0.8 were measured
+IMAGES_PER_PASS = 512  # few enough to stay in caches from one tile to the next
+BYTES_A_VALUE = 100  # of one batch's posterior, made and joined
+TILE_SIDES: tuple[Side, ...] = (8, OfChannel(8), 4)
+TILE_SIDES_OF_ONE_CHANNEL: tuple[Side, ...] = (8, 4)
+MEASURED_AT = 0.02  # threshold of the masks whose width is Kamb's patch size
+
+
+@dataclass
+class Masks:
+    """The masks of one noise level; a copy elsewhere cuts the tiles' own itself.
+
+    Attributes:
+        tree: of whole images.
+        shape: of an image.
+    """
+
+    tree: MaskTree
+    shape: tuple[int, ...]
+    _tiles: dict[Side, list[MaskTree]] = field(default_factory=dict)
+
+    def tiles(self, side: Side) -> list[MaskTree]:
+        """A tree for each square tile of a side, row by row; made once."""
+        if side not in self._tiles:
+            self._tiles[side] = cut(self.tree, self.shape, side)
+        return self._tiles[side]
+
+    def forget(self, but: Side | None) -> None:
+        """Let go of the trees of all tiles but those of one side."""
+        self._tiles = {side: trees for side, trees in self._tiles.items() if side == but}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_tiles": {}}
+
+
+class PCA(Estimator):
+    """D(x)_q = sum_i softmax_i(-sum_n M_nq (x_n - x_in)^2 / (2 sigma^2)) x_iq.
+
+    The binary mask M comes from the covariance of all training images (with ``labels`` too, as in
+    the released code: the class narrows the images, not the mask); see
+    :func:`golddiff.estimators.masks.locality_mask`. Source: Lukoianov et al. 2025; paper Eq. 3.
+
+    Args:
+        store: the training set.
+        mask_threshold: fraction of max|M| that an entry must reach, in [0, 1]. Released GoldDiff:
+            0.02 (MNIST, Fashion-MNIST, ImageNet), 0.03 (CIFAR-10, CelebA-HQ), 0.04 (AFHQ).
+        weighting: "ss", the exact softmax over all images, or "wss", Lukoianov's average of the
+            softmax averages of consecutive batches in store order.
+        batch_size: images a batch of "wss".
+        memory_limit: see :class:`golddiff.denoiser.Estimator`; masks come on top, about
+            16 D^2 bytes while a sigma's are made.
+    """
+
+    probes = 16
+
+    def __init__(
+        self,
+        store: ImageStore,
+        mask_threshold: float = 0.02,
+        weighting: str = "ss",
+        batch_size: int = 256,
+        memory_limit: float = DEFAULT_MEMORY_LIMIT,
+    ) -> None:
+        super().__init__(store, memory_limit)
+        if not 0 <= mask_threshold <= 1:
+            raise ArgumentError(f"mask_threshold: got {mask_threshold}, expected 0 to 1")
+        if weighting not in ("ss", "wss"):
+            raise ArgumentError(f"weighting: got {weighting!r}, expected 'ss' or 'wss'")
+        if not (isinstance(batch_size, int) and batch_size >= 1):
+            raise ArgumentError(f"batch_size: got {batch_size!r}, expected an integer of 1 or more")
+        self.mask_threshold = mask_threshold
+        self.weighting = weighting
+        self.batch_size = batch_size
+
+    def make_ready(self, sigma: float) -> Masks:
+        """The masks of a noise level, which the covariance of all images decides."""
+        return Masks(tree_of(self.store, sigma, self.mask_threshold), self.store.shape)
+
+    def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
+        """The partial posterior of queries (b, D) over some images; every output is a location."""
+        images = self.images
+        return masked_posterior(
+            images.flat, part.rows, part.log_importance().astype(np.float32), x, sigma,
+            self.tree(sigma), images.scale, images.offset,
+        )  # fmt: skip
+
+    def denoise_over(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        supports: AnySupport | Sequence[AnySupport],
+    ) -> NDArray[np.float32]:
+        """Posterior means (b, D) of queries (b, D), or with "wss" averages of batches' means."""
+        if self.weighting == "ss":
+            return super().denoise_over(x, sigma, supports)
+        out = np.empty_like(x)
+        for support, queries in grouped(one_each(supports, len(x))):
+            out[queries] = self._average(x[queries], sigma, whole(support))
+        return out
+
+    def _average(
+        self, x: NDArray[np.float32], sigma: float, support: Support
+    ) -> NDArray[np.float32]:
+        """The plain average of the posterior means (b, D) over consecutive batches of images."""
+        batches = support.split(self.batch_size)
+        rounds = -(-len(batches) * BYTES_A_VALUE * x.size // int(self.memory_limit))
+        total = np.zeros(x.shape)
+        for i in range(rounds):
+            some = batches[i::rounds]  # from all over the store: parts of it work side by side
+            each = [batch for batch in some for _ in x]
+            means = self.posterior(np.tile(x, (len(some), 1)), sigma, each).mean()
+            total += means.reshape(len(some), *x.shape).sum(axis=0)
+        average: NDArray[np.float32] = (total / len(batches)).astype(np.float32)
+        return average
+
+    def tiled_posterior(
+        self, x: NDArray[np.float32], sigma: float, support: TiledSupport
+    ) -> Posterior:
+        """The partial posterior of queries (b, D), each tile's outputs over the tile's images."""
+        sums = Sums.empty(*x.shape)
+        trees, memory = self.tiles(sigma, support.side), self.memory_limit * TILES_ROWS
+        add_tiles(support, self.images, x, sigma, trees, memory, sums)
+        return sums.posterior()
+
+    def tile_means(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        side: Side,
+        pieces: Sequence[tuple[int, int, Support]],
+    ) -> NDArray[np.float32]:
+        """Posterior means at some tiles alone; see the base class.
+
+        All pieces go through the same images before the next ones are read.
+        """
+        sums, tiles = Sums.empty(*x.shape), self.tiles(sigma, side)
+        parts = [
+            [(i, t, part) for part in support.split(IMAGES_PER_PASS)] for i, t, support in pieces
+        ]
+        for turn in zip_longest(*parts):
+            for_each(
+                lambda p: self._add(x[p[0] : p[0] + 1], sigma, p[2], tiles[p[1]], sums.of(p[0])),
+                [part for part in turn if part is not None],
+            )
+        seen = np.maximum(sums.total, np.float32(1e-30))
+        return (sums.weighted / seen).astype(np.float32)
+
+    def relevance(self, sigma: float, side: Side | None = None) -> NDArray[np.float32]:
+        """The mean over a tile's outputs of their masks, (T, D); see the base class."""
+        trees = [self.tree(sigma)] if side is None else self.tiles(sigma, side)
+        return np.stack([mean_mask(tree, self.store.d) for tree in trees])
+
+    def tile_sides(self) -> tuple[Side, ...]:
+        """Sides 8 (of each channel too) and 4, for larger images that are weighed with "ss"."""
+        if len(self.store.shape) != 3 or self.weighting != "ss":
+            return ()
+        sides = TILE_SIDES if self.store.shape[0] > 1 else TILE_SIDES_OF_ONE_CHANNEL
+        return tuple(side for side in sides if min(self.store.shape[1:]) > pixels(side))
+
+    def signature(self) -> str:
+        """The mask threshold, the weighting, and of how many images the masks are if not all."""
+        batches = f", batch_size={self.batch_size}" if self.weighting == "wss" else ""
+        images = self.store.factor_images
+        masks = "" if images in (None, self.store.n) else f", masks of {images} images"
+        return f"PCA(mask_threshold={self.mask_threshold!r}, {self.weighting}{batches}{masks})"
+
+    def cost(self, sigma: float, side: Side | None = None) -> float:
+        """Predicted seconds: additions of the masks' shared sums, values read, outputs' softmax.
+
+        And rows that are not in their place are read, for all tiles at once.
+        """
+        trees = [self.tree(sigma)] if side is None else self.tiles(sigma, side)
+        outputs = seconds("softmax") * self.store.d
+        if not self.store.fits:
+            rows = 1.0 if side is None else DISTINCT * len(trees)
+            outputs += rows * self.store.flat.strides[0] * seconds("byte")
+        return outputs + sum(
+            seconds("addition") * len(tree.inputs) + seconds("value") * len(tree.columns)
+            for tree in trees
+        )
+
+    def forget_tiles(self, sigma: float, side: Side | None) -> None:
+        """Let go of the trees for tiles of a sigma but for those of one side."""
+        self.ready(sigma).forget(side)
+
+    def tree(self, sigma: float) -> MaskTree:
+        """The masks of one sigma as a tree of shared sums; made once, kept here and on disk.
+
+        See :mod:`golddiff.estimators.kept_masks`.
+        """
+        masks: Masks = self.ready(sigma)
+        return masks.tree
+
+    def tiles(self, sigma: float, side: Side) -> list[MaskTree]:
+        """The masks of one sigma, a tree for each square tile; made once and kept."""
+        masks: Masks = self.ready(sigma)
+        return masks.tiles(side)
+
+    def contributions(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        support: AnySupport,
+        top: int = 1,
+        pixel: int | None = None,
+    ) -> Iterator[Contribution]:
+        """The terms of one query (D,), every output a location; see the base class.
+
+        With "wss" the logits of a batch are less the log of their sum: each batch then weighs the
+        same, as in the average of their softmaxes.
+        """
+        images, tree, tiles = self.images, self.tree(sigma), None
+        if isinstance(support, TiledSupport):
+            tiles = tile_of_each(images.shape, support.side)
+        if pixel is not None:
+            tree = branches(tree, outputs_at(images, pixel))
+            tiles = None if tiles is None else tiles[outputs_at(images, pixel)]
+
+        def task(part: Support) -> Contribution:
+            logits = masked_logits(
+                images.flat, part.rows, x, sigma, tree, images.scale, images.offset
+            )
+            if isinstance(support, TiledSupport) and tiles is not None:
+                weights = [support.of_tile(t, part.rows) for t in range(len(support.tiles))]
+                logits += np.stack(weights)[tiles]
+            else:
+                logits += part.log_importance()
+            if self.weighting == "wss":
+                logits -= log_sum_exp(logits)[:, None]
+            return Contribution(part.rows, logits, values_at(images, part.rows, pixel))
+
+        size = self.batch_size if self.weighting == "wss" else LOGITS_BLOCK
+        all_ = Support(support.rows) if isinstance(support, TiledSupport) else whole(support)
+        yield from in_order(task, all_.split(size))
+
+    def working_bytes(self, images: int) -> tuple[int, int]:
+        """A block of images a thread, as stored and as terms; posteriors in flight and merged."""
+        d = self.images.d
+        block = BLOCK * d * (4 + self.images.flat.itemsize)
+        return block * torch.get_num_threads(), d * (36 * results_held() + 100)
+
+    def _add(
+        self, x: NDArray[np.float32], sigma: float, support: Support, tile: MaskTree, sums: Sums
+    ) -> None:
+        add_images(
+            self.images.flat, support.rows, support.log_importance().astype(np.float32), x, sigma,
+            tile, self.images.scale, self.images.offset, sums,
+        )  # fmt: skip
+
+
+def mask_width(store: ImageStore, sigma: float, mask_threshold: float = MEASURED_AT) -> float:
+    """Mean number of input values that an output value's mask holds."""
+    return mean_width(tree_of(store, sigma, mask_threshold))
