@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from golddiff.errors import ArgumentError
 from golddiff.noise import ddim_scheduler, ddim_sigmas
-from golddiff.oracles.vp import PREDICTIONS, Steps, VPDenoiser, ddpm_alphas
+from golddiff.oracles.oracle import Oracle
+from golddiff.oracles.parameterisations import PREDICTIONS, Steps, ddpm_alphas
 
 STEPS = Steps(ddpm_alphas())
 
@@ -38,7 +39,7 @@ def test_below_the_first_step_it_is_the_first():
 def test_above_the_last_step_is_an_error():
     assert float(STEPS.at(torch.tensor([157.4]))) == pytest.approx(999, abs=0.02)
     with pytest.raises(ArgumentError, match=r"sigma: got 200.*up to 157\.4"):
-        STEPS.at(torch.tensor([1.0, 200.0]))
+        STEPS(torch.tensor([1.0, 200.0]))
 
 
 @given(st.floats(0.01, 157), st.integers(0, 2**31))
@@ -60,20 +61,19 @@ def test_every_kind_of_prediction_gives_back_x0(sigma, seed):
 def test_network_sees_the_variance_preserving_state_and_its_timestep():
     seen = []
 
-    def network(x_t, t, labels):
-        seen.append((x_t, t, labels))
+    def network(x_t, t):
+        seen.append((x_t, t))
         return torch.zeros_like(x_t)
 
     x, sigma = torch.randn(2, 1, 2, 2), torch.tensor(ddim_sigmas(10)[:2], dtype=torch.float64)
-    made = VPDenoiser(network, STEPS)(x, sigma, None)
+    made = Oracle(network)(x, sigma)
     torch.testing.assert_close(made, x)
-    x_t, t, labels = seen[0]
+    x_t, t = seen[0]
     alpha = ddim_scheduler(10, clip=True).alphas_cumprod[[900, 800]]
     torch.testing.assert_close(x_t, x * alpha.sqrt()[:, None, None, None], rtol=1e-4, atol=0)
     assert t.tolist() == [900, 800]
     assert t.dtype == torch.int64
-    assert labels is None
-    VPDenoiser(network, STEPS)(x, torch.tensor([1.0, 2.0], dtype=torch.float64), None)
+    Oracle(network)(x, torch.tensor([1.0, 2.0], dtype=torch.float64))
     assert seen[1][1].dtype == torch.float32
 
 
@@ -81,6 +81,6 @@ def test_an_exact_epsilon_at_the_highest_level_gives_x0_back():
     x0, eps = torch.full((1, 1, 2, 2), 0.25), torch.full((1, 1, 2, 2), 1.5)
     sigma = STEPS.sigmas[-1:]
     x = (x0 + sigma * eps).float()
-    made = VPDenoiser(lambda x_t, t, labels: eps, STEPS)(x, sigma, None)
+    made = Oracle(lambda x_t, t: eps)(x, sigma)
     # What is left is the rounding of x itself, of size 236.
     torch.testing.assert_close(made, x0, atol=2e-5, rtol=0)
