@@ -242,7 +242,7 @@ def test_a_factor_that_is_not_kept_names_no_masks(store):
 
 
 def test_a_store_in_memory_keeps_nothing(store):
-    from golddiff.bench.memory_store import MemoryStore
+    from golddiff_lab.gpu.memory_store import MemoryStore
 
     pixels = np.array(store.flat)
     there = MemoryStore(pixels, store.shape, None, torch.device("cpu"))
