@@ -86,7 +86,7 @@ class ShardedStore:
         )  # fmt: skip
         self.path = _home(listing, identity)
         self.artifacts = Artifacts(self.path, identity)
-        self.factors = Factors(self, self._make_factor, keeps=lambda: not pool.missing)
+        self.factors = Factors(self, ShardedStore._make_factor, keeps=lambda: not pool.missing)
 
     @classmethod
     def open(
