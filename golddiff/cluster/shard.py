@@ -27,6 +27,7 @@ from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import identity_of
 from golddiff.store.nearest import Drawing, Found, Metric, nearest_with_distances
+from golddiff.store.on_device import device_store
 from golddiff.store.residency import DEFAULT_LIMIT
 from golddiff.store.statistics import Axes, Moments, factor_places, moments
 from golddiff.support import Support, TiledSupport, whole
@@ -55,7 +56,9 @@ class ShardServer:
 
     def __init__(self, path: str, memory_limit: float = DEFAULT_LIMIT) -> None:
         self.store = ImageStore.open(local_folder(path), memory_limit)
-        self.device = torch.device("cuda") if torch.cuda.is_available() else None
+        self._there: Any = self.store
+        if torch.cuda.is_available():
+            self._there = device_store(self.store, torch.device("cuda"))
 
     def about(self) -> About:
         """What the shard holds."""
@@ -83,13 +86,7 @@ class ShardServer:
         if not some:
             return [], None
         estimator, here = self._over(estimator), [each[i] for i in some]
-        if self.device is not None:
-            from golddiff.cluster.on_gpu import on_gpu
-
-            there = on_gpu(estimator, self.device)
-            if there is not None and not any(isinstance(s, TiledSupport) for s in here):
-                return some, there.posterior(x[some], sigma, list(map(whole, here)))
-        return some, self.store.posterior(estimator, x[some], sigma, here)
+        return some, self._there.posterior(estimator, x[some], sigma, here)
 
     def _over(self, estimator: Any) -> Any:
         """The estimator over this shard's images, the same one each time it is asked for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -26,13 +27,16 @@ from golddiff.kernels.mask_tiles import (
     pixels,
     tile_of_each,
 )
-from golddiff.kernels.mask_tree import MaskTree
+from golddiff.kernels.mask_tree import MaskTree, dense_mask
+from golddiff.kernels.on_device import masked
 from golddiff.kernels.pca_cpu import Sums, add_images, masked_posterior
 from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
 from golddiff.kernels.pca_logits import branches, masked_logits
 from golddiff.machine import seconds
+from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
+from golddiff.store.on_device import DeviceStore, Weigh
 from golddiff.support import AnySupport, Support, TiledSupport, grouped, one_each, whole
 from golddiff.system.parallel import for_each, in_order, results_held
 
@@ -122,6 +126,16 @@ class PCA(Estimator):
             images.flat, part.rows, part.log_importance().astype(np.float32), x, sigma,
             self.tree(sigma), images.scale, images.offset,
         )  # fmt: skip
+
+    def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
+        """As :meth:`weigh`, by torch."""
+        masks: Masks = self.ready(sigma)
+
+        def dense() -> torch.Tensor:
+            mask = dense_mask(masks.tree, self.images.d)
+            return torch.from_numpy(mask).to(store.device, torch.float32)
+
+        return partial(masked, gain=precision(sigma), mask=store.keep(masks, dense))
 
     def denoise_over(
         self,

@@ -12,8 +12,6 @@ from golddiff import PCA, Blend, GaussianMixture, GoldDiff, Kamb, Optimal, Paper
 from golddiff.adaptive.sweeping import SweepLooker
 from golddiff.adaptive.tilesweep import TileSweepLooker
 from golddiff.denoiser import Denoiser, Estimator
-from golddiff.device import DeviceStore, OnDevice
-from golddiff.device.backend import torch_backend
 from golddiff.estimators import reference as direct
 from golddiff.estimators.masks import locality_mask
 from golddiff.estimators.reference_kamb import kamb
@@ -254,8 +252,7 @@ def off(case: Case, got: torch.Tensor, twin: list[Array]) -> float:
 
 
 def _on_device(case: Case, denoiser: Denoiser) -> torch.Tensor:
-    store = DeviceStore(case.store, torch.device("cpu"), None, torch_backend())
-    return OnDevice(denoiser, store)(case.x, case.sigma)
+    return denoiser.to(torch.device("cpu"))(case.x, case.sigma)
 
 
 def _summed_again(case: Case, denoiser: Estimator) -> torch.Tensor:
