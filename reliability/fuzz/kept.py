@@ -96,12 +96,12 @@ def masks() -> list[bytes]:
     with tempfile.TemporaryDirectory() as place:
         store = _beside_base(Path(place))
         kept_masks.tree_of(store, SIGMA, THRESHOLD)
-        return [kept_masks.path_in(store.path, SIGMA, THRESHOLD).read_bytes()]
+        return [store.artifacts.path(kept_masks.name_of(SIGMA, THRESHOLD)).read_bytes()]
 
 
 def _masks(data: bytes, folder: Path) -> None:
     store = _beside_base(folder)
-    path = kept_masks.path_in(store.path, SIGMA, THRESHOLD)
+    path = store.artifacts.path(kept_masks.name_of(SIGMA, THRESHOLD))
     path.parent.mkdir()
     path.write_bytes(data)
     added = kept_masks.recall(store, SIGMA, THRESHOLD)

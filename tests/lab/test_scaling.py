@@ -154,7 +154,7 @@ class TestTruth:
         other = golddiff.ImageStore.build(smooth_images(60), tmp_path / "store")
         x = queries(other, 1.0, 1)[0]
         names = [truth.key(make(other), x, 1.0) for make in (golddiff.Optimal, golddiff.PCA)]
-        other.estimate_factor(30)
+        other.factors.estimate(30)
         again = [truth.key(make(other), x, 1.0) for make in (golddiff.Optimal, golddiff.PCA)]
         assert names[0] == again[0]
         assert names[1] != again[1]
