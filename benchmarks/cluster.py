@@ -24,9 +24,9 @@ import golddiff
 from golddiff.cluster import ShardedStore, connect
 from golddiff.kernels.rows import squared_distances
 from golddiff.noise import ddim_sigmas
-from golddiff.proxy import pool, quarter_shape
-from golddiff.statistics import moments
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.store.proxy import pool, quarter_shape
+from golddiff.store.statistics import moments
 from golddiff.support import Support
 
 

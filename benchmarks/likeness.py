@@ -20,11 +20,11 @@ import numpy as np
 import torch
 
 import golddiff
-from golddiff.denoisers.base import Denoiser
-from golddiff.denoisers.mirror import Mirrored, OfMirrored
-from golddiff.denoisers.recommended import GOLDEN, Recommended
-from golddiff.methods import make_denoiser
+from golddiff.denoiser import Denoiser
+from golddiff.estimators.mirror import Mirrored, OfMirrored
+from golddiff.estimators.recommended import GOLDEN, Recommended
 from golddiff.metrics import mse_per_image, r2_per_image
+from golddiff.registry import make_denoiser
 from golddiff.sampling import sample
 
 Make = Callable[[golddiff.ImageStore, Recommended], Denoiser]

@@ -16,27 +16,33 @@ PAGE = ROOT / "docs" / "api.md"
 
 # In the order of reading; all other modules are internal and may change without notice.
 MODULES = {
-    "Training sets": ["store", "sources", "sources.base", "cache"],
+    "Training sets": ["store.images", "sources", "sources.base", "store.cache"],
     "Denoisers": [
-        "denoisers.base",
-        "denoisers.optimal",
-        "denoisers.wiener",
-        "denoisers.pca",
-        "denoisers.kamb",
-        "denoisers.golddiff",
-        "denoisers.mixture",
-        "denoisers.patches",
-        "denoisers.mirror",
-        "denoisers.blend",
-        "denoisers.recommended",
-        "calibration",
-        "methods",
+        "denoiser",
+        "estimators.optimal",
+        "estimators.wiener",
+        "estimators.pca",
+        "estimators.kamb",
+        "golden",
+        "estimators.mixture",
+        "estimators.patches",
+        "estimators.mirror",
+        "estimators.blend",
+        "estimators.recommended",
+        "estimators.calibration",
+        "registry",
         "preparing",
     ],
-    "Golden subsets": ["schedules", "adaptive.schedule", "adaptive.plan", "support", "proxy"],
+    "Golden subsets": [
+        "supports.paper",
+        "adaptive.schedule",
+        "adaptive.plan",
+        "support",
+        "store.proxy",
+    ],
     "Posterior": ["posterior"],
     "Noise and sampling": ["noise", "sampling"],
-    "Where an output comes from": ["attribution", "contributions", "report"],
+    "Where an output comes from": ["attribution", "estimators.contributions", "evaluation.report"],
     "Oracles": [
         "oracles.load",
         "oracles.oracle",
@@ -47,8 +53,8 @@ MODULES = {
         "oracles.edm.load",
         "oracles.edm.oracle",
     ],
-    "Diffusers": ["diffusers", "latents", "describe"],
-    "Statistics and masks": ["statistics", "masks", "kept_masks"],
+    "Diffusers": ["diffusers", "store.latents", "describe"],
+    "Statistics and masks": ["store.statistics", "estimators.masks", "estimators.kept_masks"],
     "The machine": ["machine"],
     "On a cluster": [
         "cluster",
@@ -67,15 +73,15 @@ MODULES = {
         "evaluation.runs",
         "evaluation.references",
     ],
-    "The paper's bound": ["truncation"],
+    "The paper's bound": ["supports.truncation"],
     "Figures": [
-        "figures.grid",
-        "figures.points",
-        "figures.moons",
-        "figures.trajectory",
-        "figures.curves",
+        "evaluation.figures.grid",
+        "evaluation.figures.points",
+        "evaluation.figures.moons",
+        "evaluation.figures.trajectory",
+        "evaluation.figures.curves",
     ],
-    "The equations in float64": ["reference", "reference_kamb"],
+    "The equations in float64": ["estimators.reference", "estimators.reference_kamb"],
     "Errors": ["errors"],
 }
 
@@ -83,7 +89,7 @@ HEAD = """# API reference
 
 Made from the docstrings by `python docs/make_api.py`; edit those, not this page. Names marked
 *golddiff.Name* are also found at the top of the package: `golddiff.ImageStore` is
-`golddiff.store.ImageStore`. Modules that are not listed are internal and may change.
+`golddiff.store.images.ImageStore`. Modules that are not listed are internal and may change.
 
 Everywhere: x = x0 + sigma * eps, x0 in [-1, 1]. A batch of B images of shape (C, H, W), or of
 points (D,), has shape (B, \\*shape).

@@ -12,15 +12,6 @@ if TYPE_CHECKING:
     from golddiff.attribution import Attribution as Attribution
     from golddiff.attribution import PixelSources as PixelSources
     from golddiff.attribution import pixel_sources as pixel_sources
-    from golddiff.denoisers.blend import Blend as Blend
-    from golddiff.denoisers.golddiff import GoldDiff as GoldDiff
-    from golddiff.denoisers.kamb import Kamb as Kamb
-    from golddiff.denoisers.mixture import GaussianMixture as GaussianMixture
-    from golddiff.denoisers.optimal import Optimal as Optimal
-    from golddiff.denoisers.patches import PatchMixture as PatchMixture
-    from golddiff.denoisers.pca import PCA as PCA
-    from golddiff.denoisers.recommended import recommended as recommended
-    from golddiff.denoisers.wiener import Wiener as Wiener
     from golddiff.diffusers import AnalyticUNet as AnalyticUNet
     from golddiff.errors import ArgumentError as ArgumentError
     from golddiff.errors import CheckpointError as CheckpointError
@@ -28,47 +19,56 @@ if TYPE_CHECKING:
     from golddiff.errors import GoldDiffError as GoldDiffError
     from golddiff.errors import SourceError as SourceError
     from golddiff.errors import StoreError as StoreError
+    from golddiff.estimators.blend import Blend as Blend
+    from golddiff.estimators.kamb import Kamb as Kamb
+    from golddiff.estimators.mixture import GaussianMixture as GaussianMixture
+    from golddiff.estimators.optimal import Optimal as Optimal
+    from golddiff.estimators.patches import PatchMixture as PatchMixture
+    from golddiff.estimators.pca import PCA as PCA
+    from golddiff.estimators.recommended import recommended as recommended
+    from golddiff.estimators.wiener import Wiener as Wiener
     from golddiff.evaluation.compare import Evaluation as Evaluation
     from golddiff.evaluation.compare import evaluate as evaluate
+    from golddiff.evaluation.report import write_report as write_report
+    from golddiff.golden import GoldDiff as GoldDiff
     from golddiff.oracles.load import load_oracle as load_oracle
-    from golddiff.report import write_report as write_report
     from golddiff.sampling import Samples as Samples
     from golddiff.sampling import sample as sample
-    from golddiff.schedules import PaperSchedule as PaperSchedule
-    from golddiff.store import ImageStore as ImageStore
+    from golddiff.store.images import ImageStore as ImageStore
+    from golddiff.supports.paper import PaperSchedule as PaperSchedule
 
 _HOMES = {
     "AdaptiveSchedule": "adaptive.schedule",
     "AnalyticUNet": "diffusers",
     "ArgumentError": "errors",
     "Attribution": "attribution",
-    "Blend": "denoisers.blend",
-    "GaussianMixture": "denoisers.mixture",
+    "Blend": "estimators.blend",
+    "GaussianMixture": "estimators.mixture",
     "CheckpointError": "errors",
     "ClusterError": "errors",
     "Evaluation": "evaluation.compare",
-    "GoldDiff": "denoisers.golddiff",
+    "GoldDiff": "golden",
     "GoldDiffError": "errors",
-    "ImageStore": "store",
-    "Kamb": "denoisers.kamb",
-    "Optimal": "denoisers.optimal",
-    "PCA": "denoisers.pca",
-    "PaperSchedule": "schedules",
-    "PatchMixture": "denoisers.patches",
+    "ImageStore": "store.images",
+    "Kamb": "estimators.kamb",
+    "Optimal": "estimators.optimal",
+    "PCA": "estimators.pca",
+    "PaperSchedule": "supports.paper",
+    "PatchMixture": "estimators.patches",
     "PixelSources": "attribution",
     "Samples": "sampling",
     "SourceError": "errors",
     "StoreError": "errors",
-    "Wiener": "denoisers.wiener",
+    "Wiener": "estimators.wiener",
     "cluster": "cluster",
     "diffusers": "diffusers",
     "load_oracle": "oracles.load",
     "evaluate": "evaluation.compare",
     "metrics": "metrics",
     "pixel_sources": "attribution",
-    "recommended": "denoisers.recommended",
+    "recommended": "estimators.recommended",
     "sample": "sampling",
-    "write_report": "report",
+    "write_report": "evaluation.report",
 }
 
 __all__ = sorted(_HOMES)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 
-from golddiff.denoisers.base import Denoiser, Estimator
-from golddiff.denoisers.blend import Blend
-from golddiff.denoisers.golddiff import GoldDiff
-from golddiff.denoisers.mirror import OfMirrored
-from golddiff.denoisers.recommended import Recommended
+from golddiff.denoiser import Denoiser, Estimator
 from golddiff.errors import ArgumentError
-from golddiff.units import byte_size
+from golddiff.estimators.blend import Blend
+from golddiff.estimators.mirror import OfMirrored
+from golddiff.estimators.recommended import Recommended
+from golddiff.golden import GoldDiff
+from golddiff.system.units import byte_size
 
 # What a run brings in after its store is open: compiled kernels and the libraries that they need.
 # Measured on CIFAR-10, golddiff-pca, one thread: 0.48 GB, 0.08 GB of it the factor.

@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.contributions import Ranking, Rows, outputs_at
-from golddiff.denoisers.base import Denoiser, Estimator, Labels, Sigma
+from golddiff.denoiser import Denoiser, Estimator, Labels, Sigma
 from golddiff.errors import ArgumentError
+from golddiff.estimators.contributions import Ranking, Rows, outputs_at
+from golddiff.estimators.weights import Weights
 from golddiff.posterior import Float
-from golddiff.residency import at_hand, parts
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.store.residency import at_hand, parts
 from golddiff.support import AnySupport
-from golddiff.weights import Weights
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def attribute(
     top: int = 16,
     tile: int = 4,
 ) -> Attribution:
-    """The sources of one query (D,); see :meth:`golddiff.denoisers.base.Denoiser.attribute`."""
+    """The sources of one query (D,); see :meth:`golddiff.denoiser.Denoiser.attribute`."""
     for name, value in (("top", top), ("tile", tile)):
         _check_count(name, value)
     store = estimator.store

@@ -13,9 +13,9 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from golddiff.denoisers.base import Denoiser
+from golddiff.denoiser import Denoiser
 from golddiff.errors import ArgumentError
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
 
 
 class Kind(NamedTuple):
@@ -32,21 +32,21 @@ class Kind(NamedTuple):
 
 
 METHODS = {
-    "optimal": Kind("golddiff.denoisers.optimal", "Optimal", ("memory_limit",)),
-    "wiener": Kind("golddiff.denoisers.wiener", "Wiener", ()),
+    "optimal": Kind("golddiff.estimators.optimal", "Optimal", ("memory_limit",)),
+    "wiener": Kind("golddiff.estimators.wiener", "Wiener", ()),
     "pca": Kind(
-        "golddiff.denoisers.pca",
+        "golddiff.estimators.pca",
         "PCA",
         ("mask_threshold", "weighting", "batch_size", "memory_limit"),
     ),
-    "kamb": Kind("golddiff.denoisers.kamb", "Kamb", ("patch_sizes", "boundary", "memory_limit")),
-    "recommended": Kind("golddiff.denoisers.recommended", "Recommended", ("seed",)),
-    "golddiff": Kind("golddiff.denoisers.golddiff", "GoldDiff", ("base", "schedule", "seed")),
+    "kamb": Kind("golddiff.estimators.kamb", "Kamb", ("patch_sizes", "boundary", "memory_limit")),
+    "recommended": Kind("golddiff.estimators.recommended", "Recommended", ("seed",)),
+    "golddiff": Kind("golddiff.golden", "GoldDiff", ("base", "schedule", "seed")),
 }
 
 SCHEDULES = {
     "paper": Kind(
-        "golddiff.schedules", "PaperSchedule", ("k_min", "k_max", "m_min", "m_max", "variant")
+        "golddiff.supports.paper", "PaperSchedule", ("k_min", "k_max", "m_min", "m_max", "variant")
     ),
     "adaptive": Kind("golddiff.adaptive.schedule", "AdaptiveSchedule", ("tol",)),
 }

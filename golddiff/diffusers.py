@@ -19,13 +19,13 @@ from diffusers import ConfigMixin, DDPMScheduler, ModelMixin, __version__
 from diffusers.models.unets.unet_2d import UNet2DOutput
 from numpy.typing import NDArray
 
-from golddiff.denoisers.base import Denoiser, Labels
+from golddiff.denoiser import Denoiser, Labels
 from golddiff.describe import build, describe
 from golddiff.errors import ArgumentError, GoldDiffError, StoreError
-from golddiff.latents import decode, index_latents
 from golddiff.noise import sigma_of_alpha
 from golddiff.saved_pipeline import damaged, read_config
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.store.latents import decode, index_latents
 
 __all__ = ["AnalyticUNet", "decode", "index_latents"]
 

@@ -26,9 +26,9 @@ from pathlib import Path
 import torch
 
 from golddiff import __version__
-from golddiff.cache import cache_folder
 from golddiff.errors import ArgumentError
-from golddiff.files import written_whole
+from golddiff.store.cache import cache_folder
+from golddiff.system.files import written_whole
 
 OVERRIDE, NAME = "GOLDDIFF_MACHINE", "machine.json"
 

@@ -22,7 +22,7 @@ from golddiff.kernels.products import less_twice_the_products
 from golddiff.kernels.reading import read_pieces
 from golddiff.kernels.rows import squared_distances
 from golddiff.kernels.sweep import blocked, swept
-from golddiff.parallel import in_order
+from golddiff.system.parallel import in_order
 
 TRIED = 0.01  # seconds that each is tried for
 SHAPE, IMAGES = (2, 32, 32), 512  # terms of a block of images: 0.5 MB, second level cache

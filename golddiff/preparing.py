@@ -14,22 +14,22 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 from numpy.typing import NDArray
 
-from golddiff import kept_masks
 from golddiff.adaptive.schedule import FittedSchedule
-from golddiff.denoisers.base import Denoiser, Estimator
-from golddiff.denoisers.blend import Blend
-from golddiff.denoisers.golddiff import GoldDiff
-from golddiff.denoisers.kamb import Kamb
-from golddiff.denoisers.mirror import OfMirrored
-from golddiff.denoisers.mixture import GaussianMixture
-from golddiff.denoisers.pca import MEASURED_AT, PCA
-from golddiff.denoisers.recommended import Recommended
-from golddiff.denoisers.wiener import Wiener
+from golddiff.denoiser import Denoiser, Estimator
 from golddiff.errors import ArgumentError, StoreError
-from golddiff.files import check_writable
+from golddiff.estimators import kept_masks
+from golddiff.estimators.blend import Blend
+from golddiff.estimators.kamb import Kamb
+from golddiff.estimators.mirror import OfMirrored
+from golddiff.estimators.mixture import GaussianMixture
+from golddiff.estimators.pca import MEASURED_AT, PCA
+from golddiff.estimators.recommended import Recommended
+from golddiff.estimators.wiener import Wiener
+from golddiff.golden import GoldDiff
 from golddiff.index import Index
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
 from golddiff.support import Support
+from golddiff.system.files import check_writable
 
 # Images of a plain scan that compiles it: a few tasks of the kernels.
 TRIED = 1024

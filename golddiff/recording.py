@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.attribution import Attribution
-from golddiff.denoisers.base import Denoiser, Labels, Sigma
-from golddiff.denoisers.golddiff import GoldDiff
-from golddiff.weights import mean_effective
+from golddiff.denoiser import Denoiser, Labels, Sigma
+from golddiff.estimators.weights import mean_effective
+from golddiff.golden import GoldDiff
 
 
 @dataclass(frozen=True)

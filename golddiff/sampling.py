@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from golddiff.denoisers.base import Denoiser, Labels, Sigma
+from golddiff.denoiser import Denoiser, Labels, Sigma
 from golddiff.errors import ArgumentError
 from golddiff.noise import ddim_scheduler, ddim_sigmas, edm_sigmas, sigma_of_alpha
 
@@ -66,7 +66,7 @@ class Denoises(Protocol):
         ...
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
-        """E[x0 | x], as :meth:`golddiff.denoisers.base.Denoiser.__call__`."""
+        """E[x0 | x], as :meth:`golddiff.denoiser.Denoiser.__call__`."""
         ...
 
 

@@ -18,9 +18,9 @@ from golddiff import PCA, AdaptiveSchedule, GoldDiff, ImageStore, Optimal, Paper
 from golddiff.bench.queries import trajectory
 from golddiff.bench.scaling.queries import held_out
 from golddiff.bench.scaling.truth import full_scans
-from golddiff.denoisers.base import Denoiser
+from golddiff.denoiser import Denoiser
 from golddiff.noise import ddim_sigmas
-from golddiff.parallel import use_threads
+from golddiff.system.parallel import use_threads
 
 STEPS = 10
 NO_LIMIT = 1e9  # seconds

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
 
 if not torch.cuda.is_available():
     # Before anything imports Triton (diffusers does): its kernels then run line by line.

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golddiff import GaussianMixture, PaperSchedule, Wiener
-from golddiff.calibration import (
+from golddiff.estimators.calibration import (
     LeavingOut,
     denoising_errors,
     inverse_error_weights,

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from golddiff import PCA, AdaptiveSchedule, GoldDiff, Optimal, PaperSchedule
-from golddiff.certificate import certify
 from golddiff.errors import ArgumentError
 from golddiff.index import Index
 from golddiff.index.bounds import Bounds
+from golddiff.supports.certificate import certify
 
 STORES = int(os.environ.get("GOLDDIFF_CERTIFICATE_STORES", "3"))  # of each kind, 72 cases each
 

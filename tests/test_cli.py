@@ -12,7 +12,7 @@ from PIL import Image
 
 import golddiff
 from golddiff.cli import run
-from golddiff.methods import METHODS
+from golddiff.registry import METHODS
 from golddiff.sampling import noise_levels
 
 PROGRAM = [sys.executable, "-c", "from golddiff.cli import main; main()"]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from golddiff import PCA, ImageStore, kept_masks
+from golddiff.estimators.masks import locality_mask
 from golddiff.kernels.mask_tree import Additions, additions, assembled, check, mask_tree
-from golddiff.masks import locality_mask
 from tests.kernels.test_mask_tiles import SHAPES, random_mask
 
 SIGMA, THRESHOLD = 1.5, 0.05

@@ -7,7 +7,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_limits
 
-from golddiff.parallel import _libraries, in_order, use_threads
+from golddiff.system.parallel import _libraries, in_order, use_threads
 
 
 def threads_of_products():

@@ -10,8 +10,8 @@ from golddiff import ImageStore, kept_masks, store_build
 from golddiff.adaptive.schedule import FittedSchedule
 from golddiff.cli import run
 from golddiff.errors import ArgumentError
-from golddiff.methods import METHODS, MethodSettings, make_denoiser
 from golddiff.preparing import prepare
+from golddiff.registry import METHODS, MethodSettings, make_denoiser
 
 SIGMAS = [20.0, 2.0, 0.1]
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from golddiff import PCA, GoldDiff, Kamb, Optimal, sample, write_report
 from golddiff.errors import ArgumentError
-from golddiff.report.nearest import nearest_images, typical_distance
+from golddiff.evaluation.report.nearest import nearest_images, typical_distance
 
 
 @pytest.fixture(scope="module")

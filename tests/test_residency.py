@@ -14,17 +14,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import golddiff.spill
-from golddiff import statistics
-from golddiff.denoisers.golddiff import GoldDiff
-from golddiff.denoisers.kamb import Kamb
-from golddiff.denoisers.optimal import Optimal
-from golddiff.denoisers.pca import PCA
+import golddiff.store.spill
 from golddiff.errors import ArgumentError, StoreError
-from golddiff.residency import Residency, at_hand, parts
-from golddiff.schedules import PaperSchedule
-from golddiff.statistics import FACTOR_IMAGES, LARGE, covariance_factor, factor_rows
-from golddiff.store import ImageStore
+from golddiff.estimators.kamb import Kamb
+from golddiff.estimators.optimal import Optimal
+from golddiff.estimators.pca import PCA
+from golddiff.golden import GoldDiff
+from golddiff.store.images import ImageStore, statistics
+from golddiff.store.residency import Residency, at_hand, parts
+from golddiff.store.statistics import FACTOR_IMAGES, LARGE, covariance_factor, factor_rows
+from golddiff.supports.paper import PaperSchedule
 
 MB = 1_000_000
 linux = pytest.mark.skipif(sys.platform != "linux", reason="counts pages in /proc/self/smaps")
@@ -201,7 +200,7 @@ class TestProxies:
     def test_no_room_for_that_file(self, small, monkeypatch):
         store = ImageStore.open(small, memory_limit=1000.0)
         usage = shutil.disk_usage(small)._replace(free=10)
-        monkeypatch.setattr(golddiff.spill.shutil, "disk_usage", lambda path: usage)
+        monkeypatch.setattr(golddiff.store.spill.shutil, "disk_usage", lambda path: usage)
         with pytest.raises(StoreError, match="takes 538 kB, more than the memory limit"):
             store.proxies((3, 8, 8))
 
@@ -272,7 +271,7 @@ class TestFactorOfSome:
         assert len(statistics.factor_rows(np.arange(n), d)) == images
 
     def test_a_factor_file_that_does_not_say_is_of_all(self, tmp_path, smooth_images, monkeypatch):
-        from golddiff.statistics import Factor
+        from golddiff.store.statistics import Factor
 
         plain = {**vars(Factor)}["tensors"]
         monkeypatch.setattr(

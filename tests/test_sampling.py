@@ -99,8 +99,8 @@ def test_the_first_images_do_not_depend_on_how_many_are_asked_for(store):
 @pytest.mark.parametrize("images_per_task", [1, 7, 64, 300])
 def test_a_seed_fixes_the_images_whatever_the_chunk_size(store, monkeypatch, images_per_task):
     runs = {name: sample(METHODS[name](store), 4).images for name in METHODS}
-    monkeypatch.setattr("golddiff.denoisers.pca.IMAGES_PER_TASK", images_per_task)
-    monkeypatch.setattr("golddiff.denoisers.optimal.ROWS_PER_TASK", images_per_task)
+    monkeypatch.setattr("golddiff.estimators.pca.IMAGES_PER_TASK", images_per_task)
+    monkeypatch.setattr("golddiff.estimators.optimal.ROWS_PER_TASK", images_per_task)
     monkeypatch.setattr("golddiff.kernels.rows.ROWS_PER_TASK", images_per_task)
     for name, images in runs.items():
         assert (sample(METHODS[name](store), 4).images - images).abs().max() < 1e-4

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff import statistics
-from golddiff.statistics import covariance_factor, moments
+from golddiff.store.images import statistics
+from golddiff.store.statistics import covariance_factor, moments
 
 
 @pytest.fixture

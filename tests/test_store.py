@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-import golddiff.store_build
+import golddiff.store.build
 from golddiff.errors import ArgumentError, SourceError, StoreError
 from golddiff.sources.base import Batch, Skipped, SourceInfo
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ class TestContents:
     def test_the_covariance_of_large_images_is_made_when_first_asked_for(
         self, tmp_path, monkeypatch
     ):
-        monkeypatch.setattr(golddiff.store_build, "FACTOR_AT_BUILD", 10)
+        monkeypatch.setattr(golddiff.store.build, "FACTOR_AT_BUILD", 10)
         images = torch.randint(0, 256, (50, 1, 5, 5), dtype=torch.uint8)
         late = ImageStore.build(images, tmp_path / "late")
         assert not (late.path / "factor.safetensors").exists()
@@ -189,14 +189,14 @@ class TestBuilding:
     )
     def test_a_build_that_fails_leaves_nothing(self, tmp_path, error, raised):
         with pytest.raises(raised):
-            golddiff.store_build.build(
+            golddiff.store.build.build(
                 FailingSource(error), tmp_path / "s", overwrite=False, progress=False
             )
         assert list(tmp_path.iterdir()) == []
 
     def test_a_failed_rebuild_keeps_the_old_store(self, store, pixels):
         with pytest.raises(SourceError):
-            golddiff.store_build.build(
+            golddiff.store.build.build(
                 FailingSource(SourceError("bad")), store.path, overwrite=True, progress=False
             )
         kept = ImageStore.open(store.path)
@@ -236,7 +236,7 @@ class TestBuilding:
             ImageStore.build(pixels, tmp_path / "s")
 
     def test_a_covariance_that_cannot_be_saved_is_still_used(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(golddiff.store_build, "FACTOR_AT_BUILD", 1)
+        monkeypatch.setattr(golddiff.store.build, "FACTOR_AT_BUILD", 1)
         store = ImageStore.build(torch.rand(20, 3), tmp_path / "s")
 
         def refuse(*_, **__):
@@ -265,4 +265,4 @@ class EndlessSource:
 
 
 def build_slowly(path):
-    golddiff.store_build.build(EndlessSource(), path, overwrite=False, progress=False)
+    golddiff.store.build.build(EndlessSource(), path, overwrite=False, progress=False)

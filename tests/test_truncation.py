@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from golddiff.errors import ArgumentError
-from golddiff.truncation import tail_bound, truncation_bound, truncation_error
+from golddiff.supports.truncation import tail_bound, truncation_bound, truncation_error
 
 
 @st.composite

@@ -18,9 +18,9 @@ from golddiff.adaptive.comparing import ByBlocks
 from golddiff.kernels.aligned import empty
 from golddiff.kernels.block_squares import Weighing, block_distances, block_grid, block_of_each
 from golddiff.kernels.products import padded
-from golddiff.parallel import for_each
-from golddiff.residency import at_hand
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.store.residency import at_hand
+from golddiff.system.parallel import for_each
 
 IMAGES_AT_ONCE = 512
 

@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from golddiff.adaptive.looking import Looker, chosen
 from golddiff.adaptive.places import Place, means_at
 from golddiff.adaptive.plan import FULL, Plan
-from golddiff.denoisers.base import Estimator
+from golddiff.denoiser import Estimator
 from golddiff.noise import bits, ddim_sigmas
 from golddiff.support import Support, whole
 
 if TYPE_CHECKING:
-    from golddiff.denoisers.golddiff import Schedule
+    from golddiff.golden import Schedule
 
 STEPS = 10  # of the run that sampling's points are from
 LEAST_STEP = 1.1  # times the level that they are wanted at, its levels count as above

@@ -11,8 +11,8 @@ from scipy.sparse import csr_array
 
 from golddiff.kernels.aligned import zeros
 from golddiff.kernels.products import padded
-from golddiff.proxy import pools, quarter_shape
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.store.proxy import pools, quarter_shape
 
 COMPONENTS = 128
 IMAGES_AT_ONCE = 2048

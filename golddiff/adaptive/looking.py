@@ -27,8 +27,8 @@ from golddiff.index.search import Near, Sight, checked, sight_of
 from golddiff.kernels.lowest import lowest
 from golddiff.kernels.mask_tiles import Side
 from golddiff.machine import seconds
-from golddiff.parallel import in_order
 from golddiff.support import Support
+from golddiff.system.parallel import in_order
 
 MEMBERS_A_K = 16  # images that the index compares, for each that is kept
 FEWEST_MEMBERS = 8192

@@ -14,10 +14,10 @@ from typing import Any
 
 from golddiff.adaptive.plan import Kind, Plan
 from golddiff.errors import ArgumentError
-from golddiff.files import leads_out, written_whole
 from golddiff.kernels.mask_tiles import OfChannel, Side
-from golddiff.manifest import identity_of
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.store.manifest import identity_of
+from golddiff.system.files import leads_out, written_whole
 
 NAME = "plans.json"
 VERSION = 4

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.denoisers.base import Estimator
+from golddiff.denoiser import Estimator
 from golddiff.kernels.mask_tiles import Side, tile_count, tile_of_each
 from golddiff.support import Support
 

@@ -26,7 +26,7 @@ from golddiff.adaptive.enough import Enough, NearlyAllWithin
 from golddiff.adaptive.looking import Look, Looker, chosen
 from golddiff.adaptive.places import mean_over_tiles, means_at
 from golddiff.adaptive.plan import Kind, Plan, few_of
-from golddiff.denoisers.base import Estimator
+from golddiff.denoiser import Estimator
 from golddiff.noise import bits
 from golddiff.support import Support
 

@@ -21,7 +21,7 @@ from golddiff.adaptive.comparing import ByCoordinates
 from golddiff.adaptive.coordinates import Coordinates
 from golddiff.kernels.aligned import zeros
 from golddiff.kernels.products import less_twice_the_products, padded
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
 
 IMAGES_AT_ONCE = 2048
 

@@ -29,19 +29,19 @@ from golddiff.adaptive.plan import DRAWN, FULL, Kind, Plan, as_compared, few_of
 from golddiff.adaptive.ranking import Ranking
 from golddiff.adaptive.sweeping import ROUGH_ABOVE, SweepLooker
 from golddiff.adaptive.tilesweep import TileSweepLooker
-from golddiff.certificate import Certified, certify
 from golddiff.errors import ArgumentError
 from golddiff.index.files import Index, open_or_build
 from golddiff.kernels.mask_tiles import Side
 from golddiff.noise import bits, ddim_sigmas
-from golddiff.parallel import in_order
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
 from golddiff.support import AnySupport, TiledSupport
-from golddiff.units import duration
+from golddiff.supports.certificate import Certified, certify
+from golddiff.system.parallel import in_order
+from golddiff.system.units import duration
 
 if TYPE_CHECKING:
-    from golddiff.denoisers.base import Estimator
-    from golddiff.denoisers.golddiff import Schedule
+    from golddiff.denoiser import Estimator
+    from golddiff.golden import Schedule
 
 LEVELS_A_DECADE = 20
 USUAL_STEPS = 10
@@ -85,8 +85,8 @@ class AdaptiveSchedule:
             finely; None: where there are more than 100,000 of them.
 
         guarantee: prove it instead of expecting it (``Optimal`` alone): each query's images are
-            added until the bound of :mod:`golddiff.certificate` is at most ``tol``. At high noise
-            that takes nearly all of them.
+            added until the bound (:mod:`golddiff.supports.certificate`) is at most ``tol``. At
+            high noise that takes nearly all of them.
 
     Raises:
         ArgumentError: tol negative or not finite, or neither a number nor schedules, or not a

@@ -23,8 +23,8 @@ from golddiff.kernels.lowest import lowest, up_to
 from golddiff.kernels.weights import TEMPERATURE, taken, tempered_weights
 from golddiff.machine import seconds
 from golddiff.noise import precision
-from golddiff.parallel import in_order
 from golddiff.support import Support
+from golddiff.system.parallel import in_order
 
 IMAGES_AT_ONCE = 16_384  # a task's; fewer take longer to hand out than to compare
 SAMPLE = 16_384  # images that tell below what distance about k of all lie

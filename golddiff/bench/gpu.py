@@ -21,16 +21,16 @@ from golddiff.bench.gpu_measure import (
 )
 from golddiff.bench.gpu_peer import Step, check_peer, peer_step
 from golddiff.bench.memory_store import patches_for
-from golddiff.denoisers.golddiff import GoldDiff
-from golddiff.denoisers.pca import PCA
 from golddiff.device import DeviceStore, OnDevice
 from golddiff.device.masks import device_mask
 from golddiff.errors import ArgumentError
+from golddiff.estimators.pca import PCA
+from golddiff.golden import GoldDiff
 from golddiff.kernels.mask_blocks import MaskBlocks
 from golddiff.kernels.masked_terms import ONE_PART_FROM
 from golddiff.noise import ddim_sigmas
-from golddiff.schedules import PaperSchedule
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.supports.paper import PaperSchedule
 
 
 @dataclass(frozen=True)

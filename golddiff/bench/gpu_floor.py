@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from golddiff.bench.gpu_measure import Ceilings
-from golddiff.proxy import quarter_shape, side_16_shape
+from golddiff.store.proxy import quarter_shape, side_16_shape
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 from golddiff.bench.gpu_cases import Case
 from golddiff.errors import ArgumentError
 from golddiff.noise import alpha_of_sigma, ddim_scheduler, ddim_sigmas
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
 
 Step = Callable[[torch.Tensor, float], torch.Tensor]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from golddiff.bench.peers import recognise
 from golddiff.errors import ArgumentError
-from golddiff.methods import METHODS, MethodSettings
 from golddiff.noise import ddim_sigmas
+from golddiff.registry import METHODS, MethodSettings
 
 STEPS = 10
 QUERIES_FROM = ("trajectory", "noised")

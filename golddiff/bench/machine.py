@@ -12,7 +12,7 @@ import torch
 from numba import njit
 
 from golddiff.kernels.lanes import LANES, load, spread, sum_of
-from golddiff.parallel import for_each
+from golddiff.system.parallel import for_each
 
 MATRIX_SIDE = 2048
 COPIED = 1 << 27  # bytes: far more than the caches hold

@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.bench.gpu_cases import Case
-from golddiff.proxy import pool
-from golddiff.residency import DEFAULT_LIMIT, Residency
 from golddiff.sources.options import Options
 from golddiff.sources.patches import PatchSource
-from golddiff.statistics import Factor
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.store.proxy import pool
+from golddiff.store.residency import DEFAULT_LIMIT, Residency
+from golddiff.store.statistics import Factor
 
 CHUNK = 4096
 PROXIES_AT_ONCE = 16_384

@@ -17,9 +17,9 @@ from golddiff.bench.stores import first_images
 from golddiff.bench.timing import race
 from golddiff.bench.worker import Remote
 from golddiff.errors import ArgumentError
-from golddiff.methods import MethodSettings
-from golddiff.parallel import use_threads
-from golddiff.store import ImageStore
+from golddiff.registry import MethodSettings
+from golddiff.store.images import ImageStore
+from golddiff.system.parallel import use_threads
 
 
 @dataclass(frozen=True)

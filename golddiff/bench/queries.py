@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 
 from golddiff.bench.job import QUERIES_FROM, STEPS
-from golddiff.denoisers.base import Labels, Sigma
+from golddiff.denoiser import Labels, Sigma
 from golddiff.errors import ArgumentError
-from golddiff.methods import make_denoiser
+from golddiff.registry import make_denoiser
 from golddiff.sampling import Denoises, sample
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
 
 TRAJECTORY_OF = "golddiff-pca"
 

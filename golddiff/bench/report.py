@@ -14,7 +14,7 @@ from golddiff.bench.step import Level, Outcome
 from golddiff.bench.timing import Timing
 from golddiff.bench.truth import describe, text_of
 from golddiff.bench.work import floor_seconds
-from golddiff.units import byte_size, duration
+from golddiff.system.units import byte_size, duration
 
 COLUMNS = """\
 ms        milliseconds per image and step: the median step after one to warm up, over the batch

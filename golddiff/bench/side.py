@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 
 from golddiff.bench.work import Work, step_work
-from golddiff.denoisers.base import Denoiser
-from golddiff.methods import METHODS, MethodSettings, make_denoiser
-from golddiff.store import ImageStore
+from golddiff.denoiser import Denoiser
+from golddiff.registry import METHODS, MethodSettings, make_denoiser
+from golddiff.store.images import ImageStore
 
 Step = Callable[[torch.Tensor, float], torch.Tensor]
 

@@ -18,10 +18,10 @@ from golddiff.bench.side import SideSpec, own_settings
 from golddiff.bench.stores import first_images
 from golddiff.bench.timing import Timing, race
 from golddiff.bench.worker import Remote
-from golddiff.denoisers.base import Estimator
-from golddiff.methods import make_denoiser
-from golddiff.parallel import use_threads
-from golddiff.store import ImageStore
+from golddiff.denoiser import Estimator
+from golddiff.registry import make_denoiser
+from golddiff.store.images import ImageStore
+from golddiff.system.parallel import use_threads
 
 WITHIN = 0.95  # of the queries
 

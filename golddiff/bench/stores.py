@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
 
 
 @contextlib.contextmanager

@@ -18,15 +18,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 import golddiff
-from golddiff.cache import cache_folder
-from golddiff.denoisers.base import Denoiser, Estimator
-from golddiff.denoisers.kamb import Kamb
-from golddiff.denoisers.optimal import Optimal
-from golddiff.denoisers.pca import PCA
+from golddiff.denoiser import Denoiser, Estimator
 from golddiff.errors import ArgumentError
-from golddiff.files import written_whole
-from golddiff.methods import default_mask_threshold
-from golddiff.store import ImageStore
+from golddiff.estimators.kamb import Kamb
+from golddiff.estimators.optimal import Optimal
+from golddiff.estimators.pca import PCA
+from golddiff.registry import default_mask_threshold
+from golddiff.store.cache import cache_folder
+from golddiff.store.images import ImageStore
+from golddiff.system.files import written_whole
 
 # The modules that a full scan's values come from; others may change without making it stale.
 CODE = ("denoisers", "kernels", "contributions.py", "masks.py", "noise.py", "posterior.py",

@@ -17,21 +17,21 @@ from numpy.typing import NDArray
 from golddiff.adaptive.plan import FULL
 from golddiff.adaptive.schedule import FittedSchedule
 from golddiff.bench.machine import Machine
-from golddiff.denoisers.base import Denoiser, Estimator
-from golddiff.denoisers.golddiff import GoldDiff
-from golddiff.denoisers.kamb import Kamb
-from golddiff.denoisers.optimal import Optimal
-from golddiff.denoisers.pca import PCA
-from golddiff.denoisers.wiener import Wiener
+from golddiff.denoiser import Denoiser, Estimator
 from golddiff.errors import ArgumentError
+from golddiff.estimators.kamb import Kamb
+from golddiff.estimators.optimal import Optimal
+from golddiff.estimators.pca import PCA
+from golddiff.estimators.wiener import Wiener
+from golddiff.golden import GoldDiff
 from golddiff.kernels.kamb_counts import offset_operations
 from golddiff.kernels.mask_tree import MaskTree
 from golddiff.kernels.rows import squared_distances
 from golddiff.noise import precision
-from golddiff.proxy import quarter_shape, side_16_shape
-from golddiff.schedules import PaperSchedule
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.store.proxy import quarter_shape, side_16_shape
 from golddiff.support import AnySupport, Support, TiledSupport
+from golddiff.supports.paper import PaperSchedule
 
 # (x_i - a)(x_i - b): scale, two differences, a product.
 TERM = 4

@@ -20,8 +20,8 @@ from golddiff.bench.memory import peak_resident
 from golddiff.bench.side import Check, SideSpec, make_side
 from golddiff.bench.work import Work
 from golddiff.errors import ArgumentError, GoldDiffError, StoreError
-from golddiff.parallel import use_threads
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.system.parallel import use_threads
 
 
 class Remote:

@@ -15,8 +15,8 @@ from golddiff.cli.options import JsonPath, Tol, method_settings
 from golddiff.cli.parse import parse_numbers
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, show, write_json
-from golddiff.files import check_writable
-from golddiff.methods import METHODS
+from golddiff.registry import METHODS
+from golddiff.system.files import check_writable
 
 bench = typer.Typer(
     help="Time methods, and other people's code, in one run beside the machine's own rates.",

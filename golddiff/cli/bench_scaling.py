@@ -12,7 +12,7 @@ from golddiff.cli.options import JsonPath, MaskThreshold, Tol, Variant, method_s
 from golddiff.cli.parse import parse_numbers
 from golddiff.cli.terminal import progress_bar, say, show, write_json
 from golddiff.errors import ArgumentError
-from golddiff.files import check_writable
+from golddiff.system.files import check_writable
 
 _DATA = (
     "enlarged:SOURCE, or a store of at least the largest size: the smaller sets are its first "
@@ -76,7 +76,7 @@ def scaling(
       golddiff bench scaling --data enlarged:digits --sizes 2000,8000,32000 --method golddiff-pca
     """
     from golddiff.bench.scaling.job import COMPARED, ScalingJob
-    from golddiff.figures.save import SUFFIXES
+    from golddiff.evaluation.figures.save import SUFFIXES
 
     names = tuple(name.strip() for text in method or COMPARED for name in text.split(","))
     numbers = parse_numbers("sizes", sizes) or ()
@@ -111,8 +111,8 @@ def scaling(
         say(line)
     say(f"kept in {outcome.folder}")
     if plot is not None:
-        from golddiff.figures.curves import draw_panels
-        from golddiff.figures.save import save
+        from golddiff.evaluation.figures.curves import draw_panels
+        from golddiff.evaluation.figures.save import save
 
         save("plot", draw_panels(report.panels(job, outcome)), plot)
     if json is not None:

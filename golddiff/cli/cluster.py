@@ -10,7 +10,7 @@ from golddiff.cli.terminal import progress_bar
 
 if TYPE_CHECKING:
     from golddiff.sampling import Samples
-    from golddiff.store import ImageStore
+    from golddiff.store.images import ImageStore
 
 JOINING = "joining the cluster"
 BARS = 24  # shards that have one each; of more the slowest has one

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from golddiff.cache import SourceOptions, cached_store
 from golddiff.cli.sample_run import golden_subsets
 from golddiff.cli.terminal import progress_bar, say, watched
 from golddiff.errors import ArgumentError
-from golddiff.files import check_writable
-from golddiff.methods import SHOWN, MethodSettings, golden, make_denoiser
-from golddiff.units import duration, shape_text
+from golddiff.registry import SHOWN, MethodSettings, golden, make_denoiser
+from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.system.files import check_writable
+from golddiff.system.units import duration, shape_text
 
 if TYPE_CHECKING:
-    from golddiff.denoisers.base import Denoiser, Estimator
-    from golddiff.figures.methods import Block
-    from golddiff.store import ImageStore
+    from golddiff.denoiser import Denoiser, Estimator
+    from golddiff.evaluation.figures.methods import Block
+    from golddiff.store.images import ImageStore
 
 STEPS = 10
 TRAJECTORY_OF = "golddiff-pca"
@@ -69,9 +69,9 @@ def demo(
     for path in paths:
         check_writable("out", path)
 
-    from golddiff.figures.methods import draw_methods
-    from golddiff.figures.moons import draw_concentration
-    from golddiff.figures.save import save
+    from golddiff.evaluation.figures.methods import draw_methods
+    from golddiff.evaluation.figures.moons import draw_concentration
+    from golddiff.evaluation.figures.save import save
     from golddiff.sampling import check_settings
 
     check_settings(1, STEPS, "ddim", seed)
@@ -127,7 +127,7 @@ def _denoisers(store: ImageStore, seed: int) -> dict[str, Denoiser]:
 def _block(
     part: Part, denoisers: dict[str, Denoiser], seed: int, on_step: Callable[[int], None]
 ) -> Block:
-    from golddiff.figures.methods import Block, Made
+    from golddiff.evaluation.figures.methods import Block, Made
     from golddiff.sampling import initial_noise, sample
 
     made = {}
@@ -158,8 +158,8 @@ def _trajectory(denoiser: Denoiser, seed: int) -> Any:
     """One sample: the noisy image that each step sees, and what it predicts from it."""
     import torch
 
-    from golddiff.figures.moons import noisy_states
-    from golddiff.figures.trajectory import Row, draw_trajectory
+    from golddiff.evaluation.figures.moons import noisy_states
+    from golddiff.evaluation.figures.trajectory import Row, draw_trajectory
     from golddiff.sampling import sample
 
     samples = sample(denoiser, 1, STEPS, seed=seed)

@@ -22,7 +22,7 @@ from golddiff.cli.options import (
     Weighting,
     method_settings,
 )
-from golddiff.methods import METHODS
+from golddiff.registry import METHODS
 
 
 def evaluate(

@@ -11,15 +11,15 @@ from golddiff.cli.evaluate_figures import difference, figures, write_folder
 from golddiff.cli.parse import parse_labels
 from golddiff.cli.terminal import progress_bar, say, write_json
 from golddiff.errors import ArgumentError
-from golddiff.files import check_writable
-from golddiff.methods import METHODS, MethodSettings, check_method, make_denoiser
-from golddiff.units import duration
+from golddiff.registry import METHODS, MethodSettings, check_method, make_denoiser
+from golddiff.system.files import check_writable
+from golddiff.system.units import duration
 
 if TYPE_CHECKING:
     from golddiff.evaluation.compare import Evaluation
     from golddiff.evaluation.references import Oracle
     from golddiff.evaluation.runs import Run, RunSettings
-    from golddiff.store import ImageStore
+    from golddiff.store.images import ImageStore
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def run_evaluate(job: EvaluateJob) -> None:
     """
     settings = _checked(job)
     from golddiff.evaluation.references import Oracle
-    from golddiff.store import ImageStore
+    from golddiff.store.images import ImageStore
 
     store = ImageStore.open(job.store)
     oracle = Oracle.at(job.oracle)
@@ -150,7 +150,7 @@ def _tell(made: dict[str, Evaluation]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from golddiff.units import byte_size
+    from golddiff.system.units import byte_size
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("method")

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from golddiff.cache import SourceOptions
 from golddiff.cli.index_cluster import index_on_cluster
 from golddiff.cli.options import (
     Channels,
@@ -24,8 +23,9 @@ from golddiff.cli.options import (
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import say, watched, write_json
 from golddiff.errors import ArgumentError
-from golddiff.files import check_writable
-from golddiff.units import duration
+from golddiff.store.cache import SourceOptions
+from golddiff.system.files import check_writable
+from golddiff.system.units import duration
 
 
 def index(
@@ -86,8 +86,8 @@ def index(
         return
 
     from golddiff.sources import open_source
-    from golddiff.store import ImageStore
-    from golddiff.store_build import build
+    from golddiff.store.build import build
+    from golddiff.store.images import ImageStore
 
     start = time.perf_counter()
     opened = open_source(

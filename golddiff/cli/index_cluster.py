@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from golddiff.cache import SourceOptions
 from golddiff.cli.cluster import JOINING, join
 from golddiff.cli.terminal import progress_bar, say, write_json
-from golddiff.manifest import Manifest
-from golddiff.units import byte_size, duration, shape_text
+from golddiff.store.cache import SourceOptions
+from golddiff.store.manifest import Manifest
+from golddiff.system.units import byte_size, duration, shape_text
 
 
 def index_on_cluster(

@@ -10,7 +10,7 @@ import typer
 from golddiff.cli.options import JsonPath
 from golddiff.cli.summary import class_counts, describe, summary
 from golddiff.cli.terminal import say, write_json
-from golddiff.files import check_writable
+from golddiff.system.files import check_writable
 
 CLASSES_SHOWN = 20
 
@@ -31,7 +31,7 @@ def info(
     if json is not None:
         check_writable("json", json)
 
-    from golddiff.store import ImageStore
+    from golddiff.store.images import ImageStore
 
     opened = ImageStore.open(store)
     if verify:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from golddiff.cli.parse import parse_patch_size, parse_size, parse_tol
-from golddiff.methods import MethodSettings
+from golddiff.registry import MethodSettings
 
 _IMAGES = "Reading the images"
 _METHOD = "Method"

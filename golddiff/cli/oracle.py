@@ -11,8 +11,8 @@ from golddiff.cli.options import JsonPath
 from golddiff.cli.oracle_train import train
 from golddiff.cli.terminal import say, write_json
 from golddiff.errors import ArgumentError
-from golddiff.files import check_writable
-from golddiff.units import byte_size, shape_text
+from golddiff.system.files import check_writable
+from golddiff.system.units import byte_size, shape_text
 
 oracle = typer.Typer(
     name="oracle",

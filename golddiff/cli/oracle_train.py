@@ -14,15 +14,15 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from golddiff.cache import SourceOptions, cached_store
 from golddiff.cli.terminal import say, watched
 from golddiff.errors import ArgumentError
-from golddiff.units import duration
+from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.system.units import duration
 
 if TYPE_CHECKING:
     from golddiff.oracles.settings import TrainSettings
     from golddiff.oracles.state import Progress as Trained
-    from golddiff.store import ImageStore
+    from golddiff.store.images import ImageStore
 
 TOLD_EVERY = 100
 _NETWORK, _TRAINING, _RUNNING = "Network", "Training", "Running"
@@ -122,7 +122,7 @@ def train(
       golddiff oracle train --data digits --out digits-oracle --steps 500 --channels 32
     """
     from golddiff.oracles.settings import TrainSettings
-    from golddiff.parallel import use_threads
+    from golddiff.system.parallel import use_threads
 
     if threads is not None:
         if threads < 1:
@@ -208,8 +208,8 @@ def _train(
 
 
 def _draw(trained: Trained, out: Path) -> None:
-    from golddiff.figures.losses import draw_losses
-    from golddiff.figures.save import save
+    from golddiff.evaluation.figures.losses import draw_losses
+    from golddiff.evaluation.figures.save import save
 
     points = [(step, loss) for step, _, loss, _ in trained.history]
     save("out", draw_losses(points, f"{out.name}: {trained.step:,} steps"), out / "loss.png")
@@ -240,8 +240,8 @@ def _stop_asked() -> Iterator[threading.Event]:
 
 
 def _store(data: str) -> ImageStore:
-    from golddiff.manifest import NAME
-    from golddiff.store import ImageStore
+    from golddiff.store.images import ImageStore
+    from golddiff.store.manifest import NAME
 
     if (Path(data) / NAME).is_file():
         return ImageStore.open(data)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from golddiff.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from golddiff.store import ImageStore
+    from golddiff.store.images import ImageStore
 
 
 def parse_size(name: str, text: str | None) -> int | float | None:

@@ -10,8 +10,8 @@ import typer
 
 from golddiff.cli.terminal import say
 from golddiff.errors import ArgumentError
-from golddiff.figures.save import SUFFIXES
-from golddiff.files import check_writable
+from golddiff.evaluation.figures.save import SUFFIXES
+from golddiff.system.files import check_writable
 
 
 def plot(
@@ -45,9 +45,9 @@ def plot(
         check_writable("out", target, SUFFIXES)
     bodies = [_read(path) for path in paths]
 
-    from golddiff.figures.curves import draw_panels
-    from golddiff.figures.recorded import panels_of
-    from golddiff.figures.save import save
+    from golddiff.evaluation.figures.curves import draw_panels
+    from golddiff.evaluation.figures.recorded import panels_of
+    from golddiff.evaluation.figures.save import save
 
     for path, body, target in zip(paths, bodies, targets, strict=True):
         try:

@@ -28,14 +28,14 @@ from golddiff.cli.parse import parse_labels, parse_numbers
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, show, write_json
 from golddiff.errors import ArgumentError
-from golddiff.files import check_writable
-from golddiff.methods import DEFAULT_METHOD, METHODS, check_method, make_denoiser
-from golddiff.units import duration
+from golddiff.registry import DEFAULT_METHOD, METHODS, check_method, make_denoiser
+from golddiff.system.files import check_writable
+from golddiff.system.units import duration
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from golddiff.denoisers.base import Denoiser
+    from golddiff.denoiser import Denoiser
     from golddiff.preparing import Part
 
 
@@ -106,11 +106,11 @@ def prepare(
     if json is not None:
         check_writable("json", json)
 
-    from golddiff.parallel import use_threads
     from golddiff.preparing import check_levels
     from golddiff.preparing import prepare as make
     from golddiff.sampling import check_settings, noise_levels
-    from golddiff.store import ImageStore
+    from golddiff.store.images import ImageStore
+    from golddiff.system.parallel import use_threads
 
     if levels is None:
         check_settings(1, 10 if steps is None else steps, sampler or "ddim", 0)
@@ -155,7 +155,7 @@ def _choices(
     denoiser: Denoiser, levels: Sequence[float], classes: Sequence[int | None]
 ) -> Iterator[str]:
     """The plan of each level and class, the seconds that it is predicted to take, the model."""
-    from golddiff.denoisers.golddiff import GoldDiff
+    from golddiff.golden import GoldDiff
     from golddiff.machine import costs, text
 
     if not isinstance(denoiser, GoldDiff):

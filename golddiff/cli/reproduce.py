@@ -12,7 +12,7 @@ import typer
 from golddiff.cli.terminal import progress_bar, say
 from golddiff.errors import ArgumentError
 from golddiff.experiments.registry import EXPERIMENTS, find
-from golddiff.files import check_writable
+from golddiff.system.files import check_writable
 
 ALL = "all"
 
@@ -135,8 +135,8 @@ def _run(
     stores, networks = parse_data(data), parse_oracles(oracle)
 
     from golddiff.experiments.context import Context
-    from golddiff.parallel import use_threads
     from golddiff.sampling import check_settings
+    from golddiff.system.parallel import use_threads
 
     check_settings(n, 10, "ddim", seed, batch)
     if threads is not None:

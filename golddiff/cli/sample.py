@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from golddiff.cache import SourceOptions
 from golddiff.cli.options import (
     BoundaryRule,
     Channels,
@@ -31,7 +30,8 @@ from golddiff.cli.options import (
     method_settings,
 )
 from golddiff.cli.sample_run import SampleJob, run_sample
-from golddiff.methods import DEFAULT_METHOD, METHODS
+from golddiff.registry import DEFAULT_METHOD, METHODS
+from golddiff.store.cache import SourceOptions
 
 
 def sample(

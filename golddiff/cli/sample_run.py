@@ -9,22 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from golddiff import __version__
-from golddiff.cache import SourceOptions, cached_store
 from golddiff.cli.cluster import answers_of_each, cluster_figures, open_sharded, shard_bars
 from golddiff.cli.parse import parse_labels
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, watched, write_json
 from golddiff.errors import ArgumentError
-from golddiff.figures.save import SUFFIXES
-from golddiff.files import check_writable
-from golddiff.methods import MethodSettings, check_method, make_denoiser
-from golddiff.units import duration
+from golddiff.evaluation.figures.save import SUFFIXES
+from golddiff.registry import MethodSettings, check_method, make_denoiser
+from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.system.files import check_writable
+from golddiff.system.units import duration
 
 if TYPE_CHECKING:
-    from golddiff.denoisers.base import Denoiser
-    from golddiff.denoisers.golddiff import Schedule
+    from golddiff.denoiser import Denoiser
+    from golddiff.golden import Schedule
     from golddiff.sampling import Samples
-    from golddiff.store import ImageStore
+    from golddiff.store.images import ImageStore
 
 # A gigabyte of float32: more images than a picture can show.
 MOST_VALUES = 2**28
@@ -114,8 +114,8 @@ def run_sample(job: SampleJob) -> None:
 def _prepare(denoiser: Denoiser, job: SampleJob, labels: list[int] | None) -> None:
     """What a method finds out about a store once takes long enough to be told."""
     from golddiff.adaptive.schedule import FittedSchedule
-    from golddiff.denoisers.golddiff import GoldDiff
-    from golddiff.denoisers.recommended import Recommended
+    from golddiff.estimators.recommended import Recommended
+    from golddiff.golden import GoldDiff
     from golddiff.sampling import noise_levels
 
     if isinstance(denoiser, Recommended) and not denoiser.is_ready:
@@ -142,8 +142,8 @@ def golden_subsets(
     Raises:
         ArgumentError: a subset larger than the images there are.
     """
-    from golddiff.denoisers.golddiff import GoldDiff
-    from golddiff.denoisers.recommended import Recommended
+    from golddiff.estimators.recommended import Recommended
+    from golddiff.golden import GoldDiff
     from golddiff.sampling import noise_levels
 
     if isinstance(denoiser, Recommended):
@@ -252,7 +252,7 @@ def _check_explainable(job: SampleJob, store: ImageStore) -> None:
 
 
 def _open(job: SampleJob) -> ImageStore:
-    from golddiff.store import ImageStore
+    from golddiff.store.images import ImageStore
 
     if job.cluster is not None:
         assert job.store is not None
@@ -267,8 +267,8 @@ def _generate(
 ) -> tuple[Samples, Clock]:
     import diffusers  # noqa: F401  its import takes seconds that are not the sampler's
 
-    from golddiff.parallel import use_threads
     from golddiff.sampling import sample
+    from golddiff.system.parallel import use_threads
 
     if job.threads is not None:
         use_threads(job.threads)
@@ -293,7 +293,7 @@ def _generate(
 def _explain(
     job: SampleJob, path: Path, denoiser: Denoiser, samples: Samples, labels: list[int] | None
 ) -> None:
-    from golddiff.report import write_report
+    from golddiff.evaluation.report import write_report
 
     settings = {
         "sampler": job.sampler,
@@ -311,10 +311,10 @@ def _draw(
     subsets: list[dict[str, Any]] | None,
     labels: list[int] | None,
 ) -> None:
-    from golddiff.figures.grid import draw_grid
-    from golddiff.figures.points import draw_points
-    from golddiff.figures.save import save
-    from golddiff.figures.trajectory import ROWS, Row, draw_trajectory
+    from golddiff.evaluation.figures.grid import draw_grid
+    from golddiff.evaluation.figures.points import draw_points
+    from golddiff.evaluation.figures.save import save
+    from golddiff.evaluation.figures.trajectory import ROWS, Row, draw_trajectory
 
     plain = len(store.shape) == 1
     picture: Any = (

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from golddiff.cache import SourceOptions, cached_store
 from golddiff.cli.options import Limit, Size
 from golddiff.cli.terminal import say, watched
 from golddiff.errors import ArgumentError
+from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.studio import HOST, PORT, check_installed, serve
 
 if TYPE_CHECKING:
-    from golddiff.store import ImageStore
+    from golddiff.store.images import ImageStore
 
 Opener = Callable[[], "ImageStore"]
 
@@ -77,6 +77,6 @@ def _openers(stores: list[Path], sources: list[str], reading: SourceOptions) -> 
 
 
 def _open(path: Path) -> ImageStore:
-    from golddiff.store import ImageStore
+    from golddiff.store.images import ImageStore
 
     return ImageStore.open(path)

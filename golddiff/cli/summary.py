@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from golddiff import __version__
-from golddiff.units import byte_size, shape_text
+from golddiff.system.units import byte_size, shape_text
 
 if TYPE_CHECKING:
-    from golddiff.store import ImageStore
+    from golddiff.store.images import ImageStore
 
 
 def describe(store: ImageStore) -> str:

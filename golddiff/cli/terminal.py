@@ -17,7 +17,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from golddiff.files import written_whole
+from golddiff.system.files import written_whole
 
 
 def say(line: str) -> None:

@@ -17,11 +17,11 @@ from golddiff.adaptive.schedule import ROUGH, AdaptiveSchedule, FittedSchedule, 
 from golddiff.cluster.looking import ShardedLooker
 from golddiff.cluster.recipes import ByRank
 from golddiff.cluster.store import ShardedStore
-from golddiff.denoisers.base import Estimator
+from golddiff.denoiser import Estimator
 from golddiff.errors import ArgumentError
 from golddiff.kernels.mask_tiles import Side, tile_count
-from golddiff.proxy import quarter_shape
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.store.proxy import quarter_shape
 from golddiff.support import AnySupport
 
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
-from golddiff.cache import cache_folder
 from golddiff.cluster.copies import is_local, without_scheme
 from golddiff.cluster.listing import Listing
 from golddiff.errors import ArgumentError
-from golddiff.files import leads_out, written_whole
+from golddiff.store.cache import cache_folder
+from golddiff.system.files import leads_out, written_whole
 
 MARK = "identity"
 

@@ -22,16 +22,16 @@ from pathlib import Path
 from typing import Any
 
 from golddiff import __version__
-from golddiff.cache import SourceOptions
 from golddiff.cluster.joining import connect, ray_package
 from golddiff.cluster.listing import NAME, Listing, ShardRecord
 from golddiff.errors import ArgumentError, ClusterError, GoldDiffError, SourceError, StoreError
-from golddiff.files import written_whole
-from golddiff.kept_masks import FOLDER as MASKS
-from golddiff.manifest import VERSION, Manifest, identity_of
+from golddiff.estimators.kept_masks import FOLDER as MASKS
 from golddiff.sources.base import Skipped
 from golddiff.sources.encoded import EncodedSource
-from golddiff.store_build import FACTOR
+from golddiff.store.build import FACTOR
+from golddiff.store.cache import SourceOptions
+from golddiff.store.manifest import VERSION, Manifest, identity_of
+from golddiff.system.files import written_whole
 
 PLAN = "build.json"
 # A path as pathlib writes it has one slash; a drive has one letter.
@@ -164,7 +164,7 @@ def _built(jobs: list[Job]) -> Any:
 
 def build_one(job: Job) -> dict[str, Any]:
     """Build one shard, on whatever machine this runs; errors come back as text."""
-    from golddiff.store_build import build
+    from golddiff.store.build import build
 
     row = {"number": job.number, "error": "", "kind": "", "n": 0, "identity": ""}
     row |= {"path": Path(job.path).name, "names": "[]", "reasons": "[]"}

@@ -30,7 +30,7 @@ from golddiff.kernels.mask_tiles import Side
 from golddiff.kernels.rows import squared_distances
 from golddiff.kernels.weights import Mixture, sure, taken, tempered_weights
 from golddiff.noise import bits, precision
-from golddiff.proxy import pool
+from golddiff.store.proxy import pool
 from golddiff.support import AnySupport, Support, TiledSupport
 
 if TYPE_CHECKING:

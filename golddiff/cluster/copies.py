@@ -9,10 +9,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from golddiff.cache import cache_folder
 from golddiff.errors import StoreError
-from golddiff.manifest import NAME, Manifest
-from golddiff.store import ImageStore
+from golddiff.store.cache import cache_folder
+from golddiff.store.images import ImageStore
+from golddiff.store.manifest import NAME, Manifest
 
 
 def is_local(path: str) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.cluster.keys import keys_of
-from golddiff.parallel import in_order
+from golddiff.system.parallel import in_order
 
 UInt64 = NDArray[np.uint64]
 Window = tuple[int, int, UInt64]  # the least and largest key it holds, and the keys

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from golddiff.statistics import Factor, Moments
-from golddiff.store_build import FACTOR
+from golddiff.store.build import FACTOR
+from golddiff.store.statistics import Factor, Moments
 
 if TYPE_CHECKING:
     from golddiff.cluster.pool import Pool

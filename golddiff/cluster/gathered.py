@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff import describe
-from golddiff.contributions import Contribution, Ranking
-from golddiff.denoisers.base import Estimator
+from golddiff.denoiser import Estimator
 from golddiff.errors import ArgumentError
-from golddiff.residency import DEFAULT_LIMIT, Residency
-from golddiff.statistics import Factor
-from golddiff.store import ImageStore
+from golddiff.estimators.contributions import Contribution, Ranking
+from golddiff.store.images import ImageStore
+from golddiff.store.residency import DEFAULT_LIMIT, Residency
+from golddiff.store.statistics import Factor
 from golddiff.support import AnySupport, Support, TiledSupport
-from golddiff.units import byte_size
+from golddiff.system.units import byte_size
 
 MOST_BYTES = 2e9
 
@@ -62,7 +62,7 @@ class Gathered:
         top: int = 1,
         pixel: int | None = None,
     ) -> Iterator[Contribution]:
-        """As :meth:`golddiff.denoisers.base.Estimator.contributions`, rows of the whole store."""
+        """As :meth:`golddiff.denoiser.Estimator.contributions`, rows of the whole store."""
         for part in self._estimator.contributions(x, sigma, self._support, top, pixel):
             best = part.best
             if best is not None:

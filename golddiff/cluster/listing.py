@@ -12,7 +12,7 @@ from typing import Any
 
 from golddiff.cluster.copies import is_local, joined, read_text, without_scheme
 from golddiff.errors import ArgumentError, StoreError
-from golddiff.files import written_whole
+from golddiff.system.files import written_whole
 
 NAME = "shards.json"
 FORMAT = "golddiff-shards"

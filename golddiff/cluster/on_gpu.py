@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.cluster.pieces import joined
-from golddiff.denoisers.base import Estimator
+from golddiff.denoiser import Estimator
 from golddiff.device.estimators import DeviceEstimator, device_estimator
 from golddiff.device.store import DeviceStore, device_store
 from golddiff.device.support import DeviceSupport

@@ -28,16 +28,16 @@ from golddiff.cluster.recipes import (
 )
 from golddiff.cluster.search import nearest
 from golddiff.cluster.selected import Batch, Selected
-from golddiff.denoisers.base import Estimator
+from golddiff.denoiser import Estimator
 from golddiff.errors import ArgumentError, ClusterError
 from golddiff.kernels.mask_tiles import Side, tile_count, tile_of_each
 from golddiff.posterior import Posterior
-from golddiff.proxy import quarter_shape, side_16_shape
+from golddiff.store.proxy import quarter_shape, side_16_shape
 from golddiff.support import AnySupport, Support, TiledSupport
 
 if TYPE_CHECKING:
     from golddiff.cluster.store import ShardedStore
-    from golddiff.schedules import PaperSchedule
+    from golddiff.supports.paper import PaperSchedule
 
 TOKENS_KEPT = 64
 
@@ -52,7 +52,7 @@ def _alike(supports: Sequence[AnySupport]) -> list[list[int]]:
 
 
 class OverShards:
-    """What :class:`golddiff.denoisers.base.Estimator` and the schedules ask of a sharded store.
+    """What :class:`golddiff.denoiser.Estimator` and the schedules ask of a sharded store.
 
     Args:
         store: the store.
@@ -96,7 +96,7 @@ class OverShards:
         self, schedule: PaperSchedule, x: NDArray[np.float32], sigma: float, label: int | None,
         seed: int,
     ) -> list[Selected]:  # fmt: skip
-        """The supports of :meth:`golddiff.schedules.PaperSchedule.supports`, the same rows."""
+        """The supports of :meth:`golddiff.supports.paper.PaperSchedule.supports`, the same rows."""
         n, shape = self.store.count_of(label), self.store.shape
         m, k = schedule.budgets(sigma, n)
         screened = schedule.screened(sigma, n)
@@ -199,7 +199,7 @@ class OverShards:
         side: Side,
         pieces: Sequence[tuple[int, int, Support]],
     ) -> NDArray[np.float32]:
-        """See :meth:`golddiff.denoisers.base.Estimator.tile_means`.
+        """See :meth:`golddiff.denoiser.Estimator.tile_means`.
 
         The shards weigh all tiles of a query; what was not asked for is dropped here.
         """

@@ -13,7 +13,7 @@ from golddiff.cluster.merging import Tree
 from golddiff.cluster.rounds import Arguments, Done, Round, last_line
 from golddiff.cluster.worker import Worker, pack, unpack
 from golddiff.errors import ArgumentError, ClusterError
-from golddiff.residency import DEFAULT_LIMIT, Residency
+from golddiff.store.residency import DEFAULT_LIMIT, Residency
 
 LARGE = 100_000  # bytes, above which Ray keeps arguments in its object store anyway
 MERGED_AGAIN = 3

@@ -28,15 +28,15 @@ from golddiff.cluster.recipes import (
     Place,
     Stage,
 )
-from golddiff.denoisers.base import Estimator
-from golddiff.denoisers.pca import PCA
+from golddiff.denoiser import Estimator
 from golddiff.errors import ArgumentError
+from golddiff.estimators.pca import PCA
 from golddiff.kernels.mask_tiles import Side
-from golddiff.manifest import identity_of
 from golddiff.posterior import Posterior
-from golddiff.residency import DEFAULT_LIMIT
-from golddiff.statistics import Factor, Moments, factor_places, moments
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.store.manifest import identity_of
+from golddiff.store.residency import DEFAULT_LIMIT
+from golddiff.store.statistics import Factor, Moments, factor_places, moments
 from golddiff.support import AnySupport, Support, TiledSupport
 
 QUERIES_KEPT = 64
@@ -174,7 +174,7 @@ class ShardServer:
         Args:
             label: the class; None for all.
             images: of all shards, drawn as a single store draws them
-                (:func:`golddiff.statistics.factor_rows`).
+                (:func:`golddiff.store.statistics.factor_rows`).
             seed: of the draw.
         """
         rows = self.choices.rows(Candidates(label))

@@ -21,11 +21,11 @@ from golddiff.cluster.over_shards import OverShards
 from golddiff.cluster.pool import Pool, Resources, Traffic
 from golddiff.cluster.recipes import About, Candidates
 from golddiff.errors import ArgumentError, ClusterError
-from golddiff.manifest import FileRecord, Manifest
-from golddiff.residency import DEFAULT_LIMIT, Residency
-from golddiff.statistics import Factor
-from golddiff.store import ImageStore, Indices, check_factor_images
-from golddiff.store_build import FACTOR, PIXELS
+from golddiff.store.build import FACTOR, PIXELS
+from golddiff.store.images import ImageStore, Indices, check_factor_images
+from golddiff.store.manifest import FileRecord, Manifest
+from golddiff.store.residency import DEFAULT_LIMIT, Residency
+from golddiff.store.statistics import Factor
 from golddiff.support import Support
 
 ELSEWHERE = ("flat", "norms", "proxies")

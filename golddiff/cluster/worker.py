@@ -54,7 +54,7 @@ class Worker:
         import torch
 
         from golddiff.cluster.recipes import Needs
-        from golddiff.parallel import use_threads
+        from golddiff.system.parallel import use_threads
 
         # The number of threads belongs to the thread that sets it.
         if torch.get_num_threads() != self._threads:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from golddiff.denoisers.base import Denoiser
+from golddiff.denoiser import Denoiser
 from golddiff.device.run import OnDevice
 from golddiff.device.steps import step_on
 from golddiff.device.store import DeviceStore, device_store

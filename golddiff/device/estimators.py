@@ -6,13 +6,13 @@ from typing import Protocol
 
 import torch
 
-from golddiff.denoisers.base import Estimator
-from golddiff.denoisers.kamb import Kamb
-from golddiff.denoisers.optimal import Optimal
-from golddiff.denoisers.pca import PCA
+from golddiff.denoiser import Estimator
 from golddiff.device.masks import MaskCache
 from golddiff.device.store import DeviceStore
 from golddiff.device.support import DeviceSupport
+from golddiff.estimators.kamb import Kamb
+from golddiff.estimators.optimal import Optimal
+from golddiff.estimators.pca import PCA
 from golddiff.kernels.mask_blocks import MaskBlocks
 from golddiff.kernels.masked_terms import terms
 from golddiff.kernels.partial import Partial
@@ -36,7 +36,7 @@ class DeviceEstimator(Protocol):
 
 
 class DeviceOptimal:
-    """:class:`golddiff.denoisers.optimal.Optimal`: distances of whole rows, then weighted sums."""
+    """:class:`golddiff.estimators.optimal.Optimal`: distances of whole rows, then weighted sums."""
 
     def __init__(self, estimator: Optimal, store: DeviceStore) -> None:
         self._store = store
@@ -75,7 +75,7 @@ class DeviceOptimal:
 
 
 class DevicePCA:
-    """:class:`golddiff.denoisers.pca.PCA`: masked distances by blocks, online softmax."""
+    """:class:`golddiff.estimators.pca.PCA`: masked distances by blocks, online softmax."""
 
     def __init__(self, estimator: PCA, store: DeviceStore) -> None:
         self._store = store
@@ -151,7 +151,7 @@ def masked_partials(
 
 
 class DeviceKamb:
-    """:class:`golddiff.denoisers.kamb.Kamb`: patch distances by blocks of positions.
+    """:class:`golddiff.estimators.kamb.Kamb`: patch distances by blocks of positions.
 
     Where a position is compared with itself alone ("none"), the patch is a mask: then it is the
     masked posterior with squares for masks.

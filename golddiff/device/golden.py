@@ -1,4 +1,4 @@
-"""The golden subsets of :mod:`golddiff.schedules`, screened on a device."""
+"""The golden subsets of :mod:`golddiff.supports.paper`, screened on a device."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import torch
 
 from golddiff.device.store import DeviceStore
 from golddiff.device.support import DeviceSupport
-from golddiff.proxy import quarter_shape, side_16_shape
-from golddiff.schedules import PaperSchedule, _floor, _generator, _resolve
+from golddiff.store.proxy import quarter_shape, side_16_shape
+from golddiff.supports.paper import PaperSchedule, _floor, _generator, _resolve
 
 
 class DevicePaperSchedule:
-    """The supports of a :class:`golddiff.schedules.PaperSchedule`, without leaving the device."""
+    """The supports of :class:`golddiff.supports.paper.PaperSchedule`, never leaving the device."""
 
     def __init__(self, schedule: PaperSchedule, store: DeviceStore, seed: int) -> None:
         self._schedule = schedule

@@ -1,4 +1,4 @@
-"""The PCA locality masks of :mod:`golddiff.masks`, made on a device in tile order."""
+"""The PCA locality masks of :mod:`golddiff.estimators.masks`, made on a device in tile order."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import OrderedDict
 import torch
 
 from golddiff.device.store import DeviceStore
+from golddiff.estimators.masks import FLOAT64_BYTES, least
 from golddiff.kernels.mask_blocks import MaskBlocks
-from golddiff.masks import FLOAT64_BYTES, least
 
 
 def device_mask(store: DeviceStore, sigma: float, threshold: float) -> torch.Tensor:

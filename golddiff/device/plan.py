@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from golddiff.device.order import padded_width
 from golddiff.errors import ArgumentError
-from golddiff.units import byte_size
+from golddiff.system.units import byte_size
 
 # Of the memory that is free: the rest is for the allocator's rounding and for others.
 USED_SHARE = 0.9

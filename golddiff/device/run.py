@@ -6,7 +6,7 @@ import contextlib
 
 import torch
 
-from golddiff.denoisers.base import Denoiser, Labels, Sigma
+from golddiff.denoiser import Denoiser, Labels, Sigma
 from golddiff.device.graphs import recorded
 from golddiff.device.steps import step_on
 from golddiff.device.store import DeviceStore
@@ -47,7 +47,7 @@ class OnDevice:
         self._step = recorded(step, there.device, there.plan.resident) if graphs else step
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
-        """As :meth:`golddiff.denoisers.base.Denoiser.__call__`; the result on x's device."""
+        """As :meth:`golddiff.denoiser.Denoiser.__call__`; the result on x's device."""
         self.denoiser.check_shape(x)
         sigmas = self.denoiser._checked_sigma(sigma, len(x))
         classes = self.denoiser._checked_labels(labels, len(x))

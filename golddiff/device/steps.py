@@ -7,15 +7,15 @@ from typing import Protocol
 import torch
 
 from golddiff.adaptive.schedule import FittedSchedule
-from golddiff.denoisers.base import Denoiser, Estimator
-from golddiff.denoisers.golddiff import GoldDiff
-from golddiff.denoisers.wiener import Wiener
+from golddiff.denoiser import Denoiser, Estimator
 from golddiff.device.estimators import DeviceEstimator, device_estimator
 from golddiff.device.golden import DevicePaperSchedule
 from golddiff.device.store import DeviceStore
 from golddiff.device.support import DeviceSupport
-from golddiff.schedules import PaperSchedule
+from golddiff.estimators.wiener import Wiener
+from golddiff.golden import GoldDiff
 from golddiff.support import whole
+from golddiff.supports.paper import PaperSchedule
 
 
 class Step(Protocol):
@@ -92,7 +92,7 @@ class GoldenStep:
 
 
 class WienerStep:
-    """:class:`golddiff.denoisers.wiener.Wiener` in float32: two products with the eigenvectors."""
+    """:class:`golddiff.estimators.wiener.Wiener` in float32: two products with the eigenvectors."""
 
     capturable = True
 

@@ -14,9 +14,9 @@ from golddiff.device.plan import MemoryPlan, SetSize, memory_plan
 from golddiff.device.stream import streamed
 from golddiff.device.support import DeviceSupport
 from golddiff.kernels.screen_torch import Proxies, pool_unit
-from golddiff.proxy import side_16_shape
-from golddiff.residency import at_hand, parts
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.store.proxy import side_16_shape
+from golddiff.store.residency import at_hand, parts
 
 UPLOAD_IMAGES = 8192
 

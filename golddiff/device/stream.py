@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from golddiff.device.support import DeviceSupport
-from golddiff.residency import at_hand, parts
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.store.residency import at_hand, parts
 
 Arrange = Callable[[torch.Tensor], torch.Tensor]
 Chunk = tuple[torch.Tensor, DeviceSupport]

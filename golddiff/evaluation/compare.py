@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.denoisers.base import Denoiser
+from golddiff.denoiser import Denoiser
 from golddiff.errors import ArgumentError
 from golddiff.evaluation.bootstrap import Interval, bootstrap
 from golddiff.evaluation.memory import PeakMemory, peak_memory

@@ -9,9 +9,9 @@ from typing import Protocol
 
 import torch
 
-from golddiff.denoisers.base import Labels, Sigma
+from golddiff.denoiser import Labels, Sigma
 from golddiff.errors import ArgumentError
-from golddiff.figures.trajectory import thinned
+from golddiff.evaluation.figures.trajectory import thinned
 from golddiff.sampling import OnStep, Space, check_settings, noise_levels, sample
 
 STEPS_KEPT = 20  # of a longer run, evenly spread: states of every step would fill the memory
@@ -21,7 +21,7 @@ class OracleCall(Protocol):
     """What an oracle must be: a call as a denoiser's. A ``store`` (or ``shape``) is not needed."""
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
-        """E[x0 | x], as :meth:`golddiff.denoisers.base.Denoiser.__call__`."""
+        """E[x0 | x], as :meth:`golddiff.denoiser.Denoiser.__call__`."""
         ...
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from golddiff import __version__
-from golddiff.files import written_whole
+from golddiff.system.files import written_whole
 
 FORMAT = 1  # another number, and results of older code are not found
 

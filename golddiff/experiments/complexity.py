@@ -13,19 +13,19 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from golddiff.denoisers.base import Denoiser
-from golddiff.denoisers.golddiff import GoldDiff
-from golddiff.denoisers.kamb import Kamb
-from golddiff.denoisers.optimal import Optimal
-from golddiff.denoisers.pca import PCA, mask_width
-from golddiff.denoisers.wiener import Wiener
+from golddiff.denoiser import Denoiser
+from golddiff.estimators.kamb import Kamb
+from golddiff.estimators.optimal import Optimal
+from golddiff.estimators.pca import PCA, mask_width
+from golddiff.estimators.wiener import Wiener
+from golddiff.evaluation.figures.curves import Panel, Series
 from golddiff.experiments.cells import Key, Result
 from golddiff.experiments.context import Context
 from golddiff.experiments.page import Page, table
 from golddiff.experiments.paper import paper_value
-from golddiff.figures.curves import Panel, Series
-from golddiff.schedules import PaperSchedule
-from golddiff.store import ImageStore
+from golddiff.golden import GoldDiff
+from golddiff.store.images import ImageStore
+from golddiff.supports.paper import PaperSchedule
 
 LABEL = "tab:complexity_results"
 METHODS = ("Optimal", "Wiener", "Kamb", "PCA", "GoldDiff")

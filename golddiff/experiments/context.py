@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from golddiff.cache import SourceOptions, cached_store
 from golddiff.errors import ArgumentError
 from golddiff.evaluation.references import Oracle
 from golddiff.experiments.cells import Cells
 from golddiff.experiments.datasets import DATA_SETS
 from golddiff.sampling import OnStep
-from golddiff.store import ImageStore
+from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.store.images import ImageStore
 
 QUICK_IMAGES = 4
 QUICK_STEPS = 3

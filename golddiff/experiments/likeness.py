@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from golddiff.denoisers.recommended import KEPT
+from golddiff.estimators.recommended import KEPT
 from golddiff.evaluation.compare import compare
+from golddiff.evaluation.figures.images import to_pixels
 from golddiff.evaluation.references import Oracle, reference_run
 from golddiff.evaluation.runs import RunSettings
 from golddiff.experiments.cells import Key, Result
 from golddiff.experiments.context import Context, store_checksum
 from golddiff.experiments.datasets import DATA_SETS, DataSet
-from golddiff.figures.images import to_pixels
-from golddiff.methods import MethodSettings, make_denoiser
-from golddiff.store import ImageStore
+from golddiff.registry import MethodSettings, make_denoiser
+from golddiff.store.images import ImageStore
 
 PICTURES = 8  # images kept in a cell, for the grid
 
@@ -40,7 +40,7 @@ class Row:
 
     Attributes:
         title: the paper's name of the row, where the paper has it.
-        method: of :data:`golddiff.methods.METHODS`.
+        method: of :data:`golddiff.registry.METHODS`.
         settings: for a data set.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from golddiff.experiments.datasets import DataSet
 from golddiff.experiments.likeness import Row
-from golddiff.methods import MethodSettings
+from golddiff.registry import MethodSettings
 
 
 def kamb_settings(data: DataSet) -> MethodSettings:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from golddiff.cache import SourceOptions, cached_store
 from golddiff.experiments.context import Context
 from golddiff.experiments.page import Page, table
+from golddiff.store.cache import SourceOptions, cached_store
 
 
 def run(context: Context) -> Page:
     """The page of the figure."""
-    from golddiff.figures.moons import LEVELS, concentration, draw_concentration
-    from golddiff.schedules import PaperSchedule
+    from golddiff.evaluation.figures.moons import LEVELS, concentration, draw_concentration
+    from golddiff.supports.paper import PaperSchedule
 
     store = cached_store("moons", SourceOptions(), say=context.say)
     panels = concentration(store, PaperSchedule(variant="released"), context.seed, LEVELS)

@@ -8,7 +8,7 @@ from golddiff.experiments.likeness import Column, Row
 from golddiff.experiments.methods import KAMB, OPTIMAL
 from golddiff.experiments.page import Page
 from golddiff.experiments.tables import likeness_page
-from golddiff.methods import MethodSettings
+from golddiff.registry import MethodSettings
 
 LABEL = "tab:orthogonal"
 COLUMNS = (

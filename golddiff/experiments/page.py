@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from golddiff import __version__
-from golddiff.figures.curves import Panel, draw_panels
-from golddiff.figures.save import save
-from golddiff.files import written_whole
+from golddiff.evaluation.figures.curves import Panel, draw_panels
+from golddiff.evaluation.figures.save import save
+from golddiff.system.files import written_whole
 
 
 @dataclass

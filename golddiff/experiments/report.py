@@ -8,7 +8,7 @@ from pathlib import Path
 
 from golddiff.errors import ArgumentError
 from golddiff.experiments.registry import EXPERIMENTS
-from golddiff.files import written_whole
+from golddiff.system.files import written_whole
 
 INTRODUCTION = "introduction"
 LONG = 150  # characters of a line that is a paragraph

@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
+from golddiff.evaluation.figures.curves import Panel, Series
 from golddiff.experiments.cells import Result
 from golddiff.experiments.context import Context
 from golddiff.experiments.datasets import DataSet
@@ -14,8 +15,7 @@ from golddiff.experiments.likeness import Column, Here, Row, column_here, likene
 from golddiff.experiments.methods import PCA, golden_settings
 from golddiff.experiments.page import Page, table
 from golddiff.experiments.tables import about, seconds_text
-from golddiff.figures.curves import Panel, Series
-from golddiff.methods import MethodSettings
+from golddiff.registry import MethodSettings
 
 COLUMNS = tuple(
     Column(title, data, title)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from golddiff.evaluation.figures import trajectory
 from golddiff.experiments.cells import Key, Result
 from golddiff.experiments.context import Context, store_checksum
 from golddiff.experiments.datasets import DATA_SETS
 from golddiff.experiments.likeness import Row, packed, unpacked
 from golddiff.experiments.methods import GOLDDIFF, PCA, PCA_UNBIASED
 from golddiff.experiments.page import Page
-from golddiff.figures import trajectory
-from golddiff.methods import make_denoiser
+from golddiff.registry import make_denoiser
 from golddiff.sampling import sample
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
 
 ROWS = (PCA, PCA_UNBIASED, GOLDDIFF)
 STEPS = 10

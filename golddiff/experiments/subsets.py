@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.errors import ArgumentError
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
 from golddiff.support import Support
 
 
 class RandomSubset:
     """``size`` images drawn once: what the paper's Figure 3 compares the full scan with.
 
-    A schedule for :class:`golddiff.denoisers.golddiff.GoldDiff`. Smaller subsets of one seed lie
+    A schedule for :class:`golddiff.golden.GoldDiff`. Smaller subsets of one seed lie
     within larger ones.
 
     Args:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from golddiff.evaluation.bootstrap import Interval, paired_difference
+from golddiff.evaluation.figures.curves import Panel, Series
 from golddiff.experiments.cells import Result
 from golddiff.experiments.context import Context, store_checksum
 from golddiff.experiments.likeness import (
@@ -20,8 +21,7 @@ from golddiff.experiments.likeness import (
 )
 from golddiff.experiments.page import Page, table
 from golddiff.experiments.paper import paper_value
-from golddiff.figures.curves import Panel, Series
-from golddiff.units import shape_text
+from golddiff.system.units import shape_text
 
 HEADINGS = {"MSE": "MSE", "r2": "r2", "Time": "s a step", "Memory": "peak GB"}
 SAMPLERS = {"ddim": "DDIM", "heun": "Heun"}

@@ -9,20 +9,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.cache import SourceOptions, cached_store
-from golddiff.denoisers.optimal import Optimal
+from golddiff.estimators.optimal import Optimal
+from golddiff.evaluation.figures.curves import Panel, Series
 from golddiff.experiments.cells import Key, Result
 from golddiff.experiments.context import Context, store_checksum
 from golddiff.experiments.datasets import DATA_SETS
 from golddiff.experiments.page import Page, table
-from golddiff.figures.curves import Panel, Series
 from golddiff.kernels.rows import squared_distances
 from golddiff.noise import ddim_sigmas, precision
 from golddiff.posterior import Posterior
 from golddiff.sampling import initial_noise
-from golddiff.store import ImageStore
+from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.store.images import ImageStore
 from golddiff.support import Support
-from golddiff.truncation import tail_bound, truncation_bound
+from golddiff.supports.truncation import tail_bound, truncation_bound
 
 Float = NDArray[np.float64]
 

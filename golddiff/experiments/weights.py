@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from golddiff.cache import SourceOptions, cached_store
-from golddiff.denoisers.base import Estimator
-from golddiff.denoisers.golddiff import GoldDiff
-from golddiff.denoisers.optimal import Optimal
-from golddiff.denoisers.pca import PCA
+from golddiff.denoiser import Estimator
+from golddiff.estimators.optimal import Optimal
+from golddiff.estimators.pca import PCA
+from golddiff.estimators.weights import Weights
+from golddiff.evaluation.figures.curves import Panel, Series
+from golddiff.evaluation.figures.trajectory import Row, draw_trajectory
 from golddiff.evaluation.runs import Run, RunSettings
 from golddiff.evaluation.runs import run as run_sampler
 from golddiff.experiments.cells import Key, Result
@@ -19,12 +20,11 @@ from golddiff.experiments.datasets import DATA_SETS
 from golddiff.experiments.likeness import packed, unpacked
 from golddiff.experiments.page import Page, table
 from golddiff.experiments.subsets import RandomSubset
-from golddiff.figures.curves import Panel, Series
-from golddiff.figures.trajectory import Row, draw_trajectory
+from golddiff.golden import GoldDiff
 from golddiff.metrics import mse_per_image
-from golddiff.store import ImageStore
+from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.store.images import ImageStore
 from golddiff.support import Support
-from golddiff.weights import Weights
 
 IMAGES = 8
 STEPS = 10

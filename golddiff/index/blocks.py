@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.index.fitting import rounded, scale_of
-from golddiff.parallel import for_each
+from golddiff.system.parallel import for_each
 
 SIDE = 8  # pixels, at most
 PART = 16  # values of a block for each number that is kept

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from golddiff.errors import ArgumentError, StoreError
-from golddiff.files import DISK_FULL, system_errors, written_whole
 from golddiff.index import blocks, clusters
 from golddiff.index.blocks import Blocks
 from golddiff.index.fitting import SAMPLE, Fitted, fitted
@@ -42,10 +41,11 @@ from golddiff.index.screen import NAME as SCREEN
 from golddiff.index.screen import TENSORS as SCREEN_TENSORS
 from golddiff.index.screen import shape_of
 from golddiff.index.views import View, views_of
-from golddiff.locks import exchanged, locked
-from golddiff.manifest import file_record
-from golddiff.store import ImageStore
-from golddiff.units import byte_size
+from golddiff.store.images import ImageStore
+from golddiff.store.manifest import file_record
+from golddiff.system.files import DISK_FULL, system_errors, written_whole
+from golddiff.system.locks import exchanged, locked
+from golddiff.system.units import byte_size
 
 PIECE = 64e6  # bytes of pixels as float32 that are worked on at once
 SAVED_EVERY = 16  # pieces

@@ -16,7 +16,6 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from golddiff.errors import StoreError
-from golddiff.files import leads_out
 from golddiff.index.blocks import of_tensors
 from golddiff.index.build import Progress, build, identity
 from golddiff.index.fitting import Fitted, check_fitted
@@ -35,8 +34,9 @@ from golddiff.index.screen import TENSORS as SCREEN_TENSORS
 from golddiff.index.screen import Screen, shape_of
 from golddiff.index.sweep import Sweep, bytes_of
 from golddiff.index.views import View, views_of
-from golddiff.manifest import FileRecord, file_record
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.store.manifest import FileRecord, file_record
+from golddiff.system.files import leads_out
 
 log = logging.getLogger("golddiff")
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.index.views import View, columns_of
-from golddiff.parallel import in_order
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.system.parallel import in_order
 
 SAMPLE = 8192
 MEMBERS = 256  # a cluster has at least so many on average

@@ -12,13 +12,13 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from golddiff.files import written_whole
 from golddiff.index.blocks import Blocks, of_tensors
 from golddiff.index.fitting import Fitted, check_fitted
 from golddiff.index.layout import VERSION, tensors_name
 from golddiff.index.screen import TENSORS as SCREEN_TENSORS
 from golddiff.index.views import View, views_of
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.system.files import written_whole
 
 STATE = "state.json"
 Views = list[tuple[View, Fitted]]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from golddiff.index.fitting import Fitted, rounded
 from golddiff.kernels.nearest_centre import nearest_centre
 from golddiff.kernels.products import padded
-from golddiff.parallel import for_each
+from golddiff.system.parallel import for_each
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from golddiff.index.layout import Column
 from golddiff.kernels.reading import read_pieces
-from golddiff.locks import FLAGS
+from golddiff.system.locks import FLAGS
 
 
 @contextlib.contextmanager

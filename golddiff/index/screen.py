@@ -25,9 +25,9 @@ from golddiff.kernels.block_energies import block_energies
 from golddiff.kernels.lanes import prefetch
 from golddiff.kernels.lowest import lowest
 from golddiff.machine import seconds
-from golddiff.parallel import for_each
-from golddiff.residency import at_hand, in_place
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.store.residency import at_hand, in_place
+from golddiff.system.parallel import for_each
 
 NAME = "blocks.bin"
 TENSORS = "blocks.safetensors"

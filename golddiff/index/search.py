@@ -25,8 +25,8 @@ from golddiff.index.metric import metric_of
 from golddiff.index.views import location_of
 from golddiff.kernels.lowest import lowest
 from golddiff.kernels.mask_tiles import OfChannel, Side, pixels, tile_count
-from golddiff.parallel import in_order
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.system.parallel import in_order
 
 HELD = 0.7  # of what a tile's masks hold: a window that holds less is passed over
 

@@ -12,10 +12,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from golddiff.contributions import Contribution, Ranking
+from golddiff.estimators.contributions import Contribution, Ranking
 from golddiff.kernels.kamb_cpu import Axis
 from golddiff.noise import precision
-from golddiff.residency import at_hand
+from golddiff.store.residency import at_hand
 
 CUTOFF = 45.0  # nats below an image's best patch: exp(-45) is 3e-20
 

@@ -1,9 +1,9 @@
 """Which values a patch holds and which positions are compared, as tables for Kamb on a GPU.
 
-Kamb's boundary rules (:mod:`golddiff.reference_kamb`) make classes of positions: along each axis a
-position near a border is compared with itself only, an interior one with all interior ones. Two
-positions are compared where their classes are the same; sorted by class, the partners of a block
-of positions are one run.
+Kamb's boundary rules (:mod:`golddiff.estimators.reference_kamb`) make classes of positions:
+along each axis a position near a border is compared with itself only, an interior one with all
+interior ones. Two positions are compared where their classes are the same; sorted by class, the
+partners of a block of positions are one run.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from golddiff.kernels.aligned import empty
 from golddiff.kernels.gather import BLOCK
 from golddiff.kernels.lanes import LANES, load, load_stored, spread, store
-from golddiff.parallel import for_each
+from golddiff.system.parallel import for_each
 
 WORK_PER_TASK = 1 << 22  # fewer products are done before a second thread would start
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.gather import BLOCK
 from golddiff.kernels.products import sums_of_products
-from golddiff.parallel import for_each
+from golddiff.system.parallel import for_each
 
 MIDDLE = 128  # what is added to a number of -127..127, so that it is read without a sign
 IMAGES_PER_TASK = 1 << 17

@@ -9,8 +9,8 @@ from typing import IO
 import torch
 
 from golddiff.errors import CheckpointError, SourceError
-from golddiff.pickle_scan import scan
 from golddiff.sources.bombs import check_unpacked
+from golddiff.system.pickle_scan import scan
 
 # torch takes for a zip archive what begins like one, and everything else for pickles in a row:
 # a magic number, a version, the sizes of words, the values, and the names of their storages.

@@ -12,11 +12,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from golddiff.errors import ArgumentError, CheckpointError
-from golddiff.files import written_whole
 from golddiff.oracles.fill import check_fits, fill
 from golddiff.oracles.oracle import Images, Oracle
 from golddiff.oracles.unet import TABLE, UNet, UNetConfig
 from golddiff.oracles.vp import EPSILON, PREDICTIONS, Steps, VPDenoiser, ddpm_alphas
+from golddiff.system.files import written_whole
 
 FORMAT = "golddiff-oracle"
 VERSION = 1

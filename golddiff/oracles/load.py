@@ -13,7 +13,7 @@ from golddiff.oracles.device import checked_device
 from golddiff.oracles.oracle import NeuralDenoiser
 
 if TYPE_CHECKING:
-    from golddiff.store import ImageStore
+    from golddiff.store.images import ImageStore
 
 ZIP = b"PK\x03\x04"
 PICKLE = b"\x80"

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from golddiff.denoisers.base import Labels, Sigma
+from golddiff.denoiser import Labels, Sigma
 from golddiff.errors import ArgumentError
 from golddiff.sampling import Space
 

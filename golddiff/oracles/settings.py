@@ -12,7 +12,7 @@ from golddiff.oracles.unet import UNetConfig
 from golddiff.oracles.vp import EPSILON, V
 
 if TYPE_CHECKING:
-    from golddiff.store import ImageStore
+    from golddiff.store.images import ImageStore
 
 PRECISIONS = ("bfloat16", "float32")
 

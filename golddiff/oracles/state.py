@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from golddiff.errors import ArgumentError, CheckpointError
-from golddiff.files import written_whole
 from golddiff.oracles.archives import check_archive
 from golddiff.oracles.settings import TrainSettings
+from golddiff.system.files import written_whole
 
 if TYPE_CHECKING:
     from golddiff.oracles.train import Run

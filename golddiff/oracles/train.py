@@ -20,8 +20,8 @@ from golddiff.oracles.settings import TrainSettings
 from golddiff.oracles.state import STATE, Progress, read_state, write_state
 from golddiff.oracles.unet import UNet
 from golddiff.oracles.vp import EPSILON, ddpm_alphas
-from golddiff.store import ImageStore
-from golddiff.store_build import PIXELS
+from golddiff.store.build import PIXELS
+from golddiff.store.images import ImageStore
 
 # Losses are kept as means over so many steps.
 WINDOW = 25

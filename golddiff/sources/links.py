@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from golddiff.errors import SourceError
-from golddiff.files import leads_out
+from golddiff.system.files import leads_out
 
 
 def inside(folder: Path, path: Path) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from golddiff.errors import SourceError
-from golddiff.pickle_scan import scan
+from golddiff.system.pickle_scan import scan
 
 # Numbers only: an array of objects is a pickle in disguise.
 _NUMBERS = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1")

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.errors import ArgumentError, SourceError, StoreError
-from golddiff.manifest import FORMAT, NAME
-from golddiff.residency import at_hand, parts
 from golddiff.sources.base import Batch, Skipped, SourceInfo
 from golddiff.sources.options import Options, require_integer
+from golddiff.store.manifest import FORMAT, NAME
+from golddiff.store.residency import at_hand, parts
 
 
 def is_store(path: Path) -> bool:
@@ -41,7 +41,7 @@ class StoreSource:
     skipped: Skipped
 
     def __init__(self, path: Path, options: Options) -> None:
-        from golddiff.store import ImageStore  # which imports the sources
+        from golddiff.store.images import ImageStore  # which imports the sources
 
         options.refuse_columns("a store")
         for name in ("size", "channels"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from golddiff.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from golddiff.store import ImageStore
+    from golddiff.store.images import ImageStore
 
 HOST, PORT = "127.0.0.1", 7860
 INSTALL = "pip install 'golddiff[studio]'"

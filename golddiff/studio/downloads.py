@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 
 from golddiff import __version__
 from golddiff.attribution import PixelSources
-from golddiff.methods import SHOWN
+from golddiff.registry import SHOWN
 from golddiff.studio.grid import GAP, INK, SMALL, TEXT, draw_grid, font, level, thumbnail
 from golddiff.studio.run import Curves, Run, Selection
 

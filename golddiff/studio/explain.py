@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw
 
 from golddiff.attribution import PixelSources, pixel_sources
 from golddiff.errors import ArgumentError
-from golddiff.methods import SHOWN
+from golddiff.registry import SHOWN
 from golddiff.studio.grid import MARK, level, thumbnail
 from golddiff.studio.run import Curves, Run, Selection
 

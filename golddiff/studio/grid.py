@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from golddiff.figures.images import as_colour, enlarged, to_pixels
-from golddiff.methods import SHOWN
+from golddiff.evaluation.figures.images import as_colour, enlarged, to_pixels
+from golddiff.registry import SHOWN
 from golddiff.studio.run import Run, Selection
-from golddiff.units import duration
+from golddiff.system.units import duration
 
 # Drawn at twice the size that it usually has on the page: sharp on every screen.
 SIDE = 224

@@ -16,8 +16,8 @@ from PIL import Image
 
 from golddiff.attribution import PixelSources
 from golddiff.errors import ArgumentError, GoldDiffError
-from golddiff.methods import SHOWN
-from golddiff.store import ImageStore
+from golddiff.registry import SHOWN
+from golddiff.store.images import ImageStore
 from golddiff.studio.downloads import write_downloads
 from golddiff.studio.explain import curves, message_html, sources_at, sources_html
 from golddiff.studio.grid import Layout, draw_grid, thumbnail
@@ -26,7 +26,7 @@ from golddiff.studio.library import Library
 from golddiff.studio.plots import draw_plots
 from golddiff.studio.run import Curves, Run, Selection, Settings, prepare
 from golddiff.studio.stepping import SAMPLERS
-from golddiff.units import duration, shape_text
+from golddiff.system.units import duration, shape_text
 
 ANY_CLASS = -1
 FROM_NOISE, FROM_IMAGE = "noise", "an image"

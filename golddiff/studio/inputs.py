@@ -11,7 +11,7 @@ from PIL import Image, ImageOps
 from golddiff.errors import ArgumentError
 from golddiff.sources.decode import UnreadableImageError, decode, read_header
 from golddiff.sources.decode import with_channels as converted
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
 
 MOST_BYTES = 40_000_000
 MOST_PIXELS = 40_000_000

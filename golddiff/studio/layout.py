@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from golddiff.methods import SHOWN
+from golddiff.registry import SHOWN
 from golddiff.studio.handlers import (
     ANY_CLASS,
     FROM_IMAGE,

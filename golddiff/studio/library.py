@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-from golddiff.denoisers.base import Denoiser, Estimator
-from golddiff.denoisers.golddiff import GoldDiff
-from golddiff.denoisers.recommended import Recommended
+from golddiff.denoiser import Denoiser, Estimator
 from golddiff.errors import ArgumentError, GoldDiffError, StoreError
-from golddiff.manifest import Manifest
-from golddiff.methods import SHOWN, MethodSettings, make_denoiser
-from golddiff.schedules import PaperSchedule
-from golddiff.store import ImageStore
+from golddiff.estimators.recommended import Recommended
+from golddiff.golden import GoldDiff
+from golddiff.registry import SHOWN, MethodSettings, make_denoiser
+from golddiff.store.images import ImageStore
+from golddiff.store.manifest import Manifest
+from golddiff.supports.paper import PaperSchedule
 
 Opener = Callable[[], ImageStore]
 

@@ -11,7 +11,7 @@ from matplotlib.ticker import NullFormatter
 from PIL import Image
 
 from golddiff.attribution import PixelSources
-from golddiff.methods import SHOWN
+from golddiff.registry import SHOWN
 from golddiff.studio.grid import level
 from golddiff.studio.run import Curves, Run, Selection
 

@@ -11,10 +11,10 @@ from functools import partial
 
 import torch
 
-from golddiff.denoisers.base import Denoiser
-from golddiff.denoisers.golddiff import GoldDiff
+from golddiff.denoiser import Denoiser
 from golddiff.errors import ArgumentError
-from golddiff.methods import SHOWN
+from golddiff.golden import GoldDiff
+from golddiff.registry import SHOWN
 from golddiff.sampling import check_settings
 from golddiff.studio.library import OpenStore
 from golddiff.studio.stepping import Frame, frames, levels, starting_point

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from golddiff.errors import GoldDiffError
-from golddiff.methods import SHOWN
+from golddiff.registry import SHOWN
 from golddiff.studio.library import Library
 from golddiff.studio.run import Selection, Settings, prepare
 

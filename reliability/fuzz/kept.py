@@ -12,17 +12,17 @@ import numpy as np
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from golddiff import kept_masks
 from golddiff.adaptive import memory
 from golddiff.adaptive.plan import Kind, Plan
 from golddiff.cluster import beside
 from golddiff.cluster.listing import NAME as LIST
 from golddiff.cluster.listing import Listing, ShardRecord
+from golddiff.estimators import kept_masks
 from golddiff.evaluation import references
+from golddiff.evaluation.figures.curves import Panel, draw_panels
+from golddiff.evaluation.figures.recorded import panels_of
 from golddiff.evaluation.runs import RunSettings
 from golddiff.experiments.cells import Cells
-from golddiff.figures.curves import Panel, draw_panels
-from golddiff.figures.recorded import panels_of
 from golddiff.machine import CONSTANTS
 from golddiff.machine import read as read_machine
 from golddiff.sampling import noise_levels

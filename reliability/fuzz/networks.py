@@ -146,7 +146,7 @@ SETTINGS = TrainSettings(
 
 @functools.cache
 def _store() -> Any:
-    from golddiff.store import ImageStore
+    from golddiff.store.images import ImageStore
     from reliability.fuzz.images import array
 
     folder = tempfile.mkdtemp(prefix="golddiff-fuzz-")

@@ -19,7 +19,7 @@ from golddiff.index.files import Index
 from golddiff.index.interrupted import STATE
 from golddiff.index.layout import PARTIAL
 from golddiff.sources import open_source
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
 from reliability.fuzz.bundle import bundle, files_of, linked, unbundle, written
 from reliability.fuzz.images import array
 from reliability.fuzz.mutate import flip, mutated

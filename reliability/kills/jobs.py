@@ -17,10 +17,10 @@ from golddiff.errors import StoreError
 from golddiff.experiments.cells import Cells
 from golddiff.index import Index
 from golddiff.index import build as index_build
-from golddiff.latents import index_latents
 from golddiff.oracles.settings import TrainSettings
 from golddiff.oracles.train import train
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.store.latents import index_latents
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def _weights_sum(folder: Path) -> str:
 def _reproduce(folder: Path) -> None:
     """What ``golddiff reproduce`` does: results computed once each, and a page of them all."""
     from golddiff import Optimal, Wiener, sample
-    from golddiff.files import written_whole
+    from golddiff.system.files import written_whole
 
     place = folder / "data"
     if not place.exists():

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from golddiff.reference import Array
-from golddiff.store import ImageStore
+from golddiff.estimators.reference import Array
+from golddiff.store.images import ImageStore
 
 KINDS = (
     *("noise", "smooth", "noise", "smooth", "points", "latents"),

@@ -9,17 +9,17 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff import PCA, Blend, GaussianMixture, GoldDiff, Kamb, Optimal, PaperSchedule, Wiener
-from golddiff import reference as direct
 from golddiff.adaptive.sweeping import SweepLooker
 from golddiff.adaptive.tilesweep import TileSweepLooker
-from golddiff.certificate import certify
-from golddiff.denoisers.base import Denoiser, Estimator
+from golddiff.denoiser import Denoiser, Estimator
 from golddiff.device import DeviceStore, OnDevice
 from golddiff.device.backend import torch_backend
+from golddiff.estimators import reference as direct
+from golddiff.estimators.masks import locality_mask
+from golddiff.estimators.reference_kamb import kamb
 from golddiff.index.files import Index
-from golddiff.masks import locality_mask
-from golddiff.reference_kamb import kamb
 from golddiff.support import Support, TiledSupport
+from golddiff.supports.certificate import certify
 from reliability.numbers.cases import Case
 
 Array = direct.Array

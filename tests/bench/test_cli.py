@@ -10,8 +10,8 @@ from golddiff.bench.side import SideSpec
 from golddiff.bench.worker import Answering, Remote
 from golddiff.cli import run
 from golddiff.errors import ArgumentError
-from golddiff.methods import MethodSettings
 from golddiff.noise import ddim_sigmas
+from golddiff.registry import MethodSettings
 from tests.bench.checkouts import write_checkout
 
 

@@ -9,8 +9,8 @@ from golddiff.bench.peers import PEERS, recognise
 from golddiff.bench.peers.checkout import imported, vp_timestep
 from golddiff.bench.side import SideSpec
 from golddiff.errors import ArgumentError
-from golddiff.methods import MethodSettings
 from golddiff.noise import ddim_sigmas, precision
+from golddiff.registry import MethodSettings
 from tests.bench.checkouts import FILES, write_checkout
 
 LEVELS = [ddim_sigmas(10)[i] for i in (0, 4, 9)]

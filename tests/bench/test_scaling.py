@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import golddiff
-from golddiff import kept_masks
 from golddiff.bench import truth
 from golddiff.bench.scaling import run as scaling_run
 from golddiff.bench.scaling.cell import load_levels, measured, save_levels
@@ -23,7 +22,8 @@ from golddiff.bench.scaling.stores import same_factor, share_factor, stores_for
 from golddiff.bench.scaling.truth import full_scans, one_pass
 from golddiff.cli import run
 from golddiff.errors import ArgumentError
-from golddiff.methods import make_denoiser
+from golddiff.estimators import kept_masks
+from golddiff.registry import make_denoiser
 
 
 @pytest.fixture(autouse=True)
@@ -174,7 +174,9 @@ class TestMasks:
         (file,) = tmp_path.glob(KEPT)
         x = queries(store, 1.0)
         direct = golddiff.PCA(store)(x, 1.0)
-        monkeypatch.setattr("golddiff.kept_masks.locality_mask", None)  # none can be made
+        monkeypatch.setattr(
+            "golddiff.estimators.kept_masks.locality_mask", None
+        )  # none can be made
         pca = golddiff.PCA(store)
         share_masks(pca, 1.0, tmp_path)
         assert torch.equal(pca(x, 1.0), direct)
@@ -305,7 +307,7 @@ class TestRun:
 
 def test_a_cell_in_a_process_of_its_own(store, tmp_path, monkeypatch):
     from golddiff.bench.scaling.cell import CellSpec
-    from golddiff.methods import MethodSettings
+    from golddiff.registry import MethodSettings
 
     save_levels(tmp_path / "q", [1.0], [store.images([0, 1])])
 

@@ -10,7 +10,7 @@ import pytest
 
 import golddiff
 from golddiff.cluster import ShardedStore
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
 
 try:
     import ray

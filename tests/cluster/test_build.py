@@ -14,13 +14,13 @@ import torch
 from PIL import Image
 
 import golddiff
-from golddiff.cache import SourceOptions
 from golddiff.cli import run
 from golddiff.cluster import ClusterError, ShardedStore, build_shards
 from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.errors import ArgumentError, SourceError
 from golddiff.sources import open_source
-from golddiff.store import ImageStore
+from golddiff.store.cache import SourceOptions
+from golddiff.store.images import ImageStore
 
 
 @pytest.fixture(scope="module")

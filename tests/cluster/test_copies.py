@@ -9,8 +9,8 @@ from golddiff.cluster.copies import local_folder
 from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.cluster.server import ShardServer
 from golddiff.errors import StoreError
-from golddiff.manifest import NAME, identity_of
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.store.manifest import NAME, identity_of
 
 BUCKET = "memory://bucket/photos"
 

@@ -14,8 +14,8 @@ import torch
 import golddiff
 from golddiff.cluster import ShardedStore
 from golddiff.cluster.listing import Listing, ShardRecord
-from golddiff.manifest import identity_of
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.store.manifest import identity_of
 
 from .conftest import part
 

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 import golddiff
-from golddiff import kept_masks
 from golddiff.adaptive.looking import LinearLooker
 from golddiff.adaptive.places import Place, mean_over_tiles, means_at
 from golddiff.adaptive.plan import Kind, Plan
 from golddiff.adaptive.schedule import lattice
 from golddiff.bench.work import ranking_work
 from golddiff.cluster import ShardedStore
+from golddiff.estimators import kept_masks
 from golddiff.index import Index
-from golddiff.statistics import covariance_factor, factor_rows
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.store.statistics import covariance_factor, factor_rows
 
 SIGMA, K = 1.0, 60
 

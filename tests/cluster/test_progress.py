@@ -6,7 +6,7 @@ from rich.progress import Progress
 
 import golddiff
 from golddiff.cli.cluster import BARS, answers_of_each, shard_bars
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
 
 
 class Sharded:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from golddiff import PCA, Optimal, Wiener, reference
-from golddiff.masks import locality_mask
+from golddiff.estimators.masks import locality_mask
 from tests.conftest import float64_images
 
 SIGMAS = [0.01, 0.05, 0.3, 1.0, 3.0, 12.0, 80.0]

@@ -40,7 +40,7 @@ def test_floats_are_not_clipped(make_store):
 @given(st.floats(1e-3, 200))
 def test_the_weights_sum_to_one_at_every_noise(sigma):
     blend = Blend.__new__(Blend)
-    from golddiff.denoisers.blend import _checked
+    from golddiff.estimators.blend import _checked
 
     blend._levels, blend._weights = _checked([*PAIRS, (1.0, (0.25, 0.75))], 2)
     weights = blend.weights_at(sigma)

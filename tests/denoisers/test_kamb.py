@@ -4,10 +4,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.denoisers.kamb import Kamb, nearest_odd, preset
-from golddiff.denoisers.pca import mask_width
 from golddiff.errors import ArgumentError
-from golddiff.reference_kamb import kamb
+from golddiff.estimators.kamb import Kamb, nearest_odd, preset
+from golddiff.estimators.pca import mask_width
+from golddiff.estimators.reference_kamb import kamb
 from golddiff.support import Support
 from tests.conftest import float64_images
 
@@ -132,7 +132,7 @@ def test_a_patch_as_large_as_the_image_makes_zeros_the_local_score(digits):
 
 
 def test_a_patch_that_always_holds_the_whole_image_is_the_optimal_denoiser(digits):
-    from golddiff.denoisers.optimal import Optimal
+    from golddiff.estimators.optimal import Optimal
 
     for sigma in (0.3, 2.0, 20.0):
         x = noisy(digits, sigma, b=2)
@@ -220,8 +220,8 @@ def test_extreme_noise_levels_give_finite_images(digits):
 
 
 def test_golden_subset_of_patches_runs_like_any_other(digits):
-    from golddiff.denoisers.golddiff import GoldDiff
-    from golddiff.schedules import PaperSchedule
+    from golddiff.golden import GoldDiff
+    from golddiff.supports.paper import PaperSchedule
 
     everything = PaperSchedule(k_min=1.0, k_max=1.0, m_min=1.0, m_max=1.0)
     x = noisy(digits, 1.0, b=2)

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.denoisers.golddiff import GoldDiff
-from golddiff.denoisers.mirror import Mirrored, Symmetrised
-from golddiff.denoisers.mixture import GaussianMixture
-from golddiff.denoisers.patches import PatchMixture
-from golddiff.denoisers.recommended import GOLDEN_BELOW, KEPT, FewImages, part_weights
 from golddiff.describe import build, describe
 from golddiff.errors import ArgumentError
+from golddiff.estimators.mirror import Mirrored, Symmetrised
+from golddiff.estimators.mixture import GaussianMixture
+from golddiff.estimators.patches import PatchMixture
+from golddiff.estimators.recommended import GOLDEN_BELOW, KEPT, FewImages, part_weights
+from golddiff.golden import GoldDiff
 from golddiff.sampling import sample
 
 
@@ -63,7 +63,7 @@ def test_it_is_the_same_where_nothing_can_be_kept(store, denoiser, queries, tmp_
     def refused(*_):
         raise PermissionError("read-only")
 
-    monkeypatch.setattr("golddiff.store.add_file", refused)
+    monkeypatch.setattr("golddiff.store.images.add_file", refused)
     x = queries(store, 1.0)
     assert torch.equal(golddiff.recommended(copy)(x, 1.0), denoiser(x, 1.0))
     assert KEPT not in copy.manifest.files

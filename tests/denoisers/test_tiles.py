@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from golddiff import PCA, ImageStore
-from golddiff.denoisers import pca
-from golddiff.residency import in_place
+from golddiff.estimators import pca
+from golddiff.store.residency import in_place
 from golddiff.support import Support, TiledSupport
 
 SIGMA = 0.7

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.denoisers.optimal import Optimal
 from golddiff.device import DeviceStore, OnDevice, on_device
 from golddiff.device.backend import torch_backend, triton_backend
 from golddiff.device.graphs import recorded
@@ -14,7 +13,8 @@ from golddiff.device.plan import MemoryPlan
 from golddiff.device.steps import step_on
 from golddiff.device.support import DeviceSupport
 from golddiff.errors import ArgumentError
-from golddiff.masks import locality_mask
+from golddiff.estimators.masks import locality_mask
+from golddiff.estimators.optimal import Optimal
 from golddiff.support import Support
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -15,7 +15,7 @@ from golddiff.experiments.likeness import packed, unpacked
 from golddiff.experiments.paper import paper_value, tables
 from golddiff.experiments.registry import EXPERIMENTS
 from golddiff.experiments.subsets import RandomSubset
-from golddiff.truncation import tail_bound, truncation_bound, truncation_error
+from golddiff.supports.truncation import tail_bound, truncation_bound, truncation_error
 from tests.conftest import float64_images
 from tests.oracles_for_tests import Shrinking
 

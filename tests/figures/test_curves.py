@@ -4,8 +4,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from golddiff.errors import ArgumentError
-from golddiff.figures.curves import COLOURS, Panel, Series, draw_panels
-from golddiff.figures.recorded import panels_of
+from golddiff.evaluation.figures.curves import COLOURS, Panel, Series, draw_panels
+from golddiff.evaluation.figures.recorded import panels_of
 
 PANELS = [
     Panel("a", "x", "y", [Series("one", [1, 2, 4], [3.0, None, 5.0]), Series("two", [1], [2])]),

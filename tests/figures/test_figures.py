@@ -4,14 +4,14 @@ import torch
 
 import golddiff
 from golddiff.errors import ArgumentError
-from golddiff.figures.grid import draw_grid
-from golddiff.figures.images import enlarged_to, mosaic, to_pixels
-from golddiff.figures.methods import Block, Made, draw_methods
-from golddiff.figures.moons import MASS, concentration, draw_concentration, noisy_states
-from golddiff.figures.save import save
-from golddiff.figures.trajectory import Row, draw_trajectory, thinned
-from golddiff.files import written_whole
-from golddiff.units import byte_size, duration
+from golddiff.evaluation.figures.grid import draw_grid
+from golddiff.evaluation.figures.images import enlarged_to, mosaic, to_pixels
+from golddiff.evaluation.figures.methods import Block, Made, draw_methods
+from golddiff.evaluation.figures.moons import MASS, concentration, draw_concentration, noisy_states
+from golddiff.evaluation.figures.save import save
+from golddiff.evaluation.figures.trajectory import Row, draw_trajectory, thinned
+from golddiff.system.files import written_whole
+from golddiff.system.units import byte_size, duration
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from golddiff import reference_kamb
 from golddiff.device.order import tile_order
+from golddiff.estimators import reference_kamb
 from tests.kernels.gpu import DEVICE, OFFSET, SCALE, random_rows, stored_images
 
 from golddiff.kernels import kamb_torch, kamb_triton  # isort: skip (after the check)

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golddiff import reference
+from golddiff.estimators import reference
 from tests.kernels.gpu import DEVICE, OFFSET, SCALE, random_rows, stored_images
 
 from golddiff.kernels import masked_torch, masked_triton  # isort: skip (after the check)

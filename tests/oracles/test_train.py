@@ -123,7 +123,7 @@ def test_a_write_that_fails_leaves_the_last_files_whole(digits, tmp_path, monkey
             raise OSError(28, "No space left on device")
         replace(source, target)
 
-    monkeypatch.setattr("golddiff.files.os.replace", fails)
+    monkeypatch.setattr("golddiff.system.files.os.replace", fails)
     with pytest.raises(ArgumentError, match=f"{name} cannot be written"):
         train(digits, tmp_path, small(2))
     monkeypatch.undo()

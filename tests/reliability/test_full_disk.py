@@ -12,10 +12,10 @@ HEAD = """
     import numpy as np
     from golddiff import Optimal, sample, store_build
     from golddiff.errors import GoldDiffError
-    from golddiff.files import written_whole
+    from golddiff.system.files import written_whole
     from golddiff.index import Index
     from golddiff.index import build as index_build
-    from golddiff.store import ImageStore
+    from golddiff.store.images import ImageStore
 
     place = sys.argv[1]
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "x", place], check=True)

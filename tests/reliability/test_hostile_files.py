@@ -21,13 +21,13 @@ import torch
 from PIL import Image
 
 from golddiff.errors import CheckpointError, SourceError, StoreError
-from golddiff.manifest import _digest
 from golddiff.oracles.load import load_oracle
-from golddiff.pickle_scan import scan
 from golddiff.sources import open_source
 from golddiff.sources.decode import UnreadableImageError, decode
 from golddiff.sources.safe_pickle import load_plain
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.store.manifest import _digest
+from golddiff.system.pickle_scan import scan
 from reliability.fuzz.images import array, encoded, idx, npzs, packed, parquets
 from reliability.fuzz.structured import PNG
 from reliability.fuzz.watch import watched
@@ -260,7 +260,7 @@ def test_a_forged_manifest_is_refused(tmp_path, changes):
 def test_a_forged_factor_is_refused(tmp_path):
     from safetensors.numpy import save_file
 
-    from golddiff.manifest import file_record
+    from golddiff.store.manifest import file_record
 
     store = ImageStore.build(array(0, (6, 4, 4)), tmp_path / "s")
     forged = store.factor().tensors() | {"eigenvectors": np.zeros((2, 2))}

@@ -7,7 +7,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
 
 
 def ends(code, folder):
@@ -16,7 +16,7 @@ def ends(code, folder):
         import resource, signal, errno
         import numpy as np
         from golddiff.errors import GoldDiffError
-        from golddiff.store import ImageStore
+        from golddiff.store.images import ImageStore
         from golddiff.index import Index, build
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         place = {str(folder)!r}

@@ -6,17 +6,17 @@ import os
 import numpy as np
 import pytest
 
-from golddiff import kept_masks
 from golddiff.adaptive import memory
 from golddiff.adaptive.plan import Kind, Plan
 from golddiff.cluster import beside
 from golddiff.cluster.listing import Listing, ShardRecord, _digest
 from golddiff.errors import StoreError
+from golddiff.estimators import kept_masks
 from golddiff.index import Index
 from golddiff.index.interrupted import STATE
 from golddiff.index.layout import PARTIAL
-from golddiff.locks import locked
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.system.locks import locked
 from reliability.fuzz.bundle import unbundle, written
 from reliability.fuzz.stores import interrupted, sound_store
 

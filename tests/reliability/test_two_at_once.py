@@ -17,8 +17,8 @@ from golddiff.adaptive.plan import FULL, Plan
 from golddiff.errors import StoreError
 from golddiff.index import Index
 from golddiff.index import build as index_build
-from golddiff.locks import exchanged, locked
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.system.locks import exchanged, locked
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_build_that_was_killed_leaves_no_lock_and_its_remains_go(tmp_path):
         import os, signal
         import numpy as np
         from golddiff import store_build
-        from golddiff.store import ImageStore
+        from golddiff.store.images import ImageStore
         put = store_build._put_in_place
         store_build._put_in_place = lambda *places: os.kill(os.getpid(), signal.SIGKILL)
         ImageStore.build(np.zeros((9, 4, 4), np.uint8), {str(tmp_path / "s")!r})

@@ -6,11 +6,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.cache import SourceOptions, cache_name
 from golddiff.errors import ArgumentError, SourceError
 from golddiff.sources import open_source
 from golddiff.sources.augment import NUMBERS, augmented
-from golddiff.store import ImageStore
+from golddiff.store.cache import SourceOptions, cache_name
+from golddiff.store.images import ImageStore
 
 
 @pytest.fixture(scope="module")

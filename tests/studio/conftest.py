@@ -74,7 +74,7 @@ def studio_stores(tmp_path_factory):
     """Folder of two stores: digits, and colours, which a test may delete."""
     import torch
 
-    from golddiff.store import ImageStore
+    from golddiff.store.images import ImageStore
 
     folder = tmp_path_factory.mktemp("studio-stores")
     ImageStore.build("digits", folder / "digits")

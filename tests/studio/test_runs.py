@@ -9,9 +9,9 @@ from PIL import Image
 
 from golddiff.attribution import pixel_sources
 from golddiff.errors import ArgumentError, StoreError
-from golddiff.methods import SHOWN, make_denoiser
+from golddiff.registry import SHOWN, make_denoiser
 from golddiff.sampling import sample
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
 from golddiff.studio.downloads import write_downloads
 from golddiff.studio.explain import curves, sources_at, sources_html
 from golddiff.studio.grid import Layout, draw_grid

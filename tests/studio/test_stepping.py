@@ -3,8 +3,8 @@ import itertools
 import pytest
 import torch
 
-from golddiff.denoisers.optimal import Optimal
-from golddiff.denoisers.wiener import Wiener
+from golddiff.estimators.optimal import Optimal
+from golddiff.estimators.wiener import Wiener
 from golddiff.sampling import sample
 from golddiff.studio.stepping import frames, levels, starting_point
 

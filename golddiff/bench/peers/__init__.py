@@ -17,7 +17,7 @@ from golddiff.errors import ArgumentError
 
 if TYPE_CHECKING:
     from golddiff.bench.side import Side, SideSpec
-    from golddiff.store import ImageStore
+    from golddiff.store.images import ImageStore
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from golddiff.bench.search.ways import load_faiss
 from golddiff.bench.side import Check, Side, SideSpec
 from golddiff.bench.work import DISTANCE, WEIGHTED, Work
-from golddiff.denoisers.golddiff import GoldDiff
-from golddiff.denoisers.optimal import Optimal
+from golddiff.estimators.optimal import Optimal
+from golddiff.golden import GoldDiff
 from golddiff.noise import precision
-from golddiff.schedules import PaperSchedule
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
 from golddiff.support import Support
+from golddiff.supports.paper import PaperSchedule
 
 
 def make(spec: SideSpec, store: ImageStore) -> Side:

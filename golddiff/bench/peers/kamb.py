@@ -10,10 +10,10 @@ import torch
 from golddiff.bench.peers.checkout import imported
 from golddiff.bench.side import Side, SideSpec, Step
 from golddiff.bench.work import Work
-from golddiff.denoisers.kamb import Kamb
 from golddiff.errors import ArgumentError
+from golddiff.estimators.kamb import Kamb
 from golddiff.noise import alpha_of_sigma
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
 
 BATCH = 64  # images at once, in their code's default
 

@@ -10,14 +10,14 @@ import torch
 from golddiff.bench.peers.checkout import imported, vp_timestep
 from golddiff.bench.side import Check, Side, SideSpec, Step
 from golddiff.bench.work import DISTANCE, Work, dense_pca_work
-from golddiff.denoisers.pca import PCA
 from golddiff.errors import ArgumentError
-from golddiff.methods import default_mask_threshold
+from golddiff.estimators.pca import PCA
 from golddiff.noise import alpha_of_sigma
-from golddiff.proxy import side_16_shape
-from golddiff.schedules import PaperSchedule
-from golddiff.store import ImageStore
+from golddiff.registry import default_mask_threshold
+from golddiff.store.images import ImageStore
+from golddiff.store.proxy import side_16_shape
 from golddiff.support import Support
+from golddiff.supports.paper import PaperSchedule
 
 CHECKED = 1500  # images over which both sides weigh everything
 

@@ -10,11 +10,11 @@ import torch
 from golddiff.bench.peers.checkout import imported, vp_timestep
 from golddiff.bench.side import Check, Side, SideSpec, Step
 from golddiff.bench.work import dense_pca_work
-from golddiff.denoisers.pca import PCA
 from golddiff.errors import ArgumentError
-from golddiff.methods import default_mask_threshold
+from golddiff.estimators.pca import PCA
 from golddiff.noise import alpha_of_sigma
-from golddiff.store import ImageStore
+from golddiff.registry import default_mask_threshold
+from golddiff.store.images import ImageStore
 from golddiff.support import Support
 
 BATCH = 512  # images at once in their configuration files

@@ -19,14 +19,14 @@ from golddiff.bench.scaling.masks import share_masks
 from golddiff.bench.scaling.memory import disk_bytes, now, watched
 from golddiff.bench.side import describe_step
 from golddiff.bench.work import row_bytes
-from golddiff.denoisers.base import Denoiser, Estimator
+from golddiff.denoiser import Denoiser, Estimator
 from golddiff.errors import ArgumentError
-from golddiff.methods import MethodSettings, make_denoiser
 from golddiff.noise import ddim_scheduler
-from golddiff.parallel import use_threads
+from golddiff.registry import MethodSettings, make_denoiser
 from golddiff.sampling import sample
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
 from golddiff.support import Support
+from golddiff.system.parallel import use_threads
 
 RUN_SHARE = 10  # levels' worth of seconds that the whole run may take
 TRIED_AGAIN = (

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from golddiff.bench.job import STEPS
 from golddiff.errors import ArgumentError
-from golddiff.methods import METHODS, MethodSettings
 from golddiff.noise import ddim_sigmas
-from golddiff.residency import DEFAULT_LIMIT
+from golddiff.registry import METHODS, MethodSettings
+from golddiff.store.residency import DEFAULT_LIMIT
 
 SIZES = (10_000, 100_000, 1_280_000)
 COMPARED = ("adaptive-optimal", "adaptive-pca", "golddiff-optimal", "golddiff-pca")

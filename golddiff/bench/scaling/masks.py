@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from golddiff.denoisers.base import Denoiser
-from golddiff.denoisers.pca import PCA
-from golddiff.kept_masks import tree_of
+from golddiff.denoiser import Denoiser
+from golddiff.estimators.kept_masks import tree_of
+from golddiff.estimators.pca import PCA
 
 
 def share_masks(denoiser: Denoiser, sigma: float, folder: Path) -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from golddiff.bench.queries import TRAJECTORY_OF, trajectory
-from golddiff.denoisers.base import Denoiser
+from golddiff.denoiser import Denoiser
 from golddiff.errors import ArgumentError
 from golddiff.sources.augment import NUMBERS, augmented
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
 
 SAID = (
     "queries: by turns points that a 10-step DDIM run of {passing} over the {n:,} images passes, "

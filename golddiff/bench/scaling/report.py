@@ -13,8 +13,8 @@ from golddiff.bench.scaling.job import ScalingJob
 from golddiff.bench.scaling.queries import SAID, passing
 from golddiff.bench.scaling.run import Outcome
 from golddiff.bench.scaling.stores import same_factor
-from golddiff.figures.curves import Panel, Scale, Series
-from golddiff.units import byte_size
+from golddiff.evaluation.figures.curves import Panel, Scale, Series
+from golddiff.system.units import byte_size
 
 Cost = Callable[[dict[str, Any]], float | None]
 

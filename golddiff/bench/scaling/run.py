@@ -29,13 +29,13 @@ from golddiff.bench.scaling.queries import WITHOUT_MASKS, mixed, passing
 from golddiff.bench.scaling.stores import share_factor, stores_for
 from golddiff.bench.scaling.truth import full_scans
 from golddiff.bench.worker import environment
-from golddiff.cache import cache_folder
-from golddiff.denoisers.base import Estimator
+from golddiff.denoiser import Estimator
 from golddiff.errors import ArgumentError, GoldDiffError
-from golddiff.files import written_whole
-from golddiff.methods import make_denoiser
-from golddiff.parallel import use_threads
-from golddiff.store import ImageStore
+from golddiff.registry import make_denoiser
+from golddiff.store.cache import cache_folder
+from golddiff.store.images import ImageStore
+from golddiff.system.files import written_whole
+from golddiff.system.parallel import use_threads
 
 # The modules that times and outputs come from: other code, other cells.
 CODE = (*truth.CODE, "adaptive", "index", "bench/scaling", "methods.py", "parallel.py", "proxy.py",

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from golddiff.bench.scaling.job import ScalingJob
-from golddiff.cache import SourceOptions, cache_folder, cached_store
 from golddiff.errors import ArgumentError, StoreError
 from golddiff.sources.options import Options
 from golddiff.sources.stores import StoreSource, is_store
-from golddiff.store import ImageStore
-from golddiff.store_build import FACTOR, add_file, build
+from golddiff.store.build import FACTOR, add_file, build
+from golddiff.store.cache import SourceOptions, cache_folder, cached_store
+from golddiff.store.images import ImageStore
 
 Say = Callable[[str], None]
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from golddiff.bench import truth
-from golddiff.denoisers.base import Estimator
+from golddiff.denoiser import Estimator
 from golddiff.posterior import Posterior
 from golddiff.support import Support
 

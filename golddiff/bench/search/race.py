@@ -31,9 +31,9 @@ from golddiff.bench.search.ways import (
 from golddiff.errors import ArgumentError
 from golddiff.index import Index
 from golddiff.index.layout import FOLDER
-from golddiff.parallel import use_threads
-from golddiff.store import ImageStore
-from golddiff.units import byte_size
+from golddiff.store.images import ImageStore
+from golddiff.system.parallel import use_threads
+from golddiff.system.units import byte_size
 
 PAUSE = 0.02  # threads of the last search still wait actively for more
 

@@ -22,8 +22,8 @@ from golddiff.index.sweep import Sweep, bytes_of
 from golddiff.kernels.aligned import empty
 from golddiff.kernels.lowest import lowest
 from golddiff.kernels.products import less_twice_the_products
-from golddiff.parallel import in_order
-from golddiff.store import ImageStore
+from golddiff.store.images import ImageStore
+from golddiff.system.parallel import in_order
 
 # (store, x (b, D) float32, sigma, k) -> (b, k) int64 rows, in any order; -1 for one not found.
 Search = Callable[[ImageStore, NDArray[np.float32], float, int], NDArray[np.int64]]

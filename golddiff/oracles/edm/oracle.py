@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from golddiff.denoisers.base import Labels, Sigma
+from golddiff.denoiser import Labels, Sigma
 from golddiff.errors import ArgumentError
 from golddiff.oracles.edm.preconditioning import Preconditioned
 from golddiff.oracles.oracle import Images, classes_of, levels

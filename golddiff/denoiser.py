@@ -1,0 +1,388 @@
+"""What every denoiser shares: one call, ``D(x, sigma, labels) -> E[x0 | x]``, and its checks."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from golddiff.errors import ArgumentError
+from golddiff.kernels.mask_tiles import Side
+from golddiff.machine import seconds
+from golddiff.posterior import Float, Posterior
+from golddiff.store.images import ImageStore
+from golddiff.support import AnySupport, Support, TiledSupport
+from golddiff.system.units import byte_size
+
+if TYPE_CHECKING:
+    from golddiff.attribution import Attribution
+    from golddiff.estimators.contributions import Contribution
+
+Sigma = float | torch.Tensor
+DEFAULT_MEMORY_LIMIT = 1e9
+
+Labels = int | Sequence[int] | torch.Tensor | None
+
+
+class Denoiser(ABC):
+    """A denoiser over a store: x = x0 + sigma * eps in, the posterior mean E[x0 | x] out.
+
+    Convention of EDM and k-diffusion; x0 in [-1, 1]. Queries of one call may differ in sigma and
+    in label; work that depends on sigma alone is done once per sigma and kept.
+    """
+
+    def __init__(self, store: ImageStore) -> None:
+        self.store = store
+
+    def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
+        """Denoise a batch.
+
+        Args:
+            x: (B, *store.shape) noisy images, any float type, any device. On a GPU the work is
+                done there, where the method can be (docs/gpu.md), else on the CPU.
+            sigma: noise level > 0 in units of x0 (x0 in [-1, 1]); one number or (B,).
+            labels: class index for all, or (B,) of them: only that class's images are used.
+
+        Returns:
+            (B, *store.shape) float32 on x's device.
+
+        Raises:
+            ArgumentError: x of another shape or not finite; sigma not positive and finite;
+                a label that no image has.
+        """
+        if isinstance(x, torch.Tensor) and x.is_cuda and self.store.shards is None:
+            from golddiff.device import on_device  # only a GPU needs it
+
+            there = on_device(self, x.device)
+            if there is not None:
+                return there(x, sigma, labels)
+        queries, sigmas, classes = self.checked(x, sigma, labels)
+        out = np.empty_like(queries)
+        for key in dict.fromkeys(zip(sigmas, classes, strict=True)):
+            group = [i for i, k in enumerate(zip(sigmas, classes, strict=True)) if k == key]
+            out[group] = self.denoise(queries[group], *key)
+        return torch.from_numpy(out).reshape(x.shape).to(x.device)
+
+    @abstractmethod
+    def denoise(
+        self, x: NDArray[np.float32], sigma: float, label: int | None
+    ) -> NDArray[np.float32]:
+        """Posterior means (b, D) of queries (b, D) that share sigma and label."""
+
+    def attribute(
+        self, x: torch.Tensor, sigma: Sigma, labels: Labels = None, top: int = 16, tile: int = 4
+    ) -> list[Attribution]:
+        """Which training images, and with what weight, every location of the output comes from.
+
+        Args:
+            x: (B, *store.shape) noisy images.
+            sigma: noise level, as in a call.
+            labels: classes, as in a call.
+            top: main sources to keep for each location.
+            tile: side in pixels of the squares that weights are also averaged over.
+
+        Returns:
+            One :class:`golddiff.attribution.Attribution` a query.
+
+        Raises:
+            ArgumentError: as in a call; a method that weighs no training images (Wiener).
+        """
+        from golddiff.attribution import attribute  # its kernels import slowly
+
+        queries, sigmas, classes = self.checked(x, sigma, labels)
+        return [
+            attribute(*self.weighing(query[None], level, label)[0], query, level, top, tile)
+            for query, level, label in zip(queries, sigmas, classes, strict=True)
+        ]
+
+    def weighing(
+        self, x: NDArray[np.float32], sigma: float, label: int | None
+    ) -> list[tuple[Estimator, AnySupport]]:
+        """For each query (b, D): the estimator that weighs images, and which ones it weighs.
+
+        Raises:
+            ArgumentError: a method that weighs no training images.
+        """
+        raise ArgumentError(
+            f"denoiser: {type(self).__name__} weighs no training images, so its output has no "
+            "sources; expected Optimal, PCA, Kamb or GoldDiff"
+        )
+
+    def checked(
+        self, x: torch.Tensor, sigma: Sigma, labels: Labels
+    ) -> tuple[NDArray[np.float32], list[float], list[int | None]]:
+        """The arguments of a call as queries (b, D), and a noise level and a class for each.
+
+        Raises:
+            ArgumentError: as a call.
+        """
+        queries = self._checked_x(x)
+        sigmas = self._checked_sigma(sigma, len(queries))
+        return queries, sigmas, self._checked_labels(labels, len(queries))
+
+    def check_shape(self, x: torch.Tensor) -> None:
+        """Raise ArgumentError where x is no batch of the store's images in a float type."""
+        if not isinstance(x, torch.Tensor):
+            raise ArgumentError(f"x: got {type(x).__name__}, expected a torch.Tensor")
+        if x.ndim != 1 + len(self.store.shape) or tuple(x.shape[1:]) != self.store.shape:
+            raise ArgumentError(
+                f"x: got shape {tuple(x.shape)}, expected (B, "
+                f"{', '.join(map(str, self.store.shape))}) to match the store"
+            )
+        if not x.is_floating_point():
+            raise ArgumentError(f"x: got {x.dtype}, expected a floating-point tensor")
+
+    def _checked_x(self, x: torch.Tensor) -> NDArray[np.float32]:
+        self.check_shape(x)
+        flat = x.detach().to("cpu", torch.float32).reshape(len(x), self.store.d).numpy()
+        if not np.isfinite(flat).all():
+            bad = int(np.flatnonzero(~np.isfinite(flat).all(axis=1))[0])
+            raise ArgumentError(f"x: image {bad} of the batch holds NaN or infinity")
+        return np.ascontiguousarray(flat)
+
+    @staticmethod
+    def _checked_sigma(sigma: Sigma, b: int) -> list[float]:
+        values = torch.as_tensor(sigma, dtype=torch.float64).cpu()
+        if values.ndim > 1 or (values.ndim == 1 and len(values) not in (1, b)):
+            raise ArgumentError(
+                f"sigma: got shape {tuple(values.shape)}, expected one number or ({b},)"
+            )
+        levels = [float(v) for v in values.expand(b)]
+        for level in levels:
+            if not (math.isfinite(level) and level > 0):
+                raise ArgumentError(f"sigma: got {level}, expected a finite number above 0")
+        return levels
+
+    def _checked_labels(self, labels: Labels, b: int) -> list[int | None]:
+        if labels is None:
+            return [None] * b
+        values = torch.as_tensor(labels).cpu()
+        if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+            raise ArgumentError(f"labels: got {values.dtype}, expected integers")
+        if values.ndim > 1 or (values.ndim == 1 and len(values) not in (1, b)):
+            raise ArgumentError(
+                f"labels: got shape {tuple(values.shape)}, expected one class or ({b},)"
+            )
+        classes = [int(v) for v in values.expand(b)]
+        for label in set(classes):
+            self.store.count_of(label)  # raises where the class has no images
+        return list(classes)
+
+
+class Estimator(Denoiser):
+    """A denoiser that weighs training images: it can run over any support.
+
+    Subclasses say how an image is weighed and what it contributes (the paper's P_i, Eq. 3) by
+    giving the partial posterior over a support; the rest follows.
+
+    Args:
+        store: the training set.
+        memory_limit: bytes of working memory that a call may take beyond the store's own mapping
+            and what is kept for each sigma; larger batches are cut to fit. Default 1e9.
+    """
+
+    # Queries on which an error is measured: the fewer, the more locations one query has.
+    probes = 24
+    alike = False  # whether logits hold all squared differences alike, at every noise level
+
+    def __init__(self, store: ImageStore, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
+        super().__init__(store)
+        if not (isinstance(memory_limit, int | float) and memory_limit > 0):
+            raise ArgumentError(f"memory_limit: got {memory_limit!r}, expected bytes above 0")
+        self.memory_limit = memory_limit
+
+    def denoise(
+        self, x: NDArray[np.float32], sigma: float, label: int | None
+    ) -> NDArray[np.float32]:
+        """Full scan: every image of the store, or of the class."""
+        return self.denoise_over(x, sigma, self.store.everything(label))
+
+    def denoise_over(
+        self, x: NDArray[np.float32], sigma: float, support: Support
+    ) -> NDArray[np.float32]:
+        """Posterior means (b, D) of queries (b, D) that share one support.
+
+        Raises:
+            ArgumentError: one query alone needs more than ``memory_limit``.
+        """
+        if self.store.shards is not None:
+            return self.store.shards.denoise(self, x, sigma, [support] * len(x))
+        step = self.queries_at_once(len(support))
+        return np.concatenate(
+            [self._mean(x[i : i + step], sigma, support) for i in range(0, len(x), step)]
+        )
+
+    def denoise_each(
+        self, x: NDArray[np.float32], sigma: float, supports: Sequence[AnySupport]
+    ) -> NDArray[np.float32]:
+        """Posterior means (b, D) of queries (b, D), each over its own support.
+
+        Raises:
+            ArgumentError: as :meth:`denoise_over`; tiles, and the estimator has one location.
+        """
+        if self.store.shards is not None:
+            return self.store.shards.denoise(self, x, sigma, supports)
+        if all(support is supports[0] for support in supports):
+            return self._over(x, sigma, supports[0])
+        return np.concatenate(
+            [self._over(x[i : i + 1], sigma, support) for i, support in enumerate(supports)]
+        )
+
+    def means_without(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        label: int | None,
+        left_out: Sequence[int | None],
+    ) -> NDArray[np.float32]:
+        """Posterior means (b, D) of queries (b, D) over all images but one each, or none."""
+        supports = [self.store.everything(label, row) for row in left_out]
+        return self.denoise_each(x, sigma, supports)
+
+    def _over(
+        self, x: NDArray[np.float32], sigma: float, support: AnySupport
+    ) -> NDArray[np.float32]:
+        if isinstance(support, TiledSupport):
+            return self.tiled_posterior(x, sigma, support).mean().astype(np.float32)
+        return self.denoise_over(x, sigma, support)
+
+    def relevance(self, sigma: float, side: Side | None = None) -> NDArray[np.float32]:
+        """How much of each squared difference the logits hold, on average over outputs, (T, D).
+
+        Args:
+            sigma: noise level.
+            side: of the tiles of outputs that are averaged over, row by row; None: all outputs.
+
+        Returns:
+            Shares in [0, 1]. A tile's mean logit is -sum_n share_n (x_n - x_in)^2 / (2 sigma^2).
+        """
+        return np.ones((1, self.store.d), np.float32)
+
+    def tiled_posterior(
+        self, x: NDArray[np.float32], sigma: float, support: TiledSupport
+    ) -> Posterior:
+        """The partial posterior of queries (b, D), each tile's outputs over the tile's images.
+
+        Raises:
+            ArgumentError: an estimator that has no tiles.
+        """
+        raise ArgumentError(
+            f"support: got tiles, but {type(self).__name__} needs one support for the image"
+        )
+
+    def tile_means(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        side: Side,
+        pieces: Sequence[tuple[int, int, Support]],
+    ) -> NDArray[np.float32]:
+        """Posterior means at some tiles alone.
+
+        Args:
+            x: (b, D) queries.
+            sigma: noise level.
+            side: of the tiles.
+            pieces: (query, tile, images), no tile of a query twice.
+
+        Returns:
+            (b, D); 0 at outputs of other tiles.
+
+        Raises:
+            ArgumentError: an estimator that has no tiles.
+        """
+        raise ArgumentError(
+            f"side: got {side}, but {type(self).__name__} has one location for the image"
+        )
+
+    def locations(self) -> int:
+        """How many sets of logits one output has, the L of :class:`golddiff.posterior.Posterior`.
+
+        One for the whole image, unless a subclass says otherwise.
+        """
+        return 1
+
+    def forget_tiles(self, sigma: float, side: Side | None) -> None:
+        """Let go of what was made for tiles of a sigma but for those of one side."""
+
+    def signature(self) -> str:
+        """The class and the settings that its output depends on, apart from the store."""
+        return type(self).__name__
+
+    def tile_sides(self) -> tuple[Side, ...]:
+        """Sides of the tiles that can have a support each, coarse first; none for one location."""
+        return ()
+
+    def cost(self, sigma: float, side: Side | None = None) -> float:
+        """Predicted seconds of weighing one image for one query, all threads at it.
+
+        By :mod:`golddiff.machine`; it decides how images are chosen. Here: a distance and a sum
+        over all values, and reading them where they are not resident.
+
+        Args:
+            sigma: noise level.
+            side: of the tiles that have a support each; None: one support.
+        """
+        read = 0.0 if self.store.fits else self.store.flat.itemsize * seconds("byte")
+        return (2 * seconds("distance") + read) * self.store.d
+
+    def _mean(self, x: NDArray[np.float32], sigma: float, support: Support) -> NDArray[np.float32]:
+        mean: Float = self.posterior(x, sigma, support).mean()
+        return mean.astype(np.float32)
+
+    @abstractmethod
+    def posterior(self, x: NDArray[np.float32], sigma: float, support: Support) -> Posterior:
+        """The partial posterior of queries (b, D) over the images of ``support``."""
+
+    def weighing(
+        self, x: NDArray[np.float32], sigma: float, label: int | None
+    ) -> list[tuple[Estimator, AnySupport]]:
+        """Itself, over every image of the store or of the class."""
+        return [(self, self.store.everything(label))] * len(x)
+
+    def contributions(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        support: AnySupport,
+        top: int = 1,
+        pixel: int | None = None,
+    ) -> Iterator[Contribution]:
+        """The terms of one query's posterior (D,), some images of ``support`` at a time.
+
+        Args:
+            x: (D,) query.
+            sigma: noise level.
+            support: the images that it is compared with.
+            top: (image, position) pairs to rank, where a source is one (Kamb).
+            pixel: y * W + x; only the locations and outputs of this pixel. None: all.
+
+        Raises:
+            ArgumentError: an estimator that cannot tell its terms apart.
+        """
+        raise ArgumentError(
+            f"denoiser: {type(self).__name__} does not tell where its output is from"
+        )
+
+    @abstractmethod
+    def working_bytes(self, images: int) -> tuple[int, int]:
+        """Memory that ``posterior`` takes over so many images: (fixed, for each query)."""
+
+    def queries_at_once(self, images: int) -> int:
+        """How many queries ``posterior`` can take over so many images within the memory limit.
+
+        Raises:
+            ArgumentError: one query alone needs more.
+        """
+        fixed, each = self.working_bytes(images)
+        if fixed + each > self.memory_limit:
+            raise ArgumentError(
+                f"memory_limit: got {byte_size(int(self.memory_limit))}, but one query over "
+                f"{images:,} images needs {byte_size(fixed + each)}"
+            )
+        return max(1, int((self.memory_limit - fixed) // each))

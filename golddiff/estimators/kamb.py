@@ -1,0 +1,245 @@
+"""Kamb & Ganguli's patch denoisers: local score (LS), equivariant (ELS), boundary-broken ELS."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib import resources
+from numbers import Integral
+from typing import get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
+from golddiff.errors import ArgumentError
+from golddiff.estimators.contributions import Contribution, Ranking, outputs_at
+from golddiff.kernels.kamb_counts import offset_operations
+from golddiff.kernels.kamb_cpu import Axis, Boundary, patch_posterior
+from golddiff.kernels.kamb_logits import patch_contributions
+from golddiff.kernels.lanes import LANES
+from golddiff.kernels.mask_tiles import Side
+from golddiff.machine import seconds
+from golddiff.posterior import Posterior
+from golddiff.store.images import ImageStore
+from golddiff.support import AnySupport, Support, whole
+from golddiff.system.parallel import in_order, results_held
+
+PatchSizes = int | str | Sequence[tuple[float, int]] | None
+
+IMAGES_PER_TASK = 64
+
+
+class Kamb(Estimator):
+    """D(x)[c, u] = sum over images i and positions v of softmax(l_iv) x_i[c, v].
+
+    l_iv = -||patch(x, u) - patch(x_i, v)||^2 / (2 sigma^2) over patches of p x p pixels in all
+    channels, v running over the positions that ``boundary`` lets u be compared with. Source: Kamb
+    & Ganguli 2024, "An analytic theory of creativity in convolutional diffusion models".
+
+    Args:
+        store: the training images, (C, H, W).
+        patch_sizes: p, odd; or (sigma, p) pairs, interpolated in log sigma to the nearest odd
+            number (ties upwards) and held constant outside; or the name of one of the authors'
+            calibrations, see :func:`preset`; or None: the square as wide as the PCA masks, at
+            least 3. From a preset or from None, p is at most the image's shorter side (rounded up
+            to odd).
+        boundary: "none" (LS): u against the same position, patches cut at the border.
+            "circular" (ELS): u against every position, patches wrap around; p is at most the
+            image's shorter side (rounded down to odd), so that no patch holds a pixel twice.
+            "zeros" (boundary-broken ELS): along each axis a position nearer than p // 2 to a border
+            against the same one, an interior position against all interior ones. A patch as
+            large as the image's shorter side or larger has no interior, and "zeros" is LS.
+        memory_limit: see :class:`golddiff.denoiser.Estimator`.
+
+    Raises:
+        ArgumentError: images that are not (C, H, W); a size that is not odd; an unknown preset or
+            boundary.
+    """
+
+    probes = 8
+
+    def __init__(
+        self,
+        store: ImageStore,
+        patch_sizes: PatchSizes = None,
+        boundary: str = "zeros",
+        memory_limit: float = DEFAULT_MEMORY_LIMIT,
+    ) -> None:
+        super().__init__(store, memory_limit)
+        if len(store.shape) != 3:
+            raise ArgumentError(
+                f"store: got data of shape {store.shape}, Kamb needs images (C, H, W)"
+            )
+        if boundary not in get_args(Boundary):
+            allowed = ", ".join(map(repr, get_args(Boundary)))
+            raise ArgumentError(f"boundary: got {boundary!r}, expected one of {allowed}")
+        self.patch_sizes = patch_sizes
+        self.boundary = boundary
+        self._pairs = None if patch_sizes is None else _pairs(patch_sizes)
+        self._side = min(store.shape[1:])
+        self._measured: dict[float, int] = {}
+
+    def patch_size(self, sigma: float) -> int:
+        """The side p of the patches compared at a noise level."""
+        if self._pairs is None:
+            size = min(self._measured_size(sigma), self._side // 2 * 2 + 1)
+        else:
+            size = nearest_odd(_interpolate(self._pairs, sigma))
+            if isinstance(self.patch_sizes, str):
+                size = min(size, self._side // 2 * 2 + 1)
+        if self.boundary == "circular":
+            size = min(size, (self._side - 1) // 2 * 2 + 1)
+        return size
+
+    def posterior(self, x: NDArray[np.float32], sigma: float, support: Support) -> Posterior:
+        """The partial posterior of queries (b, D) over a support; a location a pixel."""
+        channels, height, width = self.store.shape
+        axes = self._axes(sigma)
+
+        def task(part: Support) -> Posterior:
+            weights = part.log_importance().astype(np.float32)
+            return patch_posterior(
+                self.store.flat, part.rows, weights, x, sigma, axes,
+                (channels, height, width), self.store.scale, self.store.offset,
+            )  # fmt: skip
+
+        total = Posterior.empty(len(x), height * width, self.store.d)
+        for part in in_order(task, support.split(IMAGES_PER_TASK)):
+            total = total.merge(part)
+        return total
+
+    def contributions(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        support: AnySupport,
+        top: int = 1,
+        pixel: int | None = None,
+    ) -> Iterator[Contribution]:
+        """The terms of one query (D,), a location a pixel; see the base class."""
+        channels, height, width = self.store.shape
+        vertical, horizontal = self._axes(sigma)
+        if pixel is not None:
+            vertical, horizontal = vertical.at(pixel // width), horizontal.at(pixel % width)
+
+        def task(part: Support) -> Contribution:
+            whole = patch_contributions(
+                self.store.flat, part.rows, part.log_importance(), x, sigma,
+                (vertical, horizontal), (channels, height, width), self.store.scale,
+                self.store.offset, top,
+            )  # fmt: skip
+            return whole if pixel is None else self._only(whole, pixel)
+
+        yield from in_order(task, whole(support).split(IMAGES_PER_TASK))
+
+    def _only(self, whole: Contribution, pixel: int) -> Contribution:
+        best = whole.best
+        if best is not None and best.positions is not None:
+            here = slice(pixel, pixel + 1)
+            best = Ranking(best.scores[here], best.rows[here], best.positions[here])
+        values = whole.values[:, outputs_at(self.store, pixel)]
+        return Contribution(whole.rows, whole.logits[pixel : pixel + 1].copy(), values, best)
+
+    def _axes(self, sigma: float) -> tuple[Axis, Axis]:
+        _, height, width = self.store.shape
+        size = self.patch_size(sigma)
+        no_interior = self.boundary == "zeros" and size >= self._side
+        rule = "none" if no_interior else self.boundary
+        return Axis.of(height, size, rule), Axis.of(width, size, rule)
+
+    def locations(self) -> int:
+        """Every pixel."""
+        return self.store.shape[1] * self.store.shape[2]
+
+    def signature(self) -> str:
+        """The patch sizes and the boundary."""
+        return f"Kamb(patch_sizes={self.patch_sizes!r}, {self.boundary})"
+
+    def cost(self, sigma: float, side: Side | None = None) -> float:
+        """Predicted seconds of weighing one image, every operation counted as an addition."""
+        operations = offset_operations(*self._axes(sigma), self.store.shape[0])
+        return seconds("addition") * operations
+
+    def working_bytes(self, images: int) -> tuple[int, int]:
+        """A block of images a thread: pixels, sums, distances; posteriors in flight and merged."""
+        channels, height, width = self.store.shape
+        # Pixels, sums and distances of LANES images, and lines up to three images high.
+        block = 4 * LANES * height * width * (2 * channels + 2 + 3)
+        each = 24 * (channels + 2) * height * width
+        return block * torch.get_num_threads(), each * (results_held() + 4)
+
+    def _measured_size(self, sigma: float) -> int:
+        if sigma not in self._measured:
+            from golddiff.estimators.pca import mask_width  # its kernels import slowly
+
+            width = mask_width(self.store, sigma) / self.store.shape[0]
+            self._measured[sigma] = max(3, nearest_odd(math.sqrt(width)))
+        return self._measured[sigma]
+
+
+def nearest_odd(value: float) -> int:
+    """The odd number >= 1 nearest to ``value``; of two as near, the larger."""
+    return max(1, 2 * math.floor(value / 2 + 1e-9) + 1)
+
+
+def preset(name: str) -> list[tuple[float, int]]:
+    """One of the authors' calibrations: (sigma, patch size) pairs, ascending.
+
+    Entry i of 20 belongs to t = i / 20 and alpha_bar = cos^2(pi/2 * t / 1.008), so that sigma =
+    sqrt((1 - alpha_bar) / alpha_bar) = tan(pi/2 * t / 1.008). Entry 0, of sigma 0, is left out.
+
+    Raises:
+        ArgumentError: no such preset.
+    """
+    presets = _presets()
+    if name not in presets:
+        raise ArgumentError(
+            f"patch_sizes: got {name!r}, expected one of the presets {', '.join(sorted(presets))}"
+        )
+    sizes = presets[name]
+    angles = [math.pi / 2 * i / len(sizes) / 1.008 for i in range(len(sizes))]
+    return [(math.tan(a), p) for a, p in zip(angles, sizes, strict=True)][1:]
+
+
+@cache
+def _presets() -> dict[str, list[int]]:
+    file = resources.files("golddiff") / "data" / "kamb_patch_sizes.json"
+    sizes: dict[str, list[int]] = json.loads(file.read_text("utf-8"))["patch_sizes"]
+    return sizes
+
+
+def _pairs(patch_sizes: int | str | Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Checked (sigma, size) pairs of ascending sigma, from any form that the user may give."""
+    if isinstance(patch_sizes, str):
+        return preset(patch_sizes)
+    if not isinstance(patch_sizes, Sequence):
+        return [(1.0, _checked_size(patch_sizes))]
+    pairs = []
+    for pair in patch_sizes:
+        if not (isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2):
+            raise ArgumentError(f"patch_sizes: got {pair!r}, expected pairs (sigma, size)")
+        sigma, size = pair
+        number = isinstance(sigma, int | float | np.floating)
+        if not (number and math.isfinite(sigma) and sigma > 0):
+            raise ArgumentError(f"patch_sizes: got sigma {sigma!r}, expected a number above 0")
+        pairs.append((float(sigma), _checked_size(size)))
+    if not pairs or len({sigma for sigma, _ in pairs}) < len(pairs):
+        raise ArgumentError(
+            f"patch_sizes: got {patch_sizes!r}, expected at least one pair, each of another sigma"
+        )
+    return sorted(pairs)
+
+
+def _checked_size(size: object) -> int:
+    if isinstance(size, bool) or not isinstance(size, Integral) or size < 1 or size % 2 == 0:
+        raise ArgumentError(f"patch_sizes: got size {size!r}, expected an odd integer of 1 or more")
+    return int(size)
+
+
+def _interpolate(pairs: list[tuple[float, int]], sigma: float) -> float:
+    levels, sizes = zip(*pairs, strict=True)
+    return float(np.interp(math.log(sigma), np.log(levels), sizes))

@@ -1,0 +1,76 @@
+"""The equations, once more: plain float64 versions to read and to test the fast ones against.
+
+One query and all images at a time, arrays of every size the formula has. Nothing here is shared
+with the fast paths. (Kamb's stands in :mod:`golddiff.estimators.reference_kamb`.)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+def softmax_mean(logits: Array, values: Array) -> Array:
+    """sum_i softmax_i(logits) values_i over the first axis."""
+    weights = np.exp(logits - logits.max(axis=0))
+    mean: Array = (weights * values).sum(axis=0) / weights.sum(axis=0)
+    return mean
+
+
+def optimal(x: Array, sigma: float, images: Array) -> Array:
+    """Paper Eq. 2 for one query x (D,) over images (N, D)."""
+    logits = -((x - images) ** 2).sum(axis=1) / (2 * sigma**2)
+    return softmax_mean(logits[:, None], images)
+
+
+def wiener(x: Array, sigma: float, images: Array) -> Array:
+    """Mu + C (C + sigma^2 I)^-1 (x - mu), C unbiased."""
+    mean = images.mean(axis=0)
+    covariance = (images - mean).T @ (images - mean) / max(len(images) - 1, 1)
+    identity = np.eye(len(mean))
+    filtered: Array = mean + covariance @ np.linalg.solve(
+        covariance + sigma**2 * identity, x - mean
+    )
+    return filtered
+
+
+def pca_mask(sigma: float, images: Array, threshold: float) -> NDArray[np.bool_]:
+    """The binary mask [input n, output q] of Lukoianov et al.: ``golddiff.estimators.masks``."""
+    covariance = np.cov(images.T, bias=False).reshape(images.shape[1], images.shape[1])
+    w = covariance @ np.linalg.inv(covariance + sigma**2 * np.eye(len(covariance)))
+    diagonal = np.where(np.abs(np.diag(w)) < 1e-6, 1.0, np.diag(w))
+    m = np.abs(w / diagonal[:, None])
+    mask: NDArray[np.bool_] = m >= threshold * m.max()
+    return mask
+
+
+def pca(x: Array, sigma: float, images: Array, mask: NDArray[np.bool_]) -> Array:
+    """Logit of image i at output q: -sum_n M_nq (x_n - x_in)^2 / (2 sigma^2)."""
+    logits = -((x - images) ** 2) @ mask / (2 * sigma**2)
+    return softmax_mean(logits, images)
+
+
+def pca_wss(
+    x: Array, sigma: float, images: Array, mask: NDArray[np.bool_], batch_size: int
+) -> Array:
+    """The plain average of the softmax averages of consecutive batches."""
+    batches = [images[i : i + batch_size] for i in range(0, len(images), batch_size)]
+    mean: Array = np.mean([pca(x, sigma, batch, mask) for batch in batches], axis=0)
+    return mean
+
+
+def gaussian_mixture(
+    x: Array, sigma: float, weights: Array, means: Array, covariances: Array
+) -> Array:
+    """E[x0 | x] for one x (D,) under sum_c w_c N(mu_c, C_c): full (K, D, D) covariances."""
+    noise = sigma**2 * np.eye(len(x))
+    logits = np.empty(len(weights))
+    filtered = np.empty_like(means)
+    for c, (mean, covariance) in enumerate(zip(means, covariances, strict=True)):
+        whitened = np.linalg.solve(covariance + noise, x - mean)
+        _, log_determinant = np.linalg.slogdet(covariance + noise)
+        logits[c] = np.log(weights[c]) - 0.5 * ((x - mean) @ whitened + log_determinant)
+        filtered[c] = mean + covariance @ whitened
+    return softmax_mean(logits[:, None], filtered)

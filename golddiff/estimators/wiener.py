@@ -1,0 +1,26 @@
+"""Wiener: the posterior mean under one Gaussian, which needs no images (paper, baselines)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.denoiser import Denoiser
+
+
+class Wiener(Denoiser):
+    """D(x) = mu + C (C + sigma^2 I)^-1 (x - mu), C the unbiased covariance of the images.
+
+    With ``labels`` the mean and covariance are those of the class: the posterior mean under the
+    Gaussian fitted to it. Source: Wiener 1949; Lukoianov et al. 2025, Sec. 3.
+    """
+
+    def denoise(
+        self, x: NDArray[np.float32], sigma: float, label: int | None
+    ) -> NDArray[np.float32]:
+        """Filter queries (b, D) in the covariance's eigenbasis, in float64."""
+        factor = self.store.factor(label)
+        coefficients = (x - factor.mean) @ factor.eigenvectors
+        shrunk = (coefficients * factor.shrinkage(sigma)) @ factor.eigenvectors.T
+        filtered: NDArray[np.float32] = (factor.mean + shrunk).astype(np.float32)
+        return filtered

@@ -1,0 +1,156 @@
+"""A page that explains a run: every output beside the training images that it is made of."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+from golddiff import __version__
+from golddiff.denoiser import Denoiser
+from golddiff.describe import describe
+from golddiff.errors import ArgumentError
+from golddiff.evaluation.report.cards import ToImages, card
+from golddiff.evaluation.report.nearest import nearest_images, typical_distance
+from golddiff.evaluation.report.plot import subsets_plot
+from golddiff.system.files import check_writable, written_whole
+from golddiff.system.units import shape_text
+
+if TYPE_CHECKING:
+    from golddiff.sampling import Samples
+
+TOLERANCE = 1e-4
+MOST_CARDS = 64
+
+
+def write_report(
+    samples: Samples,
+    denoiser: Denoiser,
+    path: str | os.PathLike[str],
+    *,
+    settings: Mapping[str, Any] | None = None,
+    to_images: ToImages = lambda values: values,
+) -> float:
+    """Write one HTML page with everything in it: no scripts, no other files, no requests.
+
+    Args:
+        samples: of ``sample(..., attribution=True)``.
+        denoiser: what generated them.
+        path: the page, ``.html``.
+        settings: what else to list: the seed, the sampler, the labels asked for.
+        to_images: draws what the store holds: for latents, a decoder from (b, *shape) to images
+            (b, C, H, W) in [-1, 1].
+
+    Returns:
+        The largest difference between an output and its weights summed again, in units of x0.
+
+    Raises:
+        ArgumentError: samples without attribution, points instead of images, or a path that
+            cannot be written.
+    """
+    target = Path(path)
+    check_writable("path", target, (".html", ".htm"))
+    found, subsets, store = samples.attribution, samples.subsets, denoiser.store
+    if found is None or subsets is None:
+        raise ArgumentError(
+            "samples: their sources were not recorded; generate them with attribution=True"
+        )
+    if len(store.shape) != 3:
+        raise ArgumentError(
+            f"samples: got points of shape {store.shape}, a report shows images (C, H, W)"
+        )
+    off = max(
+        float((one.reconstruct() - image).abs().max())
+        for one, image in zip(found, samples.images, strict=True)
+    )
+    shown = samples.images[:MOST_CARDS]
+    rows, distances = nearest_images(store, shown.flatten(1).numpy())
+    cards = [
+        card(i, shown[i], found[i], int(rows[i]), float(distances[i]), to_images)
+        for i in range(len(shown))
+    ]
+    passed = off <= TOLERANCE
+    page = Template((resources.files("golddiff") / "data" / "report.html").read_text("utf-8"))
+    text = page.substitute(
+        title="Where these images come from",
+        subtitle=html.escape(
+            f"{len(found)} outputs of {_method(denoiser)}, golddiff {__version__}"
+        ),
+        verdict_class="pass" if passed else "fail",
+        verdict=(
+            f"The weights, summed again over the training images, equal the outputs: the largest "
+            f"difference in this run is {off:.2g}, "
+            f"<b>{'pass' if passed else 'FAIL'}</b> against {TOLERANCE:g}."
+        ),
+        settings=_settings(samples, denoiser, settings or {}),
+        plot=subsets_plot(subsets),
+        plot_note=(
+            "k images are weighed at each step; the effective number, exp of the entropy of their "
+            "weights, says how many of them matter at one location. Lines are medians over the "
+            "outputs, bands the whole range."
+        ),
+        cards=os.linesep.join(cards),
+        cards_note=_note(len(found), typical_distance(store)),
+    )
+    with written_whole("path", target) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return off
+
+
+def _note(outputs: int, typical: float | None) -> str:
+    which = "" if outputs <= MOST_CARDS else f"The first {MOST_CARDS} of {outputs:,} outputs. "
+    scale = (
+        ""
+        if typical is None
+        else f" A training image is typically {typical:.3f} from the nearest other one."
+    )
+    return (
+        f"{which}A source's percentage is its weight averaged over the picture. Distances are "
+        f"Euclidean over the square root of the number of values, in a scale from -1 to 1, by "
+        f"exact search over all training images.{scale}"
+    )
+
+
+def _settings(samples: Samples, denoiser: Denoiser, given: Mapping[str, Any]) -> str:
+    store = denoiser.store
+    levels = samples.sigmas
+    lines = {
+        "training set": f"{store.manifest.source}: {store.n:,} images, {shape_text(store.shape)}",
+        "method": _method(denoiser),
+        **dict(_flat(_description(denoiser))),
+        "steps": f"{len(levels)}, noise {levels[0]:.3g} to {levels[-1]:.2g}",
+        **{name: str(value) for name, value in given.items() if value is not None},
+    }
+    return "\n".join(
+        f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>" for name, text in lines.items()
+    )
+
+
+def _description(denoiser: Denoiser) -> dict[str, Any]:
+    try:
+        return describe(denoiser)
+    except ArgumentError:  # a denoiser of the caller's own
+        return {}
+
+
+def _flat(description: Mapping[str, Any]) -> list[tuple[str, str]]:
+    lines: list[tuple[str, str]] = []
+    for name, value in description.items():
+        if isinstance(value, Mapping):
+            lines += _flat(value)
+        elif name not in ("method", "memory_limit"):
+            text = f"{value:g}" if isinstance(value, float) else str(value)
+            # Of the images drawn at random; the run has a seed of its own.
+            shown = "subset seed" if name == "seed" else name.replace("_", " ")
+            lines.append((shown, text))
+    return lines
+
+
+def _method(denoiser: Denoiser) -> str:
+    name = type(denoiser).__name__
+    base = getattr(denoiser, "base", None)
+    return name if base is None else f"{name}({type(base).__name__})"

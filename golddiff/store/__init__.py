@@ -1,0 +1,1 @@
+"""The training set on disk, its statistics, its cache."""

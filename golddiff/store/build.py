@@ -1,0 +1,292 @@
+"""Building a store: one streaming pass, beside its place, renamed when complete."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import glob
+import hashlib
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from safetensors.numpy import save_file
+
+from golddiff.errors import ArgumentError, SourceError, StoreError
+from golddiff.sources.base import Source
+from golddiff.store.manifest import FileRecord, Manifest, file_record, identity_of
+from golddiff.store.proxy import pool, quarter_shape
+from golddiff.store.residency import DEFAULT_LIMIT, Residency
+from golddiff.store.statistics import covariance_factor
+from golddiff.system.files import DISK_FULL, system_errors
+from golddiff.system.locks import exchanged, locked
+
+PIXELS, LABELS, PROXIES, NORMS = "pixels.bin", "labels.bin", "proxies.bin", "norms.bin"
+FACTOR = "factor.safetensors"
+
+# Above this many values an image the factor takes minutes and gigabytes, and Optimal, Kamb and
+# their golden subsets do not need it: it is made when first asked for.
+FACTOR_AT_BUILD = 4096
+
+BATCH = 512
+
+
+def build(
+    source: Source, path: Path, *, overwrite: bool, progress: bool, factor: bool = True
+) -> None:
+    """Write ``source`` as a store at ``path``.
+
+    Args:
+        source: read once from start to end.
+        path: the folder to make.
+        overwrite: replace a store that is there.
+        progress: show a bar.
+        factor: make mean and covariance too, where images are small; a shard needs none of its
+            own.
+
+    Raises:
+        ArgumentError: ``path`` exists and ``overwrite`` is not set.
+        SourceError: the source fails or is empty.
+        StoreError: the disk is full or cannot be written.
+    """
+    if path.exists() and not overwrite:
+        raise ArgumentError(
+            f"path: {path} exists already; give another path, or overwrite=True (--overwrite)"
+        )
+    if path.exists() and not (path / "manifest.json").is_file():
+        raise ArgumentError(f"path: {path} is not a golddiff store, so it is not overwritten")
+    _check_space(source, path)
+    try:
+        with _building(path, overwrite), _beside(path) as folder:
+            with _bar(source, shown=progress) as bar:
+                _fill(folder, source, bar, factor)
+                bar.update(bar.task_ids[0], description="saving")
+            _put_in_place(folder, path)
+    except OSError as error:
+        if error.errno in DISK_FULL:
+            raise StoreError(
+                f"store: the disk is full; building {path} stopped and left nothing behind"
+            ) from error
+        refused = (errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR)
+        if error.errno in refused:
+            raise StoreError(f"store: cannot write {path} ({error.strerror})") from error
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise StoreError(
+                f"store: {path} was not built: too many files are open (ulimit -n)"
+            ) from error
+        raise
+
+
+def add_file(
+    path: Path,
+    manifest: Manifest,
+    name: str,
+    tensors: Mapping[str, NDArray[Any]],
+) -> None:
+    """Add what was computed from a store to it, as a safetensors file, with its checksum.
+
+    Other processes may add files of their own meanwhile, or put another store in its place: then
+    nothing is added. Killed in between, the store is sound, with or without the file.
+
+    Raises:
+        OSError: the store cannot be written.
+    """
+    with locked(path / ".lock", "", wait=True):
+        try:
+            now = Manifest.read(path)
+        except StoreError:
+            return
+        if identity_of(now) == identity_of(manifest):
+            _add(path, now, name, tensors)
+            manifest.files.update(now.files)
+
+
+def _add(path: Path, manifest: Manifest, name: str, tensors: Mapping[str, NDArray[Any]]) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path, prefix=f".{name}-")
+    os.close(handle)
+    try:
+        with system_errors(path / name):
+            save_file(dict(tensors), temporary)
+        record = file_record(Path(temporary))
+        if name in manifest.files:
+            # Not a file that the manifest tells other checksums of, were this the last moment.
+            del manifest.files[name]
+            _rewrite(path, manifest)
+        os.replace(temporary, path / name)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    manifest.files[name] = record
+    _rewrite(path, manifest)
+
+
+def _rewrite(path: Path, manifest: Manifest) -> None:
+    with tempfile.TemporaryDirectory(prefix=".manifest-", dir=path) as folder:
+        manifest.write(Path(folder))
+        os.replace(Path(folder) / "manifest.json", path / "manifest.json")
+
+
+def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> None:
+    info = source.info
+    uint8 = info.dtype == np.uint8
+    proxy_shape = quarter_shape(info.shape)
+    n = 0
+    with contextlib.ExitStack() as stack:
+        files = {
+            name: stack.enter_context(_HashedFile(folder / name))
+            for name in (PIXELS, PROXIES, NORMS, *([LABELS] if info.labelled else []))
+        }
+        for pixels, labels in source.batches(BATCH):
+            values = pixels.astype(np.float32)
+            if uint8:
+                values = values * np.float32(1 / 127.5) - np.float32(1)
+            files[PIXELS].write(np.ascontiguousarray(pixels))
+            files[PROXIES].write(pool(values, proxy_shape))
+            flat = values.reshape(len(values), -1)
+            files[NORMS].write(np.sqrt(np.einsum("nd,nd->n", flat, flat, dtype=np.float32)))
+            if labels is not None:
+                files[LABELS].write(labels.astype(np.int64))
+            n += len(pixels)
+            bar.update(bar.task_ids[0], completed=n)
+        if n == 0:
+            raise SourceError(f"source: {info.description} holds no images")
+        records = {name: file.record() for name, file in files.items()}
+    d = math.prod(info.shape)
+    if with_factor and d <= FACTOR_AT_BUILD:
+        bar.update(bar.task_ids[0], description="covariance", total=n, completed=0)
+        mapped = Residency(DEFAULT_LIMIT)
+        flat_file = mapped.map(folder / PIXELS, "uint8" if uint8 else "float32", (n, d))
+        scale, offset = (1 / 127.5, -1.0) if uint8 else (1.0, 0.0)
+        factor = covariance_factor(
+            flat_file, scale, offset, progress=lambda i: bar.update(bar.task_ids[0], completed=i)
+        )
+        with system_errors(folder / FACTOR):
+            save_file(factor.tensors(), folder / FACTOR)
+        records[FACTOR] = file_record(folder / FACTOR)
+    names = None if info.class_names is None else list(info.class_names)
+    Manifest(
+        n, info.shape, "uint8" if uint8 else "float32", info.labelled, names, proxy_shape,
+        info.description, len(source.skipped), records,
+    ).write(folder)  # fmt: skip
+
+
+class _HashedFile:
+    """A file that is hashed while it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._hash = hashlib.sha256()
+        self._bytes = 0
+
+    def __enter__(self) -> _HashedFile:
+        self._file: IO[bytes] = self._path.open("wb")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def write(self, array: NDArray[Any]) -> None:
+        data = np.ascontiguousarray(array).data.cast("B")
+        self._file.write(data)
+        self._hash.update(data)
+        self._bytes += len(data)
+
+    def record(self) -> FileRecord:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return FileRecord(self._bytes, self._hash.hexdigest())
+
+
+@contextlib.contextmanager
+def _building(path: Path, overwrite: bool) -> Iterator[None]:
+    """The lock of a store's place, with what builds that were killed left there taken away."""
+    parent = path.absolute().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    busy = f"store: another process is building {path}; wait for it, or give another path"
+    with locked(parent / f".{path.name}.lock", busy):
+        for left in parent.glob(f".{glob.escape(path.name)}.building-*"):
+            # Where folders cannot be exchanged, the moment in which there was no store.
+            if (left / "old" / "manifest.json").is_file() and not path.exists():
+                os.rename(left / "old", path)
+            shutil.rmtree(left, ignore_errors=True)
+        if path.exists() and not overwrite:  # built by another since it was looked for
+            raise ArgumentError(
+                f"path: {path} exists already; give another path, or overwrite=True (--overwrite)"
+            )
+        yield
+
+
+@contextlib.contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """A hidden working folder next to ``path``, gone afterwards whatever happens."""
+    path.absolute().parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.building-", dir=path.absolute().parent))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _put_in_place(folder: Path, path: Path) -> None:
+    # In one step: a reader, or whoever comes after a crash, finds the old store or the new one.
+    if path.exists() and exchanged(folder, path):
+        return  # the old one now lies beside, and goes with the working folder
+    if path.exists():
+        # The old store steps aside before the new one takes its place: a reader finds one of
+        # the two, or for an instant none, never a mixture.
+        with _beside(path) as aside:
+            os.rename(path, aside / "old")
+            try:
+                os.rename(folder, path)
+            except OSError:
+                os.rename(aside / "old", path)
+                raise
+    else:
+        os.rename(folder, path)
+
+
+def _check_space(source: Source, path: Path) -> None:
+    """Refuse before the work starts, where the size is known and cannot fit."""
+    info = source.info
+    if info.count is None:
+        return
+    parent = path.absolute()
+    while not parent.exists():
+        parent = parent.parent
+    each = math.prod(info.shape) * (1 if info.dtype == np.uint8 else 4)
+    proxies = 4 * math.prod(quarter_shape(info.shape))
+    needed, free = info.count * (each + proxies + 12), shutil.disk_usage(parent).free
+    if needed > free:
+        raise StoreError(
+            f"store: {path} needs about {needed / 1e9:.2f} GB, "
+            f"the disk has {free / 1e9:.2f} GB free"
+        )
+
+
+@contextlib.contextmanager
+def _bar(source: Source, *, shown: bool) -> Iterator[Progress]:
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=not shown) as bar:
+        bar.add_task(f"reading {source.info.description}", total=source.info.count)
+        yield bar

@@ -1,0 +1,118 @@
+"""Stores of sources that were not indexed by hand: built once in a cache folder, then reused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from golddiff.errors import StoreError
+from golddiff.store.manifest import VERSION
+
+if TYPE_CHECKING:
+    from golddiff.store.images import ImageStore
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """How a source is read: the options of :func:`golddiff.sources.open_source`."""
+
+    size: int | None = None
+    channels: int | None = None
+    split: str = "train"
+    column: str | None = None
+    label_column: str | None = None
+    skip_bad: bool = False
+    limit: int | None = None
+    seed: int = 0
+
+
+def cached_store(
+    source: str,
+    options: SourceOptions,
+    *,
+    say: Callable[[str], None] = lambda line: None,
+    progress: bool = False,
+) -> ImageStore:
+    """Open the cached store of a source, built first where there is none or it is damaged.
+
+    Args:
+        source: a path, a built-in name or a hub name.
+        options: how it is read.
+        say: called with one line that tells whether a store is built or used, and where.
+        progress: show a bar while building.
+
+    Raises:
+        GoldDiffError: the source cannot be read, or the cache cannot be written.
+    """
+    from golddiff.sources import open_source
+    from golddiff.store.build import build
+    from golddiff.store.images import ImageStore
+
+    path = cache_folder() / cache_name(source, options)
+    try:
+        store = ImageStore.open(path)
+        left_out = store.manifest.skipped
+        note = f" ({left_out:,} unreadable images were left out)" if left_out else ""
+        say(f"using the store of {source} in {path}{note}")
+        return store
+    except StoreError:
+        say(f"building a store of {source} in {path}")
+    # A folder that is there but does not open is damaged: its remains are replaced.
+    complete = (path / "manifest.json").is_file()
+    opened = open_source(source, **asdict(options))
+    build(opened, path, overwrite=complete, progress=progress)
+    for line in opened.skipped.lines():
+        say(line)
+    return ImageStore.open(path)
+
+
+def cache_folder() -> Path:
+    """$GOLDDIFF_CACHE, or ~/.cache/golddiff."""
+    chosen = os.environ.get("GOLDDIFF_CACHE")
+    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "golddiff"
+
+
+def cache_name(source: str, options: SourceOptions) -> str:
+    """A folder name that changes whenever the source, the options or the store format do."""
+    from golddiff.sources.builtin import ENLARGED
+
+    kind = ENLARGED if source.startswith(ENLARGED) else ""
+    name = source.removeprefix(kind)
+    path = Path(name).expanduser()
+    identity = {
+        "version": VERSION,
+        # A name that is no path here is a built-in's or a hub dataset's: nothing local to look at.
+        "source": f"{kind}{path.resolve()}" if _is_path(name) else source,
+        "files": _fingerprint(path) if _is_path(name) else None,
+        **asdict(options),
+    }
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", path.name).strip("-")[:40] or "store"
+    return f"{slug}-{digest[:16]}"
+
+
+def _is_path(source: str) -> bool:
+    from golddiff.sources.builtin import BUILTINS
+
+    return source not in BUILTINS and Path(source).expanduser().exists()
+
+
+def _fingerprint(path: Path) -> str:
+    """A digest of the name, size and time of change of every file of a source."""
+    if path.is_dir():
+        files = sorted(p for p in path.rglob("*") if p.is_file())
+    else:
+        # MNIST's labels lie in a file of their own beside the images.
+        files = [path, *sorted(path.parent.glob("*idx1-ubyte*"))]
+    digest = hashlib.sha256()
+    for file in files:
+        status = file.stat()
+        name = os.path.relpath(file, path.parent)
+        digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()

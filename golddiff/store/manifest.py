@@ -1,0 +1,197 @@
+"""The manifest of a store: what it holds, and a checksum for every file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from golddiff.errors import StoreError
+from golddiff.system.files import leads_out
+
+FORMAT = "golddiff-store"
+VERSION = 1
+NAME = "manifest.json"
+
+
+@dataclass
+class FileRecord:
+    """Size in bytes and SHA-256 of one file of a store."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass
+class Manifest:
+    """What a store holds.
+
+    Attributes:
+        n: number of examples.
+        shape: shape of one example, (C, H, W) or (D,).
+        dtype: "uint8" or "float32".
+        labelled: whether labels.bin is there.
+        class_names: a name for each class index, or None.
+        proxy_shape: shape of one screening proxy.
+        source: one line that says where the images came from.
+        skipped: how many unreadable images were left out.
+        files: a record for each file.
+    """
+
+    n: int
+    shape: tuple[int, ...]
+    dtype: str
+    labelled: bool
+    class_names: list[str] | None
+    proxy_shape: tuple[int, ...]
+    source: str
+    skipped: int = 0
+    files: dict[str, FileRecord] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        """Write the manifest, with a digest of its own contents."""
+        body: dict[str, Any] = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        body["digest"] = _digest(body)
+        (folder / NAME).write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Read and check the manifest of the store in ``folder``.
+
+        Raises:
+            StoreError: no manifest, not one of ours, another format version, or altered.
+        """
+        path = folder / NAME
+        if not folder.exists():
+            raise StoreError(f"store: {folder} does not exist")
+        if not path.is_file():
+            raise StoreError(f"store: {folder} holds no {NAME}, so it is not a complete store")
+        if leads_out(folder, path):
+            raise StoreError(
+                f"store: {path} is a symbolic link that leads out of the store; copy the file"
+            )
+        try:
+            body = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise StoreError(f"store: {path} cannot be read ({error.strerror or error})") from error
+        except (ValueError, RecursionError) as error:
+            raise StoreError(f"store: {path} is damaged ({error}); build the store again") from None
+        if not isinstance(body, dict) or body.get("format") != FORMAT:
+            raise StoreError(f"store: {path} is not the manifest of a golddiff store")
+        if body.get("version") != VERSION:
+            raise StoreError(
+                f"store: {folder} has format version {body.get('version')!r}, "
+                f"this golddiff reads version {VERSION}; build the store again"
+            )
+        digest = body.pop("digest", None)
+        if digest != _digest(body):
+            raise StoreError(f"store: {path} was altered or damaged; build the store again")
+        problem = _problem(body)
+        if problem:
+            raise StoreError(f"store: {path} {problem}; build the store again")
+        return cls(
+            n=body["n"],
+            shape=tuple(body["shape"]),
+            dtype=body["dtype"],
+            labelled=body["labelled"],
+            class_names=body["class_names"],
+            proxy_shape=tuple(body["proxy_shape"]),
+            source=body["source"],
+            skipped=body["skipped"],
+            files={name: FileRecord(**record) for name, record in body["files"].items()},
+        )
+
+    def check_sizes(self, folder: Path) -> None:
+        """Check that every file is there and has its recorded and its implied size.
+
+        Raises:
+            StoreError: a file is missing or has another size.
+        """
+        implied = {
+            "pixels.bin": self.n * math.prod(self.shape) * (1 if self.dtype == "uint8" else 4),
+            "proxies.bin": self.n * math.prod(self.proxy_shape) * 4,
+            "norms.bin": self.n * 4,
+            "labels.bin": self.n * 8,
+        }
+        root = os.path.realpath(folder)
+        for name, record in self.files.items():
+            path = folder / name
+            if not path.is_file():
+                raise StoreError(f"store: {path} is missing; build the store again")
+            # A store that came from elsewhere must not choose what is read on this machine.
+            if path.is_symlink() and os.path.dirname(os.path.realpath(path)) != root:
+                raise StoreError(
+                    f"store: {path} is a symbolic link that leads out of the store; copy the file"
+                )
+            size = path.stat().st_size
+            if size != record.bytes or size != implied.get(name, size):
+                raise StoreError(
+                    f"store: {path} has {size} bytes, expected {record.bytes}; it was truncated "
+                    "or altered; build the store again"
+                )
+
+
+def _problem(body: dict[str, Any]) -> str | None:
+    """What in a manifest is not as a store's must be; None where all is.
+
+    Its digest is no secret: a forged one agrees too.
+    """
+    if "class_names" not in body:
+        return "lacks what a manifest tells"
+    from golddiff.store.proxy import quarter_shape  # it imports torch, and --help must not
+
+    lists = body.get("shape"), body.get("proxy_shape")
+    if not _whole(body.get("n"), 1):
+        return f"holds {body.get('n')!r} images"
+    if not all(isinstance(sides, list) and len(sides) in (1, 3) for sides in lists):
+        return "has no shape"
+    shape, proxy_shape = lists
+    if not all(_whole(side, 1) for side in (*shape, *proxy_shape)):  # type: ignore[misc]
+        return f"has the shape {shape}"
+    if tuple(proxy_shape) != quarter_shape(tuple(shape)):  # type: ignore[arg-type]
+        return f"has proxies of shape {proxy_shape}"
+    if body.get("dtype") not in ("uint8", "float32"):
+        return f"has the data type {body.get('dtype')!r}"
+    names, files = body.get("class_names"), body.get("files")
+    named = names is None or (isinstance(names, list) and all(type(n) is str for n in names))
+    plain = isinstance(body.get("source"), str) and _whole(body.get("skipped"), 0)
+    if not (named and plain and isinstance(body.get("labelled"), bool)):
+        return "lacks what a manifest tells"
+    needed = {"pixels.bin", "proxies.bin", "norms.bin", *(["labels.bin"] * body["labelled"])}
+    if not isinstance(files, dict) or not needed <= files.keys():
+        return "lacks files of a store"
+    for name, record in files.items():
+        if name in ("", ".", "..") or Path(name).name != name or "\0" in name:
+            return f"names a file outside its folder: {name!r}"
+        if not isinstance(record, dict) or record.keys() != {"bytes", "sha256"}:
+            return f"has no record of {name!r}"
+        if not _whole(record["bytes"], 0) or not isinstance(record["sha256"], str):
+            return f"has no sound record of {name!r}"
+    return None
+
+
+def _whole(value: object, least: int) -> bool:
+    # Below 2^40: products of a few of them fit everywhere.
+    return type(value) is int and least <= value < 2**40
+
+
+def identity_of(manifest: Manifest) -> str:
+    """The checksums of the pixels and labels: what a store holds, wherever it lies."""
+    files = manifest.files
+    return " ".join(files[name].sha256 for name in ("pixels.bin", "labels.bin") if name in files)
+
+
+def file_record(path: Path) -> FileRecord:
+    """Size and SHA-256 of a file, read in pieces."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return FileRecord(path.stat().st_size, digest)
+
+
+def _digest(body: dict[str, Any]) -> str:
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()

@@ -1,0 +1,296 @@
+"""Mean and covariance factor of a training set: C = U diag(L) U^T, unbiased (N - 1)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import safe_open
+from scipy.linalg import eigh
+
+from golddiff.store.residency import at_hand, parts
+
+# 1024 products of two integers in -128..127 sum to at most 2^24, which float32 holds exactly:
+# uint8 moments are exact integers and do not depend on the order of the images.
+CHUNK = 1024
+
+# Products of a matrix with its own transpose are made in rows of blocks of this side, from the
+# diagonal on: the other half is the same.
+SIDE = 512
+
+# Two operations an image and entry of the covariance: 1.28 million images of 3 x 64 x 64 take
+# 4e14, half an hour and more of a laptop, 100,000 of them a few minutes. What that changes in the
+# masks: docs/scale.md.
+LARGE = 4096  # values an image; up to that, all images
+FACTOR_IMAGES = 100_000  # of larger ones at most so many, at random
+
+
+@dataclass(frozen=True)
+class Factor:
+    """Mean and covariance of a set of images in [-1, 1] units.
+
+    Attributes:
+        mean: (D,) float64.
+        eigenvalues: (r,) float64, descending, all > 0; r = rank, at most min(D, N - 1).
+        eigenvectors: (D, r) float64, orthonormal columns.
+        images: how many images they are the mean and covariance of; None where that is not known.
+    """
+
+    mean: NDArray[np.float64]
+    eigenvalues: NDArray[np.float64]
+    eigenvectors: NDArray[np.float64]
+    images: int | None = None
+
+    @classmethod
+    def of_tensors(cls, tensors: dict[str, NDArray[Any]], n: int) -> Factor:
+        """The factor of :meth:`tensors`; of all n images where they do not say of how many."""
+        images = tensors.pop("images", None)
+        return cls(**tensors, images=n if images is None else int(images))
+
+    def check(self, d: int) -> None:
+        """Raise where a file gave arrays that are no factor of images of d values.
+
+        Raises:
+            ValueError: says which array, and how.
+        """
+        rank = len(self.eigenvalues) if self.eigenvalues.ndim == 1 else -1
+        expected = {"mean": (d,), "eigenvalues": (rank,), "eigenvectors": (d, rank)}
+        for name, shape in expected.items():
+            array: NDArray[Any] = getattr(self, name)
+            if array.shape != shape or array.dtype != np.float64 or not np.isfinite(array).all():
+                raise ValueError(f"{name}: {array.dtype} of shape {array.shape}")
+        if (self.eigenvalues <= 0).any():
+            raise ValueError("eigenvalues that are not above 0")
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """The same as arrays, for a file."""
+        arrays = {name: value for name, value in vars(self).items() if name != "images"}
+        return arrays if self.images is None else {**arrays, "images": np.array(self.images)}
+
+    def digest(self) -> str:
+        """A checksum of mean, eigenvalues and eigenvectors."""
+        digest = hashlib.sha256()
+        for array in (self.mean, self.eigenvalues, self.eigenvectors):
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    def shrinkage(self, sigma: float) -> NDArray[np.float64]:
+        """The Wiener gains L / (L + sigma^2), (r,)."""
+        gains: NDArray[np.float64] = self.eigenvalues / (self.eigenvalues + sigma**2)
+        return gains
+
+    def wiener_matrix(self, sigma: float, dtype: type[np.floating] = np.float64) -> NDArray[Any]:
+        """W = U diag(L / (L + sigma^2)) U^T, (D, D), computed in ``dtype``; exactly symmetric."""
+        d = len(self.mean)
+        roots = np.sqrt(self.shrinkage(sigma))
+        halves = np.empty(self.eigenvectors.shape, dtype)  # W = H H^T
+        matrix: NDArray[Any] = np.empty((d, d), dtype)
+        for i in range(0, d, SIDE):
+            rows = slice(i, i + SIDE)
+            np.multiply(self.eigenvectors[rows], roots, out=halves[rows], casting="same_kind")
+        for i in range(0, d, SIDE):
+            rows, right = slice(i, i + SIDE), slice(i + SIDE, d)
+            matrix[rows, i:] = halves[rows] @ halves[i:].T
+            matrix[right, rows] = matrix[rows, right].T
+        return matrix
+
+
+def images_in(path: Path, n: int) -> int:
+    """Of how many images the factor in a file is; its arrays are not read.
+
+    Args:
+        path: of the file.
+        n: how many images there are.
+
+    Raises:
+        OSError, SafetensorError: it cannot be read.
+    """
+    with safe_open(path, "numpy") as file:
+        return int(file.get_tensor("images")) if "images" in file.keys() else n  # noqa: SIM118
+
+
+def default_images(n: int, d: int) -> int:
+    """Of how many of n images of d values a factor is made where nobody asks for a number."""
+    return min(n, FACTOR_IMAGES) if d > LARGE else n
+
+
+def factor_rows(
+    rows: NDArray[np.int64], d: int, images: int | None = None, seed: int = 0
+) -> NDArray[np.int64]:
+    """The images that a factor is made from, ascending.
+
+    Args:
+        rows: those there are.
+        d: values an image.
+        images: how many to draw at random without replacement; None: all, or ``FACTOR_IMAGES``
+            where there are more than that, of more than ``LARGE`` values each.
+        seed: of the draw.
+    """
+    drawn = factor_places(len(rows), d, images, seed)
+    return rows if drawn is None else rows[drawn]
+
+
+def factor_places(
+    n: int, d: int, images: int | None = None, seed: int = 0
+) -> NDArray[np.int64] | None:
+    """Which of n images a factor is made from, ascending; None: all. See :func:`factor_rows`."""
+    if images is None:
+        images = default_images(n, d)
+    if images >= n:
+        return None
+    drawn: NDArray[np.int64] = np.random.default_rng([3, seed]).choice(
+        n, images, replace=False, shuffle=False
+    )
+    drawn.sort()
+    return drawn
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums over stored values v less a shift, of some images; those of parts of a set add up.
+
+    Attributes:
+        n: how many images.
+        shift: 128 for uint8, 0 for floats.
+        first: (D,) float64 sum of v - shift.
+        second: (D, D) float64 sum of (v - shift)(v - shift)^T; made only in blocks of side
+            ``SIDE`` from the diagonal on, 0 in the others.
+    """
+
+    n: int
+    shift: float
+    first: NDArray[np.float64]
+    second: NDArray[np.float64]
+
+    def merge(self, other: Moments) -> Moments:
+        """The moments of both parts together; exact for uint8."""
+        return Moments(
+            self.n + other.n, self.shift, self.first + other.first, self.second + other.second
+        )
+
+    def factor(self, scale: float, offset: float) -> Factor:
+        """Mean and covariance factor of the images value = v * scale + offset.
+
+        Raises:
+            ZeroDivisionError: no images.
+        """
+        return _factor_of_sums(replace(self, second=self.second.copy()), scale, offset)
+
+
+def moments(
+    flat: NDArray[np.generic],
+    rows: NDArray[np.int64] | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Moments:
+    """The moments of stored images (N, D), uint8 or float32, or of some rows of them."""
+    d = flat.shape[1]
+    first = torch.zeros(d, dtype=torch.float64)
+    second = torch.zeros(d, d, dtype=torch.float64)
+    done = 0
+    for values in _shifted(flat, rows):
+        first += values.sum(0, dtype=torch.float64)
+        for i in range(0, d, SIDE):
+            second[i : i + SIDE, i:] += values[:, i : i + SIDE].T @ values[:, i:]
+        done += len(values)
+        progress(done)
+    return Moments(done, _shift(flat), first.numpy(), second.numpy())
+
+
+def _shift(flat: NDArray[np.generic]) -> float:
+    return 128.0 if flat.dtype == np.uint8 else 0.0
+
+
+def _shifted(flat: NDArray[np.generic], rows: NDArray[np.int64] | None) -> Iterator[torch.Tensor]:
+    dtype = torch.float32 if flat.dtype == np.uint8 else torch.float64
+    for _, part in parts(np.arange(len(flat)) if rows is None else rows, CHUNK):
+        with at_hand(flat, part) as (held, places):
+            stored = torch.from_numpy(held[places])
+        yield stored.to(dtype) - _shift(flat)
+
+
+def covariance_factor(
+    flat: NDArray[np.generic],
+    scale: float,
+    offset: float,
+    rows: NDArray[np.int64] | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Factor:
+    """Factor the covariance of the images value = flat * scale + offset.
+
+    Args:
+        flat: (N, D) uint8 or float32.
+        scale: factor from stored to [-1, 1] units.
+        offset: offset from stored to [-1, 1] units.
+        rows: use these images only (a class); None for all.
+        progress: called with the number of images done.
+
+    Raises:
+        ZeroDivisionError: no images.
+    """
+    n = len(flat) if rows is None else len(rows)
+    if n == 0:
+        raise ZeroDivisionError("the covariance of no images is not defined")
+    if n <= flat.shape[1]:
+        values = torch.cat(list(_shifted(flat, rows))).double()
+        return _factor_of_few(values, scale, offset + scale * _shift(flat))
+    return _factor_of_sums(moments(flat, rows, progress), scale, offset)
+
+
+def _factor_of_sums(sums: Moments, scale: float, offset: float) -> Factor:
+    """See :meth:`Moments.factor`; the sums are destroyed, since a copy may take a gigabyte."""
+    n, d = sums.n, len(sums.first)
+    if n == 0:
+        raise ZeroDivisionError("the covariance of no images is not defined")
+    mean = sums.first / n
+    for i in range(0, d, SIDE):
+        rows_here = sums.second[i : i + SIDE, i:]
+        rows_here -= np.outer(n * mean[i : i + SIDE], mean[i:])
+        rows_here *= scale**2 / max(n - 1, 1)
+    return _cleaned(mean * scale + offset + scale * sums.shift, *_eigen(sums.second), n)
+
+
+def _factor_of_few(values: torch.Tensor, scale: float, offset: float) -> Factor:
+    """Fewer images than dimensions: the (N, N) Gram matrix has the same eigenvalues."""
+    n = len(values)
+    mean = values.mean(0)
+    centred = ((values - mean) * scale).numpy()
+    eigenvalues, coefficients = _eigen(centred @ centred.T / max(n - 1, 1))
+    rank = np.count_nonzero(eigenvalues > 1e-12 * max(eigenvalues[0], 1e-300))
+    eigenvalues, coefficients = eigenvalues[:rank], coefficients[:, :rank]
+    eigenvectors = centred.T @ coefficients / np.sqrt(eigenvalues * max(n - 1, 1))
+    return _cleaned((mean * scale + offset).numpy(), eigenvalues, eigenvectors, n)
+
+
+def _eigen(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Eigenvalues, descending, and eigenvectors of a symmetric matrix, which is destroyed.
+
+    Only what lies on and above the diagonal is read. In float64 whatever the size: float32 errs by
+    about 1e-7 of the largest eigenvalue, which is more than the smallest ones are (on CIFAR-10 at
+    sigma 0.01 it changed a mask entry in 30, and Wiener's output by up to 3e-3). SciPy's LAPACK
+    works in place, and took 0.6 times as long as torch's on 4,608 values.
+    """
+    eigenvalues, eigenvectors = eigh(matrix.T, overwrite_a=True, check_finite=False, driver="evd")
+    return eigenvalues[::-1], eigenvectors[:, ::-1]
+
+
+def _cleaned(
+    mean: NDArray[np.float64],
+    eigenvalues: NDArray[np.float64],
+    eigenvectors: NDArray[np.float64],
+    images: int,
+) -> Factor:
+    """Drop directions that do not vary: what rounding leaves there is not a variance."""
+    top = float(eigenvalues[0]) if len(eigenvalues) else 0.0
+    rank = np.count_nonzero(eigenvalues > 1e-13 * top)  # descending: the first ones
+    return Factor(
+        np.ascontiguousarray(mean),
+        np.ascontiguousarray(eigenvalues[:rank]),
+        np.ascontiguousarray(eigenvectors[:, :rank]),
+        images,
+    )

@@ -1,0 +1,1 @@
+"""Which training images are weighed at a noise level."""

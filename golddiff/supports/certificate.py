@@ -1,0 +1,165 @@
+"""A rigorous bound on what a golden subset leaves out, for ``Optimal``, from Theorem 1's argument.
+
+With S the images weighed and Z_S, Z_out the sums of exp(-||x - x_i||^2 / (2 sigma^2)) over S and
+over all others,
+
+    f_S - f = Z_out / (Z_S + Z_out) (f_S - f_out),   ||f_S - f_out|| <= R + ||f_S||,
+
+with R the largest norm of an image (paper, Theorem 1; :mod:`golddiff.supports.truncation`).
+Z_S is computed. Z_out is bounded from above: no image is nearer than :mod:`golddiff.index.bounds`
+allows. Where the query is so noisy that nearly all of its length is noise, these bounds say little,
+and a guaranteed error takes nearly all images: there a proof costs what a full scan costs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.index.bounds import Bounds
+from golddiff.index.files import Index
+from golddiff.noise import precision
+from golddiff.store.images import ImageStore
+
+IMAGES_AT_ONCE = 512
+ROUNDING = 4e-15  # of a squared length summed in float64, relative
+LOWEST = 745.0  # nats below the largest, exp gives 0
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Certified:
+    """A posterior mean and what is proved of it.
+
+    Attributes:
+        mean: (D,) float64, over ``rows``.
+        bound: the full scan's posterior mean is not further away, in Euclidean distance.
+        rows: ascending images that were weighed.
+    """
+
+    mean: Float
+    bound: float
+    rows: NDArray[np.int64]
+
+
+def certify(
+    index: Index,
+    x: NDArray[np.float32],
+    sigma: float,
+    rows: NDArray[np.int64],
+    label: int | None = None,
+    most: float = np.inf,
+) -> Certified:
+    """The posterior mean of ``Optimal`` over at least some images, and a bound on its error.
+
+    Clusters and images are looked at in the order of what they may weigh, until the bound is at
+    most ``most``: those whose bound on the distance does not rule them out are weighed too.
+
+    Args:
+        index: of the store.
+        x: (D,) query.
+        sigma: noise level.
+        rows: images to weigh, of the class.
+        label: class whose images count; None: all.
+        most: the bound asked for; it may come out larger where not even all images give it in
+            float64.
+    """
+    store, gain = index.store, precision(sigma)
+    allowed = None if label is None else store.rows_of(label)
+    state = _Sums(store, x, gain)
+    state.add(np.unique(rows))
+    bounds = Bounds(index, x)
+    sizes, outside = bounds.sizes(), -gain * bounds.of_clusters()
+    closed = outside + np.log(np.maximum(sizes, 1))
+    closed[sizes == 0] = -np.inf
+    left: list[tuple[NDArray[np.int64], Float]] = []  # members of opened clusters, not weighed
+    while True:
+        rest = np.concatenate([closed, *(logits for _, logits in left)])
+        bound = state.bound(_log_sum(rest))
+        if bound <= most or not np.isfinite(rest).any():
+            return Certified(state.mean(), bound, state.rows())
+        if np.isfinite(closed).any() and _log_sum(closed) >= _log_sum_of(left):
+            for cluster in _heaviest(closed):
+                members, squares = bounds.of_members(int(cluster))
+                count = ~np.isin(members, state.rows())
+                if allowed is not None:
+                    count &= np.isin(members, allowed)
+                left.append((members[count], -gain * squares[count]))
+                closed[cluster] = -np.inf
+        else:
+            members = np.concatenate([m for m, _ in left])
+            logits = np.concatenate([logits for _, logits in left])
+            heavy = _heaviest(logits)
+            state.add(members[heavy])
+            kept = np.ones(len(members), np.bool_)
+            kept[heavy] = False
+            left = [(members[kept], logits[kept])]
+
+
+def _log_sum(logits: Float) -> float:
+    """Log of the sum of exp; -inf of nothing."""
+    highest = float(logits.max(initial=-np.inf))
+    if highest == -np.inf:
+        return highest
+    return highest + float(np.log(np.exp(logits - highest).sum()))
+
+
+def _log_sum_of(left: list[tuple[NDArray[np.int64], Float]]) -> float:
+    return _log_sum(np.concatenate([logits for _, logits in left])) if left else -np.inf
+
+
+def _heaviest(logits: Float) -> NDArray[np.int64]:
+    """Those that make up half of the sum, at least one in sixteen of the finite ones."""
+    order = np.argsort(-logits, kind="stable")
+    finite = int(np.isfinite(logits).sum())
+    weights = np.exp(logits[order] - logits[order[0]])
+    half = int(np.searchsorted(np.cumsum(weights), 0.5 * weights.sum())) + 1
+    chosen: NDArray[np.int64] = order[: min(finite, max(half, finite // 16, 1))]
+    return chosen
+
+
+class _Sums:
+    """The posterior over the images weighed so far, in float64."""
+
+    def __init__(self, store: ImageStore, x: NDArray[np.float32], gain: float) -> None:
+        self._store, self._x, self._gain = store, x.astype(np.float64), gain
+        self._rows: list[NDArray[np.int64]] = []
+        self._top, self._total, self._furthest = -np.inf, 0.0, 0.0
+        self._weighted = np.zeros(store.d)
+
+    def add(self, rows: NDArray[np.int64]) -> None:
+        """Weigh some more images."""
+        self._rows.append(rows)
+        for i in range(0, len(rows), IMAGES_AT_ONCE):
+            values = self._store.values(rows[i : i + IMAGES_AT_ONCE]).astype(np.float64)
+            squares = ((values - self._x) ** 2).sum(axis=1)
+            logits = -self._gain * squares
+            top = max(self._top, float(logits.max()))
+            seen = squares[logits >= top - LOWEST]
+            self._furthest = max(self._furthest, float(seen.max(initial=0.0)))
+            old = np.exp(self._top - top) if self._total else 0.0
+            weights = np.exp(logits - top)
+            self._total = self._total * old + float(weights.sum())
+            self._weighted = self._weighted * old + weights @ values
+            self._top = top
+
+    def rows(self) -> NDArray[np.int64]:
+        """The images weighed, ascending."""
+        return np.sort(np.concatenate(self._rows))
+
+    def mean(self) -> Float:
+        """Their posterior mean."""
+        mean: Float = self._weighted / self._total
+        return mean
+
+    def bound(self, log_out: float) -> float:
+        """2R Z_out / Z with ||f_S|| for one R, and what rounding may add; from log Z_out."""
+        reach = self._store.radius * (1 + 1e-6) + float(np.linalg.norm(self.mean()))
+        # A logit's own rounding moves weights by that factor at most.
+        blur = ROUNDING * (1 + self._gain * self._furthest)
+        ratio = log_out - (self._top + np.log(self._total)) + 2 * blur
+        share = 1.0 if ratio > 50 else float(np.exp(ratio) / (1 + np.exp(ratio)))
+        return reach * (share + 2 * min(1.0, blur))

@@ -1,0 +1,173 @@
+"""Which golden subset each query gets at each noise level: the paper's schedule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.errors import ArgumentError
+from golddiff.kernels.lowest import lowest
+from golddiff.kernels.rows import squared_distances
+from golddiff.noise import bits, normalised_noise
+from golddiff.store.images import ImageStore
+from golddiff.store.proxy import pool, quarter_shape, side_16_shape
+from golddiff.support import Support
+
+Size = int | float
+
+
+class PaperSchedule:
+    """The golden subsets of the paper (Sec. 3.4, Eqs. 4 to 6) or of its released code.
+
+    With g = sigma / sqrt(1 + sigma^2): the golden subset has k = k_min + (k_max - k_min) g images.
+
+    ``variant="text"``: the m = m_min + (m_max - m_min)(1 - g) images nearest in a proxy pooled to
+    a quarter of each side, of those the k nearest in all pixels.
+
+    ``variant="released"``: m images drawn at random, m = k_max + (N - k_max)(1 - g); of those the
+    k_max nearest in a proxy of side 16, of those the k nearest in all pixels. At high noise that
+    is a random subset, in the text a nearest one. One draw serves all queries of a noise level
+    (the released code draws for each query), so that a query's images do not depend on its batch.
+
+    Args:
+        k_min, k_max, m_min, m_max: an int counts images; a float in (0, 1] is a fraction of the
+            images there are (of the class, when conditional).
+        variant: "text" or "released" (which does not use m_min and m_max).
+    """
+
+    def __init__(
+        self,
+        k_min: Size = 1 / 20,
+        k_max: Size = 1 / 10,
+        m_min: Size = 1 / 10,
+        m_max: Size = 1 / 4,
+        variant: str = "text",
+    ) -> None:
+        for name, size in (("k_min", k_min), ("k_max", k_max), ("m_min", m_min), ("m_max", m_max)):
+            _check_size(name, size)
+        if variant not in ("text", "released"):
+            raise ArgumentError(f"variant: got {variant!r}, expected 'text' or 'released'")
+        self.k_min, self.k_max, self.m_min, self.m_max = k_min, k_max, m_min, m_max
+        self.variant = variant
+
+    def budgets(self, sigma: float, n: int) -> tuple[int, int]:
+        """(m, k): candidates screened and golden subset size, of n images at a noise level.
+
+        1 <= k <= m <= n: where the sizes given say otherwise, k is at least 1 and m at least k.
+
+        Raises:
+            ArgumentError: a size given as a count is larger than n.
+        """
+        g = normalised_noise(sigma)
+        k_min, k_max = (_resolve(a, getattr(self, a), n) for a in ("k_min", "k_max"))
+        if self.variant == "text":
+            m_min, m_max = (_resolve(a, getattr(self, a), n) for a in ("m_min", "m_max"))
+            k = _floor(k_min + (k_max - k_min) * g)
+            m = _floor(m_min + (m_max - m_min) * (1 - g))
+        else:
+            k_low, k_high = max(1, _floor(k_min)), max(1, _floor(k_max))
+            k = max(k_low, round(k_high - (k_high - k_low) * (1 - g)))
+            m = min(n, max(k_high, round(k_high + (n - k_high) * (1 - g))))
+        k = max(1, k)
+        return max(m, k), k
+
+    def supports(
+        self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+    ) -> Sequence[Support]:
+        """The golden support of each query (b, D); a query's does not depend on the others."""
+        n = store.count_of(label)
+        m, k = self.budgets(sigma, n)
+        if k == n:
+            return [store.everything(label)] * len(x)
+        if store.shards is not None:
+            return store.shards.paper(self, x, sigma, label, seed)
+        rows = store.rows_of(label)
+        if self.variant == "text":
+            pools = _nearest_by_proxy(store, quarter_shape(store.shape), x, rows, m)
+        else:
+            drawn = np.sort(_generator(seed, sigma, label).permutation(rows)[:m])
+            keep = self.screened(sigma, n)
+            pools = _nearest_by_proxy(store, side_16_shape(store.shape), x, drawn, keep)
+        return [
+            Support(_nearest(store.flat, q[None], pool_, k, store.scale, store.offset)[0])
+            for q, pool_ in zip(x, pools, strict=True)
+        ]
+
+    def screened(self, sigma: float, n: int) -> int:
+        """How many images the proxy lets through: m, and of the released code's pre-sample k_max.
+
+        Raises:
+            ArgumentError: as :meth:`budgets`.
+        """
+        m, k = self.budgets(sigma, n)
+        return m if self.variant == "text" else max(k, _floor(_resolve("k_max", self.k_max, n)))
+
+    def __repr__(self) -> str:
+        return (
+            f"PaperSchedule(k_min={self.k_min:g}, k_max={self.k_max:g}, m_min={self.m_min:g}, "
+            f"m_max={self.m_max:g}, variant={self.variant!r})"
+        )
+
+
+def _nearest_by_proxy(
+    store: ImageStore,
+    shape: tuple[int, ...],
+    x: NDArray[np.float32],
+    rows: NDArray[np.int64],
+    count: int,
+) -> list[NDArray[np.int64]]:
+    if count >= len(rows):
+        return [rows] * len(x)
+    queries = pool(x.reshape(-1, *store.shape), shape)
+    return _nearest(store.proxies(shape), queries, rows, count, 1.0, 0.0)
+
+
+def _nearest(
+    flat: NDArray[np.generic],
+    x: NDArray[np.float32],
+    rows: NDArray[np.int64],
+    count: int,
+    scale: float,
+    offset: float,
+) -> list[NDArray[np.int64]]:
+    """For each query the ``count`` rows nearest to it, in store order; of equals the first.
+
+    Which of equals must not be left to chance: a store in shards has to choose the same.
+    """
+    if count >= len(rows):
+        return [rows] * len(x)
+    distances = squared_distances(flat, rows, x, scale, offset)
+    return [rows[lowest(query, count)] for query in distances]
+
+
+def _generator(seed: int, sigma: float, label: int | None) -> np.random.Generator:
+    """A stream of its own for each noise level and class."""
+    return np.random.default_rng([seed, bits(sigma), 0 if label is None else label + 1])
+
+
+def _check_size(name: str, size: Size) -> None:
+    if isinstance(size, bool) or not isinstance(size, int | float):
+        raise ArgumentError(f"{name}: got {size!r}, expected a count (int) or a fraction (float)")
+    if isinstance(size, int) and size < 1:
+        raise ArgumentError(f"{name}: got {size} images, expected 1 or more")
+    if isinstance(size, float) and not 0 < size <= 1:
+        raise ArgumentError(
+            f"{name}: got the fraction {size}, expected above 0 and at most 1 "
+            "(give an int for a count of images)"
+        )
+
+
+def _resolve(name: str, size: Size, n: int) -> float:
+    if isinstance(size, int):
+        if size > n:
+            raise ArgumentError(f"{name}: got {size}, but there are only {n} images")
+        return float(size)
+    return size * n
+
+
+def _floor(value: float) -> int:
+    # 0.1 * 50000 may round to just below 5000.
+    return math.floor(value + 1e-9)

@@ -1,0 +1,1 @@
+"""Files, locks, threads and memory of the machine."""
