@@ -188,6 +188,7 @@ class Estimator(Denoiser):
 
     # Queries on which an error is measured: the fewer, the more locations one query has.
     probes = 24
+    merges = True  # whether its mean is that of its merged posteriors
     alike = False  # whether logits hold all squared differences alike, at every noise level
 
     def __init__(self, store: ImageStore, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:

@@ -81,6 +81,7 @@ class PCA(Estimator):
             raise ArgumentError(f"batch_size: got {batch_size!r}, expected an integer of 1 or more")
         self.mask_threshold = mask_threshold
         self.weighting = weighting
+        self.merges = weighting == "ss"
         self.batch_size = batch_size
         self._trees: dict[float, MaskTree] = {}
         self._tiles: dict[tuple[float, Side], list[MaskTree]] = {}

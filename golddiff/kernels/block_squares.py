@@ -21,14 +21,20 @@ SIDE = 4  # of a block in pixels
 
 
 def block_grid(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """(channels, rows, columns) of the blocks of images of a shape (C, H, W), ragged ones too."""
-    return shape[0], -(-shape[1] // SIDE), -(-shape[2] // SIDE)
+    """(channels, rows, columns) of the blocks of images of a shape, ragged ones too."""
+    channels, height, width = _sides(shape)
+    return channels, -(-height // SIDE), -(-width // SIDE)
+
+
+def _sides(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Images (C, H, W); points (D,) count as images of one row."""
+    return (shape[0], shape[1], shape[2]) if len(shape) == 3 else (1, 1, int(np.prod(shape)))
 
 
 def block_of_each(shape: tuple[int, ...]) -> NDArray[np.int64]:
     """The block that each value (D,) lies in."""
     _, rows, columns = block_grid(shape)
-    channel, row, column = np.unravel_index(np.arange(int(np.prod(shape))), shape)
+    channel, row, column = np.unravel_index(np.arange(int(np.prod(shape))), _sides(shape))
     blocks: NDArray[np.int64] = (channel * rows + row // SIDE) * columns + column // SIDE
     return blocks
 
