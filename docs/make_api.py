@@ -16,7 +16,13 @@ PAGE = ROOT / "docs" / "api.md"
 
 # In the order of reading; all other modules are internal and may change without notice.
 MODULES = {
-    "Training sets": ["store.images", "sources", "sources.base", "store.cache"],
+    "Training sets": [
+        "store.images",
+        "sources",
+        "sources.source",
+        "sources.source_options",
+        "store.cache",
+    ],
     "Denoisers": [
         "denoiser",
         "estimators.optimal",
@@ -41,7 +47,7 @@ MODULES = {
         "store.proxy",
     ],
     "Posterior": ["posterior"],
-    "Noise and sampling": ["noise", "sampling"],
+    "Noise and sampling": ["noise", "sampling", "samplers"],
     "Where an output comes from": ["attribution", "estimators.contributions", "evaluation.report"],
     "Oracles": [
         "oracles.load",
@@ -75,7 +81,7 @@ MODULES = {
     ],
     "The paper's bound": ["supports.truncation"],
     "Figures": [
-        "evaluation.figures.grid",
+        "pictures",
         "evaluation.figures.points",
         "evaluation.figures.moons",
         "evaluation.figures.trajectory",

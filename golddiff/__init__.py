@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from golddiff.evaluation.report import write_report as write_report
     from golddiff.golden import GoldDiff as GoldDiff
     from golddiff.oracles.load import load_oracle as load_oracle
+    from golddiff.samplers import State as State
+    from golddiff.samplers import steps as steps
     from golddiff.sampling import Samples as Samples
     from golddiff.sampling import sample as sample
     from golddiff.store.images import ImageStore as ImageStore
@@ -58,6 +60,7 @@ _HOMES = {
     "PixelSources": "attribution",
     "Samples": "sampling",
     "SourceError": "errors",
+    "State": "samplers",
     "StoreError": "errors",
     "Wiener": "estimators.wiener",
     "cluster": "cluster",
@@ -68,6 +71,7 @@ _HOMES = {
     "pixel_sources": "attribution",
     "recommended": "estimators.recommended",
     "sample": "sampling",
+    "steps": "samplers",
     "write_report": "evaluation.report",
 }
 

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.bench.gpu_cases import Case
-from golddiff.sources.options import Options
-from golddiff.sources.patches import PatchSource
+from golddiff.sources.patches import open_patches
+from golddiff.sources.source_options import SourceOptions
 from golddiff.store.images import ImageStore
 from golddiff.store.proxy import pool
 from golddiff.store.residency import DEFAULT_LIMIT, Residency
@@ -105,7 +105,7 @@ class MemoryStore(ImageStore):
 def patches_for(case: Case, device: torch.device, seed: int = 0) -> MemoryStore:
     """Crops of photographs, as many and as large as the case's images."""
     channels, side, _ = case.shape
-    source = PatchSource(Options(size=side, channels=channels, limit=case.n, seed=seed))
+    source = open_patches(SourceOptions(size=side, channels=channels, limit=case.n, seed=seed))
     pixels = np.empty((case.n, math.prod(case.shape)), np.uint8)
     done = 0
     for batch in source.batches(CHUNK):

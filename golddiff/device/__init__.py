@@ -8,6 +8,7 @@ from golddiff.denoiser import Denoiser
 from golddiff.device.run import OnDevice
 from golddiff.device.steps import step_on
 from golddiff.device.store import DeviceStore, device_store
+from golddiff.store.images import ImageStore
 
 __all__ = ["DeviceStore", "OnDevice", "device_store", "on_device"]
 
@@ -18,6 +19,9 @@ def on_device(denoiser: Denoiser, device: torch.device) -> OnDevice | None:
     Raises:
         ArgumentError: the device's memory is too small for the store.
     """
+    training_set: object = denoiser.store
+    if not isinstance(training_set, ImageStore):
+        return None  # the images lie on other machines
     # Kept on the denoiser, and the store's pixels on the store: freed with them.
     kept: dict[torch.device, OnDevice] = denoiser.__dict__.setdefault("_on_device", {})
     if device not in kept:

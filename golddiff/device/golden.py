@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
 from golddiff.device.store import DeviceStore
 from golddiff.device.support import DeviceSupport
 from golddiff.store.proxy import quarter_shape, side_16_shape
-from golddiff.supports.paper import PaperSchedule, _floor, _generator, _resolve
+from golddiff.support import RandomSample
+from golddiff.supports.paper import PaperSchedule, seeds_of
 
 
 class DevicePaperSchedule:
@@ -30,7 +30,7 @@ class DevicePaperSchedule:
         if schedule.variant == "text":
             pool = self._nearest_by_proxy(x, quarter_shape(store.shape), rows, m)
         else:
-            keep = max(k, _floor(_resolve("k_max", schedule.k_max, len(rows))))
+            keep = schedule.screened(sigma, len(rows))
             drawn = self._draw(sigma, label, m)
             pool = self._nearest_by_proxy(x, side_16_shape(store.shape), drawn, keep)
         return DeviceSupport(self._nearest(x, pool, k))
@@ -69,6 +69,7 @@ class DevicePaperSchedule:
         """The images drawn at a noise level: the CPU path's own, brought over once."""
         if (sigma, label) not in self._drawn:
             rows = self._store.store.rows_of(label)
-            drawn = np.sort(_generator(self._seed, sigma, label).permutation(rows)[:m])
+            sample = RandomSample(m, seeds_of(self._seed, sigma, label))
+            drawn = rows[sample.places(len(rows))]
             self._drawn[sigma, label] = torch.from_numpy(drawn).to(self._store.device)
         return self._drawn[sigma, label]

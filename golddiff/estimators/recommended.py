@@ -41,7 +41,7 @@ from golddiff.estimators.pca import PCA
 from golddiff.golden import GoldDiff
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
-from golddiff.support import AnySupport, Support
+from golddiff.support import AnySupport
 from golddiff.supports.paper import PaperSchedule
 
 # The name changes with what is kept in it and how that is found: an older file is not read.
@@ -81,7 +81,7 @@ class FewImages:
 
     def supports(
         self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
-    ) -> Sequence[Support]:
+    ) -> Sequence[AnySupport]:
         """The golden subset of each query (b, D)."""
         n = store.count_of(label)
         return self._schedule(n).supports(store, x, sigma, label, seed)

@@ -70,7 +70,7 @@ def build(
         ArgumentError: ``memory_limit`` is too small for one piece; a store in shards.
         StoreError: the folder cannot be written, or the disk is full.
     """
-    if store.shards is not None:
+    if not isinstance(store, ImageStore):
         raise ArgumentError(
             "store: an index is of a single store (golddiff.ImageStore), not of one in shards"
         )

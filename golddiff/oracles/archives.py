@@ -9,7 +9,7 @@ from typing import IO
 import torch
 
 from golddiff.errors import CheckpointError, SourceError
-from golddiff.sources.bombs import check_unpacked
+from golddiff.sources.guards import check_unpacked
 from golddiff.system.pickle_scan import scan
 
 # torch takes for a zip archive what begins like one, and everything else for pickles in a row:

@@ -28,7 +28,7 @@ from rich.progress import (
 from safetensors.numpy import save_file
 
 from golddiff.errors import ArgumentError, SourceError, StoreError
-from golddiff.sources.base import Source
+from golddiff.sources.source import Source
 from golddiff.store.manifest import FileRecord, Manifest, file_record, identity_of
 from golddiff.store.proxy import pool, quarter_shape
 from golddiff.store.residency import DEFAULT_LIMIT, Residency

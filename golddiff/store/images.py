@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,8 +21,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from golddiff.errors import ArgumentError, StoreError
+from golddiff.posterior import Posterior
 from golddiff.store.build import FACTOR, LABELS, NORMS, PIXELS, PROXIES, add_file, build
 from golddiff.store.manifest import Manifest, file_record, identity_of
+from golddiff.store.nearest import Drawing, Metric, nearest
 from golddiff.store.proxy import pool
 from golddiff.store.residency import DEFAULT_LIMIT, Residency, at_hand, parts
 from golddiff.store.spill import spilled
@@ -33,10 +35,8 @@ from golddiff.store.statistics import (
     factor_rows,
     images_in,
 )
-from golddiff.support import Support
-
-if TYPE_CHECKING:
-    from golddiff.cluster.over_shards import OverShards
+from golddiff.store.weighing import Weigher, weighed
+from golddiff.support import AnySupport, DescribedSupport, one_each, whole
 
 T = TypeVar("T")
 
@@ -58,13 +58,12 @@ class ImageStore:
         flat: (n, d) uint8 or float32, memory-mapped; value = flat * scale + offset.
         scale, offset: from stored values to [-1, 1]: 1/127.5 and -1 for uint8, 1 and 0 for floats.
         norms: (n,) float32 Euclidean norms in [-1, 1] units.
-        shards: what denoises over a store whose rows lie in other processes, see
-            :class:`golddiff.cluster.ShardedStore`; None where they lie here.
-        share: of the images that the last result saw; below 1 where shards are missing.
+        share: of the images that results see: all of them.
+        first_row: where the images are a part of a larger training set, the row of the first there.
     """
 
-    shards: OverShards | None = None
-    share: float = 1.0
+    share = 1.0
+    first_row = 0
 
     def __init__(self, path: Path, manifest: Manifest, memory_limit: float = DEFAULT_LIMIT) -> None:
         """Use :meth:`open` or :meth:`build`."""
@@ -182,7 +181,7 @@ class ImageStore:
             SourceError: the source cannot be read.
             StoreError: the disk is full or cannot be written.
         """
-        from golddiff.sources import open_source  # its readers import slowly
+        from golddiff.store.opening import open_source
 
         opened = open_source(
             source, labels=labels, size=size, channels=channels, split=split, column=column,
@@ -212,7 +211,7 @@ class ImageStore:
         Raises:
             ArgumentError: an index outside 0..n-1.
         """
-        rows = self._checked_rows(indices)
+        rows = checked_rows(indices, self.n)
         return torch.from_numpy(self.values(rows)).reshape(len(rows), *self.shape)
 
     def values(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -269,22 +268,71 @@ class ImageStore:
         """
         return len(self.rows_of(label))
 
-    def row_at(self, label: int | None, place: int) -> int:
-        """The row of the ``place``-th image of a class, or of all."""
-        return int(self.rows_of(label)[place])
-
-    def largest_part(self, label: int | None) -> int:
-        """How many images of a class (or of all) lie in one memory: all of them."""
-        return self.count_of(label)
-
-    def everything(self, label: int | None, without: int | None = None) -> Support:
-        """The support of all images of a class, or of the whole store for None, but for one row.
+    def everything(self, label: int | None, without: Sequence[int] = ()) -> DescribedSupport:
+        """The support of all images of a class, or of the whole store for None, but for some rows.
 
         Raises:
             ArgumentError: as :meth:`rows_of`.
         """
-        rows = self.rows_of(label)
-        return Support(rows if without is None else rows[rows != without])
+        images = self.count_of(label)
+        return DescribedSupport(images, self._listed, label, without=tuple(without))
+
+    def _listed(self, support: DescribedSupport) -> NDArray[np.int64]:
+        return support.rows_in(self.rows_of(support.label))
+
+    def posterior(
+        self,
+        estimator: Weigher,
+        x: NDArray[np.float32],
+        sigma: float,
+        supports: AnySupport | Sequence[AnySupport],
+    ) -> Posterior:
+        """The posterior of queries (b, D), each over its support; see :func:`weighed`."""
+        return weighed(estimator, x, sigma, supports)
+
+    def nearest(
+        self,
+        x: NDArray[np.float32],
+        k: int,
+        metric: Metric,
+        within: AnySupport | Sequence[AnySupport],
+    ) -> list[AnySupport]:
+        """Of each query (b, D) the k nearest images, of those that it may have.
+
+        Args:
+            x: queries.
+            k: how many, for each location of the metric; of equally near ones the first rows.
+            metric: what is near.
+            within: the images that compete, for all queries or for each; where they are no more
+                than k, they come back as they are.
+
+        Returns:
+            A support for each query, rows ascending, with the log weights they have in ``within``.
+        """
+        return nearest(self, x, k, metric, within)
+
+    def draw(
+        self,
+        x: NDArray[np.float32],
+        drawing: Drawing,
+        within: AnySupport | Sequence[AnySupport],
+    ) -> list[AnySupport]:
+        """Images drawn at random by weight for each query (b, D); see :class:`Drawing`.
+
+        Args:
+            x: queries.
+            drawing: decides how many, by which weights.
+            within: the images that compete, for all queries or for each.
+        """
+        among = [whole(support) for support in one_each(within, len(x))]
+        return list(drawing.chosen(self, x, among, drawing.summary(self, x, among)))
+
+    def contributions(
+        self, estimator: Any, x: NDArray[np.float32], sigma: float, support: AnySupport, top: int,
+        pixel: int | None,
+    ) -> Iterator[Any]:  # fmt: skip
+        """The terms of one query's posterior (D,), some images at a time; the estimator's own."""
+        yield from estimator.contributions(x, sigma, support, top, pixel)
 
     def sampled_rows(self, most: int) -> NDArray[np.int64]:
         """All rows; a store in shards gives at most ``most``, drawn once and for all."""
@@ -463,25 +511,31 @@ class ImageStore:
             f"{classes})"
         )
 
-    def _checked_rows(self, indices: Indices | None) -> NDArray[np.int64]:
-        if indices is None:
-            return self._all_rows
-        if isinstance(indices, slice):
-            return np.arange(*indices.indices(self.n))
-        rows = np.atleast_1d(np.asarray(indices))
-        if rows.size == 0:
-            return np.empty(0, np.int64)
-        if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer):
-            raise ArgumentError(
-                f"indices: got {rows.dtype} of shape {rows.shape}, expected integers of shape (k,)"
-            )
-        if rows.min() < 0 or rows.max() >= self.n:
-            worst = rows.min() if rows.min() < 0 else rows.max()
-            raise ArgumentError(f"indices: got {worst}, expected 0 to {self.n - 1}")
-        return rows.astype(np.int64)
-
     def _map(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         return self._residency.map(self.path / name, dtype, shape)
+
+
+def checked_rows(indices: Indices | None, n: int) -> NDArray[np.int64]:
+    """The rows that indices stand for, of n; None: all.
+
+    Raises:
+        ArgumentError: an index outside 0..n-1.
+    """
+    if indices is None:
+        return np.arange(n)
+    if isinstance(indices, slice):
+        return np.arange(*indices.indices(n))
+    rows = np.atleast_1d(np.asarray(indices))
+    if rows.size == 0:
+        return np.empty(0, np.int64)
+    if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer):
+        raise ArgumentError(
+            f"indices: got {rows.dtype} of shape {rows.shape}, expected integers of shape (k,)"
+        )
+    if rows.min() < 0 or rows.max() >= n:
+        worst = rows.min() if rows.min() < 0 else rows.max()
+        raise ArgumentError(f"indices: got {worst}, expected 0 to {n - 1}")
+    return rows.astype(np.int64)
 
 
 def check_factor_images(images: int | None) -> None:

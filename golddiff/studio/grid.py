@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from golddiff.evaluation.figures.images import as_colour, enlarged, to_pixels
+from golddiff.pictures import as_colour, enlarged, to_pixels
 from golddiff.registry import SHOWN
 from golddiff.studio.run import Run, Selection
 from golddiff.system.units import duration
@@ -82,10 +82,9 @@ def draw_grid(run: Run, step: int, noisy: bool, selected: Selection | None) -> I
     layout = Layout.of(run)
     picture = Image.new("RGB", layout.size, "white")
     draw = ImageDraw.Draw(picture)
-    x_start = run.x_start / max(1.0, run.sigmas[0]) if run.settings.start is None else run.x_start
     title = "starting noise" if run.settings.start is None else "noisy image"
     _column(draw, layout, 0, title, f"σ = {level(run.sigmas[0])}")
-    _paste(picture, layout, 0, x_start)
+    _paste(picture, layout, 0, run.start)
     for column, method in enumerate(layout.methods, 1):
         seconds = run.seconds[method][: step + 1]
         each = duration(sum(seconds) / len(seconds)) + " a step" if seconds else "waiting"

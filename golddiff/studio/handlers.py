@@ -25,7 +25,6 @@ from golddiff.studio.inputs import drawn, fitted, read_upload
 from golddiff.studio.library import Library
 from golddiff.studio.plots import draw_plots
 from golddiff.studio.run import Curves, Run, Selection, Settings, prepare
-from golddiff.studio.stepping import SAMPLERS
 from golddiff.system.units import duration, shape_text
 
 ANY_CLASS = -1
@@ -113,7 +112,7 @@ class Handlers:
         """Denoise; a picture after each step, or sooner where steps are slow."""
         opened = self.library.get(name)
         settings = Settings(
-            name, tuple(methods), variant, SAMPLERS[sampler], _whole("steps", steps),
+            name, tuple(methods), variant, sampler, _whole("steps", steps),
             _whole("seed", seed), _whole("images", n),
             None if label in (None, ANY_CLASS) else label,
             float(sigma) if start == FROM_IMAGE else None,

@@ -18,7 +18,6 @@ from golddiff.studio.handlers import (
 )
 from golddiff.studio.inputs import DRAWING_SIDE, paper
 from golddiff.studio.run import MOST_IMAGES, MOST_STEPS
-from golddiff.studio.stepping import SAMPLERS
 
 TITLE = "GoldDiff studio"
 INKS: list[str | tuple[str, float]] = [
@@ -78,7 +77,9 @@ def _settings(handlers: Handlers) -> dict[str, Any]:
             label = gr.Dropdown(class_choices(first.store), value=ANY_CLASS, label="Class",
                                 elem_id="label", min_width=120)  # fmt: skip
         with gr.Row():
-            sampler = gr.Radio(list(SAMPLERS), value="DDIM", label="Sampler", min_width=120)
+            sampler = gr.Radio(
+                [("DDIM", "ddim"), ("Heun", "heun")], value="ddim", label="Sampler", min_width=120
+            )
             variant = gr.Radio(["released", "text"], value="released",
                                label="Golden subset schedule", min_width=150)  # fmt: skip
     with gr.Row():

@@ -5,9 +5,7 @@ import pytest
 import torch
 
 import golddiff
-from golddiff import describe
-from golddiff.cluster.recipes import Candidates, Listed, Place
-from golddiff.cluster.server import ShardServer
+from golddiff.cluster.shard import Part, ShardServer, Supports
 from golddiff.support import Support
 
 METHODS = {
@@ -27,22 +25,19 @@ def test_a_partial_posterior_on_a_device_is_the_cpus(
     # Line by line, where no GPU compiles them, kernels over patches take seconds a channel.
     store = make_store(smooth_images(40, (1 if method == "kamb" else 3, 6, 6)))
     server = ShardServer(str(store.path))
-    server.settle(Place(0, {None: 0}, {None: store.n}))
-    server.give_factor(None, store.factor())
     x = queries(store, sigma, 2).reshape(2, -1).numpy()
-    server.hold("x", x)
-    description = describe.describe(METHODS[method](store))
-    weighted = Listed(
-        [
-            Support(np.arange(i, 40, i + 2), np.linspace(0, 1, len(range(i, 40, i + 2))))
-            for i in range(2)
-        ]
-    )
-    for chosen in (Candidates(), weighted):
+    estimator = METHODS[method](store).at_level(sigma)
+    everything = Part(store.everything(None), 0, 0)
+    weighted = [
+        Support(np.arange(i, 40, i + 2), np.linspace(0, 1, len(range(i, 40, i + 2))))
+        for i in range(2)
+    ]
+    for chosen in (Supports([everything], [0, 0]), Supports(weighted, [0, 1])):
         parts = []
         for device in (None, torch.device("cpu")):
             server.device = device
-            parts.append(server.posterior(description, "x", sigma, chosen, [0, 1], None))
+            _, part = server.posterior(estimator, x, sigma, chosen)
+            parts.append(part)
         for name in ("log_max", "total", "weighted"):
             ours, theirs = (getattr(part, name) for part in parts)
             assert ours.shape == theirs.shape

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from golddiff.cli import run
+from golddiff.registry import SHOWN
 from tests.studio.browser import Browser, wait
 
 
@@ -61,8 +62,9 @@ def test_generate_click_a_pixel_and_scrub(browser, studio):
     shot(browser, "generated")
     sources, grid = browser.text("#sources"), browser.picture("#grid img")
     plots = browser.picture("#plots img")
-    browser.click_at("#grid img", 0.18, 0.6)  # Optimal's first image
-    wait(lambda: "Optimal" in browser.text("#sources"), 5, "the sources of the pixel")
+    column = 1 + list(SHOWN).index("optimal")  # after the start
+    browser.click_at("#grid img", (column + 0.5) / (1 + len(SHOWN)), 0.6)
+    wait(lambda: "Optimal, image" in browser.text("#sources"), 5, "the sources of the pixel")
     assert browser.text("#sources") != sources
     wait(lambda: browser.picture("#grid img") not in (None, grid), 5, "the mark on the picture")
     wait(lambda: browser.picture("#plots img") not in (None, plots), 10, "the plots to change")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.kept_masks import tree_of
-from golddiff.estimators.pca import PCA
+from golddiff.estimators.pca import PCA, Masks
 
 
 def share_masks(denoiser: Denoiser, sigma: float, folder: Path) -> None:
@@ -20,11 +20,12 @@ def share_masks(denoiser: Denoiser, sigma: float, folder: Path) -> None:
         folder: of the run; masks of each factor have a folder of their own in it.
     """
     estimator = getattr(denoiser, "base", denoiser)
-    if not isinstance(estimator, PCA) or estimator.has_tree(sigma):
+    if not isinstance(estimator, PCA) or sigma in estimator._ready:
         return
     mark = estimator.store.factor_mark()
     if mark is None:
         return
     root = folder / f"factor-{mark[:16]}"
     root.mkdir(exist_ok=True)
-    estimator.keep_tree(sigma, tree_of(estimator.store, sigma, estimator.mask_threshold, root))
+    tree = tree_of(estimator.store, sigma, estimator.mask_threshold, root)
+    estimator._ready[sigma] = Masks(tree, estimator.store.shape)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from golddiff.bench.scaling.job import ScalingJob
 from golddiff.errors import ArgumentError, StoreError
-from golddiff.sources.options import Options
-from golddiff.sources.stores import StoreSource, is_store
+from golddiff.sources.source_options import SourceOptions
 from golddiff.store.build import FACTOR, add_file, build
-from golddiff.store.cache import SourceOptions, cache_folder, cached_store
+from golddiff.store.cache import cache_folder, cached_store
 from golddiff.store.images import ImageStore
+from golddiff.store.opening import is_store, open_store
 
 Say = Callable[[str], None]
 
@@ -75,8 +74,8 @@ def prefix(store: ImageStore, n: int, memory_limit: float, say: Say) -> ImageSto
     except StoreError:
         say(f"building a store of the first {n:,} images in {path}")
     complete = (path / "manifest.json").is_file()
-    source = StoreSource(store.path, Options(limit=n))
-    source.info = replace(source.info, description=f"first {n:,} of {store.manifest.source}")
+    about = f"first {n:,} of {store.manifest.source}"
+    source = open_store(store.path, SourceOptions(limit=n), about)
     build(source, path, overwrite=complete, progress=False)
     return ImageStore.open(path, memory_limit)
 

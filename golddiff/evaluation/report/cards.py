@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from golddiff.attribution import Attribution
-from golddiff.evaluation.figures.images import to_pixels
+from golddiff.pictures import to_pixels
 from golddiff.store.images import ImageStore
 
 ToImages = Callable[[torch.Tensor], torch.Tensor]

@@ -1,4 +1,4 @@
-"""How a source is to be read: the options of ``open_source``, checked once."""
+"""How a training set is read: the options of :func:`golddiff.sources.open_source`, checked once."""
 
 from __future__ import annotations
 
@@ -6,15 +6,31 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from golddiff.errors import ArgumentError
+
+ENLARGED = "enlarged:"  # and another source
 
 
 @dataclass(frozen=True)
-class Options:
-    """The options of ``open_source``; see there for what each means.
+class SourceOptions:
+    """How a source is read.
+
+    Attributes:
+        size: scale the shorter side of each image to this and crop the middle square.
+        channels: 1 (grey) or 3 (RGB). None: grey where the first 64 images are, otherwise RGB;
+            arrays stay as they are.
+        split: the part to read, where a source has parts.
+        column: the column, or array of a .npz, that holds the images.
+        label_column: the column, or array of a .npz, that holds the labels.
+        skip_bad: leave out images that cannot be read, and list them in ``skipped``, instead of
+            raising. ``info.count`` is then None.
+        limit: read at most this many examples, the first ones (with ``skip_bad``: the readable
+            ones among them). The number of points of moons, of images of patches, and of an
+            enlarged set.
+        seed: chooses the points of moons, the crops of patches, and the changes of an enlarged
+            set.
+        labels: N whole numbers >= 0, one for each example of the whole source (before ``limit``),
+            in place of the source's own labels.
 
     Raises:
         ArgumentError: an option has a value that is not allowed.
@@ -41,6 +57,10 @@ class Options:
         if not isinstance(self.split, str) or not self.split:
             raise ArgumentError(f"split is {self.split!r}; give a name such as 'train'")
 
+    def told(self) -> dict[str, Any]:
+        """The options as a file may tell them: all but the labels."""
+        return {name: value for name, value in vars(self).items() if name != "labels"}
+
     def limited(self, count: int) -> int:
         """How many of ``count`` examples are to be read."""
         return count if self.limit is None else min(count, self.limit)
@@ -50,14 +70,6 @@ class Options:
         for name, value in (("column", self.column), ("label_column", self.label_column)):
             if value is not None:
                 raise ArgumentError(f"{name}={value!r} does not apply to {kind}")
-
-    def own_labels(self, count: int) -> NDArray[np.int64] | None:
-        """The labels given by the caller, for ``count`` examples: (count,) int64, or None.
-
-        Raises:
-            ArgumentError: they are too many or too few, not integers, or negative.
-        """
-        return None if self.labels is None else check_labels(self.labels, count)
 
 
 def require_integer(name: str, value: object, *, least: int) -> int:
@@ -69,32 +81,3 @@ def require_integer(name: str, value: object, *, least: int) -> int:
     if number is None or isinstance(value, bool) or number < least:
         raise ArgumentError(f"{name} is {value!r}; give a whole number of at least {least}")
     return number
-
-
-def check_labels(labels: Any, count: int) -> NDArray[np.int64]:
-    """Labels as (count,) int64 class indices.
-
-    Args:
-        labels: array-like or tensor of ``count`` whole numbers, none negative.
-        count: number of examples they belong to.
-
-    Raises:
-        ArgumentError: another length or shape, another data type, or a negative label.
-    """
-    if hasattr(labels, "detach"):
-        labels = labels.detach().cpu()
-    try:
-        array = np.asarray(labels)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ArgumentError(f"labels cannot be read as an array: {error}") from error
-    if array.ndim != 1:
-        raise ArgumentError(f"labels have shape {array.shape}; give one dimension, ({count},)")
-    if len(array) != count:
-        raise ArgumentError(f"{len(array)} labels were given for {count} examples")
-    if array.dtype.kind not in "iu":
-        raise ArgumentError(f"labels have data type {array.dtype}; give whole numbers")
-    indices = array.astype(np.int64)
-    if count and indices.min() < 0:
-        where = int(np.argmax(indices < 0))
-        raise ArgumentError(f"label {where} is {array[where]}; class indices start at 0")
-    return indices
