@@ -48,7 +48,7 @@ SCHEDULES = {
     "paper": Kind(
         "golddiff.supports.paper", "PaperSchedule", ("k_min", "k_max", "m_min", "m_max", "variant")
     ),
-    "adaptive": Kind("golddiff.adaptive.schedule", "AdaptiveSchedule", ("tol",)),
+    "adaptive": Kind("golddiff.supports.adaptive", "AdaptiveSchedule", ("tol",)),
 }
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 from numpy.typing import NDArray
 
-from golddiff.adaptive.schedule import FittedSchedule
+from golddiff.supports.adaptive import FittedSchedule
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.errors import ArgumentError, StoreError
 from golddiff.estimators import kept_masks

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from golddiff.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from golddiff.adaptive.schedule import AdaptiveSchedule
+    from golddiff.supports.adaptive import AdaptiveSchedule
     from golddiff.denoiser import Denoiser, Estimator
     from golddiff.golden import GoldDiff
     from golddiff.store.images import ImageStore
@@ -163,7 +163,7 @@ def _adaptive(
 
 
 def _adaptive_schedule(tol: float | str | None) -> AdaptiveSchedule:
-    from golddiff.adaptive.schedule import AdaptiveSchedule
+    from golddiff.supports.adaptive import AdaptiveSchedule
     from golddiff.supports.paper import PaperSchedule
 
     if tol is None:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import torch
 
-from golddiff.adaptive.schedule import FittedSchedule
+from golddiff.supports.adaptive import FittedSchedule
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.device.estimators import DeviceEstimator, device_estimator
 from golddiff.device.golden import DevicePaperSchedule

@@ -62,9 +62,8 @@ class Weighing:
     shares: NDArray[np.float32]
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], shares: NDArray[np.float32]) -> Weighing:
-        """For images of a shape (C, H, W) and shares (T, blocks)."""
-        block = block_of_each(shape)
+    def of(cls, block: NDArray[np.int64], shares: NDArray[np.float32]) -> Weighing:
+        """For values (D,) that lie in these blocks, and shares (T, blocks)."""
         columns = runs(np.arange(len(block)), len(block))
         values = np.argsort(block, kind="stable")
         first, second = shares[0::2], shares[1::2]
@@ -159,7 +158,7 @@ def block_distances(
         weighing: of the tiles.
         scale: stored value times this ...
         offset: ... plus this is the value compared.
-        out: (Q, T, n) contiguous, n a multiple of 64 (:func:`golddiff.kernels.products.padded`);
+        out: (Q, T, n) contiguous, n a multiple of 64 (:func:`golddiff.kernels.gather.padded`);
             where ``rows`` end within 64 images, those behind them are written to as well.
         begin: a multiple of 64.
     """

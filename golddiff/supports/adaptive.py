@@ -1,4 +1,4 @@
-"""Supports of the size that each query's own error takes, instead of a fixed share of the images."""
+"""Supports of the size that each query's own error takes, not a fixed share of the images."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Estimator
 from golddiff.errors import ArgumentError
+from golddiff.index.distances import KeptBlocks, Metric, TileBlocks
+from golddiff.index.drawing import RandomNumbers
+from golddiff.index.files import Index, open_or_build
+from golddiff.index.search import NeighborSearch
 from golddiff.kernels.mask_tiles import Side, tile_of_each
 from golddiff.noise import bits, precision
 from golddiff.posterior import Float, Posterior
+from golddiff.store.images import ImageStore
+from golddiff.store.training_set import TrainingSet
 from golddiff.support import AnySupport, Support, TiledSupport
-from golddiff.supports.drawing import RandomNumbers
 from golddiff.supports.enlarging import DrawnImages, NearestImages, Tiles
 from golddiff.supports.rule import (
     DRAWN_MARGIN,
@@ -27,10 +32,9 @@ from golddiff.supports.rule import (
     drawn_from,
     side_of,
 )
-from golddiff.supports.search import NeighborSearch
-from golddiff.supports.tile_distances import Metric, TileBlocks
 from golddiff.system.parallel import in_order
 
+INDEXED_FROM = 100_000  # images; of fewer all pixels are compared
 HELD = 1e8  # bytes of distances that are in memory at once
 KEPT = 32
 NO_IMAGES = Support(np.empty(0, np.int64))
@@ -70,7 +74,16 @@ class AdaptiveSchedule:
         self.guarantee = guarantee
 
     def fitted(self, estimator: Estimator) -> FittedSchedule:
-        """The schedule for one estimator; :class:`golddiff.GoldDiff` asks for it."""
+        """The schedule for one estimator; :class:`golddiff.GoldDiff` asks for it.
+
+        Raises:
+            ArgumentError: over a store in shards.
+        """
+        if not isinstance(estimator.store, ImageStore):
+            raise ArgumentError(
+                "schedule: AdaptiveSchedule works on a single store (golddiff.ImageStore); over a "
+                "store in shards give PaperSchedule"
+            )
         return FittedSchedule(estimator, self)
 
     def __repr__(self) -> str:
@@ -111,8 +124,8 @@ class Comparison:
     drawn_from: int
 
     @classmethod
-    def of(cls, estimator: Estimator, sigma: float) -> Comparison:
-        """By the estimator's masks."""
+    def of(cls, estimator: Estimator, sigma: float, index: Index | None) -> Comparison:
+        """By the estimator's masks, and by all pixels where there is no index."""
         store, relevance = estimator.store, estimator.relevance(sigma)
         width = float(relevance.mean())
         side = side_of(estimator.tile_sides(), width)
@@ -123,7 +136,12 @@ class Comparison:
                 Tiles(tile_of_each(store.shape, side)),
                 estimator.relevance(sigma, side),
             )
-        return cls(side, tiles, TileBlocks.of(store.shape, relevance), drawn_from(width))
+        metric: Metric = (
+            TileBlocks.of(store.shape, relevance)
+            if index is None
+            else KeptBlocks.of(index, relevance)
+        )
+        return cls(side, tiles, metric, drawn_from(width))
 
     def support(self, parts: Mapping[int, Support]) -> AnySupport:
         """Of every tile's images."""
@@ -145,13 +163,24 @@ class FittedSchedule:
         self._comparisons: dict[float, Comparison] = {}
         self._numbers: dict[tuple[int, ...], RandomNumbers] = {}
         self._told = False
+        indexed = settings.index
+        if indexed is None:
+            indexed = estimator.store.n > INDEXED_FROM
+        self.indexed = indexed
+
+    @cached_property
+    def index(self) -> Index:
+        """The store's; built where there is none."""
+        store = self.estimator.store
+        assert isinstance(store, ImageStore)
+        return open_or_build(store)
 
     def weighed(
         self, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
     ) -> list[Weighed]:
         """Posterior means of queries (b, D) and what is known of them; each by itself."""
         found: list[Weighed | None] = [None] * len(x)
-        if self._saves(label):
+        if self.saves(label):
             found = list(self._searched(x, sigma, label, seed))
         moved = [i for i, one in enumerate(found) if one is None]
         if moved:
@@ -167,23 +196,23 @@ class FittedSchedule:
         return np.stack([w.mean for w in self.weighed(x, sigma, label, seed)]).astype(np.float32)
 
     def supports(
-        self,
-        x: NDArray[np.float32],
-        sigma: float,
-        label: int | None,
-        seed: int,
+        self, store: TrainingSet, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
     ) -> Sequence[AnySupport]:
         """The support of each query (b, D): all that was weighed for it."""
-        everything = self.estimator.store.everything(label)
+        everything = store.everything(label)
         found = self.weighed(x, sigma, label, seed)
         return [everything if one.support is None else one.support for one in found]
+
+    def budgets(self, sigma: float, n: int) -> tuple[int, int]:
+        """(images compared, images kept at most) of n."""
+        return n, n
 
     def describe(self, sigma: float, label: int | None = None) -> str:
         """How a noise level's images are chosen, in words."""
         images = self.estimator.store.count_of(label)
-        if not self._saves(label):
+        if not self.saves(label):
             return f"weighs all {images:,} images"
-        found = self._comparison(sigma)
+        found = self.comparison(sigma)
         of = "the whole image" if found.side is None else f"each tile ({_told(found.side)})"
         return (
             f"of {images:,} images for {of} the nearest, or some drawn by weight where "
@@ -191,23 +220,25 @@ class FittedSchedule:
             f"{self.settings.tol:g}"
         )
 
-    def _saves(self, label: int | None) -> bool:
+    def saves(self, label: int | None) -> bool:
         """Whether fewer images than all are tried."""
         enough = self.estimator.store.count_of(label) > FEWEST
         return enough and self.settings.tol > 0 and self.estimator.merges
 
-    def _comparison(self, sigma: float) -> Comparison:
+    def comparison(self, sigma: float) -> Comparison:
+        """How the images of a noise level are compared; made once and kept."""
         if sigma not in self._comparisons:
             while len(self._comparisons) >= KEPT:
                 self._comparisons.pop(next(iter(self._comparisons)))
-            self._comparisons[sigma] = Comparison.of(self.estimator, sigma)
+            index = self.index if self.indexed else None
+            self._comparisons[sigma] = Comparison.of(self.estimator, sigma, index)
         return self._comparisons[sigma]
 
     def _searched(
         self, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
     ) -> Iterator[Weighed | None]:
         """What is made of each query; None: all images should be weighed."""
-        store, comparison = self.estimator.store, self._comparison(sigma)
+        store, comparison = self.estimator.store, self.comparison(sigma)
         rows = store.rows_of(label)
         at_once = max(1, int(HELD // (4 * len(comparison.tiles) * len(rows))))
         seeds = (2, seed, bits(sigma), 0 if label is None else label + 1)
@@ -237,7 +268,7 @@ class FittedSchedule:
 
         def weigh(parts: Mapping[int, Support]) -> Posterior:
             if side is None:
-                return self.estimator.posterior(x[query : query + 1], sigma, parts[0])
+                return self._weighed_whole(x[query : query + 1], sigma, parts[0])
             each = [parts.get(t, NO_IMAGES) for t in range(len(tiles))]
             of_tiles = TiledSupport(side, each)
             return self.estimator.tiled_posterior(x[query : query + 1], sigma, of_tiles)
@@ -276,9 +307,12 @@ class FittedSchedule:
                 if counts_of:
                     kind.enlarge(counts_of)
 
-    def _random(
-        self, rows: NDArray[np.int64], seeds: tuple[int, ...], turn: int
-    ) -> RandomNumbers:
+    def _weighed_whole(
+        self, x: NDArray[np.float32], sigma: float, support: Support
+    ) -> Posterior | None:
+        return self.estimator.posterior(x, sigma, support) if len(support) else None
+
+    def _random(self, rows: NDArray[np.int64], seeds: tuple[int, ...], turn: int) -> RandomNumbers:
         seeds = (*seeds, turn)
         if seeds not in self._numbers:
             while len(self._numbers) >= KEPT:

@@ -19,13 +19,13 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.index.drawing import GROUPS, Drawn, RandomNumbers, Sums
+from golddiff.index.search import NeighborSearch
 from golddiff.posterior import Float, Posterior
 from golddiff.support import Support
-from golddiff.supports.drawing import GROUPS, Drawn, RandomNumbers, Sums
 from golddiff.supports.rule import ALIGNED, BEYOND, FIRST_DRAW, FIRST_RING, UNKNOWN
-from golddiff.supports.search import NeighborSearch
 
-Weigh = Callable[[Mapping[int, Support]], Posterior]
+Weigh = Callable[[Mapping[int, Support]], Posterior | None]  # None: of no images
 MOST = 8  # times as many images are drawn at once
 
 
@@ -75,16 +75,17 @@ class NearestImages:
         self.chosen = list(chosen)
         self.counts = np.zeros(len(tiles), np.int64)
         self._last, self._before = (np.full(len(tiles.of_output), np.nan) for _ in range(2))
-        self._posterior = self._add(dict.fromkeys(chosen, FIRST_RING))
+        self._posterior: Posterior | None = None
+        self._add(dict.fromkeys(chosen, FIRST_RING))
         self.enlarge(dict.fromkeys(chosen, 2 * FIRST_RING))
 
     def enlarge(self, counts: Mapping[int, int]) -> None:
         """Take as many images for some tiles."""
-        old = _mean(self._posterior)
-        self._posterior.add(self._add(counts))
+        old = self.mean()
+        self._add(counts)
         here = np.isin(self._tiles.of_output, list(counts))
         self._before[here] = self._last[here]
-        self._last[here] = (_mean(self._posterior) - old)[here]
+        self._last[here] = (self.mean() - old)[here]
 
     def next_counts(self, tiles: Sequence[int], excess: Float) -> dict[int, int]:
         """How many images to take next, of all tiles' ``excess``, squared errors in tolerances."""
@@ -92,6 +93,7 @@ class NearestImages:
 
     def mean(self) -> Float:
         """(D,), 0 at other tiles' outputs."""
+        assert self._posterior is not None
         return _mean(self._posterior)
 
     def squares(self) -> Float:
@@ -110,12 +112,14 @@ class NearestImages:
         spans = {t: (0, int(self.counts[t])) for t in self.chosen}
         return {t: Support(rows) for t, rows in self._search.rings(self._query, spans).items()}
 
-    def _add(self, counts: Mapping[int, int]) -> Posterior:
+    def _add(self, counts: Mapping[int, int]) -> None:
         spans = {t: (int(self.counts[t]), count) for t, count in counts.items()}
         rings = self._search.rings(self._query, spans)
         for t, count in counts.items():
             self.counts[t] = min(count, len(self._search.rows))
-        return self._weigh({t: Support(rows) for t, rows in rings.items()})
+        self._posterior = _joined(
+            [self._posterior, self._weigh({t: Support(rows) for t, rows in rings.items()})]
+        )
 
 
 class DrawnImages:
@@ -142,7 +146,7 @@ class DrawnImages:
         self._gain, self._totals, self._numbers = gain, totals, numbers
         self.chosen = list(chosen)
         self.counts = np.zeros(len(tiles), np.int64)
-        self._rounds: list[tuple[Float, dict[int, Drawn], list[Posterior]]] = []
+        self._rounds: list[tuple[Float, dict[int, Drawn], list[Posterior | None]]] = []
         self.enlarge(dict.fromkeys(chosen, FIRST_DRAW))
 
     def enlarge(self, counts: Mapping[int, int]) -> None:
@@ -167,17 +171,22 @@ class DrawnImages:
 
     def mean(self) -> Float:
         """(D,), 0 at other tiles' outputs."""
-        return _mean(reduce(Posterior.merge, self._parts()))
+        merged = _joined(self._parts())
+        assert merged is not None
+        return _mean(merged)
 
     def squares(self) -> Float:
         """(T,) estimated mean squared errors, 0 for other tiles; infinite where a group is all."""
         sure, *groups = self._parts()
-        mean = _mean(reduce(Posterior.merge, groups, sure))
+        mean = self.mean()
         total = np.zeros(len(mean))
         here = np.isin(self._tiles.of_output, self.chosen)
         for out in range(GROUPS):
             others = [_scaled(g, GROUPS / (GROUPS - 1)) for g in groups[:out] + groups[out + 1 :]]
-            without = reduce(Posterior.merge, others, sure)
+            without = _joined([sure, *others])
+            if without is None:
+                total[here] = np.inf
+                continue
             total += (_mean(without) - mean) ** 2
             total[here & (_total(without) <= 0)] = np.inf
         return (GROUPS - 1) / GROUPS * self._tiles.mean_squares(np.sqrt(total))
@@ -197,14 +206,13 @@ class DrawnImages:
             made[t] = Support(rows, weights)
         return made
 
-    def _parts(self) -> list[Posterior]:
+    def _parts(self) -> list[Posterior | None]:
         """The sure images and each group's others, rounds by their share of the images."""
-        merged: list[Posterior] | None = None
+        merged: list[Posterior | None] = [None] * (GROUPS + 1)
         for share, _, parts in self._rounds:
             of_tile = share / np.maximum(self.counts, 1)
             scaled = [_scaled(part, of_tile[self._tiles.of_output]) for part in parts]
-            merged = scaled if merged is None else list(map(Posterior.merge, merged, scaled))
-        assert merged is not None
+            merged = [_joined(pair) for pair in zip(merged, scaled, strict=True)]
         return merged
 
 
@@ -215,12 +223,22 @@ def _part(drawn: Drawn, group: int) -> Support:
     return Support(drawn.rows[kept], drawn.log_weights[kept])
 
 
-def _scaled(posterior: Posterior, factor: float | Float) -> Posterior:
+def _joined(parts: Sequence[Posterior | None]) -> Posterior | None:
+    return (
+        reduce(Posterior.merge, [part for part in parts if part is not None])
+        if any(part is not None for part in parts)
+        else None
+    )
+
+
+def _scaled(posterior: Posterior | None, factor: float | Float) -> Posterior | None:
     """Every weight times a factor, of all or of each output (D,)."""
+    if posterior is None:
+        return None
     with np.errstate(divide="ignore"):
-        shift = np.log(factor)
-    if np.ndim(shift) and posterior.log_max.shape[1] != len(shift):
-        shift = shift[: posterior.log_max.shape[1]]  # one tile: the same for all
+        shift = np.broadcast_to(np.log(factor), posterior.weighted.shape[1])
+    # Locations that serve several outputs (channels) are those of one tile: the same for all.
+    shift = shift[: posterior.log_max.shape[1]]
     return Posterior(posterior.log_max + shift, posterior.total, posterior.weighted)
 
 
@@ -233,7 +251,5 @@ def _total(posterior: Posterior) -> Float:
 def _mean(posterior: Posterior) -> Float:
     """(D,) of one query, 0 where no images were weighed."""
     total = _total(posterior)
-    mean: Float = np.divide(
-        posterior.weighted[0], total, out=np.zeros_like(total), where=total > 0
-    )
+    mean: Float = np.divide(posterior.weighted[0], total, out=np.zeros_like(total), where=total > 0)
     return mean

@@ -38,7 +38,7 @@ from golddiff.system.files import written_whole
 from golddiff.system.parallel import use_threads
 
 # The modules that times and outputs come from: other code, other cells.
-CODE = (*truth.CODE, "adaptive", "index", "bench/scaling", "methods.py", "parallel.py", "proxy.py",
+CODE = (*truth.CODE, "supports", "index", "bench/scaling", "methods.py", "parallel.py", "proxy.py",
         "sampling.py", "schedules.py", "support.py")  # fmt: skip
 
 Watch = Callable[[str], None]
