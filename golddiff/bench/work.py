@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.supports.adaptive import FittedSchedule
 from golddiff.bench.machine import Machine
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.errors import ArgumentError
@@ -30,6 +29,7 @@ from golddiff.noise import precision
 from golddiff.store.images import ImageStore
 from golddiff.store.proxy import quarter_shape, side_16_shape
 from golddiff.support import AnySupport, Support, TiledSupport, whole
+from golddiff.supports.adaptive import FittedSchedule
 from golddiff.supports.paper import PaperSchedule
 
 # (x_i - a)(x_i - b): scale, two differences, a product.

@@ -22,7 +22,6 @@ from golddiff.system.units import duration
 
 if TYPE_CHECKING:
     from golddiff.denoiser import Denoiser
-    from golddiff.golden import Schedule
     from golddiff.sampling import Samples
     from golddiff.store.images import ImageStore
 
@@ -136,15 +135,13 @@ def golden_subsets(
 
     if isinstance(denoiser, Recommended):
         denoiser = denoiser.golden
-    if not isinstance(denoiser, GoldDiff):
-        return None
+    if not isinstance(denoiser, GoldDiff) or denoiser.estimates:
+        return None  # each query's size is its own
     entries = []
     classes: list[int | None] = [None] if labels is None else list(dict.fromkeys(labels))
     for label in classes:
         count = denoiser.store.count_of(label)
-        budgets = [
-            _budgets(denoiser.schedule, s, count, label) for s in noise_levels(steps, sampler)
-        ]
+        budgets = [denoiser.schedule.budgets(s, count) for s in noise_levels(steps, sampler)]
         entries.append(
             {
                 "label": label,

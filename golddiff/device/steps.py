@@ -6,7 +6,6 @@ from typing import Protocol
 
 import torch
 
-from golddiff.supports.adaptive import FittedSchedule
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.device.estimators import DeviceEstimator, device_estimator
 from golddiff.device.golden import DevicePaperSchedule
@@ -15,6 +14,7 @@ from golddiff.device.support import DeviceSupport
 from golddiff.estimators.wiener import Wiener
 from golddiff.golden import GoldDiff
 from golddiff.support import whole
+from golddiff.supports.adaptive import FittedSchedule
 from golddiff.supports.paper import PaperSchedule
 
 

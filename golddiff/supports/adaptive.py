@@ -266,7 +266,7 @@ class FittedSchedule:
         many = [t for t, sums in enumerate(totals) if sums.effective >= comparison.drawn_from]
         few = [t for t, sums in enumerate(totals) if sums.effective < comparison.drawn_from]
 
-        def weigh(parts: Mapping[int, Support]) -> Posterior:
+        def weigh(parts: Mapping[int, Support]) -> Posterior | None:
             if side is None:
                 return self._weighed_whole(x[query : query + 1], sigma, parts[0])
             each = [parts.get(t, NO_IMAGES) for t in range(len(tiles))]

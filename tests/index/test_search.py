@@ -1,0 +1,149 @@
+"""Distances are those of NumPy; the nearest are the nearest; draws stand for all images."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from golddiff.index.blocks import MIDDLE
+from golddiff.index.distances import KeptBlocks, TileBlocks
+from golddiff.index.drawing import GROUPS, RandomNumbers, Sums, drawn, summary
+from golddiff.index.search import NeighborSearch
+from golddiff.kernels.block_squares import block_of_each
+from golddiff.noise import precision
+from golddiff.system.parallel import use_threads
+
+
+@pytest.fixture(scope="module")
+def x(indexed):
+    rng = np.random.default_rng(0)
+    values = indexed.store.values(np.arange(5))
+    return values + rng.standard_normal(values.shape, np.float32)
+
+
+@pytest.fixture(scope="module")
+def relevance(indexed):
+    return np.random.default_rng(1).random((3, indexed.store.d)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def metrics(indexed, relevance):
+    return {
+        "pixels": TileBlocks.of(indexed.store.shape, relevance),
+        "index": KeptBlocks.of(indexed, relevance),
+    }
+
+
+def test_distances_by_pixels_are_weighed_squares(indexed, x, relevance, metrics):
+    store, rows = indexed.store, np.arange(100, 400)
+    block = block_of_each(store.shape)
+    shares = np.stack([np.bincount(block, r) / np.bincount(block) for r in relevance])[:, block]
+    squares = (store.values(rows).astype(np.float64) - x[:, None]) ** 2
+    exact = np.einsum("td,qnd->qtn", shares, squares)
+    found = metrics["pixels"].distances(store, x, rows)
+    assert np.allclose(found, exact, rtol=1e-5)
+
+
+def test_distances_by_the_index_are_those_of_its_bytes(indexed, x, relevance, metrics):
+    rows, blocks = np.arange(100, 400), indexed.blocks
+    z = (indexed.numbers[rows].astype(np.float64) - MIDDLE) * blocks.unit
+    shares = relevance[:, blocks.columns].mean(axis=2).repeat(len(blocks.basis), axis=1)
+    exact = np.einsum("td,qnd->qtn", shares, (z - blocks.project(x)[:, None]) ** 2)
+    assert np.allclose(metrics["index"].distances(indexed.store, x, rows), exact, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["pixels", "index"])
+def test_a_distance_is_its_query_s_and_image_s_alone(indexed, x, metrics, name):
+    """Whatever the batch, the rows beside it and the threads: to the bit."""
+    store, metric = indexed.store, metrics[name]
+    whole = metric.distances(store, x, np.arange(3000))
+    for query, rows in ((slice(1, 2), np.arange(7, 3000, 3)), (slice(2, 5), np.array([5, 2999]))):
+        use_threads(1)
+        some = metric.distances(store, x[query], rows)
+        use_threads(2)
+        assert np.array_equal(some, whole[query][:, :, rows])
+
+
+@pytest.mark.parametrize("name", ["pixels", "index"])
+def test_rings_are_the_images_by_rank(indexed, x, metrics, name):
+    store, rows = indexed.store, np.arange(0, 3000, 2)
+    search = NeighborSearch(store, metrics[name], x, rows)
+    distances = metrics[name].distances(store, x, rows)
+    for first, stop in ((0, 5), (5, 64), (64, 1400), (1400, 1500)):
+        found = search.rings(3, dict.fromkeys(range(3), (first, stop)))
+        for t, ring in found.items():
+            exact = rows[np.lexsort((rows, distances[3, t]))[first:stop]]
+            assert np.array_equal(ring, np.sort(exact))
+
+
+def test_of_equals_the_first_come_first(make_store):
+    store = make_store(np.full((50, 1, 4, 4), 9, np.uint8))
+    metric = TileBlocks.of(store.shape, np.ones((1, 16), np.float32))
+    search = NeighborSearch(store, metric, np.zeros((1, 16), np.float32), np.arange(50))
+    assert np.array_equal(search.rings(0, {0: (0, 7)})[0], np.arange(7))
+
+
+def test_random_numbers_are_uniform_and_hang_on_the_row_alone():
+    whole = RandomNumbers.of((3, 1), np.arange(100_000))
+    some = RandomNumbers.of((3, 1), np.array([5, 99_999]))
+    assert np.array_equal(some.uniform, whole.uniform[[5, 99_999]])
+    assert np.array_equal(some.group, whole.group[[5, 99_999]])
+    assert 0 <= whole.uniform.min() < whole.uniform.max() < 1
+    assert np.abs(np.histogram(whole.uniform, 20, (0, 1))[0] - 5000).max() < 400
+    assert np.abs(np.bincount(whole.group, minlength=GROUPS) - 25_000).max() < 700
+    assert abs(np.corrcoef(whole.uniform, whole.group)[0, 1]) < 0.02
+    other = RandomNumbers.of((3, 2), np.arange(100_000)).uniform
+    assert abs(np.corrcoef(whole.uniform, other)[0, 1]) < 0.02
+
+
+def sums(distances, gain):
+    return summary(distances, gain, np.empty(len(distances), np.float32))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 300), st.integers(0, 300), st.floats(0.01, 30), st.integers(0, 10**6))
+def test_sums_of_parts_are_those_of_all(a, b, gain, seed):
+    distances = np.random.default_rng(seed).gamma(2, size=a + b).astype(np.float32)
+    whole, parts = sums(distances, gain), sums(distances[:a], gain).merge(
+        sums(distances[a:], gain), gain
+    )
+    assert parts.best == whole.best
+    for name in ("exact", "squares", "tempered", "images", "effective"):
+        assert getattr(parts, name) == pytest.approx(getattr(whole, name), rel=1e-4)
+    w = np.exp(-gain * (distances.astype(np.float64) - whole.best))
+    assert whole.effective == pytest.approx(w.sum() ** 2 / (w**2).sum(), rel=1e-3)
+
+
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 5.0])
+def test_draws_stand_for_all_images(sigma):
+    """The mean over many draws of the sums over what was drawn is the sum over all."""
+    rng = np.random.default_rng(0)
+    distances = rng.gamma(3, size=2000).astype(np.float32)
+    rows, gain = np.arange(2000), precision(sigma)
+    total, room = sums(distances, gain), np.empty(2000, np.float32)
+    values = rng.random(2000)
+    made = []
+    for turn in range(400):
+        some = drawn(distances, rows, 100, gain, total, RandomNumbers.of((turn,), rows), room)
+        assert (some.log_weights >= 0).all()
+        made.append((values[some.rows] * np.exp(some.log_weights)).sum())
+    error = np.std(made) / 20
+    assert abs(np.mean(made) - values.sum()) < 4 * error
+    assert len(some.rows) < 160
+
+
+def test_what_decides_is_sure():
+    distances = np.full(1000, 50, np.float32)
+    distances[[3, 77]] = 0
+    rows, room = np.arange(1000), np.empty(1000, np.float32)
+    for turn in range(20):
+        numbers = RandomNumbers.of((turn,), rows)
+        some = drawn(distances, rows, 20, 1.0, sums(distances, 1.0), numbers, room)
+        assert {3, 77} <= set(some.rows[some.log_weights == 0].tolist())
+
+
+def test_no_images_have_no_weight():
+    empty = sums(np.empty(0, np.float32), 1.0)
+    some = sums(np.array([1.0, 2.0], np.float32), 1.0)
+    assert isinstance(empty, Sums)
+    assert empty.merge(some, 1.0) == some
