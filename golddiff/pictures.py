@@ -7,7 +7,7 @@ import io
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from golddiff.system.files import written_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Pixels = NDArray[np.uint8]
 
@@ -99,6 +102,13 @@ def data_uri(picture: Image.Image | Pixels) -> str:
     file = io.BytesIO()
     image.save(file, "PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def rendered(figure: Figure) -> Image.Image:
+    """A matplotlib figure as a picture."""
+    file = io.BytesIO()
+    figure.savefig(file, dpi=DPI)
+    return Image.open(file)
 
 
 def save(name: str, picture: Any, path: Path, texts: Mapping[str, str] | None = None) -> None:

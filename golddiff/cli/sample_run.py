@@ -193,6 +193,7 @@ def _fit_to_address_space(denoiser: Denoiser) -> None:
     import torch
 
     from golddiff.address_space import fit
+    from golddiff.store.images import ImageStore
 
     if isinstance(denoiser.store, ImageStore):
         fit(denoiser, torch.get_num_threads())

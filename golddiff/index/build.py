@@ -110,6 +110,9 @@ def _resumed(store: ImageStore, part: Path) -> tuple[Blocks, int] | None:
             return None
         if type(rows) is not int or not 0 <= rows <= store.n:
             return None
+        for name, size in file_sizes(store).items():
+            if (part / name).stat().st_size < rows * (size // store.n):
+                return None
         return blocks.of_tensors(store.shape, load_file(part / TENSORS)), rows
     except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError):
         return None
@@ -178,7 +181,11 @@ def _finish(store: ImageStore, part: Path) -> None:
 def _read(pixels: Any, store: ImageStore, count: int) -> NDArray[np.float32]:
     """The next images, (n, D), by plain reading: a mapping's pages would count as resident."""
     stored = np.fromfile(pixels, store.flat.dtype, count * store.d).reshape(count, store.d)
-    return store.scaled(stored.astype(np.float32))
+    values: NDArray[np.float32] = stored.astype(np.float32)
+    if store.is_pixels:
+        values *= np.float32(store.scale)
+        values += np.float32(store.offset)
+    return values
 
 
 def _check_memory(store: ImageStore, limit: float) -> None:

@@ -82,7 +82,7 @@ class Run:
         sigmas: noise level of each step.
         x_init: (n, *shape) what all methods start from, see :func:`golddiff.samplers.steps`.
         start: (n, *shape) the same to look at: the noise, or the noisy image.
-        frames: steps done, by method.
+        states: steps done, by method.
         seconds: time of each of them.
         curves: of the pixels looked at, by the pixel and the steps done then.
         key: names the run's files.
@@ -95,7 +95,7 @@ class Run:
     sigmas: list[float]
     x_init: torch.Tensor
     start: torch.Tensor
-    frames: dict[str, list[State]] = field(default_factory=dict)
+    states: dict[str, list[State]] = field(default_factory=dict)
     seconds: dict[str, list[float]] = field(default_factory=dict)
     curves: dict[tuple[Selection, int], Curves] = field(default_factory=dict)
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -104,7 +104,7 @@ class Run:
     @property
     def steps_done(self) -> int:
         """Steps that every method has done."""
-        return min(len(done) for done in self.frames.values())
+        return min(len(done) for done in self.states.values())
 
     def advance(self) -> Iterator[str]:
         """Do one step of one method at a time, until stopped; yields the method after each."""
@@ -119,14 +119,14 @@ class Run:
                     return
                 with self.opened.lock:
                     begin = time.perf_counter()
-                    frame = next(stepper)
+                    state = next(stepper)
                     self.seconds[name].append(time.perf_counter() - begin)
-                self.frames[name].append(frame)
+                self.states[name].append(state)
                 yield name
 
-    def frame(self, method: str, step: int) -> State | None:
-        """The frame of a step, or the last before it that is done; None before the first."""
-        done = self.frames[method][: step + 1]
+    def state(self, method: str, step: int) -> State | None:
+        """The state of a step, or the last before it that is done; None before the first."""
+        done = self.states[method][: step + 1]
         return done[-1] if done else None
 
     def budgets(self) -> list[tuple[int, int]] | None:

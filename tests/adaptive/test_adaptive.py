@@ -1,4 +1,4 @@
-"""AdaptiveSchedule: the error that was asked for, from as few images as that takes, and it knows."""
+"""AdaptiveSchedule: the error that was asked for, from as few images as it takes, and it knows."""
 
 import numpy as np
 import pytest
@@ -282,7 +282,7 @@ def test_averages_of_batches_are_those_of_all_images(digits):
 
 @pytest.mark.parametrize("tol", [-0.1, float("nan"), float("inf"), "paper", None, True, [0.1]])
 def test_a_bad_tol_is_named(tol):
-    with pytest.raises(ArgumentError, match="tol: got .*expected a finite number of 0 or more"):
+    with pytest.raises(ArgumentError, match=r"tol: got .*expected a finite number of 0 or more"):
         AdaptiveSchedule(tol)
 
 

@@ -104,8 +104,9 @@ def sums(distances, gain):
 @given(st.integers(1, 300), st.integers(0, 300), st.floats(0.01, 30), st.integers(0, 10**6))
 def test_sums_of_parts_are_those_of_all(a, b, gain, seed):
     distances = np.random.default_rng(seed).gamma(2, size=a + b).astype(np.float32)
-    whole, parts = sums(distances, gain), sums(distances[:a], gain).merge(
-        sums(distances[a:], gain), gain
+    whole, parts = (
+        sums(distances, gain),
+        sums(distances[:a], gain).merge(sums(distances[a:], gain), gain),
     )
     assert parts.best == whole.best
     for name in ("exact", "squares", "tempered", "images", "effective"):
