@@ -14,8 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.adaptive.plan import FULL
-from golddiff.adaptive.schedule import FittedSchedule
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.errors import ArgumentError
 from golddiff.estimators.kamb import Kamb
@@ -30,6 +28,7 @@ from golddiff.noise import precision
 from golddiff.store.images import ImageStore
 from golddiff.store.proxy import quarter_shape, side_16_shape
 from golddiff.support import AnySupport, Support, TiledSupport, whole
+from golddiff.supports.adaptive import FittedSchedule
 from golddiff.supports.paper import PaperSchedule
 from golddiff_lab.race.machine import Machine
 
@@ -38,6 +37,7 @@ TERM = 4
 # Gain, importance, less the maximum, exp, its sum; the value (scale, offset), times, its sum.
 SOFTMAX = 9
 DISTANCE = 3  # difference, square, sum
+SQUARED = 5  # scale, difference, square, sum
 WEIGHTED = 2  # product, sum
 
 
@@ -98,12 +98,12 @@ def step_work(denoiser: Denoiser, x: torch.Tensor, sigma: float) -> Work | None:
 
 
 def ranking_work(schedule: FittedSchedule, sigma: float, queries: int) -> Work:
-    """What comparing images takes, for each query."""
-    plan = schedule.plan(sigma)
-    if plan.kind == FULL:
+    """What comparing images takes, for each query: all values' squares, blocks for each tile."""
+    if not schedule.saves(None):
         return Work(0, 0)
-    operations, read = schedule.looker(sigma, None, plan.kind).counted(plan.kind.name, plan.k)
-    return Work(queries * operations, queries * read)
+    metric, images = schedule.comparison(sigma).metric, schedule.estimator.store.n
+    values, products = len(metric.weighing.values), 2 * len(metric.weighing.used)
+    return Work(queries * images * (SQUARED * values + 2 * products), images * values)
 
 
 def estimator_work(
