@@ -169,7 +169,7 @@ def _trajectory(denoiser: Denoiser, seed: int) -> Any:
     noisy = noisy_states(samples)[:, 0] * scales[:, None, None, None]
     subsets = golden_subsets(denoiser, STEPS, "ddim", None) or []
     return draw_trajectory(
-        [Row("noisy $x_t$", noisy), Row("prediction $x_0$", samples.trajectory[:, 0])],
+        [Row("noisy xₜ", noisy), Row("prediction x₀", samples.trajectory[:, 0])],
         samples.sigmas,
         [f"{k:,}" for k in subsets[0]["k"]],
         f"{SHOWN[TRAJECTORY_OF].title}: one sample, k of the {denoiser.store.n:,} "
