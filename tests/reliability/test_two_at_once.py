@@ -41,7 +41,7 @@ def test_a_build_that_was_killed_leaves_no_lock_and_its_remains_go(tmp_path):
     code = f"""
         import os, signal
         import numpy as np
-        from golddiff import store_build
+        from golddiff.store import build as store_build
         from golddiff.store.images import ImageStore
         put = store_build._put_in_place
         store_build._put_in_place = lambda *places: os.kill(os.getpid(), signal.SIGKILL)
@@ -131,7 +131,7 @@ def test_two_that_keep_files_with_one_store_lose_neither(tmp_path, pixels):
 
 def test_a_file_that_is_replaced_is_never_told_of_wrongly(tmp_path, pixels, monkeypatch):
     """Killed between the file and the manifest, the store opened no more."""
-    from golddiff import store_build
+    from golddiff.store import build as store_build
 
     store = ImageStore.build(pixels, tmp_path / "s")
     rewritten = []

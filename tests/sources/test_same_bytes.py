@@ -166,7 +166,7 @@ MADE = [
 NAMES = [make.__name__ for make, _ in MADE[:-2]] + ["digits", "patches"]
 
 
-@pytest.mark.parametrize(("name", "made"), zip(NAMES, MADE, strict=True), ids=NAMES)
+@pytest.mark.parametrize(("name", "made"), list(zip(NAMES, MADE, strict=True)), ids=NAMES)
 def test_the_store_of_a_source_does_not_change(tmp_path, name, made):
     make, options = made
     (tmp_path / "source").mkdir()
