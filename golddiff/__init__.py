@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from golddiff.evaluation.report import write_report as write_report
     from golddiff.golden import GoldDiff as GoldDiff
     from golddiff.oracles.load import load_oracle as load_oracle
+    from golddiff.oracles.oracle import Oracle as Oracle
+    from golddiff.samplers import State as State
+    from golddiff.samplers import steps as steps
     from golddiff.sampling import Samples as Samples
     from golddiff.sampling import sample as sample
     from golddiff.store.images import ImageStore as ImageStore
@@ -52,12 +55,14 @@ _HOMES = {
     "ImageStore": "store.images",
     "Kamb": "estimators.kamb",
     "Optimal": "estimators.optimal",
+    "Oracle": "oracles.oracle",
     "PCA": "estimators.pca",
     "PaperSchedule": "supports.paper",
     "PatchMixture": "estimators.patches",
     "PixelSources": "attribution",
     "Samples": "sampling",
     "SourceError": "errors",
+    "State": "samplers",
     "StoreError": "errors",
     "Wiener": "estimators.wiener",
     "cluster": "cluster",
@@ -68,6 +73,7 @@ _HOMES = {
     "pixel_sources": "attribution",
     "recommended": "estimators.recommended",
     "sample": "sampling",
+    "steps": "samplers",
     "write_report": "evaluation.report",
 }
 
