@@ -184,7 +184,7 @@ def _sampled(
         name, stream = "drawn" if level > DRAWN_ABOVE else "nearest", (3, bits(level))
         looks = [looker.look(query) for query in x]
         supports = [chosen(look, name, k, level, stream)[0] for look in looks]
-        mean = estimator.denoise_each(x, level, supports)
+        mean = estimator.denoise_over(x, level, supports)
         if estimator.store.is_pixels:
             mean = mean.clip(-1, 1)
         x = mean + np.float32(following / level) * (x - mean)

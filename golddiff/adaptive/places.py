@@ -64,7 +64,7 @@ def means_at(
     """Posterior means of queries (b, D) at their places, each over one support."""
     root = places[0].root
     if root is None:
-        return list(estimator.denoise_each(x, sigma, supports))
+        return list(estimator.denoise_over(x, sigma, supports))
     pieces = [
         (i, t, support)
         for i, (place, support) in enumerate(zip(places, supports, strict=True))

@@ -262,7 +262,7 @@ class FittedSchedule:
         plan = self.plan(sigma, label)
         if plan.steady is None:
             supports = self.supports(self.estimator.store, x, sigma, label, seed)
-            return self.estimator.denoise_each(x, sigma, supports)
+            return self.estimator.denoise_over(x, sigma, supports)
         images = self.estimator.store.count_of(label)
 
         def weigh(query: NDArray[np.float32], choice: Choice) -> NDArray[np.float64] | None:

@@ -22,10 +22,10 @@ from golddiff.evaluation import references
 from golddiff.evaluation.figures.curves import Panel, draw_panels
 from golddiff.evaluation.figures.recorded import panels_of
 from golddiff.evaluation.runs import RunSettings
-from golddiff.experiments.cells import Cells
 from golddiff.machine import CONSTANTS
 from golddiff.machine import read as read_machine
 from golddiff.sampling import noise_levels
+from golddiff_lab.paper.cells import Cells
 from reliability.fuzz.stores import IMAGES, base
 from reliability.fuzz.structured import json_values, safetensors_header, sealed_json
 from reliability.fuzz.target import Target
@@ -96,12 +96,12 @@ def masks() -> list[bytes]:
     with tempfile.TemporaryDirectory() as place:
         store = _beside_base(Path(place))
         kept_masks.tree_of(store, SIGMA, THRESHOLD)
-        return [kept_masks.path_in(store.path, SIGMA, THRESHOLD).read_bytes()]
+        return [store.artifacts.path(kept_masks.name_of(SIGMA, THRESHOLD)).read_bytes()]
 
 
 def _masks(data: bytes, folder: Path) -> None:
     store = _beside_base(folder)
-    path = kept_masks.path_in(store.path, SIGMA, THRESHOLD)
+    path = store.artifacts.path(kept_masks.name_of(SIGMA, THRESHOLD))
     path.parent.mkdir()
     path.write_bytes(data)
     added = kept_masks.recall(store, SIGMA, THRESHOLD)

@@ -59,7 +59,7 @@ def test_opened_again_it_is_counted_once(indexed):
     store = ImageStore.open(indexed.store.path, memory_limit=10_000_000)
     first, second = Index.open(store).screen, Index.open(store).screen
     assert first._flat is second._flat
-    assert store._residency._kept == first._flat.nbytes
+    assert store.residency._kept == first._flat.nbytes
 
 
 def damaged(indexed, folder, change):

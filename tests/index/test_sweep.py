@@ -138,12 +138,12 @@ def test_its_memory_counts_until_it_is_let_go(indexed):
     store = ImageStore.open(indexed.store.path)
     index = Index.open(store)
     index.screen.compare(store.values(np.array([0]))[0], np.array([1]))
-    before = store._residency._kept  # the blocks
+    before = store.residency._kept  # the blocks
     assert index.sweep is index.sweep
-    assert store._residency._kept == before + bytes_of(store.n, index.sweep.numbers)
+    assert store.residency._kept == before + bytes_of(store.n, index.sweep.numbers)
     del index
     gc.collect()
-    assert store._residency._kept == before
+    assert store.residency._kept == before
 
 
 def test_coordinates_come_before_blocks_where_there_is_little_room(indexed):
