@@ -209,7 +209,7 @@ def test_a_network_that_returns_no_numbers_is_told(value):
 
 def test_a_network_that_returns_something_else_is_told():
     for returned in (torch.zeros(1, 1, 2, 2), None, [1]):
-        with pytest.raises(CheckpointError, match="returns .* for images"):
+        with pytest.raises(CheckpointError, match=r"returns .* for images"):
             golddiff.Oracle(lambda x, t, r=returned: r)(torch.ones(1, 1, 4, 4), 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints with tensors that are no plain numbers, and files that are no files: one line each."""
+"""Tensors in a checkpoint that are no plain numbers, and files that are no files: one line each."""
 
 import json
 import math
@@ -114,7 +114,7 @@ def test_a_storage_that_declares_more_than_it_holds_is_refused(tmp_path):
         with zipfile.ZipFile(tmp_path / "n.pt", "w") as archive:
             for name, body in members.items():
                 archive.writestr(name, body.replace(old, new) if name == place else body)
-        with pytest.raises(CheckpointError, match="declares a storage|beyond its"):
+        with pytest.raises(CheckpointError, match=r"declares a storage|beyond its"):
             read_torch(tmp_path / "n.pt")
 
 
