@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from golddiff.golden import GoldDiff as GoldDiff
     from golddiff.oracles.load import load_oracle as load_oracle
     from golddiff.oracles.oracle import Oracle as Oracle
+    from golddiff.samplers import State as State
+    from golddiff.samplers import steps as steps
     from golddiff.sampling import Samples as Samples
     from golddiff.sampling import sample as sample
     from golddiff.store.images import ImageStore as ImageStore
@@ -60,6 +62,7 @@ _HOMES = {
     "PixelSources": "attribution",
     "Samples": "sampling",
     "SourceError": "errors",
+    "State": "samplers",
     "StoreError": "errors",
     "Wiener": "estimators.wiener",
     "cluster": "cluster",
@@ -70,6 +73,7 @@ _HOMES = {
     "pixel_sources": "attribution",
     "recommended": "estimators.recommended",
     "sample": "sampling",
+    "steps": "samplers",
     "write_report": "evaluation.report",
 }
 

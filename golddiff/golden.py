@@ -74,6 +74,11 @@ class GoldDiff(Denoiser):
         self.seed = seed
         self._kept_index: Index | None = None
 
+    def to(self, device: torch.device) -> GoldDiff:
+        """The same, its images compared and weighed on a device."""
+        schedule = getattr(self.schedule, "settings", self.schedule)
+        return GoldDiff(self.base.to(device), schedule, self.seed)
+
     def certified(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -99,7 +104,7 @@ class GoldDiff(Denoiser):
 
         if not isinstance(self.base, Optimal):
             raise ArgumentError(_ONLY_OPTIMAL.format("certified", type(self.base).__name__))
-        if self.store.shards is not None:
+        if not isinstance(self.store, ImageStore):
             raise ArgumentError(
                 "certified: nothing is proved over a store in shards; that works on a single store "
                 "(golddiff.ImageStore)"
@@ -134,20 +139,10 @@ class GoldDiff(Denoiser):
         if self._guarantees(self.schedule):
             proved = self.schedule.guaranteed(x, sigma, label)
             return np.stack([p.mean for p in proved]).astype(np.float32)
-        # Screening holds a distance and an index for every image and query.
-        images = self.store.largest_part(label)
-        step = max(1, int(self.base.memory_limit // (24 * images)))
-        return np.concatenate(
-            [self._denoise(x[i : i + step], sigma, label) for i in range(0, len(x), step)]
-        )
-
-    def _denoise(
-        self, x: NDArray[np.float32], sigma: float, label: int | None
-    ) -> NDArray[np.float32]:
         if isinstance(self.schedule, FittedSchedule):
             return self.schedule.means(x, sigma, label, self.seed)
         supports = self.schedule.supports(self.store, x, sigma, label, self.seed)
-        return self.base.denoise_each(x, sigma, supports)
+        return self.base.denoise_over(x, sigma, supports)
 
     def describe_step(self, sigma: float, label: int | None = None) -> str:
         """How the images of a noise level are chosen, in words."""

@@ -14,7 +14,7 @@ import torch
 
 import golddiff.store.build
 from golddiff.errors import ArgumentError, SourceError, StoreError
-from golddiff.sources.base import Batch, Skipped, SourceInfo
+from golddiff.sources.source import Batch, Skipped, SourceInfo
 from golddiff.store.images import ImageStore
 
 

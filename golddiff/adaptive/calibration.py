@@ -26,7 +26,7 @@ from golddiff.adaptive.places import Place, means_at
 from golddiff.adaptive.plan import FULL, Plan
 from golddiff.denoiser import Estimator
 from golddiff.noise import bits, ddim_sigmas
-from golddiff.support import Support, whole
+from golddiff.support import Support, listed, whole
 
 if TYPE_CHECKING:
     from golddiff.golden import Schedule
@@ -91,7 +91,7 @@ def probes(
     generator = np.random.default_rng([0, bits(sigma)])
     n = looker.images
     places = sorted(generator.choice(n, min(count // 2, n), replace=False).tolist())
-    left_out: list[int | None] = [estimator.store.row_at(label, place) for place in places]
+    left_out: list[int | None] = [int(estimator.store.rows_of(label)[place]) for place in places]
     clean = estimator.store.values(np.array(left_out, np.int64))
     noised = clean + np.float32(sigma) * generator.standard_normal(clean.shape, np.float32)
     noise = generator.standard_normal((count - len(places), estimator.store.d), np.float32)
@@ -111,7 +111,10 @@ def probes(
     if exact is None and where[0].root is None:
         exact = list(estimator.means_without(x, sigma, label, left_out))
     elif exact is None:
-        supports = [estimator.store.everything(label, row) for row in left_out]
+        supports = [
+            listed(estimator.store.everything(label, () if row is None else (row,)))
+            for row in left_out
+        ]
         exact = means_at(estimator, x, sigma, where, supports)
     return [Probe(*probe) for probe in zip(kinds, left_out, x, where, exact, strict=True)]
 
@@ -159,7 +162,7 @@ def _collages(
     made = np.empty((count, store.d), np.float32)
     grid = [np.arange(side) * CELLS // side for side in (height, width)]
     for i, places in enumerate(rows):
-        images = store.values(np.array([store.row_at(label, p) for p in places.tolist()]))
+        images = store.values(store.rows_of(label)[places])
         whose = generator.integers(PARTS, size=(CELLS, CELLS))[np.ix_(*grid)]
         whole = images.reshape(PARTS, *store.shape)
         made[i] = np.take_along_axis(whole, np.broadcast_to(whose, store.shape)[None], 0).ravel()

@@ -109,10 +109,11 @@ class AdaptiveSchedule:
 
     def fitted(self, estimator: Estimator) -> FittedSchedule:
         """The schedule for one estimator; :class:`golddiff.GoldDiff` asks for it."""
-        if estimator.store.shards is not None:
-            from golddiff.cluster.adaptive import ShardedSchedule
-
-            return ShardedSchedule(estimator, self)
+        if not isinstance(estimator.store, ImageStore):
+            raise ArgumentError(
+                "schedule: AdaptiveSchedule works on a single store (golddiff.ImageStore) for now; "
+                "over a store in shards give PaperSchedule"
+            )
         return FittedSchedule(estimator, self)
 
     def __repr__(self) -> str:

@@ -30,7 +30,7 @@ from golddiff.kernels.rows import squared_distances
 from golddiff.noise import precision
 from golddiff.store.images import ImageStore
 from golddiff.store.proxy import quarter_shape, side_16_shape
-from golddiff.support import AnySupport, Support, TiledSupport
+from golddiff.support import AnySupport, Support, TiledSupport, whole
 from golddiff.supports.paper import PaperSchedule
 
 # (x_i - a)(x_i - b): scale, two differences, a product.
@@ -116,7 +116,7 @@ def estimator_work(
         case PCA():
             return pca_work(estimator.store, estimator.tree(sigma), len(x), len(support))
         case Optimal():
-            return optimal_work(estimator, x, sigma, support)
+            return optimal_work(estimator, x, sigma, whole(support))
         case Kamb():
             return kamb_work(estimator, sigma, len(x), len(support))
     return None

@@ -76,7 +76,7 @@ def scaling(
       golddiff bench scaling --data enlarged:digits --sizes 2000,8000,32000 --method golddiff-pca
     """
     from golddiff.bench.scaling.job import COMPARED, ScalingJob
-    from golddiff.evaluation.figures.save import SUFFIXES
+    from golddiff.pictures import SUFFIXES
 
     names = tuple(name.strip() for text in method or COMPARED for name in text.split(","))
     numbers = parse_numbers("sizes", sizes) or ()
@@ -112,7 +112,7 @@ def scaling(
     say(f"kept in {outcome.folder}")
     if plot is not None:
         from golddiff.evaluation.figures.curves import draw_panels
-        from golddiff.evaluation.figures.save import save
+        from golddiff.pictures import save
 
         save("plot", draw_panels(report.panels(job, outcome)), plot)
     if json is not None:

@@ -71,7 +71,7 @@ def demo(
 
     from golddiff.evaluation.figures.methods import draw_methods
     from golddiff.evaluation.figures.moons import draw_concentration
-    from golddiff.evaluation.figures.save import save
+    from golddiff.pictures import save
     from golddiff.sampling import check_settings
 
     check_settings(1, STEPS, "ddim", seed)
@@ -158,19 +158,21 @@ def _trajectory(denoiser: Denoiser, seed: int) -> Any:
     """One sample: the noisy image that each step sees, and what it predicts from it."""
     import torch
 
-    from golddiff.evaluation.figures.moons import noisy_states
     from golddiff.evaluation.figures.trajectory import Row, draw_trajectory
-    from golddiff.sampling import sample
+    from golddiff.samplers import initial_noise, noise_levels, steps
 
-    samples = sample(denoiser, 1, STEPS, seed=seed)
-    assert samples.trajectory is not None
+    noise = initial_noise(1, denoiser.store.shape, seed)
+    run = list(steps(denoiser, noise, noise_levels(STEPS, "ddim")))
     # As the diffusion process holds them, of about unit size, whatever the noise level.
-    scales = (1 + torch.tensor(samples.sigmas) ** 2).rsqrt()
-    noisy = noisy_states(samples)[:, 0] * scales[:, None, None, None]
+    noisy = torch.cat([state.x / (1 + state.sigma**2) ** 0.5 for state in run])
+    predicted = torch.cat([state.x0 for state in run])
     subsets = golden_subsets(denoiser, STEPS, "ddim", None) or []
     return draw_trajectory(
-        [Row("noisy $x_t$", noisy), Row("prediction $x_0$", samples.trajectory[:, 0])],
-        samples.sigmas,
+        [
+            Row("noisy $x_t$", noisy),
+            Row("prediction $x_0$", predicted),
+        ],
+        [state.sigma for state in run],
         [f"{k:,}" for k in subsets[0]["k"]],
         f"{SHOWN[TRAJECTORY_OF].title}: one sample, k of the {denoiser.store.n:,} "
         "training images a step",

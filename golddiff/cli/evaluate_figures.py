@@ -95,7 +95,7 @@ def write_folder(
 ) -> None:
     """Write ``evaluation.json``, ``curves.png`` and, of images, ``images.png``."""
     from golddiff.evaluation.figures.curves import draw_panels
-    from golddiff.evaluation.figures.save import save
+    from golddiff.pictures import save
 
     write_json(out / "evaluation.json", told)
     curves = panels(made)

@@ -23,7 +23,7 @@ from golddiff.cli.options import (
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import say, watched, write_json
 from golddiff.errors import ArgumentError
-from golddiff.store.cache import SourceOptions
+from golddiff.sources.source_options import SourceOptions
 from golddiff.system.files import check_writable
 from golddiff.system.units import duration
 
@@ -85,9 +85,9 @@ def index(
         index_on_cluster(source, out, cluster, shards, options, overwrite, json)
         return
 
-    from golddiff.sources import open_source
     from golddiff.store.build import build
     from golddiff.store.images import ImageStore
+    from golddiff.store.opening import open_source
 
     start = time.perf_counter()
     opened = open_source(

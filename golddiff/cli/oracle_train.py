@@ -209,7 +209,7 @@ def _train(
 
 def _draw(trained: Trained, out: Path) -> None:
     from golddiff.evaluation.figures.losses import draw_losses
-    from golddiff.evaluation.figures.save import save
+    from golddiff.pictures import save
 
     points = [(step, loss) for step, _, loss, _ in trained.history]
     save("out", draw_losses(points, f"{out.name}: {trained.step:,} steps"), out / "loss.png")

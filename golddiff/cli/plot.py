@@ -10,7 +10,7 @@ import typer
 
 from golddiff.cli.terminal import say
 from golddiff.errors import ArgumentError
-from golddiff.evaluation.figures.save import SUFFIXES
+from golddiff.pictures import SUFFIXES
 from golddiff.system.files import check_writable
 
 
@@ -47,7 +47,7 @@ def plot(
 
     from golddiff.evaluation.figures.curves import draw_panels
     from golddiff.evaluation.figures.recorded import panels_of
-    from golddiff.evaluation.figures.save import save
+    from golddiff.pictures import save
 
     for path, body, target in zip(paths, bodies, targets, strict=True):
         try:

@@ -14,7 +14,7 @@ from golddiff.cli.parse import parse_labels
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, watched, write_json
 from golddiff.errors import ArgumentError
-from golddiff.evaluation.figures.save import SUFFIXES
+from golddiff.pictures import SUFFIXES
 from golddiff.registry import MethodSettings, check_method, make_denoiser
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.files import check_writable
@@ -216,8 +216,9 @@ def _fit_to_address_space(denoiser: Denoiser) -> None:
     import torch
 
     from golddiff.address_space import fit
+    from golddiff.store.images import ImageStore
 
-    if denoiser.store.shards is None:
+    if isinstance(denoiser.store, ImageStore):
         fit(denoiser, torch.get_num_threads())
 
 
@@ -311,10 +312,9 @@ def _draw(
     subsets: list[dict[str, Any]] | None,
     labels: list[int] | None,
 ) -> None:
-    from golddiff.evaluation.figures.grid import draw_grid
     from golddiff.evaluation.figures.points import draw_points
-    from golddiff.evaluation.figures.save import save
     from golddiff.evaluation.figures.trajectory import ROWS, Row, draw_trajectory
+    from golddiff.pictures import draw_grid, save
 
     plain = len(store.shape) == 1
     picture: Any = (

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,24 +27,53 @@ from golddiff.kernels.mask_tiles import (
     pixels,
     tile_of_each,
 )
-from golddiff.kernels.mask_tree import MaskTree
+from golddiff.kernels.mask_tree import MaskTree, dense_mask
+from golddiff.kernels.on_device import masked
 from golddiff.kernels.pca_cpu import Sums, add_images, masked_posterior
 from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
 from golddiff.kernels.pca_logits import branches, masked_logits
 from golddiff.machine import seconds
-from golddiff.posterior import BatchAverage, Posterior
+from golddiff.noise import precision
+from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
-from golddiff.support import AnySupport, Support, TiledSupport
+from golddiff.store.on_device import DeviceStore, Weigh
+from golddiff.support import AnySupport, Support, TiledSupport, grouped, one_each, whole
 from golddiff.system.parallel import for_each, in_order, results_held
 
-IMAGES_PER_TASK = 512
 TILES_ROWS = 1 / 4  # of the memory limit: rows that are read for all tiles together
 DISTINCT = 0.4  # of the images that tiles choose; 0.15 to 0.8 were measured
 IMAGES_PER_PASS = 512  # few enough to stay in caches from one tile to the next
-SIGMAS_KEPT = 128
+BYTES_A_VALUE = 100  # of one batch's posterior, made and joined
 TILE_SIDES: tuple[Side, ...] = (8, OfChannel(8), 4)
 TILE_SIDES_OF_ONE_CHANNEL: tuple[Side, ...] = (8, 4)
 MEASURED_AT = 0.02  # threshold of the masks whose width is Kamb's patch size
+
+
+@dataclass
+class Masks:
+    """The masks of one noise level; a copy elsewhere cuts the tiles' own itself.
+
+    Attributes:
+        tree: of whole images.
+        shape: of an image.
+    """
+
+    tree: MaskTree
+    shape: tuple[int, ...]
+    _tiles: dict[Side, list[MaskTree]] = field(default_factory=dict)
+
+    def tiles(self, side: Side) -> list[MaskTree]:
+        """A tree for each square tile of a side, row by row; made once."""
+        if side not in self._tiles:
+            self._tiles[side] = cut(self.tree, self.shape, side)
+        return self._tiles[side]
+
+    def forget(self, but: Side | None) -> None:
+        """Let go of the trees of all tiles but those of one side."""
+        self._tiles = {side: trees for side, trees in self._tiles.items() if side == but}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_tiles": {}}
 
 
 class PCA(Estimator):
@@ -82,57 +114,57 @@ class PCA(Estimator):
         self.mask_threshold = mask_threshold
         self.weighting = weighting
         self.batch_size = batch_size
-        self._trees: dict[float, MaskTree] = {}
-        self._tiles: dict[tuple[float, Side], list[MaskTree]] = {}
 
-    def _mean(self, x: NDArray[np.float32], sigma: float, support: Support) -> NDArray[np.float32]:
-        if self.weighting == "ss":
-            return super()._mean(x, sigma, support)
-        average = BatchAverage.empty(len(x), self.store.d)
-        tree = self.tree(sigma)
-        for part in in_order(
-            lambda part: self._part(x, sigma, part, tree), support.split(self.batch_size)
-        ):
-            average.add(part)
-        return average.mean().astype(np.float32)
+    def make_ready(self, sigma: float) -> Masks:
+        """The masks of a noise level, which the covariance of all images decides."""
+        return Masks(tree_of(self.store, sigma, self.mask_threshold), self.store.shape)
 
-    def posterior(self, x: NDArray[np.float32], sigma: float, support: Support) -> Posterior:
-        """The partial posterior of queries (b, D) over a support; every output is a location."""
-        tree = self.tree(sigma)
-        total = Posterior.empty(len(x), self.store.d, self.store.d)
-        for part in in_order(
-            lambda part: self._part(x, sigma, part, tree), support.split(IMAGES_PER_TASK)
-        ):
-            total = total.merge(part)
-        return total
+    def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
+        """The partial posterior of queries (b, D) over some images; every output is a location."""
+        images = self.images
+        return masked_posterior(
+            images.flat, part.rows, part.log_importance().astype(np.float32), x, sigma,
+            self.tree(sigma), images.scale, images.offset,
+        )  # fmt: skip
 
-    def denoise_each(
-        self, x: NDArray[np.float32], sigma: float, supports: Sequence[AnySupport]
+    def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
+        """As :meth:`weigh`, by torch."""
+        masks: Masks = self.ready(sigma)
+
+        def dense() -> torch.Tensor:
+            mask = dense_mask(masks.tree, self.images.d)
+            return torch.from_numpy(mask).to(store.device, torch.float32)
+
+        return partial(masked, gain=precision(sigma), mask=store.keep(masks, dense))
+
+    def denoise_over(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        supports: AnySupport | Sequence[AnySupport],
     ) -> NDArray[np.float32]:
-        """Posterior means (b, D) of queries (b, D), each over its own support; see the base class.
+        """Posterior means (b, D) of queries (b, D), or with "wss" averages of batches' means."""
+        if self.weighting == "ss":
+            return super().denoise_over(x, sigma, supports)
+        out = np.empty_like(x)
+        for support, queries in grouped(one_each(supports, len(x))):
+            out[queries] = self._average(x[queries], sigma, whole(support))
+        return out
 
-        One pool of threads works on all queries' images, and on all tiles of a query.
-        """
-        one = all(support is supports[0] for support in supports)
-        if one or self.weighting != "ss" or self.store.shards is not None:
-            return super().denoise_each(x, sigma, supports)
-        tree = self.tree(sigma)
-        posteriors: list[Posterior] = []
-        parts: list[tuple[int, Support]] = []
-        for i, support in enumerate(supports):
-            if isinstance(support, TiledSupport):
-                posteriors.append(self.tiled_posterior(x[i : i + 1], sigma, support))
-            else:
-                posteriors.append(Posterior.empty(1, self.store.d, self.store.d))
-                parts += [(i, part) for part in support.split(IMAGES_PER_TASK)]
-
-        def task(place: tuple[int, Support]) -> tuple[int, Posterior]:
-            i, part = place
-            return i, self._part(x[i : i + 1], sigma, part, tree)
-
-        for i, posterior in in_order(task, parts):
-            posteriors[i].add(posterior)
-        return np.concatenate([posterior.mean() for posterior in posteriors]).astype(np.float32)
+    def _average(
+        self, x: NDArray[np.float32], sigma: float, support: Support
+    ) -> NDArray[np.float32]:
+        """The plain average of the posterior means (b, D) over consecutive batches of images."""
+        batches = support.split(self.batch_size)
+        rounds = -(-len(batches) * BYTES_A_VALUE * x.size // int(self.memory_limit))
+        total = np.zeros(x.shape)
+        for i in range(rounds):
+            some = batches[i::rounds]  # from all over the store: parts of it work side by side
+            each = [batch for batch in some for _ in x]
+            means = self.posterior(np.tile(x, (len(some), 1)), sigma, each).mean()
+            total += means.reshape(len(some), *x.shape).sum(axis=0)
+        average: NDArray[np.float32] = (total / len(batches)).astype(np.float32)
+        return average
 
     def tiled_posterior(
         self, x: NDArray[np.float32], sigma: float, support: TiledSupport
@@ -140,7 +172,7 @@ class PCA(Estimator):
         """The partial posterior of queries (b, D), each tile's outputs over the tile's images."""
         sums = Sums.empty(*x.shape)
         trees, memory = self.tiles(sigma, support.side), self.memory_limit * TILES_ROWS
-        add_tiles(support, self.store, x, sigma, trees, memory, sums)
+        add_tiles(support, self.images, x, sigma, trees, memory, sums)
         return sums.posterior()
 
     def tile_means(
@@ -154,8 +186,6 @@ class PCA(Estimator):
 
         All pieces go through the same images before the next ones are read.
         """
-        if self.store.shards is not None:
-            return self.store.shards.tile_means(self, x, sigma, side, pieces)
         sums, tiles = Sums.empty(*x.shape), self.tiles(sigma, side)
         parts = [
             [(i, t, part) for part in support.split(IMAGES_PER_PASS)] for i, t, support in pieces
@@ -180,14 +210,10 @@ class PCA(Estimator):
         sides = TILE_SIDES if self.store.shape[0] > 1 else TILE_SIDES_OF_ONE_CHANNEL
         return tuple(side for side in sides if min(self.store.shape[1:]) > pixels(side))
 
-    def locations(self) -> int:
-        """Every output value."""
-        return self.store.d
-
     def signature(self) -> str:
         """The mask threshold, the weighting, and of how many images the masks are if not all."""
         batches = f", batch_size={self.batch_size}" if self.weighting == "wss" else ""
-        images = self.store.factor_images
+        images = self.store.factors.images
         masks = "" if images in (None, self.store.n) else f", masks of {images} images"
         return f"PCA(mask_threshold={self.mask_threshold!r}, {self.weighting}{batches}{masks})"
 
@@ -198,9 +224,9 @@ class PCA(Estimator):
         """
         trees = [self.tree(sigma)] if side is None else self.tiles(sigma, side)
         outputs = seconds("softmax") * self.store.d
-        if not self.store.fits:
+        if not self.images.residency.fits:
             rows = 1.0 if side is None else DISTINCT * len(trees)
-            outputs += rows * self.store.flat.strides[0] * seconds("byte")
+            outputs += rows * self.images.flat.strides[0] * seconds("byte")
         return outputs + sum(
             seconds("addition") * len(tree.inputs) + seconds("value") * len(tree.columns)
             for tree in trees
@@ -208,18 +234,20 @@ class PCA(Estimator):
 
     def forget_tiles(self, sigma: float, side: Side | None) -> None:
         """Let go of the trees for tiles of a sigma but for those of one side."""
-        for other in self.tile_sides():
-            if other != side:
-                self._tiles.pop((sigma, other), None)
+        self.ready(sigma).forget(side)
+
+    def tree(self, sigma: float) -> MaskTree:
+        """The masks of one sigma as a tree of shared sums; made once, kept here and on disk.
+
+        See :mod:`golddiff.estimators.kept_masks`.
+        """
+        masks: Masks = self.ready(sigma)
+        return masks.tree
 
     def tiles(self, sigma: float, side: Side) -> list[MaskTree]:
         """The masks of one sigma, a tree for each square tile; made once and kept."""
-        key = (sigma, side)
-        if key not in self._tiles:
-            if len(self._tiles) >= SIGMAS_KEPT:
-                self._tiles.pop(next(iter(self._tiles)))
-            self._tiles[key] = cut(self.tree(sigma), self.store.shape, side)
-        return self._tiles[key]
+        masks: Masks = self.ready(sigma)
+        return masks.tiles(side)
 
     def contributions(
         self,
@@ -234,16 +262,16 @@ class PCA(Estimator):
         With "wss" the logits of a batch are less the log of their sum: each batch then weighs the
         same, as in the average of their softmaxes.
         """
-        tree, tiles = self.tree(sigma), None
+        images, tree, tiles = self.images, self.tree(sigma), None
         if isinstance(support, TiledSupport):
-            tiles = tile_of_each(self.store.shape, support.side)
+            tiles = tile_of_each(images.shape, support.side)
         if pixel is not None:
-            tree = branches(tree, outputs_at(self.store, pixel))
-            tiles = None if tiles is None else tiles[outputs_at(self.store, pixel)]
+            tree = branches(tree, outputs_at(images, pixel))
+            tiles = None if tiles is None else tiles[outputs_at(images, pixel)]
 
         def task(part: Support) -> Contribution:
             logits = masked_logits(
-                self.store.flat, part.rows, x, sigma, tree, self.store.scale, self.store.offset
+                images.flat, part.rows, x, sigma, tree, images.scale, images.offset
             )
             if isinstance(support, TiledSupport) and tiles is not None:
                 weights = [support.of_tile(t, part.rows) for t in range(len(support.tiles))]
@@ -252,50 +280,24 @@ class PCA(Estimator):
                 logits += part.log_importance()
             if self.weighting == "wss":
                 logits -= log_sum_exp(logits)[:, None]
-            return Contribution(part.rows, logits, values_at(self.store, part.rows, pixel))
+            return Contribution(part.rows, logits, values_at(images, part.rows, pixel))
 
         size = self.batch_size if self.weighting == "wss" else LOGITS_BLOCK
-        whole = Support(support.rows) if isinstance(support, TiledSupport) else support
-        yield from in_order(task, whole.split(size))
+        all_ = Support(support.rows) if isinstance(support, TiledSupport) else whole(support)
+        yield from in_order(task, all_.split(size))
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """A block of images a thread, as stored and as terms; posteriors in flight and merged."""
-        block = BLOCK * self.store.d * (4 + self.store.flat.itemsize)
-        return block * torch.get_num_threads(), self.store.d * (36 * results_held() + 100)
-
-    def tree(self, sigma: float) -> MaskTree:
-        """The masks of one sigma as a tree of shared sums; made once, kept here and on disk.
-
-        See :mod:`golddiff.estimators.kept_masks`.
-        """
-        if sigma not in self._trees:
-            self.keep_tree(sigma, tree_of(self.store, sigma, self.mask_threshold))
-        return self._trees[sigma]
-
-    def has_tree(self, sigma: float) -> bool:
-        """Whether the masks of a sigma are there already."""
-        return sigma in self._trees
-
-    def keep_tree(self, sigma: float, tree: MaskTree) -> None:
-        """Take the masks of a sigma from elsewhere: of the same factor and threshold."""
-        if len(self._trees) >= SIGMAS_KEPT:
-            self._trees.pop(next(iter(self._trees)))
-        self._trees[sigma] = tree
-
-    def _part(
-        self, x: NDArray[np.float32], sigma: float, support: Support, tree: MaskTree
-    ) -> Posterior:
-        return masked_posterior(
-            self.store.flat, support.rows, support.log_importance().astype(np.float32), x, sigma,
-            tree, self.store.scale, self.store.offset,
-        )  # fmt: skip
+        d = self.images.d
+        block = BLOCK * d * (4 + self.images.flat.itemsize)
+        return block * torch.get_num_threads(), d * (36 * results_held() + 100)
 
     def _add(
         self, x: NDArray[np.float32], sigma: float, support: Support, tile: MaskTree, sums: Sums
     ) -> None:
         add_images(
-            self.store.flat, support.rows, support.log_importance().astype(np.float32), x, sigma,
-            tile, self.store.scale, self.store.offset, sums,
+            self.images.flat, support.rows, support.log_importance().astype(np.float32), x, sigma,
+            tile, self.images.scale, self.images.offset, sums,
         )  # fmt: skip
 
 

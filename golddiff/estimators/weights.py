@@ -49,14 +49,8 @@ class Weights:
         pixel: int | None = None,
     ) -> None:
         self.top = min(top, len(support))
-        if estimator.store.shards is None:
-            contributions = estimator.contributions
-        else:
-            from golddiff.cluster.gathered import Gathered
-
-            contributions = Gathered.of(estimator, support).contributions
         self._parts: Callable[[], Iterator[Contribution]] = partial(
-            contributions, x, sigma, support, self.top, pixel
+            estimator.store.contributions, estimator, x, sigma, support, self.top, pixel
         )
         self._kept: list[Contribution] | None = []
         kept_bytes, limit = 0, KEPT_SHARE * estimator.memory_limit

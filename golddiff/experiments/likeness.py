@@ -12,12 +12,12 @@ import torch
 
 from golddiff.estimators.recommended import KEPT
 from golddiff.evaluation.compare import compare
-from golddiff.evaluation.figures.images import to_pixels
 from golddiff.evaluation.references import Oracle, reference_run
 from golddiff.evaluation.runs import RunSettings
 from golddiff.experiments.cells import Key, Result
 from golddiff.experiments.context import Context, store_checksum
 from golddiff.experiments.datasets import DATA_SETS, DataSet
+from golddiff.pictures import to_pixels
 from golddiff.registry import MethodSettings, make_denoiser
 from golddiff.store.images import ImageStore
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from golddiff import __version__
 from golddiff.evaluation.figures.curves import Panel, draw_panels
-from golddiff.evaluation.figures.save import save
+from golddiff.pictures import save
 from golddiff.system.files import written_whole
 
 

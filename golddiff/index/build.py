@@ -70,7 +70,7 @@ def build(
         ArgumentError: ``memory_limit`` is too small for one piece; a store in shards.
         StoreError: the folder cannot be written, or the disk is full.
     """
-    if store.shards is not None:
+    if not isinstance(store, ImageStore):
         raise ArgumentError(
             "store: an index is of a single store (golddiff.ImageStore), not of one in shards"
         )
@@ -257,7 +257,10 @@ def _read(pixels: Any, store: ImageStore, count: int) -> NDArray[np.float32]:
     """The next images, (D, n), by plain reading: a mapping's pages would count as resident."""
     stored = np.fromfile(pixels, store.flat.dtype, count * store.d).reshape(count, store.d)
     turned: NDArray[np.float32] = torch.from_numpy(stored).T.contiguous().to(torch.float32).numpy()
-    return store.scaled(turned)
+    if store.is_pixels:
+        turned *= np.float32(store.scale)
+        turned += np.float32(store.offset)
+    return turned
 
 
 def _piece(store: ImageStore) -> int:

@@ -7,29 +7,17 @@ import json
 import os
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from golddiff.errors import StoreError
+from golddiff.sources.source_options import ENLARGED, SourceOptions
 from golddiff.store.manifest import VERSION
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
-
-@dataclass(frozen=True)
-class SourceOptions:
-    """How a source is read: the options of :func:`golddiff.sources.open_source`."""
-
-    size: int | None = None
-    channels: int | None = None
-    split: str = "train"
-    column: str | None = None
-    label_column: str | None = None
-    skip_bad: bool = False
-    limit: int | None = None
-    seed: int = 0
+__all__ = ["SourceOptions", "cache_folder", "cache_name", "cached_store"]
 
 
 def cached_store(
@@ -50,9 +38,9 @@ def cached_store(
     Raises:
         GoldDiffError: the source cannot be read, or the cache cannot be written.
     """
-    from golddiff.sources import open_source
     from golddiff.store.build import build
     from golddiff.store.images import ImageStore
+    from golddiff.store.opening import open_source
 
     path = cache_folder() / cache_name(source, options)
     try:
@@ -65,7 +53,7 @@ def cached_store(
         say(f"building a store of {source} in {path}")
     # A folder that is there but does not open is damaged: its remains are replaced.
     complete = (path / "manifest.json").is_file()
-    opened = open_source(source, **asdict(options))
+    opened = open_source(source, **vars(options))
     build(opened, path, overwrite=complete, progress=progress)
     for line in opened.skipped.lines():
         say(line)
@@ -80,8 +68,6 @@ def cache_folder() -> Path:
 
 def cache_name(source: str, options: SourceOptions) -> str:
     """A folder name that changes whenever the source, the options or the store format do."""
-    from golddiff.sources.builtin import ENLARGED
-
     kind = ENLARGED if source.startswith(ENLARGED) else ""
     name = source.removeprefix(kind)
     path = Path(name).expanduser()
@@ -90,7 +76,7 @@ def cache_name(source: str, options: SourceOptions) -> str:
         # A name that is no path here is a built-in's or a hub dataset's: nothing local to look at.
         "source": f"{kind}{path.resolve()}" if _is_path(name) else source,
         "files": _fingerprint(path) if _is_path(name) else None,
-        **asdict(options),
+        **options.told(),
     }
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     slug = re.sub(r"[^A-Za-z0-9]+", "-", path.name).strip("-")[:40] or "store"
@@ -98,7 +84,7 @@ def cache_name(source: str, options: SourceOptions) -> str:
 
 
 def _is_path(source: str) -> bool:
-    from golddiff.sources.builtin import BUILTINS
+    from golddiff.sources import BUILTINS
 
     return source not in BUILTINS and Path(source).expanduser().exists()
 

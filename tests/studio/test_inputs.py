@@ -1,3 +1,4 @@
+import base64
 import io
 import struct
 import zlib
@@ -8,7 +9,7 @@ import torch
 from PIL import Image
 
 from golddiff.errors import ArgumentError
-from golddiff.studio.inputs import MOST_BYTES, drawn, fitted, paper, read_upload
+from golddiff.studio.inputs import DRAWING_SIDE, MOST_BYTES, drawn, fitted, read_upload
 
 
 def saved(tmp_path, image, name="image.png"):
@@ -65,13 +66,58 @@ def test_a_truncated_image_is_told(tmp_path):
         read_upload(tmp_path / "cut.jpg")
 
 
+def as_url(image):
+    buffer = io.BytesIO()
+    image.save(buffer, "png")
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def sheet():
+    return Image.new("RGBA", (DRAWING_SIDE, DRAWING_SIDE), "black")
+
+
 def test_an_empty_sheet_is_told_and_ink_is_kept():
-    for nothing in (None, paper(), paper().convert("RGBA")):
-        with pytest.raises(ArgumentError, match="drawing: it is empty"):
-            drawn(nothing)
-    sheet = paper()
-    sheet.putpixel((3, 3), (255, 255, 255))
-    assert drawn(sheet.convert("RGBA")).getpixel((3, 3)) == (255, 255, 255)
+    with pytest.raises(ArgumentError, match="drawing: it is empty"):
+        drawn(as_url(sheet()))
+    inked = sheet()
+    inked.putpixel((3, 3), (255, 255, 255))
+    assert drawn(as_url(inked)).getpixel((3, 3)) == (255, 255, 255)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        None,
+        {},
+        "",
+        "http://images.example/cat.png",
+        "data:image/png;base64,=",
+        "file:///etc/passwd",
+    ],
+)
+def test_a_drawing_is_a_picture_of_the_page_s_sheet_and_nothing_else(sent):
+    with pytest.raises(ArgumentError, match="no drawing of this page"):
+        drawn(sent)
+
+
+def test_a_drawing_is_refused_from_its_header_before_it_is_decoded(monkeypatch):
+    """A file of 20 kB can hold 100 megapixels, and one of several layers gigabytes."""
+
+    def never(data):
+        raise AssertionError("decoded")
+
+    monkeypatch.setattr("golddiff.studio.inputs.decode", never)
+    with pytest.raises(ArgumentError, match="drawing: the image has 2,000 x 2,000 pixels"):
+        drawn(as_url(Image.new("L", (2000, 2000))))
+    with pytest.raises(ArgumentError, match="no drawing of this page"):
+        drawn("data:image/png;base64," + "A" * 2_000_000)
+
+
+def test_a_program_of_another_kind_is_no_drawing():
+    script = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(x) run\n"
+    url = "data:image/png;base64," + base64.b64encode(script).decode()
+    with pytest.raises(ArgumentError, match="cannot be read as an image"):
+        drawn(url)
 
 
 def test_latents_cannot_be_started_from_an_image(make_store):

@@ -15,7 +15,7 @@ from golddiff.estimators.optimal import Optimal
 from golddiff.golden import GoldDiff
 from golddiff.noise import precision
 from golddiff.store.images import ImageStore
-from golddiff.support import Support
+from golddiff.support import AnySupport
 from golddiff.supports.paper import PaperSchedule
 
 
@@ -68,7 +68,7 @@ class _AllScreened:
 
     def supports(
         self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
-    ) -> Sequence[Support]:
+    ) -> Sequence[AnySupport]:
         _, k = self.budgets(sigma, store.n)
         exact = PaperSchedule(k_min=k, k_max=k, m_min=1.0, m_max=1.0)
         return exact.supports(store, x, sigma, label, seed)

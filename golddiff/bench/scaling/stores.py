@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from golddiff.bench.scaling.job import ScalingJob
 from golddiff.errors import ArgumentError, StoreError
-from golddiff.sources.options import Options
-from golddiff.sources.stores import StoreSource, is_store
-from golddiff.store.build import FACTOR, add_file, build
-from golddiff.store.cache import SourceOptions, cache_folder, cached_store
+from golddiff.sources.source_options import SourceOptions
+from golddiff.store.build import build
+from golddiff.store.cache import cache_folder, cached_store
 from golddiff.store.images import ImageStore
+from golddiff.store.opening import is_store, open_store
 
 Say = Callable[[str], None]
 
@@ -75,8 +74,8 @@ def prefix(store: ImageStore, n: int, memory_limit: float, say: Say) -> ImageSto
     except StoreError:
         say(f"building a store of the first {n:,} images in {path}")
     complete = (path / "manifest.json").is_file()
-    source = StoreSource(store.path, Options(limit=n))
-    source.info = replace(source.info, description=f"first {n:,} of {store.manifest.source}")
+    about = f"first {n:,} of {store.manifest.source}"
+    source = open_store(store.path, SourceOptions(limit=n), about)
     build(source, path, overwrite=complete, progress=False)
     return ImageStore.open(path, memory_limit)
 
@@ -86,12 +85,13 @@ def share_factor(stores: list[ImageStore], job: ScalingJob) -> list[ImageStore]:
     if len(job.data) > 1:
         return stores
     largest = stores[-1]
+    largest.factors.put(largest.factor())  # whose masks all can share then
     ours = cache_folder() / "scaling"
     shared = []
     for store in stores[:-1]:
         theirs = largest.factor()
         if store.path.parent == ours and not _same(store, largest):
-            add_file(store.path, store.manifest, FACTOR, theirs.tensors())
+            store.factors.put(theirs)
         shared.append(ImageStore.open(store.path, job.memory_limit))
     return [*shared, largest]
 
@@ -102,5 +102,4 @@ def same_factor(stores: list[ImageStore]) -> bool:
 
 
 def _same(one: ImageStore, other: ImageStore) -> bool:
-    mine, theirs = (store.manifest.files.get(FACTOR) for store in (one, other))
-    return mine is not None and mine == theirs
+    return one.factor().digest == other.factor().digest

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from golddiff.evaluation.figures.images import Pixels, as_colour, enlarged_to, mosaic, to_pixels
+from golddiff.pictures import cells, mosaic
 
 ROWS = 8
 COLUMNS = 12
@@ -49,7 +49,7 @@ def draw_trajectory(
     """
     shown = thinned(len(sigmas), COLUMNS)
     rows = rows[:ROWS]
-    strip = np.concatenate([_cells(row.images[shown]) for row in rows])
+    strip = np.concatenate([cells(row.images[shown], SIDE) for row in rows])
     picture = mosaic(strip, len(shown), GAP)
     labels = max(len(row.label.replace("$", "")) for row in rows)
     left, top, bottom = 0.25 + 0.075 * max(labels, 8), 0.55 + (0.35 if title else 0), 0.1
@@ -89,10 +89,6 @@ def thinned(count: int, most: int) -> list[int]:
     if count <= most:
         return list(range(count))
     return [round(i * (count - 1) / (most - 1)) for i in range(most)]
-
-
-def _cells(images: torch.Tensor) -> Pixels:
-    return as_colour(enlarged_to(to_pixels(images), SIDE))
 
 
 def _level(sigma: float) -> str:

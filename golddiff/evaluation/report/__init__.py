@@ -10,13 +10,17 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from golddiff import __version__
 from golddiff.denoiser import Denoiser
 from golddiff.describe import describe
 from golddiff.errors import ArgumentError
+from golddiff.evaluation.figures.curves import Panel, Series, draw_panels
 from golddiff.evaluation.report.cards import ToImages, card
 from golddiff.evaluation.report.nearest import nearest_images, typical_distance
-from golddiff.evaluation.report.plot import subsets_plot
+from golddiff.pictures import data_uri, rendered
+from golddiff.recording import Subsets
 from golddiff.system.files import check_writable, written_whole
 from golddiff.system.units import shape_text
 
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-4
 MOST_CARDS = 64
+BAND = (np.median, np.min, np.max)
 
 
 def write_report(
@@ -87,7 +92,7 @@ def write_report(
             f"<b>{'pass' if passed else 'FAIL'}</b> against {TOLERANCE:g}."
         ),
         settings=_settings(samples, denoiser, settings or {}),
-        plot=subsets_plot(subsets),
+        plot=_plot(subsets),
         plot_note=(
             "k images are weighed at each step; the effective number, exp of the entropy of their "
             "weights, says how many of them matter at one location. Lines are medians over the "
@@ -99,6 +104,20 @@ def write_report(
     with written_whole("path", target) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return off
+
+
+def _plot(subsets: Subsets) -> str:
+    """How many images each denoiser call weighed: medians, and bands from the least to the most."""
+    counts = {"candidates m": subsets.screened, "weighed k": subsets.kept}
+    if np.array_equal(subsets.screened, subsets.kept):
+        del counts["candidates m"]
+    lines = [
+        Series(name, subsets.sigmas, *(reduce(values, axis=1).tolist() for reduce in BAND))
+        for name, values in {**counts, "effective number": subsets.effective}.items()
+    ]
+    panel = Panel("", "noise level σ of each step", "images", lines, "log", "log", falling=True)
+    picture = data_uri(rendered(draw_panels([panel])))
+    return f'<img class="plot" alt="images weighed at each step" src="{picture}">'
 
 
 def _note(outputs: int, typical: float | None) -> str:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import html
-import io
 from collections.abc import Callable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 
 from golddiff.attribution import Attribution
-from golddiff.evaluation.figures.images import to_pixels
+from golddiff.evaluation.figures.sources import figure, image_name, percent
+from golddiff.pictures import to_pixels
 from golddiff.store.images import ImageStore
 
 ToImages = Callable[[torch.Tensor], torch.Tensor]
@@ -54,16 +51,16 @@ def card(
         for row, weight, pixels, colour in zip(rows, weights, drawn[2:], COLOURS, strict=False)
     )
     figures = (
-        _figure(drawn[0], f"output {number}", "output"),
-        _figure(
+        figure(drawn[0], f"output {number}", "output"),
+        figure(
             _patchwork(found, rows),
             "patchwork map",
             "patchwork: each pixel in the colour of its main source, other sources in greys",
         ),
-        _figure(
+        figure(
             drawn[1],
             "nearest training image",
-            f"nearest training image, {_name(store, nearest)}: distance {distance:.4f}",
+            f"nearest training image, {image_name(store, nearest)}: distance {distance:.4f}",
         ),
     )
     return f"""<article>
@@ -85,10 +82,10 @@ def _facts(found: Attribution, weights: NDArray[np.float64]) -> str:
     others = len(found.images) - len(weights)
     return (
         f"Effective number of images of one {place}: {middle:.3g}{spread}. "
-        f"The {len(weights)} images below hold {_percent(float(weights.sum()))} of the weight"
+        f"The {len(weights)} images below hold {percent(float(weights.sum()))} of the weight"
         f"{f', the {others:,} others the rest' if others else ''}. "
         f"The {found.sources.shape[1]} main sources of each {place} hold "
-        f"{_percent(float(found.mass.mean()))} on average; alone they give the output within "
+        f"{percent(float(found.mass.mean()))} on average; alone they give the output within "
         f"RMSE {found.top_error():.2g}."
     )
 
@@ -96,23 +93,8 @@ def _facts(found: Attribution, weights: NDArray[np.float64]) -> str:
 def _source(
     store: ImageStore, row: int, weight: float, area: float, pixels: NDArray[np.uint8], colour: str
 ) -> str:
-    caption = f"<b>{_percent(weight)}</b> {_name(store, row)}<br>main in {_percent(area)}"
-    style = f' style="--mark: #{colour}"'
-    return _figure(pixels, f"training image {row}", caption, style) + "\n"
-
-
-def _figure(pixels: NDArray[np.uint8], alt: str, caption: str, style: str = "") -> str:
-    return (
-        f'<figure{style}><img alt="{alt}" src="{data_uri(pixels)}">'
-        f"<figcaption>{caption}</figcaption></figure>"
-    )
-
-
-def data_uri(pixels: NDArray[np.uint8]) -> str:
-    """(H, W) or (H, W, 3) pixels as a PNG inside the page."""
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    caption = f"<b>{percent(weight)}</b> {image_name(store, row)}<br>main in {percent(area)}"
+    return figure(pixels, f"training image {row}", caption, f"--mark: #{colour}") + "\n"
 
 
 def _patchwork(found: Attribution, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -131,18 +113,3 @@ def _area(found: Attribution, row: int) -> float:
 
 def _rgb(colour: str) -> tuple[int, ...]:
     return tuple(bytes.fromhex(colour))
-
-
-def _name(store: ImageStore, row: int) -> str:
-    if store.labels is None:
-        return f"#{row}"
-    label = int(store.labels[row])
-    named = store.class_names is not None and label < len(store.class_names)
-    name = store.class_names[label] if named and store.class_names else f"class {label}"
-    return f"#{row} ({html.escape(name)})"
-
-
-def _percent(share: float) -> str:
-    if share >= 0.9995 or share == 0:
-        return f"{share:.0%}"
-    return f"{share:.1%}" if share >= 0.001 else "< 0.1%"
