@@ -240,7 +240,7 @@ def test_where_nothing_may_be_written_nothing_is_kept(store, monkeypatch):
 
 
 def test_a_store_in_memory_keeps_nothing(store):
-    from golddiff.bench.memory_store import MemoryStore
+    from golddiff_lab.gpu.memory_store import MemoryStore
 
     pixels = np.array(store.flat)
     there = MemoryStore(pixels, store.shape, None, torch.device("cpu"))

@@ -52,6 +52,14 @@ class Manifest:
     skipped: int = 0
     files: dict[str, FileRecord] = field(default_factory=dict)
 
+    @property
+    def images_checksum(self) -> str:
+        """One checksum of the images and labels, wherever the store lies."""
+        named = [n for n in ("pixels.bin", "labels.bin") if n in self.files]
+        return hashlib.sha256(
+            "\n".join(f"{n}:{self.files[n].sha256}" for n in named).encode()
+        ).hexdigest()
+
     def write(self, folder: Path) -> None:
         """Write the manifest, with a digest of its own contents."""
         body: dict[str, Any] = {"format": FORMAT, "version": VERSION, **asdict(self)}
