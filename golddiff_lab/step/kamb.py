@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from golddiff.errors import ArgumentError
 from golddiff.registry import MethodSettings
-from golddiff.store.images import ImageStore
 from golddiff.system.parallel import use_threads
 from golddiff_lab.peers import PEERS, recognise
 from golddiff_lab.peers.kamb import CLASSES
-from golddiff_lab.race.queries import noised
-from golddiff_lab.race.side import SideSpec
-from golddiff_lab.race.stores import first_images
-from golddiff_lab.race.timing import race
-from golddiff_lab.race.worker import Remote
+from golddiff_lab.process import Process
+from golddiff_lab.queries import noised
+from golddiff_lab.sides import RunningSide, SideSpec
+from golddiff_lab.step.job import at_least
+from golddiff_lab.step.run import opened
+from golddiff_lab.timing import race
+
+NAME = "kamb-ganguli"
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class PatchJob:
 
     store: Path
     peer: str
-    sizes: tuple[int, ...] = (3, 5, 7, 9, 11, 13, 15)
+    sizes: tuple[float, ...] = (3, 5, 7, 9, 11, 13, 15)
     boundaries: tuple[str, ...] = ("zeros",)
     sigma: float = 1.0
     limit: int = 2000
@@ -53,11 +54,7 @@ class PatchJob:
         Raises:
             ArgumentError: names the argument.
         """
-        for name in ("limit", "batch", "repeats"):
-            if getattr(self, name) < 1:
-                raise ArgumentError(f"{name}: got {getattr(self, name)}, expected 1 or more")
-        if self.threads is not None and self.threads < 1:
-            raise ArgumentError(f"threads: got {self.threads}, expected 1 or more")
+        at_least(self, limit=1, batch=1, repeats=1, threads=1)
         if not 0 < self.sigma < float("inf"):
             raise ArgumentError(f"sigma: got {self.sigma}, expected a finite number above 0")
         for boundary in self.boundaries:
@@ -65,14 +62,11 @@ class PatchJob:
                 allowed = " or ".join(CLASSES)
                 raise ArgumentError(f"boundary: got {boundary!r}, expected {allowed}")
         for size in self.sizes:
-            if size < 3 or size % 2 == 0:
-                raise ArgumentError(f"patch_size: got {size}, expected odd numbers of 3 or more")
+            if size < 3 or size % 2 != 1:
+                raise ArgumentError(f"patch_size: got {size:g}, expected odd numbers of 3 or more")
         if recognise(self.peer)[0] != NAME:
-            raise ArgumentError(f"peer: got {self.peer}, expected a checkout of {_TITLE}")
-
-
-NAME = "kamb-ganguli"
-_TITLE = PEERS[NAME].title
+            title = PEERS[NAME].title
+            raise ArgumentError(f"peer: got {self.peer}, expected a checkout of {title}")
 
 
 @dataclass(frozen=True)
@@ -100,36 +94,29 @@ def run_patches(job: PatchJob, on_row: Callable[[PatchRow], None]) -> list[Patch
     job.check()
     if job.threads is not None:
         use_threads(job.threads)
-    _, path = recognise(job.peer)
-    rows = []
-    with contextlib.ExitStack() as stack:
-        store = ImageStore.open(job.store)
-        if job.limit < store.n:
-            store = stack.enter_context(first_images(store, job.limit))
+    rows: list[PatchRow] = []
+    with opened(job.store, job.limit) as store:
         (x,) = noised(store, [job.sigma], job.batch, job.seed)
+        threads, path = torch.get_num_threads(), recognise(job.peer)[1]
+        common = SideSpec("ours", store.path, "kamb", seed=job.seed, threads=threads)
+        pairs = []
         for boundary in job.boundaries:
-            for size in job.sizes:
-                rows.append(_row(job, store, path, x, boundary, size))
-                on_row(rows[-1])
+            for size in map(int, job.sizes):
+                settings = MethodSettings(patch_size=size, boundary=boundary)
+                ours = replace(common, settings=settings)
+                theirs = replace(ours, name="theirs", method=None, peer=NAME, path=path)
+                PEERS[NAME].check(theirs, store)
+                pairs.append((ours, theirs))
+        for ours, theirs in pairs:
+            with (
+                Process("ours", RunningSide, ours, threads) as a,
+                Process("theirs", RunningSide, theirs, threads) as b,
+            ):
+                timings = race([a, b], x, job.sigma, job.repeats, store.n)
+            outs = [timing.out for timing in timings.values() if timing.out is not None]
+            seconds = [timing.seconds / len(x) for timing in timings.values()]
+            size, boundary = ours.settings.patch_size, ours.settings.boundary
+            off = float((outs[0] - outs[1]).abs().max())
+            rows.append(PatchRow(str(boundary), int(str(size)), *seconds, off))
+            on_row(rows[-1])
     return rows
-
-
-def _row(
-    job: PatchJob, store: ImageStore, path: Path | None, x: torch.Tensor, boundary: str, size: int
-) -> PatchRow:
-    settings = MethodSettings(patch_size=size, boundary=boundary)
-    threads = torch.get_num_threads()
-    ours = SideSpec("ours", "kamb", None, None, store.path, settings, job.seed, threads, 0)
-    theirs = SideSpec("theirs", None, NAME, path, store.path, settings, job.seed, threads, 0)
-    with Remote(ours) as a, Remote(theirs) as b:
-        timings = race([a, b], x, job.sigma, job.repeats, store.n)
-    first, second = timings["ours"].out, timings["theirs"].out
-    assert first is not None
-    assert second is not None
-    return PatchRow(
-        boundary,
-        size,
-        timings["ours"].seconds / len(x),
-        timings["theirs"].seconds / len(x),
-        float((first - second).abs().max()),
-    )

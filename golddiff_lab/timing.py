@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from golddiff_lab.race.work import Work
-from golddiff_lab.race.worker import Remote
+from golddiff_lab.process import Process
 
 # After a step its threads wait actively for the next one; meanwhile another side's turn is up.
 PAUSE = 0.02
@@ -22,26 +21,23 @@ class Timing:
 
     Attributes:
         seconds: median of a step of the whole batch, over all images.
-        measured: every timed step, in turn; over fewer images where ``extrapolated``.
+        measured: every timed step, in turn; over fewer images where ``straightness`` is told.
         first: the first step at this level, which makes masks and compiles; where there is
             nothing to make, the first that was timed.
-        work: of one step, or None.
         out: (B, *shape) output, or None where the side did not scan all images.
-        extrapolated: seconds were drawn out on a straight line through two numbers of images.
-        straightness: then, seconds over a third number of images between the two / the line's.
+        straightness: where seconds were drawn out on a straight line through two numbers of images:
+            seconds over a third number of images between the two / the line's.
     """
 
     seconds: float
     measured: list[float]
     first: float
-    work: Work | None
     out: torch.Tensor | None
-    extrapolated: bool = False
     straightness: float | None = None
 
 
 def race(
-    sides: Sequence[Remote],
+    sides: Sequence[Process],
     x: torch.Tensor,
     sigma: float,
     repeats: int,
@@ -51,45 +47,46 @@ def race(
     """Time every side at one noise level: a step each to warm up, then ``repeats`` in turns.
 
     Args:
-        sides: in the order in which they take turns.
+        sides: processes of :class:`golddiff_lab.sides.RunningSide`, in the order of their turns.
         x: (B, *shape) queries, the same for all.
         sigma: noise level.
         repeats: timed steps of each side.
         images: that there are; a side that scans fewer is drawn out to them.
         on_step: called after every step of every side.
     """
-    firsts: dict[str, float] = {}
-    outs: dict[str, torch.Tensor] = {}
-    taken: dict[str, dict[str, list[float]]] = {}
+    about = {side.name: side.ask("about") for side in sides}
+    kept: dict[str, list[tuple[float, torch.Tensor]]] = {side.name: [] for side in sides}
+    parts: dict[str, dict[str, list[float]]] = {side.name: {} for side in sides}
+
+    def step(side: Process, part: str = "step") -> float:
+        seconds, out = side.ask("step", x.numpy(), sigma, part)
+        if part == "step" and not kept[side.name]:
+            kept[side.name].append((seconds, torch.from_numpy(out)))
+        return float(seconds)
+
     for side in sides:
-        if side.warm_up:
-            firsts[side.spec.name], outs[side.spec.name] = side.step(x, sigma)
-        parts = ["step"] if side.images is None else ["step", "half", "quarter"]
-        taken[side.spec.name] = {part: [] for part in parts}
+        if about[side.name][2]:
+            step(side)
         on_step()
     for _ in range(repeats):
         for side in sides:
             time.sleep(PAUSE)
-            for part, seconds in taken[side.spec.name].items():
-                took, out = side.step(x, sigma, part)
-                seconds.append(took)
-                if part == "step":
-                    firsts.setdefault(side.spec.name, took)
-                    outs.setdefault(side.spec.name, out)
+            names = ("step",) if about[side.name][1] is None else ("step", "half", "quarter")
+            for part in names:
+                parts[side.name].setdefault(part, []).append(step(side, part))
             on_step()
-    timings = {}
-    for side in sides:
-        name = side.spec.name
-        medians = {part: statistics.median(seconds) for part, seconds in taken[name].items()}
-        work = side.work(x, sigma)
-        measured, first = taken[name]["step"], firsts[name]
-        if side.images is None:
-            timings[name] = Timing(medians["step"], measured, first, work, outs[name])
-            continue
-        line = straight_line(side.images // 4, medians["quarter"], side.images, medians["step"])
-        straightness = medians["half"] / line(side.images // 2)
-        timings[name] = Timing(line(images), measured, first, work, None, True, straightness)
-    return timings
+    return {name: _timing(parts[name], *kept[name][0], about[name][1], images) for name in parts}
+
+
+def _timing(
+    parts: dict[str, list[float]], first: float, out: torch.Tensor, scanned: int | None, images: int
+) -> Timing:
+    medians = {part: statistics.median(seconds) for part, seconds in parts.items()}
+    if scanned is None:
+        return Timing(medians["step"], parts["step"], first, out)
+    line = straight_line(scanned // 4, medians["quarter"], scanned, medians["step"])
+    straightness = medians["half"] / line(scanned // 2)
+    return Timing(line(images), parts["step"], first, None, straightness)
 
 
 def straight_line(x0: float, y0: float, x1: float, y1: float) -> Callable[[float], float]:

@@ -1,19 +1,28 @@
-"""The noisy images that the sides of a race are given."""
+"""The noisy images that sides and methods are compared at."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from golddiff.denoiser import Labels, Sigma
 from golddiff.errors import ArgumentError
 from golddiff.registry import make_denoiser
 from golddiff.sampling import Denoises, sample
+from golddiff.sources.augment import NUMBERS, augmented
 from golddiff.store.images import ImageStore
-from golddiff_lab.race.job import QUERIES_FROM, STEPS
 
+STEPS = 10
+SOURCES = ("trajectory", "noised")
 TRAJECTORY_OF = "golddiff-pca"
+
+
+def check_source(source: str) -> None:
+    """Raise ArgumentError where it is none of ``SOURCES``."""
+    if source not in SOURCES:
+        raise ArgumentError(f"queries_from: got {source!r}, expected {' or '.join(SOURCES)}")
 
 
 def queries(
@@ -32,8 +41,7 @@ def queries(
     Raises:
         ArgumentError: another source.
     """
-    if source not in QUERIES_FROM:
-        raise ArgumentError(f"queries_from: got {source!r}, expected {' or '.join(QUERIES_FROM)}")
+    check_source(source)
     if source == "noised":
         return noised(store, sigmas, batch, seed)
     return trajectory(make_denoiser(TRAJECTORY_OF, store, seed=seed), sigmas, batch, seed)
@@ -59,6 +67,50 @@ def trajectory(
     watched = _Watched(denoiser)
     sample(watched, batch, STEPS, seed=seed, batch_size=batch, trajectory=False)
     return [_at(sigma, watched.seen) for sigma in sigmas]
+
+
+def mixed(
+    store: ImageStore, denoiser: Denoises, sigmas: Sequence[float], batch: int, seed: int
+) -> list[torch.Tensor]:
+    """A batch (batch, *shape) for each noise level: a point of a run, a held-out image, and so on.
+
+    Args:
+        store: whose images the held-out ones resemble.
+        denoiser: over it, whose run it is.
+        sigmas: noise levels.
+        batch: queries a level.
+        seed: of all noise.
+    """
+    passed = trajectory(denoiser, sigmas, -(-batch // 2), seed)
+    clean = held_out(store, batch // 2, seed)
+    noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(seed + 1))
+    levels = []
+    for sigma, points in zip(sigmas, passed, strict=True):
+        x = torch.empty(batch, *store.shape)
+        x[0::2], x[1::2] = points, clean + sigma * noise
+        levels.append(x)
+    return levels
+
+
+def held_out(store: ImageStore, count: int, seed: int) -> torch.Tensor:
+    """Images (count, *shape) in [-1, 1] like those of the set that are not in it.
+
+    Changed copies of some of its images (:mod:`golddiff.sources.augment`), by another seed than any
+    enlarged set's.
+
+    Raises:
+        ArgumentError: a store of other data than uint8 images of 1 or 3 channels.
+    """
+    if not store.is_pixels or len(store.shape) != 3 or store.shape[0] not in (1, 3):
+        raise ArgumentError(
+            f"data: got {store.shape} {store.manifest.dtype}, expected uint8 images of 1 or 3 "
+            "channels"
+        )
+    generator = np.random.default_rng([4, seed])
+    rows = generator.integers(0, store.n, count)
+    pixels = store.flat[rows].reshape(count, *store.shape)
+    changed = augmented(pixels, generator.random((count, NUMBERS)))
+    return torch.from_numpy(changed).float() / 127.5 - 1
 
 
 Seen = list[tuple[float, torch.Tensor, torch.Tensor]]
