@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from golddiff.evaluation.report import write_report as write_report
     from golddiff.golden import GoldDiff as GoldDiff
     from golddiff.oracles.load import load_oracle as load_oracle
+    from golddiff.oracles.oracle import Oracle as Oracle
     from golddiff.samplers import State as State
     from golddiff.samplers import steps as steps
     from golddiff.sampling import Samples as Samples
@@ -54,6 +55,7 @@ _HOMES = {
     "ImageStore": "store.images",
     "Kamb": "estimators.kamb",
     "Optimal": "estimators.optimal",
+    "Oracle": "oracles.oracle",
     "PCA": "estimators.pca",
     "PaperSchedule": "supports.paper",
     "PatchMixture": "estimators.patches",

@@ -17,6 +17,7 @@ from golddiff.kernels.mask_tiles import Side
 from golddiff.machine import seconds
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
+from golddiff.store.on_device import DeviceStore, Weigh, device_store
 from golddiff.support import AnySupport, Support, TiledSupport
 
 if TYPE_CHECKING:
@@ -57,17 +58,12 @@ class Denoiser(ABC):
             ArgumentError: x of another shape or not finite; sigma not positive and finite;
                 a label that no image has.
         """
-        if isinstance(x, torch.Tensor) and x.is_cuda:
-            from golddiff.device import on_device  # only a GPU needs it
-
-            there = on_device(self, x.device)
-            if there is not None:
-                return there(x, sigma, labels)
         queries, sigmas, classes = self.checked(x, sigma, labels)
+        there = self if x.device.type == "cpu" else self.to(x.device)
         out = np.empty_like(queries)
         for key in dict.fromkeys(zip(sigmas, classes, strict=True)):
             group = [i for i, k in enumerate(zip(sigmas, classes, strict=True)) if k == key]
-            out[group] = self.denoise(queries[group], *key)
+            out[group] = there.denoise(queries[group], *key)
         return torch.from_numpy(out).reshape(x.shape).to(x.device)
 
     @abstractmethod
@@ -75,6 +71,10 @@ class Denoiser(ABC):
         self, x: NDArray[np.float32], sigma: float, label: int | None
     ) -> NDArray[np.float32]:
         """Posterior means (b, D) of queries (b, D) that share sigma and label."""
+
+    def to(self, device: torch.device) -> Denoiser:
+        """The same denoiser with its images on a device; a method that has none stays as it is."""
+        return self
 
     def attribute(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels = None, top: int = 16, tile: int = 4
@@ -250,6 +250,24 @@ class Estimator(Denoiser):
         """Full scan: every image of the store, or of the class."""
         return self.denoise_over(x, sigma, self.store.everything(label))
 
+    def to(self, device: torch.device) -> Estimator:
+        """The same, its images weighed on a device; see :meth:`on_device`."""
+        made = copy.copy(self)
+        made.store = device_store(self.store, device)
+        return made
+
+    def on_device(self, sigma: float, store: DeviceStore) -> Weigh | None:
+        """What weighs images on a device; None: nothing does, and the processor has to.
+
+        Args:
+            sigma: noise level.
+            store: keeps what is made there.
+
+        Returns:
+            (values (m, D), log weights (m,) or None, queries (b, D)) -> their partial posterior.
+        """
+        return None
+
     def denoise_over(
         self,
         x: NDArray[np.float32],
@@ -360,7 +378,7 @@ class Estimator(Denoiser):
             sigma: noise level.
             side: of the tiles that have a support each; None: one support.
         """
-        read = 0.0 if self.store.fits else self.store.flat.itemsize * seconds("byte")
+        read = 0.0 if self.store.residency.fits else self.store.flat.itemsize * seconds("byte")
         return (2 * seconds("distance") + read) * self.store.d
 
     def weighing(

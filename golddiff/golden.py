@@ -74,6 +74,11 @@ class GoldDiff(Denoiser):
         self.seed = seed
         self._kept_index: Index | None = None
 
+    def to(self, device: torch.device) -> GoldDiff:
+        """The same, its images compared and weighed on a device."""
+        schedule = getattr(self.schedule, "settings", self.schedule)
+        return GoldDiff(self.base.to(device), schedule, self.seed)
+
     def certified(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels = None
     ) -> tuple[torch.Tensor, torch.Tensor]:

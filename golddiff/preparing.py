@@ -113,7 +113,7 @@ def _kept(
         def make() -> object:
             return store.factor(progress=lambda done: watch("images summed", done, store.n))
 
-        yield "covariance factor", [_Item(store.has_factor, make)]
+        yield "covariance factor", [_Item(store.factors.is_kept, make)]
     if isinstance(denoiser, Recommended):
         yield "weights of recommended", [_Item(lambda: denoiser.is_ready, lambda: denoiser.blend)]
     masks = [

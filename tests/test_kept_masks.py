@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from golddiff import PCA, ImageStore, kept_masks
+from golddiff import PCA, ImageStore
+from golddiff.estimators import kept_masks
 from golddiff.estimators.masks import locality_mask
 from golddiff.kernels.mask_tree import Additions, additions, assembled, check, mask_tree
 from tests.kernels.test_mask_tiles import SHAPES, random_mask

@@ -6,12 +6,14 @@ import pytest
 import torch
 
 import golddiff
-from golddiff import ImageStore, kept_masks, store_build
+from golddiff import ImageStore
 from golddiff.adaptive.schedule import FittedSchedule
 from golddiff.cli import run
 from golddiff.errors import ArgumentError
+from golddiff.estimators import kept_masks
 from golddiff.preparing import prepare
 from golddiff.registry import METHODS, MethodSettings, make_denoiser
+from golddiff.store import build as store_build
 
 SIGMAS = [20.0, 2.0, 0.1]
 

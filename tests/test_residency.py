@@ -20,7 +20,8 @@ from golddiff.estimators.kamb import Kamb
 from golddiff.estimators.optimal import Optimal
 from golddiff.estimators.pca import PCA
 from golddiff.golden import GoldDiff
-from golddiff.store.images import ImageStore, statistics
+from golddiff.store import statistics
+from golddiff.store.images import ImageStore
 from golddiff.store.residency import Residency, at_hand, parts
 from golddiff.store.statistics import FACTOR_IMAGES, LARGE, covariance_factor, factor_rows
 from golddiff.supports.paper import PaperSchedule

@@ -21,15 +21,13 @@ from golddiff.bench.gpu_measure import (
 )
 from golddiff.bench.gpu_peer import Step, check_peer, peer_step
 from golddiff.bench.memory_store import patches_for
-from golddiff.device import DeviceStore, OnDevice
-from golddiff.device.masks import device_mask
 from golddiff.errors import ArgumentError
 from golddiff.estimators.pca import PCA
 from golddiff.golden import GoldDiff
-from golddiff.kernels.mask_blocks import MaskBlocks
-from golddiff.kernels.masked_terms import ONE_PART_FROM
+from golddiff.kernels.mask_tiles import mean_width
 from golddiff.noise import ddim_sigmas
 from golddiff.store.images import ImageStore
+from golddiff.store.on_device import device_store
 from golddiff.supports.paper import PaperSchedule
 
 
@@ -46,7 +44,6 @@ class GpuJob:
         repeats: timed calls a level, after one that is not counted.
         levels: of the ten DDIM noise levels, every how-many-th.
         peer: a checkout of the released code, or None.
-        graphs: record steps as CUDA graphs.
         quick: tiny ceilings too.
     """
 
@@ -58,7 +55,6 @@ class GpuJob:
     repeats: int = 5
     levels: int = 1
     peer: Path | None = None
-    graphs: bool = False
     quick: bool = False
 
 
@@ -105,7 +101,6 @@ def run(job: GpuJob, say: Callable[[str], None]) -> dict[str, Any]:
     return {
         "device": _device_name(job.device), "torch": torch.__version__,
         "ceilings": asdict(limits), "variant": job.variant, "repeats": job.repeats,
-        "graphs": job.graphs,
         "levels": _levels(job), "rows": rows,
     }  # fmt: skip
 
@@ -142,22 +137,23 @@ def _ours(
 ) -> list[dict[str, Any]]:
     n = len(store.rows_of(label))
     start_counting_memory(job.device)
-    there = DeviceStore(store, job.device)
+    there = device_store(store, job.device)
     schedule = _schedule(case, n, job.variant)
-    denoiser = OnDevice(GoldDiff(PCA(store, case.mask_threshold), schedule), there, job.graphs)
-    blocks = {s: _block_multiplications(case, there, s) for s in _levels(job)}
+    pca = PCA(store, case.mask_threshold)
+    denoiser = GoldDiff(pca, schedule).to(job.device)
+    held = {s: round(mean_width(pca.tree(s)) * store.d) for s in _levels(job)}
 
     def step(x: torch.Tensor, sigma: float) -> torch.Tensor:
         return denoiser(x, sigma, label)
 
     rows = []
     for batch in job.batches:
-        work = [_work(case, schedule, n, s, batch, blocks[s]) for s in _levels(job)]
+        work = [_work(case, schedule, n, s, batch, held[s]) for s in _levels(job)]
         times = _timed(step, store, batch, job)
         floor = sum(w.floor(limits) for w in work) / len(work)
         mean = sum(times.values()) / len(times)
         rows.append({
-            "batch": batch, "kernels": there.kernels.name, "resident": there.plan.resident,
+            "batch": batch, "resident": there.resident,
             "seconds": mean, "seconds_by_sigma": {f"{s:.4g}": t for s, t in times.items()},
             "peak_bytes": peak_bytes(job.device),
             "floor_seconds": floor, "times_floor": mean / floor,
@@ -201,17 +197,10 @@ def _schedule(case: Case, n: int, variant: str) -> PaperSchedule:
     return PaperSchedule(k_min, k_max, variant=variant)
 
 
-def _block_multiplications(case: Case, there: DeviceStore, sigma: float) -> int:
-    return MaskBlocks.best(device_mask(there, sigma, case.mask_threshold)).multiplications()
-
-
-def _work(
-    case: Case, schedule: PaperSchedule, n: int, sigma: float, batch: int, blocks: int
-) -> Work:
+def _work(case: Case, schedule: PaperSchedule, n: int, sigma: float, batch: int, held: int) -> Work:
     m, k = schedule.budgets(sigma, n)
     k_max = schedule.k_max if isinstance(schedule.k_max, int) else int(schedule.k_max * n)
-    parts = 1 if sigma >= ONE_PART_FROM else 2
-    return step_work(case.shape, n, m, k, k_max, schedule.variant, batch, blocks, parts)
+    return step_work(case.shape, n, m, k, k_max, schedule.variant, batch, held)
 
 
 def _levels(job: GpuJob) -> list[float]:

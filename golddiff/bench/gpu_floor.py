@@ -34,8 +34,7 @@ def step_work(
     k_max: int,
     variant: str,
     batch: int,
-    block_multiplications: int,
-    parts: int,
+    held: int,
 ) -> Work:
     """Count a step.
 
@@ -47,8 +46,7 @@ def step_work(
         k_max: what "released" keeps after its proxy.
         variant: of the schedule, "text" or "released".
         batch: queries.
-        block_multiplications: multiply-adds of the mask's blocks, an image and a query.
-        parts: float16 parts of a term.
+        held: entries of the masks: multiply-adds an image and a query.
     """
     d = math.prod(shape)
     if variant == "text":
@@ -57,10 +55,10 @@ def step_work(
         proxy, screened, kept = math.prod(side_16_shape(shape)), m, max(k, k_max)
     screening = screened > kept
     refining = kept > k
-    read = 2 * block_multiplications  # the masks, float16, once a batch
-    read += screened * (2 * proxy + 4) if screening else 0
+    read = held  # the masks, a byte an entry, once a batch
+    read += screened * (4 * proxy) if screening else 0
     read += batch * kept * d if refining else 0
     read += batch * k * d
-    operations = 2 * parts * block_multiplications * k * batch
-    operations += 4 * screened * proxy * batch if screening else 0
+    operations = 2 * held * k * batch
+    operations += 3 * screened * proxy * batch if screening else 0
     return Work(read, operations)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,7 +13,9 @@ from numpy.typing import NDArray
 from golddiff.bench.gpu_cases import Case
 from golddiff.sources.patches import open_patches
 from golddiff.sources.source_options import SourceOptions
-from golddiff.store.images import ImageStore
+from golddiff.store.artifacts import Artifacts
+from golddiff.store.factors import Factors
+from golddiff.store.images import ImageStore, counts_of
 from golddiff.store.proxy import pool
 from golddiff.store.residency import DEFAULT_LIMIT, Residency
 from golddiff.store.statistics import Factor
@@ -41,28 +44,27 @@ class MemoryStore(ImageStore):
         labels: torch.Tensor | None,
         device: torch.device,
     ) -> None:
-        self._residency = Residency(DEFAULT_LIMIT)  # of no file: nothing is mapped
+        self.residency = Residency(DEFAULT_LIMIT)  # of no file: nothing is mapped
         self.flat = pixels
         self.n, self.shape, self.d = len(pixels), shape, math.prod(shape)
         self.labels = labels
         self.class_names = None
         self.scale, self.offset = 1 / 127.5, -1.0
         self._device = device
-        self._all_rows = np.arange(self.n)
-        self._class_rows = {}
-        self._factors = {}
+        self.is_pixels = True
+        self.class_counts = counts_of(None if labels is None else labels.numpy())
+        self.classes = list(self.class_counts)
+        self._rows = {None: np.arange(self.n)}
         self._proxies = {}
-
-    @property
-    def is_pixels(self) -> bool:
-        """Always: the images are 8-bit."""
-        return True
+        self._factor: Factor | None = None
+        self.artifacts = Artifacts(Path("nowhere"), "")
+        self.factors = Factors(self, lambda *_: self.factor())
 
     def factor(
         self, label: int | None = None, progress: Callable[[int], None] = lambda done: None
     ) -> Factor:
         """Mean and covariance of up to ``FACTOR_IMAGES`` images, evenly spread, in float32."""
-        if None not in self._factors:
+        if self._factor is None:
             rows = np.linspace(0, self.n - 1, min(self.n, FACTOR_IMAGES)).astype(np.int64)
             mean = torch.zeros(self.d, device=self._device)
             second = torch.zeros(self.d, self.d, device=self._device)
@@ -75,25 +77,20 @@ class MemoryStore(ImageStore):
             second = (second - len(rows) * torch.outer(mean, mean)) / (len(rows) - 1)
             eigenvalues, vectors = torch.linalg.eigh(second)
             keep = eigenvalues > 1e-7 * eigenvalues[-1]
-            self._factors[None] = Factor(
+            self._factor = Factor(
                 mean.double().cpu().numpy(),
                 eigenvalues[keep].flip(0).double().cpu().numpy(),
                 vectors[:, keep].flip(1).double().cpu().numpy(),
                 len(rows),
             )
-        return self._factors[None]
-
-    @property
-    def factor_images(self) -> int | None:
-        """Of how many images the covariance is."""
-        return min(self.n, FACTOR_IMAGES)
+        return self._factor
 
     def proxies(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Average-pooled images of a shape, (n, d'); kept in memory once made."""
         if shape not in self._proxies:
             made = np.empty((self.n, math.prod(shape)), np.float32)
             for start in range(0, self.n, PROXIES_AT_ONCE):
-                rows = self._all_rows[start : start + PROXIES_AT_ONCE]
+                rows = self._rows[None][start : start + PROXIES_AT_ONCE]
                 made[rows] = pool(self.values(rows).reshape(-1, *self.shape), shape)
             self._proxies[shape] = made
         return self._proxies[shape]

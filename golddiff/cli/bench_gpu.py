@@ -42,9 +42,6 @@ def gpu(
     variant: Annotated[str, typer.Option(help="Of the schedule: released or text.")] = "released",
     repeats: Annotated[int, typer.Option(help="Timed steps a noise level, after one.")] = 5,
     device: Annotated[str, typer.Option(help="cuda, cuda:1 ... or cpu.")] = "cuda",
-    graphs: Annotated[
-        bool, typer.Option("--graphs", help="Record each step as a CUDA graph and replay it.")
-    ] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="Tiny sizes, to see that the benchmark works.")
     ] = False,
@@ -94,7 +91,7 @@ def gpu(
         stores[name] = Path(path)
     job = GpuJob(
         [QUICK] if quick else chosen(case), batch or ([1, 2] if quick else [1, 16, 64]), where,
-        stores, variant, 1 if quick else repeats, 3 if quick else 1, peer, graphs, quick,
+        stores, variant, 1 if quick else repeats, 3 if quick else 1, peer, quick,
     )  # fmt: skip
     figures = run(job, say)
     if json is not None:

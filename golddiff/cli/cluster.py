@@ -69,7 +69,7 @@ def shard_bars(bar: Progress, store: ImageStore, answers: int) -> None:
         Slowest(bar, store, names, answers)
         return
     tasks = [bar.add_task(f"  {name}", total=answers) for name in names]
-    store.watch(lambda shard: bar.advance(tasks[shard]))  # type: ignore[attr-defined]
+    store.pool.on_answer = lambda shard: bar.advance(tasks[shard])  # type: ignore[attr-defined]
 
 
 class Slowest:
@@ -79,11 +79,11 @@ class Slowest:
         self._bar, self._store, self._names = bar, store, names
         self._answered = [0] * len(names)
         self._task = bar.add_task(f"  all {len(names):,} shards", total=answers)
-        store.watch(self._answer)
+        store.pool.on_answer = self._answer
 
     def _answer(self, shard: int) -> None:
         self._answered[shard] += 1
-        missing = self._store.missing
+        missing = self._store.pool.missing
         there = [i for i, path in enumerate(self._store.paths) if path not in missing]
         least = min(there, key=lambda i: self._answered[i])
         self._bar.update(
@@ -96,12 +96,12 @@ def cluster_figures(store: Any, samples: Samples, address: str | None) -> dict[s
     """What of a run only a cluster has; None without one."""
     if address is None:
         return None
-    traffic = store.traffic
+    traffic = store.pool.traffic
     return {
         "address": address,
         "shards": store.paths,
         "share": samples.share,
-        "missing": store.missing,
+        "missing": store.pool.missing,
         "bytes": {"sent": traffic.sent, "received": traffic.received, "once": traffic.given},
         "rounds": traffic.rounds,
     }

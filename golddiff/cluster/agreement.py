@@ -22,6 +22,7 @@ class About:
         labelled: whether it has labels.
         digest: checksum of its pixels and labels.
         bytes: of its files.
+        radius: the largest norm of an image.
     """
 
     n: int
@@ -34,6 +35,7 @@ class About:
     labelled: bool
     digest: str
     bytes: int
+    radius: float
 
 
 def agreed(listing: Listing, abouts: Sequence[About | None]) -> str:

@@ -29,7 +29,6 @@ from golddiff.estimators.kept_masks import FOLDER as MASKS
 from golddiff.sources.encoded import EncodedSource
 from golddiff.sources.source import Skipped
 from golddiff.sources.source_options import SourceOptions
-from golddiff.store.build import FACTOR
 from golddiff.store.manifest import VERSION, Manifest, identity_of
 from golddiff.system.files import written_whole
 
@@ -248,9 +247,9 @@ def _prepare(folder: Path, plan: str, overwrite: bool) -> None:
         if overwrite:
             for part in (*folder.glob("shard-*"), *folder.glob(".shard-*.building-*")):
                 shutil.rmtree(part)
-            for name in (NAME, FACTOR, "plans.json"):
+            for name in (NAME, "plans.json"):
                 (folder / name).unlink(missing_ok=True)
-            for part in folder.glob("factor-*.safetensors"):
+            for part in folder.glob("*.safetensors"):
                 part.unlink(missing_ok=True)
             shutil.rmtree(folder / MASKS, ignore_errors=True)
         elif file.read_text(encoding="utf-8") != plan:

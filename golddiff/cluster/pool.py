@@ -115,10 +115,10 @@ class Pool:
         patience: seconds that a shard may take to come back or to show a sign of life.
 
     Attributes:
-        missing: shards given up, and why.
+        missing: paths of shards given up, and why.
         traffic: what was sent and received.
         on_answer: called with the shard's number whenever one has weighed its part of a step.
-        pids: of each shard's process, once it has answered.
+        pids: by path, of each shard's process, once it has answered.
         paths, patience: as given.
     """
 
@@ -128,10 +128,10 @@ class Pool:
         self.ray = ray_package()
         self.paths = list(paths)
         self._allow_missing, self.patience = allow_missing, patience
-        self.missing: dict[int, str] = {}
+        self.missing: dict[str, str] = {}
         self.traffic = Traffic()
         self.on_answer: Callable[[int], None] = lambda shard: None
-        self.pids: dict[int, int] = {}
+        self.pids: dict[str, int] = {}
         self._once: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()
         cores = self.ray.cluster_resources().get("CPU", 1) / len(paths)
         threads = resources.threads or max(1, int(resources.num_cpus or cores))
@@ -149,7 +149,7 @@ class Pool:
     @property
     def present(self) -> list[int]:
         """The shards that are not given up."""
-        return [shard for shard in range(len(self.paths)) if shard not in self.missing]
+        return [i for i, path in enumerate(self.paths) if path not in self.missing]
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """A reference to something that is the same for many questions; fetched once a machine.
@@ -195,12 +195,12 @@ class Pool:
                 where one runs.
             ArgumentError: a shard refuses the call.
         """
-        wanted = [s for s in (self.present if shards is None else shards) if s not in self.missing]
+        wanted = [s for s in self.present if shards is None or s in shards]
         self.traffic.rounds += 1
         left, answers = list(wanted), {}
         for shard, answer in self._answers(method, arguments, list(once), wanted):
             answers[shard] = answer
-            while left and (left[0] in answers or left[0] in self.missing):
+            while left and (left[0] in answers or self.paths[left[0]] in self.missing):
                 if (made := answers.pop(left.pop(0), None)) is not None:
                     self.traffic.received += len(made[1])
                     yield made[0], pickle.loads(made[1])
@@ -320,15 +320,16 @@ class Pool:
         return True
 
     def _note(self, shard: int, pid: int) -> None:
-        if self.pids.setdefault(shard, pid) != pid:
-            log.warning("shard %s was started again, and the step done again", self.paths[shard])
-        self.pids[shard] = pid
+        path = self.paths[shard]
+        if self.pids.setdefault(path, pid) != pid:
+            log.warning("shard %s was started again, and the step done again", path)
+        self.pids[path] = pid
 
     def _lose(self, shard: int, why: str) -> None:
         line = f"shard {self.paths[shard]} is lost: {why}"
         if not self._allow_missing:
             raise ClusterError(f"cluster: {line}")
-        self.missing[shard] = why
+        self.missing[self.paths[shard]] = why
         log.warning("%s; going on without it", line)
 
     def start_counting(self) -> None:

@@ -11,7 +11,6 @@ import pickle
 import socket
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,75 +21,20 @@ from golddiff import __version__
 from golddiff.cluster.agreement import About
 from golddiff.cluster.copies import local_folder
 from golddiff.cluster.joining import ray_package
+from golddiff.cluster.slices import Part, Supports, listed_here, narrow
 from golddiff.errors import GoldDiffError, StoreError
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import identity_of
 from golddiff.store.nearest import Drawing, Found, Metric, nearest_with_distances
+from golddiff.store.on_device import device_store
 from golddiff.store.residency import DEFAULT_LIMIT
-from golddiff.store.statistics import Moments, factor_places, moments
-from golddiff.support import AnySupport, DescribedSupport, Support, TiledSupport, whole
+from golddiff.store.statistics import Axes, Moments, factor_places, moments
+from golddiff.support import Support, TiledSupport, whole
 
 # How an answer begins: done; the shard's files fail; the call is bad; another version runs here.
 DONE, LOST, REFUSED, OTHER = "done", "lost", "refused", "other"
 KEPT = 64  # of what travels once: estimators at a noise level, metrics
-
-
-@dataclass(frozen=True)
-class Part:
-    """The part of a described support that lies in one shard.
-
-    Attributes:
-        support: the whole.
-        place: how many images of its class the shards before have.
-        first: row of the shard's first image.
-    """
-
-    support: DescribedSupport
-    place: int
-    first: int
-
-
-@dataclass(frozen=True)
-class Supports:
-    """Supports of some queries, the part of one shard: rows of its own.
-
-    Attributes:
-        once: each of them once, listed or described.
-        which: for each query, its place there.
-    """
-
-    once: Sequence[Support | TiledSupport | Part]
-    which: Sequence[int]
-
-    def over(self, store: ImageStore) -> list[AnySupport]:
-        """One a query, the same object where queries share it."""
-        once = [_here(store, support) for support in self.once]
-        return [once[i] for i in self.which]
-
-
-def _here(store: ImageStore, support: Support | TiledSupport | Part) -> AnySupport:
-    if isinstance(support, Part):
-        return _listed(store, support)
-    if isinstance(support, TiledSupport):
-        return TiledSupport(support.side, list(map(_wide, support.tiles)))
-    return _wide(support)
-
-
-def _wide(support: Support) -> Support:
-    return Support(support.rows.astype(np.int64), support.log_weights)
-
-
-def narrow(rows: NDArray[np.int64]) -> NDArray[Any]:
-    """Rows of a shard as they travel: 4 bytes each, where they fit."""
-    return rows.astype(np.int32) if len(rows) == 0 or rows.max() < 2**31 else rows
-
-
-def _listed(store: ImageStore, part: Part) -> Support:
-    label = part.support.label
-    here = label is None or label in store.class_counts()
-    rows = store.rows_of(label) if here else np.empty(0, np.int64)
-    return Support(part.support.rows_in(rows, part.place, part.first))
 
 
 def _slim(found: Found) -> Found:
@@ -112,15 +56,18 @@ class ShardServer:
 
     def __init__(self, path: str, memory_limit: float = DEFAULT_LIMIT) -> None:
         self.store = ImageStore.open(local_folder(path), memory_limit)
-        self.device = torch.device("cuda") if torch.cuda.is_available() else None
+        self._there: Any = self.store
+        if torch.cuda.is_available():
+            self._there = device_store(self.store, torch.device("cuda"))
 
     def about(self) -> About:
         """What the shard holds."""
         manifest = self.store.manifest
         return About(
             self.store.n, self.store.shape, manifest.dtype, manifest.class_names,
-            manifest.proxy_shape, manifest.source, self.store.class_counts(), manifest.labelled,
+            manifest.proxy_shape, manifest.source, self.store.class_counts, manifest.labelled,
             identity_of(manifest), sum(file.bytes for file in manifest.files.values()),
+            self.store.radius,
         )  # fmt: skip
 
     def posterior(
@@ -139,13 +86,7 @@ class ShardServer:
         if not some:
             return [], None
         estimator, here = self._over(estimator), [each[i] for i in some]
-        if self.device is not None:
-            from golddiff.cluster.on_gpu import on_gpu
-
-            there = on_gpu(estimator, self.device)
-            if there is not None and not any(isinstance(s, TiledSupport) for s in here):
-                return some, there.posterior(x[some], sigma, list(map(whole, here)))
-        return some, self.store.posterior(estimator, x[some], sigma, here)
+        return some, self._there.posterior(estimator, x[some], sigma, here)
 
     def _over(self, estimator: Any) -> Any:
         """The estimator over this shard's images, the same one each time it is asked for."""
@@ -181,31 +122,21 @@ class ShardServer:
                 (:func:`golddiff.store.statistics.factor_rows`).
             seed: of the draw.
         """
-        rows = _listed(self.store, all_).rows
+        rows = listed_here(self.store, all_).rows
         drawn = factor_places(all_.support.images, self.store.d, images, seed)
         if drawn is not None:
             mine = slice(*np.searchsorted(drawn, [all_.place, all_.place + len(rows)]))
             rows = rows[drawn[mine] - all_.place]
         return moments(self.store.flat, rows)
 
-    def values(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Images (k, D) by row."""
-        return self.store.values(rows.astype(np.int64))
-
-    def projected(
-        self, rows: NDArray[np.int64], mean: NDArray[np.float32], axes: NDArray[np.float32]
-    ) -> NDArray[np.float32]:
-        """Coordinates (k, r) of images less a mean, along orthonormal columns (D, r)."""
-        return self.store.projected(rows.astype(np.int64), mean, axes)
+    def values(self, rows: NDArray[np.int64], onto: Axes | None) -> NDArray[np.float32]:
+        """Images (k, D) by row, or their coordinates along some axes."""
+        return self.store.values(rows.astype(np.int64), onto)
 
     def labels(self) -> NDArray[np.int64]:
         """The class of each image."""
         assert self.store.labels is not None
         return self.store.labels.numpy()
-
-    def radius(self) -> float:
-        """The largest Euclidean norm of an image."""
-        return self.store.radius
 
     def verify(self) -> None:
         """Recompute the shard's checksums.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from numbers import Integral
 from typing import get_args
@@ -22,9 +22,12 @@ from golddiff.kernels.kamb_cpu import Axis, Boundary, patch_posterior
 from golddiff.kernels.kamb_logits import patch_contributions
 from golddiff.kernels.lanes import LANES
 from golddiff.kernels.mask_tiles import Side
+from golddiff.kernels.on_device import patches
 from golddiff.machine import seconds
+from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
+from golddiff.store.on_device import DeviceStore, Weigh
 from golddiff.support import AnySupport, Support, whole
 from golddiff.system.parallel import in_order, results_held
 
@@ -114,6 +117,19 @@ class Kamb(Estimator):
     def part_size(self, images: int) -> int:
         """64: patches take their time."""
         return IMAGES_PER_TASK
+
+    def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
+        """As :meth:`weigh`, by torch."""
+        size, boundary = self.patch_size(sigma), self.boundary
+        channels, height, width = self.images.shape
+        no_interior = boundary == "zeros" and size >= self._side
+        return partial(
+            patches,
+            gain=precision(sigma),
+            shape=(channels, height, width),
+            size=size,
+            boundary="none" if no_interior else boundary,
+        )
 
     def contributions(
         self,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Estimator
 from golddiff.estimators.contributions import Contribution, values_at
+from golddiff.kernels.on_device import whole_images
 from golddiff.kernels.rows import ROWS_PER_TASK, distances_of, squared_distances, sums_of
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
+from golddiff.store.on_device import DeviceStore, Weigh
 from golddiff.store.residency import at_hand
 from golddiff.support import AnySupport, Support, whole
 from golddiff.system.parallel import results_held
@@ -45,6 +48,10 @@ class Optimal(Estimator):
             weights[weights < 1e-18] = 0
             sums = sums_of(values, places, weights, images.scale, images.offset)
         return Posterior(log_max, weights.sum(axis=1, keepdims=True), sums)
+
+    def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
+        """As :meth:`weigh`, by torch."""
+        return partial(whole_images, gain=precision(sigma))
 
     def part_size(self, images: int) -> int:
         """So many that all threads have something to do, and none does it in too small pieces."""

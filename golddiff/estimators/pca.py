@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -26,13 +27,16 @@ from golddiff.kernels.mask_tiles import (
     pixels,
     tile_of_each,
 )
-from golddiff.kernels.mask_tree import MaskTree
+from golddiff.kernels.mask_tree import MaskTree, dense_mask
+from golddiff.kernels.on_device import masked
 from golddiff.kernels.pca_cpu import Sums, add_images, masked_posterior
 from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
 from golddiff.kernels.pca_logits import branches, masked_logits
 from golddiff.machine import seconds
+from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
+from golddiff.store.on_device import DeviceStore, Weigh
 from golddiff.support import AnySupport, Support, TiledSupport, grouped, one_each, whole
 from golddiff.system.parallel import for_each, in_order, results_held
 
@@ -123,6 +127,16 @@ class PCA(Estimator):
             self.tree(sigma), images.scale, images.offset,
         )  # fmt: skip
 
+    def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
+        """As :meth:`weigh`, by torch."""
+        masks: Masks = self.ready(sigma)
+
+        def dense() -> torch.Tensor:
+            mask = dense_mask(masks.tree, self.images.d)
+            return torch.from_numpy(mask).to(store.device, torch.float32)
+
+        return partial(masked, gain=precision(sigma), mask=store.keep(masks, dense))
+
     def denoise_over(
         self,
         x: NDArray[np.float32],
@@ -199,7 +213,7 @@ class PCA(Estimator):
     def signature(self) -> str:
         """The mask threshold, the weighting, and of how many images the masks are if not all."""
         batches = f", batch_size={self.batch_size}" if self.weighting == "wss" else ""
-        images = self.store.factor_images
+        images = self.store.factors.images
         masks = "" if images in (None, self.store.n) else f", masks of {images} images"
         return f"PCA(mask_threshold={self.mask_threshold!r}, {self.weighting}{batches}{masks})"
 
@@ -210,9 +224,9 @@ class PCA(Estimator):
         """
         trees = [self.tree(sigma)] if side is None else self.tiles(sigma, side)
         outputs = seconds("softmax") * self.store.d
-        if not self.store.fits:
+        if not self.images.residency.fits:
             rows = 1.0 if side is None else DISTINCT * len(trees)
-            outputs += rows * self.store.flat.strides[0] * seconds("byte")
+            outputs += rows * self.images.flat.strides[0] * seconds("byte")
         return outputs + sum(
             seconds("addition") * len(tree.inputs) + seconds("value") * len(tree.columns)
             for tree in trees

@@ -257,7 +257,10 @@ def _read(pixels: Any, store: ImageStore, count: int) -> NDArray[np.float32]:
     """The next images, (D, n), by plain reading: a mapping's pages would count as resident."""
     stored = np.fromfile(pixels, store.flat.dtype, count * store.d).reshape(count, store.d)
     turned: NDArray[np.float32] = torch.from_numpy(stored).T.contiguous().to(torch.float32).numpy()
-    return store.scaled(turned)
+    if store.is_pixels:
+        turned *= np.float32(store.scale)
+        turned += np.float32(store.offset)
+    return turned
 
 
 def _piece(store: ImageStore) -> int:

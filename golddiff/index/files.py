@@ -99,7 +99,7 @@ class Index:
         def make() -> Sweep:
             return Sweep(whole.coordinates, whole.rows, fit.basis[0], fit.mean[0], fit.scale[0])
 
-        return self.store.in_memory(bytes_of(self.store.n, fit.basis.shape[1]), make)
+        return self.store.residency.in_memory(bytes_of(self.store.n, fit.basis.shape[1]), make)
 
     @classmethod
     def open(cls, store: ImageStore) -> Index:

@@ -98,7 +98,7 @@ class Screen:
     @cached_property
     def _flat(self) -> NDArray[np.int8]:
         # When first needed: coordinates that are swept come first where the limit has no room.
-        return self._store.beside(self._path, "int8", shape_of(self._store))
+        return self._store.residency.beside(self._path, "int8", shape_of(self._store))
 
     @property
     def numbers(self) -> int:

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from golddiff.errors import ArgumentError
-from golddiff.oracles.device import checked_device
+from golddiff.oracles.oracle import checked_device
+from golddiff.oracles.parameterisations import EPSILON, V
 from golddiff.oracles.unet import UNetConfig
-from golddiff.oracles.vp import EPSILON, V
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore

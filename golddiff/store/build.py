@@ -10,7 +10,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,7 +29,7 @@ from safetensors.numpy import save_file
 
 from golddiff.errors import ArgumentError, SourceError, StoreError
 from golddiff.sources.source import Source
-from golddiff.store.manifest import FileRecord, Manifest, file_record, identity_of
+from golddiff.store.manifest import FileRecord, Manifest, file_record
 from golddiff.store.proxy import pool, quarter_shape
 from golddiff.store.residency import DEFAULT_LIMIT, Residency
 from golddiff.store.statistics import covariance_factor
@@ -90,54 +90,6 @@ def build(
                 f"store: {path} was not built: too many files are open (ulimit -n)"
             ) from error
         raise
-
-
-def add_file(
-    path: Path,
-    manifest: Manifest,
-    name: str,
-    tensors: Mapping[str, NDArray[Any]],
-) -> None:
-    """Add what was computed from a store to it, as a safetensors file, with its checksum.
-
-    Other processes may add files of their own meanwhile, or put another store in its place: then
-    nothing is added. Killed in between, the store is sound, with or without the file.
-
-    Raises:
-        OSError: the store cannot be written.
-    """
-    with locked(path / ".lock", "", wait=True):
-        try:
-            now = Manifest.read(path)
-        except StoreError:
-            return
-        if identity_of(now) == identity_of(manifest):
-            _add(path, now, name, tensors)
-            manifest.files.update(now.files)
-
-
-def _add(path: Path, manifest: Manifest, name: str, tensors: Mapping[str, NDArray[Any]]) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path, prefix=f".{name}-")
-    os.close(handle)
-    try:
-        with system_errors(path / name):
-            save_file(dict(tensors), temporary)
-        record = file_record(Path(temporary))
-        if name in manifest.files:
-            # Not a file that the manifest tells other checksums of, were this the last moment.
-            del manifest.files[name]
-            _rewrite(path, manifest)
-        os.replace(temporary, path / name)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-    manifest.files[name] = record
-    _rewrite(path, manifest)
-
-
-def _rewrite(path: Path, manifest: Manifest) -> None:
-    with tempfile.TemporaryDirectory(prefix=".manifest-", dir=path) as folder:
-        manifest.write(Path(folder))
-        os.replace(Path(folder) / "manifest.json", path / "manifest.json")
 
 
 def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> None:

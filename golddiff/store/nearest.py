@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,11 +91,31 @@ class Summary(Protocol):
         ...
 
 
+@runtime_checkable
+class Vectors(Metric, Protocol):
+    """A metric that is the squared distance of one vector an image: any device can compare them."""
+
+    def of_queries(self, images: Images, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The vectors (b, d') of queries (b, D)."""
+        ...
+
+    def of_images(self, images: Images) -> NDArray[np.float32] | None:
+        """The vectors (n, d') of all images; None: their pixels."""
+        ...
+
+
 @dataclass(frozen=True)
 class Pixels:
     """Squared distance of whole images."""
 
     side = None
+
+    def of_queries(self, images: Images, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The queries themselves; see :class:`Vectors`."""
+        return x
+
+    def of_images(self, images: Images) -> None:
+        """The pixels themselves; see :class:`Vectors`."""
 
     def distances(
         self, images: Images, x: NDArray[np.float32], rows: NDArray[np.int64]
@@ -115,12 +135,20 @@ class Pooled:
     shape: tuple[int, ...]
     side = None
 
+    def of_queries(self, images: Images, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Pooled queries; see :class:`Vectors`."""
+        return pool(x.reshape(-1, *images.shape), self.shape)
+
+    def of_images(self, images: Images) -> NDArray[np.float32]:
+        """Pooled images; see :class:`Vectors`."""
+        return images.proxies(self.shape)
+
     def distances(
         self, images: Images, x: NDArray[np.float32], rows: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """(b, n); see :class:`Metric`."""
-        queries = pool(x.reshape(-1, *images.shape), self.shape)
-        return squared_distances(images.proxies(self.shape), rows, queries, 1.0, 0.0)
+        queries = self.of_queries(images, x)
+        return squared_distances(self.of_images(images), rows, queries, 1.0, 0.0)
 
 
 @dataclass(frozen=True)

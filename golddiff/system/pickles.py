@@ -19,6 +19,7 @@ import pickle
 import pickletools
 from collections.abc import Callable, Mapping, Sequence
 from pickle import UnpicklingError
+from types import FunctionType
 from typing import IO, Any
 
 # The published networks have up to 60,000 opcodes; nests of data are less than thirty deep.
@@ -29,7 +30,7 @@ SLACK, MULTIPLE = 64 * 2**20, 8
 # About what Python takes for a value, an entry of a dict or set, and an object of some class.
 _VALUE, _POINTER, _ENTRY, _OBJECT = 64, 8, 96, 512
 
-Names = Mapping[tuple[str, str], Callable[..., Any]]
+Names = Mapping[tuple[str, str], Any]
 
 
 def read_pickle(
@@ -41,9 +42,9 @@ def read_pickle(
 
     Args:
         data: its bytes, or a stream that stands at its beginning and is left at its end.
-        allowed: what stands in for each (module, name) that the pickle may ask for: a function of
-            this package, safe whatever it is handed, or one of its classes that has a
-            ``__setstate__`` (or is a plain container).
+        allowed: what stands in for each (module, name) that the pickle may ask for: a function,
+            safe whatever it is handed; a class with a ``__setstate__``, or a plain container; or a
+            value that cannot be changed.
         persistent: makes a value of a persistent id; None: such ids are refused.
 
     Returns:
@@ -85,7 +86,9 @@ class _Unpickler(pickle.Unpickler):
             made = self._allowed[module, name]
         except KeyError:
             raise UnpicklingError(f"asks for {module}.{name}") from None
-        return made if isinstance(made, type) else _Callable(f"{module}.{name}", made)
+        # A function could be altered; classes say themselves what state they take.
+        function = isinstance(made, FunctionType)
+        return _Callable(f"{module}.{name}", made) if function else made
 
     def persistent_load(self, identifier: Any) -> Any:
         """What stands in for an object outside of the pickle."""
@@ -156,17 +159,22 @@ def scan(stream: IO[bytes]) -> None:
     Raises:
         UnpicklingError: too many opcodes, nests too deep, more bytes than :data:`MULTIPLE` times
             the stream and :data:`SLACK`, keys other than text and small numbers, values added to
-            what is part of another already, opcodes without a use for data.
-        ValueError: no pickle, or a damaged one.
+            what is part of another already, opcodes without a use for data, a damaged pickle.
     """
     start = stream.tell()
     held = stream.seek(0, io.SEEK_END) - start
     stream.seek(start)
     machine = _Scan(SLACK + MULTIPLE * held)
-    for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
-        if count >= MOST_OPCODES:
-            raise UnpicklingError(f"has more than {MOST_OPCODES:,} opcodes")
-        machine.step(opcode.name, argument, count)
+    opcodes = pickletools.genops(stream)
+    for count in range(MOST_OPCODES):
+        try:
+            found = next(opcodes, None)
+        except (ValueError, UnicodeDecodeError) as error:
+            raise UnpicklingError(f"is cut short or damaged ({one_line(error, 100)})") from error
+        if found is None:
+            return
+        machine.step(found[0].name, found[1], count)
+    raise UnpicklingError(f"has more than {MOST_OPCODES:,} opcodes")
 
 
 class _Scan:
@@ -180,8 +188,9 @@ class _Scan:
     def step(self, name: str, argument: Any, count: int) -> None:
         """What one opcode does."""
         if name in _REFUSED:
-            number = f" {argument}" if name.startswith("EXT") else ""
-            raise UnpicklingError(f"asks for the opcode {name}{number}")
+            what = "registered extension" if name.startswith("EXT") else "opcode"
+            told = argument if name.startswith("EXT") else name
+            raise UnpicklingError(f"asks for the {what} {told}")
         if name in _GETS:
             if int(argument) not in self.memo:
                 raise UnpicklingError(f"recalls value {argument}, which it has not kept")
@@ -215,6 +224,8 @@ class _Scan:
             return self._hold("tuple", self._pop(_TUPLES[name]))
         if name == "STACK_GLOBAL":
             words = self._pop(2)
+            if any(word.kind != "text" for word in words):
+                raise UnpicklingError("asks for something whose name is not text")
             return self._leaf("name", 0, ".".join(word.name for word in words))
         if name == "GLOBAL":
             return self._leaf("name", 0, argument.replace(" ", "."))

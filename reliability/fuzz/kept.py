@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from golddiff.adaptive import memory
 from golddiff.adaptive.plan import Kind, Plan
-from golddiff.cluster import beside
+from golddiff.cluster import kept
 from golddiff.cluster.listing import NAME as LIST
 from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.estimators import kept_masks
@@ -169,13 +169,13 @@ def besides() -> list[bytes]:
     """What is computed of all shards."""
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "x.safetensors"
-        beside.remember(path, IDENTITY, {"factor": np.zeros((3, 3))})
+        kept.remember(path, IDENTITY, {"factor": np.zeros((3, 3))})
         return [path.read_bytes()]
 
 
 def _beside(data: bytes, folder: Path) -> None:
     (folder / "x.safetensors").write_bytes(data)
-    beside.recall(folder / "x.safetensors", IDENTITY)
+    kept.recall(folder / "x.safetensors", IDENTITY)
 
 
 @functools.cache

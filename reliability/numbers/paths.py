@@ -12,8 +12,6 @@ from golddiff import PCA, Blend, GaussianMixture, GoldDiff, Kamb, Optimal, Paper
 from golddiff.adaptive.sweeping import SweepLooker
 from golddiff.adaptive.tilesweep import TileSweepLooker
 from golddiff.denoiser import Denoiser, Estimator
-from golddiff.device import DeviceStore, OnDevice
-from golddiff.device.backend import torch_backend
 from golddiff.estimators import reference as direct
 from golddiff.estimators.masks import locality_mask
 from golddiff.estimators.reference_kamb import kamb
@@ -113,7 +111,7 @@ def weighted(rng: np.random.Generator, case: Case) -> Measured:
         return
     rows, columns = -(-shape[1] // 4), -(-shape[2] // 4)
     tiles = [_drawn(rng, n) for _ in range(rows * columns)]
-    got = base.denoise_each(flat[:1], case.sigma, [TiledSupport(4, tiles)])
+    got = base.denoise_over(flat[:1], case.sigma, [TiledSupport(4, tiles)])
     whole = np.empty(shape)
     for t, support in enumerate(tiles):
         top, left = t // columns * 4, t % columns * 4
@@ -203,7 +201,7 @@ def swept(rng: np.random.Generator, case: Case, index: Index) -> Measured:
         ("nearest", [look.nearest(store.n)[0] for look in looks]),
         ("drawn", [look.drawn(store.n, case.sigma, (1,))[0] for look in looks]),
     ):
-        means = Optimal(store).denoise_each(x, case.sigma, supports)
+        means = Optimal(store).denoise_over(x, case.sigma, supports)
         yield f"all that are swept, {name}", off(case, torch.from_numpy(means), twin)
 
 
@@ -254,8 +252,7 @@ def off(case: Case, got: torch.Tensor, twin: list[Array]) -> float:
 
 
 def _on_device(case: Case, denoiser: Denoiser) -> torch.Tensor:
-    store = DeviceStore(case.store, torch.device("cpu"), None, torch_backend())
-    return OnDevice(denoiser, store)(case.x, case.sigma)
+    return denoiser.to(torch.device("cpu"))(case.x, case.sigma)
 
 
 def _summed_again(case: Case, denoiser: Estimator) -> torch.Tensor:

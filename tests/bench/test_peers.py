@@ -116,7 +116,7 @@ def test_the_studio_may_scan_a_part(make_store, smooth_images, tmp_path, monkeyp
     assert part.images == 32  # a quarter of it is whole batches of 4
     x = queries(store, LEVELS[1])
     few = golddiff.PCA(make_store(smooth_images(40)[:32]), weighting="wss", batch_size=4)
-    few._trees[LEVELS[1]] = golddiff.PCA(store).tree(LEVELS[1])  # the masks of all 40
+    few._ready[LEVELS[1]] = golddiff.PCA(store).ready(LEVELS[1])  # the masks of all 40
     assert part.step(x, LEVELS[1]).allclose(few(x, LEVELS[1]), atol=2e-4)
     assert part.quarter is not None
     whole = side("studio", path, store)

@@ -123,8 +123,8 @@ def test_supports_given_row_by_row_are_cut_at_the_borders(coloured, patches, que
     rows = np.arange(0, patches.n, 3)
     support = Support(rows, np.linspace(0, 1, len(rows)))
     x = queries(patches, 2.0, 2).reshape(2, -1).numpy()
-    one = golddiff.PCA(patches).denoise_each(x, 2.0, [support, Support(rows)])
-    many = golddiff.PCA(coloured).denoise_each(x, 2.0, [support, Support(rows)])
+    one = golddiff.PCA(patches).denoise_over(x, 2.0, [support, Support(rows)])
+    many = golddiff.PCA(coloured).denoise_over(x, 2.0, [support, Support(rows)])
     np.testing.assert_allclose(many, one, atol=TOLERANCE)
 
 

@@ -6,8 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff import GaussianMixture, Wiener, reference
+from golddiff import GaussianMixture, Wiener
 from golddiff.errors import ArgumentError
+from golddiff.estimators import reference
 from golddiff.estimators.mixture import fit, posterior_mean
 from reliability.numbers.paths import full_covariances
 

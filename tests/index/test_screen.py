@@ -156,7 +156,7 @@ def test_queries_that_an_eighth_of_the_images_tells_apart_are_weighed_with_all(i
         return schedule.supports(store, queries, 1.0, None, 0)
 
     estimator = schedule.estimator
-    many, few = (estimator.denoise_each(x, 1.0, supports(k, None)) for k in (400, 50))
+    many, few = (estimator.denoise_over(x, 1.0, supports(k, None)) for k in (400, 50))
     moves = np.sqrt(((many - few) ** 2).mean(1))
     limit = float(np.median(moves))
     found = supports(400, limit)
@@ -167,7 +167,7 @@ def test_queries_that_an_eighth_of_the_images_tells_apart_are_weighed_with_all(i
         assert move <= limit or len(support.rows) == store.n
     assert sum(isinstance(support, TiledSupport) for support in found) == 3
     means = schedule.means(x, 1.0, None, 0)  # weighs what it checks by once
-    assert np.abs(means - estimator.denoise_each(x, 1.0, found)).max() < 1e-5
+    assert np.abs(means - estimator.denoise_over(x, 1.0, found)).max() < 1e-5
     plan = schedule._plans[1.0, None]
     assert "(more where" in str(plan)
     remember(store, "checked", plan)
@@ -184,7 +184,7 @@ def test_queries_that_are_not_settled_are_given_twice_as_many(indexed):
     def mean(query, k, of):
         looker = schedule.looker(1.0, None, Kind("nearest", 4))
         tiles = TiledSupport(4, looker.look(query).nearest(k, of))
-        return estimator.denoise_each(query[None], 1.0, [tiles])[0]
+        return estimator.denoise_over(query[None], 1.0, [tiles])[0]
 
     limit, sizes = 0.165, []
     schedule._plans[1.0, None] = Plan(Kind("nearest", 4), 5, 0.01, steady=limit)

@@ -11,10 +11,9 @@ from golddiff import CheckpointError, ImageStore, load_oracle
 from golddiff.errors import ArgumentError
 from golddiff.oracles import train as training
 from golddiff.oracles.clock import StepClock
-from golddiff.oracles.ema import ema_decay, update_ema
+from golddiff.oracles.parameterisations import Steps, ddpm_alphas
 from golddiff.oracles.settings import TrainSettings
-from golddiff.oracles.train import learning_rate, train
-from golddiff.oracles.vp import Steps, ddpm_alphas
+from golddiff.oracles.train import ema_decay, learning_rate, train, update_ema
 
 SMALL = {"channels": 32, "multipliers": (1,), "blocks": 1, "batch": 8, "minutes": None}
 
@@ -46,7 +45,7 @@ def test_a_network_is_read_as_what_it_learned(digits, tmp_path, prediction):
     train(digits, tmp_path / "run", small(3, prediction=prediction))
     oracle = load_oracle(tmp_path / "run")
     x, sigma = 10 * torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0)), 9.0
-    t = oracle._predict.steps.at(torch.full((2,), sigma, dtype=torch.float64)).float()
+    t = oracle.schedule.at(torch.full((2,), sigma, dtype=torch.float64)).float()
     a = 1 / (1 + sigma**2)
     with torch.no_grad():
         out = oracle.network(a**0.5 * x, t, None)

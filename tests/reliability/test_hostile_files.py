@@ -114,7 +114,7 @@ class TestBombs:
     def test_a_tensor_of_one_number_that_stands_for_many(self, tmp_path):
         big = torch.zeros(1).as_strided((1 << 20, 1 << 20), (0, 0))
         torch.save({"head.weight": big}, tmp_path / "m.pt")
-        with pytest.raises(CheckpointError, match="larger than the file"):
+        with pytest.raises(CheckpointError, match="beyond its 1 numbers"):
             load_oracle(tmp_path / "m.pt")
 
     def test_a_diffusers_network_of_a_billion_layers(self, tmp_path):

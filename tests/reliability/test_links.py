@@ -8,7 +8,7 @@ import pytest
 
 from golddiff.adaptive import memory
 from golddiff.adaptive.plan import Kind, Plan
-from golddiff.cluster import beside
+from golddiff.cluster import kept
 from golddiff.cluster.listing import Listing, ShardRecord, _digest
 from golddiff.errors import StoreError
 from golddiff.estimators import kept_masks
@@ -63,10 +63,10 @@ def test_plans_masks_and_what_lies_beside_shards_are_made_again(store, outside):
     moved(kept_masks.path_in(store.path, 1.0, 0.02), outside)
     assert kept_masks.recall(store, 1.0, 0.02) is None
     path = store.path / "x.safetensors"
-    beside.remember(path, "identity", {"a": np.zeros(2)})
-    assert beside.recall(path, "identity") is not None
+    kept.remember(path, "identity", {"a": np.zeros(2)})
+    assert kept.recall(path, "identity") is not None
     moved(path, outside)
-    assert beside.recall(path, "identity") is None
+    assert kept.recall(path, "identity") is None
 
 
 def test_masks_of_others_are_not_removed_to_make_room(store, outside, monkeypatch):

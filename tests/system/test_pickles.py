@@ -98,7 +98,7 @@ LONG = struct.pack("<Q", 2**62)
         (b")Na", "adds values to a tuple"),
         (b"]Nb", "sets the state of a list"),
         (b"\x97", "the opcode NEXT_BUFFER"),
-        (b"\x82\x01", "the opcode EXT1 1"),
+        (b"\x82\x01", "the registered extension 1"),
         (b"\xff", "unknown"),
         (b"NNR", "calls a number"),
         (b"cnumpy\ndtype\n)R", "dtype|argument"),

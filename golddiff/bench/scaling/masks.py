@@ -7,6 +7,7 @@ from pathlib import Path
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.kept_masks import tree_of
 from golddiff.estimators.pca import PCA, Masks
+from golddiff.store.artifacts import Artifacts
 
 
 def share_masks(denoiser: Denoiser, sigma: float, folder: Path) -> None:
@@ -17,15 +18,12 @@ def share_masks(denoiser: Denoiser, sigma: float, folder: Path) -> None:
     Args:
         denoiser: PCA, a method over PCA, or another, which is left alone.
         sigma: the level.
-        folder: of the run; masks of each factor have a folder of their own in it.
+        folder: of the run.
     """
     estimator = getattr(denoiser, "base", denoiser)
     if not isinstance(estimator, PCA) or sigma in estimator._ready:
         return
-    mark = estimator.store.factor_mark()
-    if mark is None:
-        return
-    root = folder / f"factor-{mark[:16]}"
-    root.mkdir(exist_ok=True)
-    tree = tree_of(estimator.store, sigma, estimator.mask_threshold, root)
+    # A file says of which factor it is.
+    shared = Artifacts(folder, "all sizes")
+    tree = tree_of(estimator.store, sigma, estimator.mask_threshold, shared)
     estimator._ready[sigma] = Masks(tree, estimator.store.shape)

@@ -113,7 +113,7 @@ def notes(job: ScalingJob, outcome: Outcome) -> list[str]:
         factor = "one factor (masks) for all sizes" if same_factor(outcome.stores) else (
             "each size has a factor (masks) of its own"
         )  # fmt: skip
-        lines.append(f"{factor}, of {outcome.stores[-1].factor_images:,} images")
+        lines.append(f"{factor}, of {outcome.stores[-1].factors.images:,} images")
     fewer = sorted(
         {
             f"{method} at {n:,}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from golddiff.bench.scaling.job import ScalingJob
 from golddiff.errors import ArgumentError, StoreError
 from golddiff.sources.source_options import SourceOptions
-from golddiff.store.build import FACTOR, add_file, build
+from golddiff.store.build import build
 from golddiff.store.cache import cache_folder, cached_store
 from golddiff.store.images import ImageStore
 from golddiff.store.opening import is_store, open_store
@@ -85,12 +85,13 @@ def share_factor(stores: list[ImageStore], job: ScalingJob) -> list[ImageStore]:
     if len(job.data) > 1:
         return stores
     largest = stores[-1]
+    largest.factors.put(largest.factor())  # whose masks all can share then
     ours = cache_folder() / "scaling"
     shared = []
     for store in stores[:-1]:
         theirs = largest.factor()
         if store.path.parent == ours and not _same(store, largest):
-            add_file(store.path, store.manifest, FACTOR, theirs.tensors())
+            store.factors.put(theirs)
         shared.append(ImageStore.open(store.path, job.memory_limit))
     return [*shared, largest]
 
@@ -101,5 +102,4 @@ def same_factor(stores: list[ImageStore]) -> bool:
 
 
 def _same(one: ImageStore, other: ImageStore) -> bool:
-    mine, theirs = (store.manifest.files.get(FACTOR) for store in (one, other))
-    return mine is not None and mine == theirs
+    return one.factor().digest == other.factor().digest
