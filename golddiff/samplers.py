@@ -12,9 +12,8 @@ from typing import Protocol
 
 import torch
 
-from golddiff.denoiser import Labels, Sigma
-from golddiff.errors import ArgumentError
-from golddiff.noise import ddim_sigmas, edm_sigmas
+from golddiff.noise import Labels, Sigma, ddim_sigmas, edm_sigmas
+from golddiff.system.errors import ArgumentError
 
 MOST_STEPS = 1000
 
@@ -201,6 +200,20 @@ def noise_levels(steps: int, sampler: str, start: float | None = None) -> list[f
     """
     chosen = SAMPLERS[sampler]
     return chosen.levels(steps) if start is None else chosen.below(start, steps)
+
+
+def level_of_strength(strength: float) -> float:
+    """The noise level for a run from an image that is to be so much noise.
+
+    Args:
+        strength: share of DDIM's 1000 timesteps that the run goes back over, above 0 to 1.
+
+    Raises:
+        ArgumentError: outside that range.
+    """
+    if not 0 < strength <= 1:
+        raise ArgumentError(f"strength: got {strength}, expected above 0 to 1")
+    return ddim_sigmas(MOST_STEPS)[MOST_STEPS - max(1, round(strength * MOST_STEPS))]
 
 
 def checked_levels(sigmas: Sequence[float]) -> list[float]:

@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from golddiff.cli.command import command
+from golddiff.cli.options import Seed, Size
 from golddiff.cli.sample_run import golden_subsets
 from golddiff.cli.terminal import progress_bar, say, watched
-from golddiff.errors import ArgumentError
-from golddiff.registry import SHOWN, MethodSettings, golden, make_denoiser
+from golddiff.estimators.registry import SHOWN, MethodSettings, golden, make_denoiser
 from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.units import duration, shape_text
 
 if TYPE_CHECKING:
     from golddiff.denoiser import Denoiser, Estimator
-    from golddiff.evaluation.figures.methods import Block
+    from golddiff.figures.methods import Block
     from golddiff.store.images import ImageStore
 
 STEPS = 10
@@ -44,17 +46,21 @@ BUILT_IN = (
 )
 
 
-def demo(
-    out: Annotated[Path, typer.Option(help="The folder for the pictures.")] = Path("demo"),
+@dataclass(frozen=True)
+class DemoOptions:
+    """The options of ``golddiff demo``."""
+
+    out: Annotated[Path, typer.Option(help="The folder for the pictures.")] = Path("demo")
     data: Annotated[
         str | None,
         typer.Option(help="Your own images instead of the built-in digits and patches."),
-    ] = None,
-    size: Annotated[
-        int | None, typer.Option(help="With --data: scale and crop the images to this.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of the starting noise.")] = 0,
-) -> None:
+    ] = None
+    size: Size = None
+    seed: Seed = 0
+
+
+@command
+def demo(options: DemoOptions) -> None:
     """Draw every method from the same noise, one denoising trajectory, and the paper's Figure 1.
 
     For example:
@@ -63,15 +69,16 @@ def demo(
 
       golddiff demo --data photos/ --size 32 --out photos-demo
     """
+    data, size, seed, out = options.data, options.size, options.seed, options.out
     if size is not None and data is None:
         raise ArgumentError("size: applies to --data only")
     paths = [out / f"{name}.png" for name in ("methods", "trajectory", "moons")]
     for path in paths:
         check_writable("out", path)
 
-    from golddiff.evaluation.figures.methods import draw_methods
-    from golddiff.evaluation.figures.moons import draw_concentration
-    from golddiff.pictures import save
+    from golddiff.evaluation.moons import draw_concentration
+    from golddiff.figures.methods import draw_methods
+    from golddiff.figures.pictures import save
     from golddiff.sampling import check_settings
 
     check_settings(1, STEPS, "ddim", seed)
@@ -127,7 +134,7 @@ def _denoisers(store: ImageStore, seed: int) -> dict[str, Denoiser]:
 def _block(
     part: Part, denoisers: dict[str, Denoiser], seed: int, on_step: Callable[[int], None]
 ) -> Block:
-    from golddiff.evaluation.figures.methods import Block, Made
+    from golddiff.figures.methods import Block, Made
     from golddiff.sampling import initial_noise, sample
 
     made = {}
@@ -158,7 +165,7 @@ def _trajectory(denoiser: Denoiser, seed: int) -> Any:
     """One sample: the noisy image that each step sees, and what it predicts from it."""
     import torch
 
-    from golddiff.evaluation.figures.trajectory import Row, draw_trajectory
+    from golddiff.figures.trajectory import Row, draw_trajectory
     from golddiff.samplers import initial_noise, noise_levels, steps
 
     noise = initial_noise(1, denoiser.store.shape, seed)
@@ -166,11 +173,11 @@ def _trajectory(denoiser: Denoiser, seed: int) -> Any:
     # As the diffusion process holds them, of about unit size, whatever the noise level.
     noisy = torch.cat([state.x / (1 + state.sigma**2) ** 0.5 for state in run])
     predicted = torch.cat([state.x0 for state in run])
-    subsets = golden_subsets(denoiser, STEPS, "ddim", None) or []
+    subsets = golden_subsets(denoiser, [state.sigma for state in run], None) or []
     return draw_trajectory(
         [
-            Row("noisy $x_t$", noisy),
-            Row("prediction $x_0$", predicted),
+            Row("noisy xₜ", noisy),
+            Row("prediction x₀", predicted),
         ],
         [state.sigma for state in run],
         [f"{k:,}" for k in subsets[0]["k"]],

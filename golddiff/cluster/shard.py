@@ -22,15 +22,17 @@ from golddiff.cluster.agreement import About
 from golddiff.cluster.copies import local_folder
 from golddiff.cluster.joining import ray_package
 from golddiff.cluster.slices import Part, Supports, listed_here, narrow
-from golddiff.errors import GoldDiffError, StoreError
+from golddiff.denoiser import over
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import identity_of
 from golddiff.store.nearest import Drawing, Found, Metric, nearest_with_distances
 from golddiff.store.on_device import device_store
-from golddiff.store.residency import DEFAULT_LIMIT
 from golddiff.store.statistics import Axes, Moments, factor_places, moments
-from golddiff.support import Support, TiledSupport, whole
+from golddiff.store.weighing import whole
+from golddiff.support import Support, TiledSupport
+from golddiff.system.errors import GoldDiffError, StoreError
+from golddiff.system.residency import DEFAULT_LIMIT
 
 # How an answer begins: done; the shard's files fail; the call is bad; another version runs here.
 DONE, LOST, REFUSED, OTHER = "done", "lost", "refused", "other"
@@ -76,7 +78,7 @@ class ShardServer:
         """The partial posterior of those queries (b, D) that have images here, and which they are.
 
         Args:
-            estimator: as :meth:`golddiff.denoiser.Estimator.at_level` made it.
+            estimator: as :func:`golddiff.denoiser.at_level` made it.
             x: queries.
             sigma: noise level.
             supports: of the queries.
@@ -91,7 +93,7 @@ class ShardServer:
     def _over(self, estimator: Any) -> Any:
         """The estimator over this shard's images, the same one each time it is asked for."""
         if "here" not in vars(estimator):
-            estimator.here = estimator.over(self.store)
+            estimator.here = over(estimator, self.store)
         return estimator.here
 
     def nearest(

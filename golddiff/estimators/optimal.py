@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.contributions import Contribution, values_at
 from golddiff.denoiser import Estimator
-from golddiff.estimators.contributions import Contribution, values_at
 from golddiff.kernels.on_device import whole_images
 from golddiff.kernels.rows import ROWS_PER_TASK, exact_distances, sums_of, weights_of
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.on_device import DeviceStore, Weigh
-from golddiff.store.residency import at_hand
-from golddiff.support import AnySupport, Support, whole
+from golddiff.store.weighing import whole
+from golddiff.support import AnySupport, Support
 from golddiff.system.parallel import results_held
+from golddiff.system.residency import at_hand
 
 SMALL_TASK, PIECES = 64, 8  # images of a task at least; tasks of a golden subset
 
@@ -31,7 +32,7 @@ class Optimal(Estimator):
     exactly, and so returns training images as sigma falls.
     """
 
-    alike = True
+    provable = True
 
     def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over some images; one location an image."""
@@ -52,28 +53,6 @@ class Optimal(Estimator):
     def part_size(self, images: int) -> int:
         """So many that all threads have something to do, and none does it in too small pieces."""
         return min(ROWS_PER_TASK, max(SMALL_TASK, images // PIECES))
-
-    def means_without(
-        self,
-        x: NDArray[np.float32],
-        sigma: float,
-        label: int | None,
-        left_out: Sequence[int | None],
-    ) -> NDArray[np.float32]:
-        """See the base class; one scan serves all queries, but for the few images left out."""
-        out = sorted({row for row in left_out if row is not None})
-        rest = self.store.everything(label, tuple(out))
-        if len(rest) == 0:
-            return super().means_without(x, sigma, label, left_out)
-        shared = self.posterior(x, sigma, rest)
-        means = []
-        for i, row in enumerate(left_out):
-            part = shared.of([i])
-            few = np.array([other for other in out if other != row], np.int64)
-            if len(few):
-                part = part.merge(self.posterior(x[i : i + 1], sigma, Support(few)))
-            means.append(part.mean().astype(np.float32))
-        return np.concatenate(means)
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """Sums of the tasks in flight; two posteriors."""

@@ -11,11 +11,11 @@ from typing import IO, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import SourceError, one_line
 from golddiff.sources.arrays import open_array
 from golddiff.sources.guards import Unpacked, inside
 from golddiff.sources.source import Rows
 from golddiff.sources.source_options import SourceOptions
+from golddiff.system.errors import SourceError, one_line
 from golddiff.system.pickled_arrays import ARRAYS
 from golddiff.system.pickles import read_pickle
 
@@ -111,7 +111,7 @@ def _open(
         try:
             found = read_pickle(read(name), ARRAYS)
         except UnpicklingError as error:
-            raise SourceError(f"{name} is not a pickle of plain arrays: it {error}") from error
+            raise SourceError(f"{name} is no pickle of plain arrays: {error}") from error
         if not isinstance(found, dict):
             raise SourceError(
                 f"{name} holds a {type(found).__name__}, not the dict of a CIFAR file"

@@ -14,8 +14,8 @@ from golddiff.cluster import ClusterError, ShardedStore
 from golddiff.cluster.agreement import agreed
 from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.cluster.shard import ShardServer
-from golddiff.errors import ArgumentError, StoreError
-from golddiff.index import Index
+from golddiff.supports.index import Index
+from golddiff.system.errors import ArgumentError, StoreError
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'golddiff[cluster]'")
 
@@ -76,6 +76,14 @@ def test_a_list_that_is_missing_damaged_or_of_another_version(tmp_path):
     file.write_text(json.dumps(body))
     with pytest.raises(StoreError, match="altered or damaged"):
         ShardedStore.open(tmp_path)
+
+
+def test_a_shard_that_is_a_link_out_of_the_folder(pair, tmp_path):
+    (tmp_path / "list").mkdir()
+    (tmp_path / "list" / "shard").symlink_to(pair[0])
+    Listing([ShardRecord("shard", 3, "x")]).write(tmp_path / "list")
+    with pytest.raises(StoreError, match=r"is damaged \(a shard outside its folder"):
+        Listing.of(tmp_path / "list")
 
 
 @pytest.fixture(scope="module")

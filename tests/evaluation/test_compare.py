@@ -8,10 +8,10 @@ import torch
 
 import golddiff
 from golddiff import metrics
-from golddiff.errors import ArgumentError
 from golddiff.evaluation.compare import compare, evaluate
 from golddiff.evaluation.memory import peak_memory
 from golddiff.evaluation.runs import RunSettings, run
+from golddiff.system.errors import ArgumentError
 from tests.oracles_for_tests import Shrinking
 
 
@@ -22,7 +22,7 @@ def store(make_store, smooth_images):
 
 @pytest.fixture
 def oracle(store):
-    return Shrinking(store.mean, store.shape)
+    return Shrinking(store.images().mean(0), store.shape)
 
 
 def test_the_scores_are_those_of_two_runs_from_the_same_noise(store, oracle):

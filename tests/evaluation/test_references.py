@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.errors import ArgumentError
 from golddiff.evaluation.references import Oracle, reference_run, weights_checksum
 from golddiff.evaluation.runs import RunSettings
+from golddiff.system.errors import ArgumentError
 from tests.oracles_for_tests import Shrinking
 
 
@@ -20,7 +20,7 @@ def oracle(store, tmp_path):
     path = tmp_path / "weights.bin"
     path.write_bytes(b"one")
     made = Oracle.at(path)
-    made._loaded = Shrinking(store.mean, store.shape)
+    made._loaded = Shrinking(store.images().mean(0), store.shape)
     return made
 
 

@@ -3,11 +3,11 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.errors import ArgumentError
-from golddiff.evaluation.figures.methods import Block, Made, draw_methods
-from golddiff.evaluation.figures.moons import MASS, concentration, draw_concentration
-from golddiff.evaluation.figures.trajectory import Row, draw_trajectory, thinned
-from golddiff.pictures import cells, draw_grid, mosaic, save, to_pixels
+from golddiff.evaluation.moons import MASS, concentration, draw_concentration
+from golddiff.figures.methods import Block, Made, draw_methods
+from golddiff.figures.pictures import cells, draw_grid, mosaic, save, to_pixels
+from golddiff.figures.trajectory import Row, draw_trajectory, thinned
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import written_whole
 from golddiff.system.units import byte_size, duration
 
@@ -75,6 +75,13 @@ def test_the_trajectory_has_noise_and_subset_size_over_each_column():
     figure = draw_trajectory(rows, [60.8, 2.0, 0.01], ["180", "95", "90"], "title")
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert {"60.8", "2.0", "0.01", "180", "95", "90", "one", "two"} <= set(texts)
+
+
+def test_names_that_look_like_formulas_are_shown_as_they_are(tmp_path):
+    rows = [Row(r"$\frac{$", torch.zeros(3, 1, 4, 4))]
+    figure = draw_trajectory(rows, [60.8, 2.0, 0.01], None, r"over $\frac{$")
+    save("out", figure, tmp_path / "trajectory.png")
+    assert (tmp_path / "trajectory.png").stat().st_size > 1000
 
 
 def test_the_methods_picture_names_each_method_and_its_time(tmp_path):

@@ -1,0 +1,81 @@
+"""The paper's data sets, and each method's settings for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from golddiff.system.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set by the name that ``--data NAME=PATH`` gives it.
+
+    Attributes:
+        name: on the command line.
+        title: in tables; the paper's, where the paper has it.
+        side: images that are not indexed yet are scaled and cropped to this.
+        golden_threshold: mask threshold of the released GoldDiff.
+        pca_threshold: of Lukoianov's PCA, the baseline.
+        kamb: the authors' calibrated patch sizes, or None: from the data.
+    """
+
+    name: str
+    title: str
+    side: int
+    golden_threshold: float
+    pca_threshold: float
+    kamb: str | None
+
+
+DATA_SETS = {
+    data.name: data
+    for data in (
+        DataSet("mnist", "MNIST", 28, 0.02, 0.005, "mnist_unet_zeros"),
+        DataSet("fashion-mnist", "Fashion-MNIST", 28, 0.02, 0.005, "fashion_mnist_unet_zeros"),
+        DataSet("cifar10", "CIFAR-10", 32, 0.03, 0.05, "cifar10_unet_zeros"),
+        DataSet("celeba-hq", "CelebA-HQ", 64, 0.03, 0.02, None),
+        DataSet("afhq", "AFHQ", 64, 0.04, 0.02, None),
+        DataSet("imagenet", "ImageNet-1K", 64, 0.02, 0.02, None),
+        DataSet("imagenet64-100", "imagenet64-100 (100 classes)", 64, 0.02, 0.02, None),
+    )
+}
+
+# A network of its own: conditional on the class, or EDM's.
+ORACLE_SUFFIXES = ("", "-conditional", "-edm-vp", "-edm-ve")
+
+
+def parse_data(entries: list[str]) -> dict[str, str]:
+    """``NAME=PATH`` entries of ``--data`` by name.
+
+    Raises:
+        ArgumentError: not of this form, an unknown name, or one name twice.
+    """
+    return _parse("data", entries, list(DATA_SETS))
+
+
+def parse_oracles(entries: list[str]) -> dict[str, str]:
+    """``NAME=PATH`` entries of ``--oracle`` by name.
+
+    Raises:
+        ArgumentError: as :func:`parse_data`.
+    """
+    return _parse("oracle", entries, [n + suffix for n in DATA_SETS for suffix in ORACLE_SUFFIXES])
+
+
+def _parse(argument: str, entries: list[str], names: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for entry in entries:
+        name, sign, path = entry.partition("=")
+        if not (name and sign and path):
+            raise ArgumentError(f"{argument}: got {entry!r}, expected NAME=PATH")
+        if name not in names:
+            shown = [n for n in names if "-edm" not in n and "-cond" not in n]
+            more = "" if len(shown) == len(names) else "; with -conditional, -edm-vp or -edm-ve too"
+            raise ArgumentError(
+                f"{argument}: got the name {name!r}, expected one of {', '.join(shown)}{more}"
+            )
+        if name in found:
+            raise ArgumentError(f"{argument}: {name} is given twice")
+        found[name] = path
+    return found
