@@ -3,13 +3,29 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format docs fuzz numbers kills clean
+.PHONY: demo test test-kernels lint format docs fuzz numbers kills clean
 
 demo: $(VENV)/.installed
 	$(BIN)/golddiff demo --out demo
 
 test: $(VENV)/.installed lint
 	$(BIN)/python -m pytest
+	$(MAKE) test-kernels
+
+# The numerical tests as three other processors round: libraries and compiled loops choose their
+# kernels by processor, and these make them choose those of older ones (x86 alone).
+SSE := OPENBLAS_CORETYPE=Prescott MKL_CBWR=COMPATIBLE ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 NUMBA_CPU_NAME=generic
+AVX := OPENBLAS_CORETYPE=Sandybridge MKL_CBWR=AVX ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX NUMBA_CPU_NAME=sandybridge
+AVX2 := OPENBLAS_CORETYPE=Haswell MKL_CBWR=AVX2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 NUMBA_CPU_NAME=haswell
+
+NUMERICAL := tests/denoisers tests/kernels tests/test_*.py
+
+test-kernels: $(VENV)/.installed
+ifeq ($(shell uname -m),x86_64)
+	env $(SSE) NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=$(VENV)/numba/sse $(BIN)/python -m pytest -m kernels $(NUMERICAL)
+	env $(AVX) NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=$(VENV)/numba/avx $(BIN)/python -m pytest -m kernels $(NUMERICAL)
+	env $(AVX2) NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=$(VENV)/numba/avx2 $(BIN)/python -m pytest -m kernels $(NUMERICAL)
+endif
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

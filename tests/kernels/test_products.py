@@ -1,10 +1,12 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from golddiff.kernels.products import less_twice_the_products, padded
 
 
+@pytest.mark.kernels
 @given(
     st.integers(1, 3),
     st.integers(1, 7),
