@@ -18,14 +18,14 @@ SSE := OPENBLAS_CORETYPE=Prescott MKL_CBWR=COMPATIBLE ATEN_CPU_CAPABILITY=defaul
 AVX := OPENBLAS_CORETYPE=Sandybridge MKL_CBWR=AVX ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX NUMBA_CPU_NAME=sandybridge
 AVX2 := OPENBLAS_CORETYPE=Haswell MKL_CBWR=AVX2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 NUMBA_CPU_NAME=haswell
 
-NUMERICAL := tests/denoisers tests/kernels tests/test_*.py
-
 test-kernels: $(VENV)/.installed
-ifeq ($(shell uname -m),x86_64)
-	env $(SSE) NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=$(VENV)/numba/sse $(BIN)/python -m pytest -m kernels $(NUMERICAL)
-	env $(AVX) NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=$(VENV)/numba/avx $(BIN)/python -m pytest -m kernels $(NUMERICAL)
-	env $(AVX2) NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=$(VENV)/numba/avx2 $(BIN)/python -m pytest -m kernels $(NUMERICAL)
+ifeq ($(shell uname -sm),Linux x86_64)
+	$(MAKE) -O -j2 kernels-SSE kernels-AVX kernels-AVX2
 endif
+
+kernels-%:
+	env $($*) NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=$(VENV)/numba/$* OMP_NUM_THREADS=1 \
+		$(BIN)/python -m pytest -m kernels tests/denoisers tests/kernels tests/test_*.py
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
