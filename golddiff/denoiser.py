@@ -228,19 +228,6 @@ class Estimator(Denoiser):
             self._ready[sigma] = made
         return self._ready[sigma]
 
-    def at_level(self, sigma: float) -> Estimator:
-        """A copy for one noise level without any images: what goes to other machines."""
-        made = copy.copy(self)
-        made._ready = {sigma: self.ready(sigma)}
-        del made.images, made.store
-        return made
-
-    def over(self, images: ImageStore) -> Estimator:
-        """The same over other images of the same shape; what is ready stays so."""
-        made = copy.copy(self)
-        made.images = images
-        return made
-
     def denoise(
         self, x: NDArray[np.float32], sigma: float, label: int | None
     ) -> NDArray[np.float32]:
@@ -273,12 +260,6 @@ class Estimator(Denoiser):
     ) -> NDArray[np.float32]:
         """Posterior means (b, D) of queries (b, D); see :meth:`posterior`."""
         return self.posterior(x, sigma, supports).mean().astype(np.float32)
-
-    def denoise_each(
-        self, x: NDArray[np.float32], sigma: float, supports: Sequence[AnySupport]
-    ) -> NDArray[np.float32]:
-        """As :meth:`denoise_over`."""
-        return self.denoise_over(x, sigma, supports)
 
     def posterior(
         self,
@@ -363,3 +344,18 @@ class Estimator(Denoiser):
     @abstractmethod
     def working_bytes(self, images: int) -> tuple[int, int]:
         """Memory that weighing so many images takes: (fixed, for each query)."""
+
+
+def at_level(estimator: Estimator, sigma: float) -> Estimator:
+    """A copy for one noise level without any images: what goes to other machines."""
+    made = copy.copy(estimator)
+    made._ready = {sigma: estimator.ready(sigma)}
+    del made.images, made.store
+    return made
+
+
+def over(estimator: Estimator, images: ImageStore) -> Estimator:
+    """The same over other images of the same shape; what is ready stays so."""
+    made = copy.copy(estimator)
+    made.images = images
+    return made

@@ -104,6 +104,15 @@ def make_denoiser(
     return METHODS[name].make(store, settings, seed)
 
 
+def memory_needed(name: str, settings: MethodSettings) -> Callable[[int, int], float]:
+    """Bytes of memory that a method takes for n images of d values, beside parts of the images."""
+    from golddiff.store.needs import covariance_bytes, mask_bytes
+
+    if "optimal" in name or settings.patch_size is not None:
+        return lambda n, d: 0.0
+    return covariance_bytes if name == "wiener" else mask_bytes
+
+
 def _optimal(store: ImageStore, settings: MethodSettings, seed: int) -> Estimator:
     from golddiff.estimators.optimal import Optimal
 

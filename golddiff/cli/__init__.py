@@ -1,18 +1,21 @@
-"""The command line: ``golddiff index | info | prepare | sample | evaluate | reproduce | ...``.
+"""The command line: ``golddiff index | info | prepare | sample | evaluate | plot | ...``.
 
 Bad input ends in one line on stderr and status 2, an interrupt in one line and status 130.
 torch, diffusers and numba take seconds to import, so they are imported by the commands only.
+
+Other packages add commands through entry points of the group ``golddiff.commands``, each a function
+or a typer.Typer: ``bench`` and ``reproduce`` are golddiff_lab's.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 
 import typer
 
 from golddiff import __version__
-from golddiff.cli.bench import bench
 from golddiff.cli.demo import demo
 from golddiff.cli.evaluate import evaluate
 from golddiff.cli.index import index
@@ -20,7 +23,6 @@ from golddiff.cli.info import info
 from golddiff.cli.oracle import oracle
 from golddiff.cli.plot import plot
 from golddiff.cli.prepare import prepare
-from golddiff.cli.reproduce import reproduce
 from golddiff.cli.sample import sample
 from golddiff.cli.studio import studio
 from golddiff.errors import GoldDiffError
@@ -36,10 +38,15 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-for command in (index, info, prepare, sample, evaluate, reproduce, plot, demo, studio):
+for command in (index, info, prepare, sample, evaluate, plot, demo, studio):
     app.command()(command)
 app.add_typer(oracle)
-app.add_typer(bench, name="bench")
+for added in sorted(entry_points(group="golddiff.commands"), key=lambda entry: entry.name):
+    command = added.load()
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=added.name)
+    else:
+        app.command(added.name)(command)
 
 
 @app.callback()

@@ -15,7 +15,7 @@ from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, watched, write_json
 from golddiff.errors import ArgumentError
 from golddiff.pictures import SUFFIXES
-from golddiff.registry import MethodSettings, check_method, make_denoiser
+from golddiff.registry import MethodSettings, check_method, make_denoiser, memory_needed
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.files import check_writable
 from golddiff.system.units import duration
@@ -237,7 +237,10 @@ def _open(job: SampleJob) -> ImageStore:
         return open_sharded(job.store, job.cluster, job.allow_missing)
     if job.store is not None:
         return ImageStore.open(job.store)
-    return cached_store(job.data or "digits", job.reading, say=say, progress=watched())
+    needed = memory_needed(job.method, job.settings)
+    return cached_store(
+        job.data or "digits", job.reading, say=say, progress=watched(), needed=needed
+    )
 
 
 def _generate(

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from golddiff.cluster import kept
 from golddiff.cluster.listing import NAME as LIST
 from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.estimators import kept_masks
@@ -20,8 +19,9 @@ from golddiff.evaluation import references
 from golddiff.evaluation.figures.curves import Panel, draw_panels
 from golddiff.evaluation.figures.recorded import panels_of
 from golddiff.evaluation.runs import RunSettings
-from golddiff.experiments.cells import Cells
 from golddiff.sampling import noise_levels
+from golddiff.store.artifacts import Artifacts
+from golddiff_lab.paper.cells import Cells
 from reliability.fuzz.stores import base
 from reliability.fuzz.structured import json_values, safetensors_header, sealed_json
 from reliability.fuzz.target import Target
@@ -36,7 +36,7 @@ def targets() -> list[Target]:
         Target("reproduced result", cells, _cell, (json_values,)),
         Target("oracle's run", runs, _run, (safetensors_header,)),
         Target("list of shards", lists, _list, (sealed_json,)),
-        Target("beside shards", besides, _beside, (safetensors_header,)),
+        Target("artifact", besides, _beside, (safetensors_header,)),
         Target("pipeline", pipelines, _pipeline, (json_values,)),
         Target("recorded figures", records, _record, (json_values,)),
     ]
@@ -62,12 +62,12 @@ def masks() -> list[bytes]:
     with tempfile.TemporaryDirectory() as place:
         store = _beside_base(Path(place))
         kept_masks.tree_of(store, SIGMA, THRESHOLD)
-        return [kept_masks.path_in(store.path, SIGMA, THRESHOLD).read_bytes()]
+        return [store.artifacts.path(kept_masks.name_of(SIGMA, THRESHOLD)).read_bytes()]
 
 
 def _masks(data: bytes, folder: Path) -> None:
     store = _beside_base(folder)
-    path = kept_masks.path_in(store.path, SIGMA, THRESHOLD)
+    path = store.artifacts.path(kept_masks.name_of(SIGMA, THRESHOLD))
     path.parent.mkdir()
     path.write_bytes(data)
     added = kept_masks.recall(store, SIGMA, THRESHOLD)
@@ -132,16 +132,17 @@ IDENTITY = "0123456789abcdef"
 
 
 def besides() -> list[bytes]:
-    """What is computed of all shards."""
+    """What was computed from images and lies beside them."""
     with tempfile.TemporaryDirectory() as place:
-        path = Path(place) / "x.safetensors"
-        kept.remember(path, IDENTITY, {"factor": np.zeros((3, 3))})
-        return [path.read_bytes()]
+        artifacts = Artifacts(Path(place), IDENTITY)
+        artifacts.save("x", {"factor": np.zeros((3, 3))})
+        return [artifacts.path("x").read_bytes()]
 
 
 def _beside(data: bytes, folder: Path) -> None:
-    (folder / "x.safetensors").write_bytes(data)
-    kept.recall(folder / "x.safetensors", IDENTITY)
+    artifacts = Artifacts(folder, IDENTITY)
+    artifacts.path("x").write_bytes(data)
+    artifacts.load("x")
 
 
 @functools.cache

@@ -6,7 +6,6 @@ import os
 import numpy as np
 import pytest
 
-from golddiff.cluster import kept
 from golddiff.cluster.listing import Listing, ShardRecord, _digest
 from golddiff.errors import StoreError
 from golddiff.estimators import kept_masks
@@ -50,16 +49,15 @@ def test_an_index_s_files_do_not_lead_out(store, outside, name):
         Index.open(store)
 
 
-def test_masks_and_what_lies_beside_shards_are_made_again(store, outside):
+def test_masks_and_other_artifacts_are_made_again(store, outside):
     kept_masks.tree_of(store, 1.0, 0.02)
     assert kept_masks.recall(store, 1.0, 0.02) is not None
-    moved(kept_masks.path_in(store.path, 1.0, 0.02), outside)
+    moved(store.artifacts.path(kept_masks.name_of(1.0, 0.02)), outside)
     assert kept_masks.recall(store, 1.0, 0.02) is None
-    path = store.path / "x.safetensors"
-    kept.remember(path, "identity", {"a": np.zeros(2)})
-    assert kept.recall(path, "identity") is not None
-    moved(path, outside)
-    assert kept.recall(path, "identity") is None
+    store.artifacts.save("x", {"a": np.zeros(2)})
+    assert store.artifacts.load("x") is not None
+    moved(store.artifacts.path("x"), outside)
+    assert store.artifacts.load("x") is None
 
 
 def test_masks_of_others_are_not_removed_to_make_room(store, outside, monkeypatch):
