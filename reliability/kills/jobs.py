@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from golddiff_lab.paper.cells import Cells
 
 from golddiff.errors import StoreError
 from golddiff.index import Index
@@ -20,7 +21,6 @@ from golddiff.oracles.settings import TrainSettings
 from golddiff.oracles.train import train
 from golddiff.store.images import ImageStore
 from golddiff.store.latents import index_latents
-from golddiff_lab.paper.cells import Cells
 
 
 @dataclass(frozen=True)

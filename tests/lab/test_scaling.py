@@ -6,6 +6,12 @@ import multiprocessing
 import numpy as np
 import pytest
 import torch
+from golddiff_lab.race import truth
+from golddiff_lab.scaling.fit import exponent, ratio
+from golddiff_lab.scaling.masks import share_masks
+from golddiff_lab.scaling.memory import disk_bytes, now, watched
+from golddiff_lab.scaling.queries import held_out, mixed, passing
+from golddiff_lab.scaling.truth import full_scans, one_pass
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,16 +20,10 @@ from golddiff.cli import run
 from golddiff.errors import ArgumentError
 from golddiff.estimators import kept_masks
 from golddiff.registry import make_denoiser
-from golddiff_lab.race import truth
 from golddiff_lab.scaling import run as scaling_run
 from golddiff_lab.scaling.cell import load_levels, measured, save_levels
-from golddiff_lab.scaling.fit import exponent, ratio
 from golddiff_lab.scaling.job import ScalingJob
-from golddiff_lab.scaling.masks import share_masks
-from golddiff_lab.scaling.memory import disk_bytes, now, watched
-from golddiff_lab.scaling.queries import held_out, mixed, passing
 from golddiff_lab.scaling.stores import same_factor, share_factor, stores_for
-from golddiff_lab.scaling.truth import full_scans, one_pass
 
 
 @pytest.fixture(autouse=True)
