@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.index.distances import Metric
-from golddiff.index.drawing import Drawn, RandomNumbers, Sums
-from golddiff.index.search import NeighborSearch
 from golddiff.store.images import ImageStore
 from golddiff.store.training_set import TrainingSet
 from golddiff.support import AnySupport, DescribedSupport, Support, TiledSupport
+from golddiff.supports.index.distances import Metric
+from golddiff.supports.index.drawing import Drawn, RandomNumbers, Sums
+from golddiff.supports.index.search import NeighborSearch
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class WeightedDraw:
 
 
 class SearchInParts:
-    """The images of a training set in parts; see :class:`golddiff.index.search.Search`.
+    """The images of a training set in parts; see :class:`golddiff.supports.index.search.Search`.
 
     Args:
         store: the training set.

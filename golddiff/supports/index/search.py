@@ -3,7 +3,7 @@
 Two questions, the nearest and a draw, are all that a schedule asks. Of one store distances are made
 once for all queries and locations, and supports of any size are then chosen from them
 (:class:`NeighborSearch`); a training set in parts is asked part by part
-(:mod:`golddiff.index.search_parts`).
+(:mod:`golddiff.supports.index.search_parts`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.index.distances import Metric
-from golddiff.index.drawing import Drawn, RandomNumbers, Sums, drawn, summary
 from golddiff.kernels.aligned import empty
 from golddiff.kernels.lowest import lowest
 from golddiff.store.images import ImageStore
+from golddiff.supports.index.distances import Metric
+from golddiff.supports.index.drawing import Drawn, RandomNumbers, Sums, drawn, summary
 from golddiff.system.parallel import in_order
 
 LOOKED_AHEAD = 4  # times as many images as were asked for are put in order at once
