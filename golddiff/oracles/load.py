@@ -55,7 +55,7 @@ def load_oracle(
         batch_size: images denoised together.
 
     Returns:
-        An :class:`~golddiff.oracles.oracle.Oracle`; it goes into :func:`golddiff.sample`.
+        A :class:`golddiff.Oracle`; it goes into :func:`golddiff.sample`.
 
     Raises:
         CheckpointError: no such file, damaged, of another architecture or format, or one that asks
