@@ -38,13 +38,13 @@ def figures(
     settings: dict[str, MethodSettings],
 ) -> dict[str, Any]:
     """Everything but the images, for --json."""
-    from golddiff.experiments.context import store_checksum
-
     return {
         "golddiff": __version__,
         "kind": "evaluation",
         "store": {
-            "description": describe(store), "checksum": store_checksum(store), **summary(store)
+            "description": describe(store),
+            "checksum": store.manifest.images_checksum,
+            **summary(store),
         },
         "oracle": {"path": str(oracle.path), "checksum": oracle.checksum},
         "methods": {

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 
 from golddiff.errors import StoreError
-from golddiff.experiments.cells import Cells
 from golddiff.index import Index
 from golddiff.index import build as index_build
 from golddiff.oracles.settings import TrainSettings
 from golddiff.oracles.train import train
 from golddiff.store.images import ImageStore
 from golddiff.store.latents import index_latents
+from golddiff_lab.paper.cells import Cells
 
 
 @dataclass(frozen=True)
