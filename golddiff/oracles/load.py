@@ -10,7 +10,7 @@ import torch
 
 from golddiff.errors import ArgumentError, CheckpointError
 from golddiff.oracles.diffusers_unet import CONFIG, load_diffusers, read_json
-from golddiff.oracles.edm.load import load_edm
+from golddiff.oracles.edm.pickled import load_edm
 from golddiff.oracles.files import FORMAT, find_weights, make_oracle, predicted, read_weights
 from golddiff.oracles.oracle import Oracle, checked_batch_size, checked_device
 from golddiff.oracles.published import read_published, resolution_of
