@@ -9,8 +9,8 @@ from typing import Protocol
 
 import torch
 
-from golddiff.denoiser import Labels, Sigma
 from golddiff.figures.trajectory import thinned
+from golddiff.noise import Labels, Sigma
 from golddiff.samplers import Space, State, check_settings, initial_noise, noise_levels, steps
 from golddiff.sampling import OnStep
 from golddiff.system.errors import ArgumentError

@@ -25,8 +25,8 @@ from golddiff.store.nearest import Drawing, Metric, nearest
 from golddiff.store.proxy import pool
 from golddiff.store.spill import spilled
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
-from golddiff.store.weighing import Weigher, weighed
-from golddiff.support import AnySupport, DescribedSupport, one_each, whole
+from golddiff.store.weighing import Weigher, weighed, whole
+from golddiff.support import AnySupport, DescribedSupport, one_each
 from golddiff.system.errors import ArgumentError, StoreError
 from golddiff.system.residency import DEFAULT_LIMIT, Residency, at_hand, parts
 
@@ -292,6 +292,15 @@ class ImageStore:
         """
         among = [whole(support) for support in one_each(within, len(x))]
         return list(drawing.chosen(self, x, among, drawing.summary(self, x, among)))
+
+    def summary(
+        self,
+        x: NDArray[np.float32],
+        drawing: Drawing,
+        within: AnySupport | Sequence[AnySupport],
+    ) -> Any:
+        """What a draw by weight has to know of all images, before any is drawn."""
+        return drawing.summary(self, x, [whole(one) for one in one_each(within, len(x))])
 
     def contributions(
         self, estimator: Any, x: NDArray[np.float32], sigma: float, support: AnySupport, top: int,
