@@ -29,11 +29,7 @@ _NUMBERED = re.compile(r"^(.*/)?\d{5}/img\d{8}\.\w+$")
 
 
 def open_folder(folder: Path, options: SourceOptions) -> Source:
-    """Read a folder of images, of parquet shards, of idx files or of CIFAR's pickles.
-
-    Raises:
-        SourceError: the folder holds none of these, or both images and parquet shards.
-    """
+    """Read a folder of images, of parquet shards, of idx files or of CIFAR's pickles."""
     try:
         cifar = cifar_folder(folder)
         if cifar is not None:
@@ -65,11 +61,7 @@ def open_folder(folder: Path, options: SourceOptions) -> Source:
 
 
 def open_zip(path: Path, options: SourceOptions) -> EncodedSource:
-    """Read the images of a zip archive in the order of their names; nothing is extracted.
-
-    Raises:
-        SourceError: the archive is damaged, or holds no images.
-    """
+    """Read the images of a zip archive in the order of their names; nothing is extracted."""
     description = f"zip {path.name}"
     options.refuse_columns("zip archives of images")
     try:
@@ -125,7 +117,10 @@ def _is_image(name: str) -> bool:
 
 
 def _files_below(folder: Path) -> tuple[list[str], int]:
-    """Paths of all files below, sorted, hidden ones left out; and how many links lead outside."""
+    """Paths of all files below, sorted, hidden ones left out; and how many links lead outside.
+
+    By scandir: os.walk with a look at every link took 20 times as long.
+    """
     root = os.path.realpath(folder)
     names: list[str] = []
     links_out = 0
@@ -161,9 +156,6 @@ def _labelled(
         table: EDM's dataset.json, which tells the labels where there is one; else folders do.
         split: the one wanted, where the folders are named after splits.
         description: the source's name for messages.
-
-    Raises:
-        SourceError: no such split, a damaged table, or images both loose and in folders.
     """
     if table is not None:
         return names, _by_table(table, names, description), None

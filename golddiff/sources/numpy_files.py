@@ -22,11 +22,7 @@ _HEADERS = {
 
 
 def open_npy(path: Path, options: SourceOptions) -> Rows:
-    """Read an array file; see :func:`open_array` for the shapes and types it may have.
-
-    Raises:
-        SourceError: the file is damaged, holds Python objects, or an unsuitable array.
-    """
+    """Read an array file; see :func:`open_array` for the shapes and types it may have."""
     options.refuse_columns(".npy files")
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -41,9 +37,6 @@ def open_npz(path: Path, options: SourceOptions) -> Rows:
 
     ``options.column`` and ``options.label_column`` name the arrays; without them the usual names
     are tried (images, x, samples, data, arr_0, x_train, ...; labels, y, y_train, arr_1, ...).
-
-    Raises:
-        SourceError: the file is damaged, an array holds Python objects or is missing.
     """
     try:
         archive = np.load(path, allow_pickle=False)

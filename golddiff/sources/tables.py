@@ -41,9 +41,6 @@ def shards_of_split(names: Sequence[str], split: str, description: str) -> list[
         names: paths with ``/`` between folders, such as ``data/train-00000-of-00002.parquet``.
         split: the split that is wanted.
         description: the source's name for messages.
-
-    Raises:
-        SourceError: the names tell splits, and this one is not among them.
     """
     splits = {name: _split_of(name) for name in sorted(names)}
     found = sorted({told for told in splits.values() if told is not None})
@@ -57,11 +54,7 @@ def shards_of_split(names: Sequence[str], split: str, description: str) -> list[
 
 
 def open_parquet(files: Sequence[Path], options: SourceOptions, description: str) -> EncodedSource:
-    """Read the images of parquet files, one after another.
-
-    Raises:
-        SourceError: a file is damaged or lacks the columns, or labels are missing or negative.
-    """
+    """Read the images of parquet files, one after another."""
     schemas, rows = zip(*map(_head, files), strict=True)
     image = _image_column(schemas[0], options.column, description)
     for file, schema in zip(files, schemas, strict=True):
@@ -87,11 +80,7 @@ def open_parquet(files: Sequence[Path], options: SourceOptions, description: str
 def open_dataset(
     dataset: Any, options: SourceOptions, description: str = "dataset"
 ) -> EncodedSource:
-    """Read the images of a ``datasets.Dataset``, or of one split of a ``datasets.DatasetDict``.
-
-    Raises:
-        SourceError: the split or a column is missing, or labels are missing or negative.
-    """
+    """Read the images of a ``datasets.Dataset``, or of one split of a ``datasets.DatasetDict``."""
     if isinstance(dataset, dict):
         if options.split not in dataset:
             raise SourceError(
