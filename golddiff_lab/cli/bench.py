@@ -126,7 +126,7 @@ def step(
     ] = None,
     json: JsonPath = None,
 ) -> None:
-    """Time one denoising step at every noise level, with its error and its distance from the floor.
+    """Time one denoising step at every noise level, with its error against the full scan.
 
     All sides get the same noisy images and take turns, each in a process of its own.
 
@@ -138,7 +138,7 @@ def step(
 
       golddiff bench step cifar.store --method golddiff-optimal --peer faiss --batch 16
     """
-    from golddiff_lab.race.job import StepJob
+    from golddiff_lab.step.job import StepJob
 
     settings = method_settings(
         mask_threshold, weighting, patch_size, boundary, variant, k_min, k_max, m_min, m_max, tol
@@ -153,8 +153,8 @@ def step(
     if json is not None:
         check_writable("json", json)
 
-    from golddiff_lab.race import report
-    from golddiff_lab.race.step import run
+    from golddiff_lab.step import report
+    from golddiff_lab.step.run import run
 
     with progress_bar() as bar:
         sides = len(names) + len(peer or ())
@@ -168,7 +168,7 @@ def step(
         outcome = run(job, lambda what, n: bar.update(tasks[what], advance=n, visible=True))
     say(
         f"{describe(outcome.store)}; batch {batch}, {repeats} timed steps a level, "
-        f"{outcome.threads} threads, queries: {queries_from}"
+        f"{outcome.machine.threads} threads, queries: {queries_from}"
     )
     say(report.machine_line(outcome.machine))
     show(report.levels_table(job, outcome))
@@ -211,12 +211,12 @@ def kamb(
 
       golddiff bench kamb cifar.store --peer convolutional_diffusion/
     """
-    from golddiff_lab.race.patches import PatchJob, PatchRow, run_patches
+    from golddiff_lab.step.kamb import PatchJob, PatchRow, run_patches
 
     numbers = parse_numbers("sizes", sizes) or ()
     job = PatchJob(
-        store, peer, tuple(int(n) if n == int(n) else n for n in numbers),  # type: ignore[misc]
-        tuple(boundary or ["zeros"]), sigma, limit, batch, repeats, seed, threads,
+        store, peer, numbers, tuple(boundary or ["zeros"]), sigma, limit, batch, repeats, seed,
+        threads,
     )  # fmt: skip
     job.check()
     if json is not None:

@@ -1,8 +1,8 @@
 """Peers: other people's code, run from a checkout of theirs that the user gives.
 
-Each adapter is a file of its own: it says by which file its checkout is known, makes a side of a
-race from it, and counts its work. Nothing of a peer is imported before a race, and only in the
-process of that side.
+Each adapter is a file of its own, with ``check(spec, store)``, which refuses what the peer cannot
+run over, and ``make(spec, store)``, which makes a side of a race from it. Nothing of a peer is
+imported before a race, and only in the process of that side.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from golddiff.errors import ArgumentError
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
-    from golddiff_lab.race.side import Side, SideSpec
+    from golddiff_lab.sides import Side, SideSpec
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,9 @@ class Peer:
         title: whose code it is.
         file: a file of its checkout, or None where it is an installed package.
         mark: text in that file that no other's has.
-        module: the adapter, with ``make(spec, store)``.
+        module: the adapter.
         base: our method whose full scan its error is taken to.
+        vp_levels: whether it runs at the noise levels of 1,000 VP timesteps only.
     """
 
     title: str
@@ -37,6 +38,11 @@ class Peer:
     mark: str
     module: str
     base: str
+    vp_levels: bool = False
+
+    def check(self, spec: SideSpec, store: ImageStore) -> None:
+        """Raise ArgumentError where the peer cannot run over a store, or so; imports no peer."""
+        import_module(self.module).check(spec, store)
 
     @property
     def make(self) -> Callable[[SideSpec, ImageStore], Side]:
@@ -48,12 +54,12 @@ class Peer:
 PEERS = {
     "release": Peer(
         "the authors' release (shangxinyi/GoldDiff)",
-        "methods/ours.py", "class OursDenoiser", "golddiff_lab.peers.release", "pca",
+        "methods/ours.py", "class OursDenoiser", "golddiff_lab.peers.release", "pca", True,
     ),
     "studio": Peer(
         "Lukoianov et al.'s PCA (analytic-diffusion/analytic-diffusion-studio)",
         "src/local_diffusion/models/pca_locality.py", "class PCALocalityDenoiser",
-        "golddiff_lab.peers.studio", "pca",
+        "golddiff_lab.peers.studio", "pca", True,
     ),
     "kamb-ganguli": Peer(
         "Kamb & Ganguli (convolutional_diffusion)",

@@ -10,8 +10,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from golddiff.errors import ArgumentError
 from golddiff.noise import ddim_scheduler, sigma_of_alpha
+from golddiff.registry import MethodSettings, default_mask_threshold
+from golddiff.store.images import ImageStore
 
 
 @contextlib.contextmanager
@@ -80,3 +84,30 @@ def vp_timestep(peer: str, sigma: float) -> int:
             f"only; the nearest is {levels[nearest]!r}"
         )
     return nearest
+
+
+def check_square(store: ImageStore, whose: str) -> None:
+    """Raise ArgumentError where a store's images are not square."""
+    if len(store.shape) != 3 or store.shape[1] != store.shape[2]:
+        raise ArgumentError(f"store: got shape {store.shape}, {whose} takes square images")
+
+
+def threshold_of(settings: MethodSettings, store: ImageStore) -> float:
+    """The mask threshold given, or the released code's."""
+    given = settings.mask_threshold
+    return default_mask_threshold(store.shape) if given is None else given
+
+
+def factor_of(store: ImageStore) -> tuple[torch.Tensor, ...]:
+    """Eigenvectors, eigenvalues, eigenvectors transposed and mean, as both codes keep them."""
+    factor = store.factor()
+    vectors, spectrum, mean = (
+        torch.from_numpy(a).float() for a in (factor.eigenvectors, factor.eigenvalues, factor.mean)
+    )
+    return vectors, spectrum, vectors.T, mean
+
+
+def bundle(store: ImageStore, batches: Any) -> type:
+    """What both codes read of a data set."""
+    shape = {"resolution": store.shape[1], "in_channels": store.shape[0]}
+    return type("Bundle", (), {"name": "benchmark", "dataloader": batches, **shape})

@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from golddiff.errors import ArgumentError
 from golddiff.estimators.optimal import Optimal
 from golddiff.golden import GoldDiff
 from golddiff.noise import precision
 from golddiff.store.images import ImageStore
 from golddiff.support import AnySupport
 from golddiff.supports.paper import PaperSchedule
-from golddiff_lab.race.side import Check, Side, SideSpec
-from golddiff_lab.race.work import DISTANCE, WEIGHTED, Work
-from golddiff_lab.search.ways import load_faiss
+from golddiff_lab.sides import Check, Side, SideSpec
+
+
+def load_faiss() -> Any:
+    """The module faiss.
+
+    Raises:
+        ArgumentError: it is not installed.
+    """
+    try:
+        return import_module("faiss")
+    except ImportError:
+        raise ArgumentError(
+            "faiss is not installed; it comes with the extra: pip install 'golddiff[dev]'"
+        ) from None
+
+
+def check(spec: SideSpec, store: ImageStore) -> None:
+    """Refuse where faiss is missing, or where there are fewer images than it is to find."""
+    load_faiss()
+    _schedule(spec).budgets(1.0, store.n)
+
+
+def _schedule(spec: SideSpec) -> PaperSchedule:
+    given = spec.settings.given().items()
+    sizes = {name: value for name, value in given if name in ("k_min", "k_max")}
+    variant = spec.settings.variant or "released"
+    return PaperSchedule(variant=variant, **sizes)  # type: ignore[arg-type]
 
 
 def make(spec: SideSpec, store: ImageStore) -> Side:
@@ -25,14 +52,11 @@ def make(spec: SideSpec, store: ImageStore) -> Side:
     The squared distances that the search returns are the logits; none is computed twice.
 
     Raises:
-        ArgumentError: faiss is not installed.
+        ArgumentError: as :func:`check`.
     """
-    faiss = load_faiss()
+    check(spec, store)
+    faiss, schedule = load_faiss(), _schedule(spec)
     faiss.omp_set_num_threads(spec.threads)
-    names = ("k_min", "k_max")
-    sizes = {name: v for name, v in spec.settings.given().items() if name in names}
-    variant = spec.settings.variant or "released"
-    schedule = PaperSchedule(variant=variant, **sizes)  # type: ignore[arg-type]
     images = store.images().reshape(store.n, store.d)
     index = faiss.IndexFlatL2(store.d)
     index.add(images.numpy())
@@ -45,16 +69,11 @@ def make(spec: SideSpec, store: ImageStore) -> Side:
         nearest = images[torch.from_numpy(rows)]
         return torch.einsum("bk,bkd->bd", weights, nearest).reshape(x.shape)
 
-    def work(x: torch.Tensor, sigma: float) -> Work:
-        _, k = schedule.budgets(sigma, store.n)
-        operations = len(x) * (DISTANCE * store.n + WEIGHTED * k) * store.d
-        return Work(operations, 4 * (store.n + len(x) * k) * store.d, "float32_matrix")
-
-    def check() -> Check:
+    def made() -> Check:
         ours = GoldDiff(Optimal(store), _AllScreened(schedule))
         return Check(step, ours, "Optimal over the k nearest images")
 
-    return Side(step, work, check)
+    return Side(step, made)
 
 
 class _AllScreened:
@@ -68,7 +87,7 @@ class _AllScreened:
 
     def supports(
         self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
-    ) -> Sequence[AnySupport]:
+    ) -> list[AnySupport]:
         _, k = self.budgets(sigma, store.n)
         exact = PaperSchedule(k_min=k, k_max=k, m_min=1.0, m_max=1.0)
-        return exact.supports(store, x, sigma, label, seed)
+        return list(exact.supports(store, x, sigma, label, seed))

@@ -11,9 +11,8 @@ from golddiff.errors import ArgumentError
 from golddiff.estimators.kamb import Kamb
 from golddiff.noise import alpha_of_sigma
 from golddiff.store.images import ImageStore
-from golddiff_lab.peers.checkout import imported
-from golddiff_lab.race.side import Side, SideSpec, Step
-from golddiff_lab.race.work import Work
+from golddiff_lab.peers.checkout import check_square, imported
+from golddiff_lab.sides import Side, SideSpec, Step
 
 BATCH = 64  # images at once, in their code's default
 
@@ -26,20 +25,10 @@ STUBS: dict[str, list[str]] = {
 CLASSES = {"zeros": "LocalEquivBordersScoreModule", "circular": "LocalEquivScoreModule"}
 
 
-def make(spec: SideSpec, store: ImageStore) -> Side:
-    """Their score module of the boundary rule and patch size asked for, as a denoiser.
-
-    Their circular one does not wrap the training images and weighs the images of a last, smaller
-    batch more: it is given images padded by wrapping, in batches of one size, which makes it
-    the equivariant machine of their paper.
-
-    Raises:
-        ArgumentError: no patch size; a boundary rule that is not one of these two.
-    """
-    assert spec.path is not None
+def check(spec: SideSpec, store: ImageStore) -> None:
+    """Refuse a missing patch size, one that does not fit, and other boundary rules."""
     size, boundary = spec.settings.patch_size, spec.settings.boundary or "zeros"
-    if len(store.shape) != 3 or store.shape[1] != store.shape[2]:
-        raise ArgumentError(f"store: got shape {store.shape}, their code takes square images")
+    check_square(store, "their code")
     if not isinstance(size, int):
         raise ArgumentError(f"patch_size: got {size!r}, expected an odd number to race Kamb's code")
     if boundary not in CLASSES:
@@ -49,18 +38,29 @@ def make(spec: SideSpec, store: ImageStore) -> Side:
         raise ArgumentError(
             f"patch_size: got {size}, expected 3 to {store.shape[1] - 1} to race Kamb's code"
         )
-    return Side(
-        _step(spec.path, store, size, boundary),
-        lambda x, sigma: _work(store, size, len(x)),
-        warm_up=False,  # a step takes a minute
-    )
+
+
+def make(spec: SideSpec, store: ImageStore) -> Side:
+    """Their score module of the boundary rule and patch size asked for, as a denoiser.
+
+    Their circular one does not wrap the training images and weighs the images of a last, smaller
+    batch more: it is given images padded by wrapping, in batches of one size, which makes it
+    the equivariant machine of their paper.
+
+    Raises:
+        ArgumentError: as :func:`check`.
+    """
+    check(spec, store)
+    assert spec.path is not None
+    size, boundary = spec.settings.patch_size, spec.settings.boundary or "zeros"
+    assert isinstance(size, int)
+    return Side(_step(spec.path, store, size, boundary), warm_up=False)  # a step takes a minute
 
 
 def _step(path: Path, store: ImageStore, size: int, boundary: str) -> Step:
     images = store.images()
     if boundary == "circular":
-        reach = size // 2
-        images = torch.nn.functional.pad(images, (reach,) * 4, mode="circular")
+        images = torch.nn.functional.pad(images, (size // 2,) * 4, mode="circular")
     batch = max(b for b in range(1, BATCH + 1) if store.n % b == 0)
     data = torch.utils.data.TensorDataset(images, torch.zeros(len(images)))
     beta = torch.zeros(1)
@@ -84,11 +84,3 @@ def _step(path: Path, store: ImageStore, size: int, boundary: str) -> Step:
         return x0
 
     return step
-
-
-def _work(store: ImageStore, size: int, queries: int) -> Work:
-    """Products of all interior patches with all interior positions: 2 b N C p^2 positions^2."""
-    channels, height, width = store.shape
-    inside = max(1, height - size + 1) * max(1, width - size + 1)
-    operations = 2 * queries * store.n * channels * size**2 * inside**2
-    return Work(operations, store.n * inside * channels * size**2 * 4, "float32_matrix")

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from golddiff.errors import ArgumentError
 from golddiff.estimators.pca import PCA
 from golddiff.noise import alpha_of_sigma
-from golddiff.registry import default_mask_threshold
 from golddiff.store.images import ImageStore
-from golddiff.store.proxy import side_16_shape
 from golddiff.support import Support
 from golddiff.supports.paper import PaperSchedule
-from golddiff_lab.peers.checkout import imported, vp_timestep
-from golddiff_lab.race.side import Check, Side, SideSpec, Step
-from golddiff_lab.race.work import DISTANCE, Work, dense_pca_work
+from golddiff_lab.peers.checkout import (
+    bundle,
+    check_square,
+    factor_of,
+    imported,
+    threshold_of,
+    vp_timestep,
+)
+from golddiff_lab.sides import Check, Side, SideSpec, Step
 
 CHECKED = 1500  # images over which both sides weigh everything
 
@@ -30,6 +34,14 @@ STUBS = {
 }
 
 
+def check(spec: SideSpec, store: ImageStore) -> None:
+    """Refuse a store or settings that the release has no counterpart of."""
+    check_square(store, "the release")
+    if spec.settings.variant == "text":
+        raise ArgumentError("variant: got 'text', the release has its own schedule only")
+    _sizes(spec, store)
+
+
 def make(spec: SideSpec, store: ImageStore) -> Side:
     """``OursDenoiser`` as its configuration files set it, over the images of ``store``.
 
@@ -37,56 +49,67 @@ def make(spec: SideSpec, store: ImageStore) -> Side:
     it makes them anew at every step.
 
     Raises:
-        ArgumentError: a store or settings that the release has no counterpart of.
+        ArgumentError: as :func:`check`.
     """
+    check(spec, store)
     assert spec.path is not None
-    path, settings = spec.path, spec.settings
-    if len(store.shape) != 3 or store.shape[1] != store.shape[2]:
-        raise ArgumentError(f"store: got shape {store.shape}, the release takes square images")
-    if settings.variant == "text":
-        raise ArgumentError("variant: got 'text', the release has its own schedule only")
-    threshold = settings.mask_threshold
-    if threshold is None:
-        threshold = default_mask_threshold(store.shape)
-    sizes = {name: v for name, v in settings.given().items() if name in ("k_min", "k_max")}
-    schedule = PaperSchedule(variant="released", **sizes)  # type: ignore[arg-type]
-    k_min, k_max = (schedule.budgets(sigma, store.n)[1] for sigma in (1e-9, 1e9))
+    path, threshold = spec.path, threshold_of(spec.settings, store)
     torch.manual_seed(spec.seed)  # of its random draws
-    step = _step(path, store, store.images(), threshold, k_min, k_max)
+    batches = torch.split(store.images(), 256)
+    step = release_step(path, store, batches, threshold, _sizes(spec, store))
 
-    def check() -> Check:
+    def made() -> Check:
         count = min(CHECKED, store.n)
         base = PCA(store, threshold)
-        theirs = _step(path, store, store.images(slice(count)), threshold, count, count)
+        batches = torch.split(store.images(slice(count)), 256)
+        theirs = release_step(path, store, batches, threshold, (count, count))
         return Check(
             theirs,
-            lambda x, sigma: _over(base, x, sigma, count),
+            lambda x, sigma: over(base, x, sigma, count),
             f"PCA over the first {count:,} images, all of them in the subset",
         )
 
-    return Side(step, lambda x, sigma: _work(store, schedule, len(x), sigma), check)
+    return Side(step, made)
 
 
-def _step(
-    path: Path, store: ImageStore, images: torch.Tensor, threshold: float, k_min: int, k_max: int
+def _sizes(spec: SideSpec, store: ImageStore) -> tuple[int, int]:
+    given = spec.settings.given().items()
+    sizes = {name: value for name, value in given if name in ("k_min", "k_max")}
+    schedule = PaperSchedule(variant="released", **sizes)  # type: ignore[arg-type]
+    return schedule.budgets(1e-9, store.n)[1], schedule.budgets(1e9, store.n)[1]
+
+
+def release_step(
+    path: Path,
+    store: ImageStore,
+    batches: Iterable[torch.Tensor],
+    threshold: float,
+    sizes: tuple[int, int],
+    device: str = "cpu",
 ) -> Step:
-    class Bundle:
-        name = "benchmark"
-        resolution = store.shape[1]
-        in_channels = store.shape[0]
-        dataloader: Any = torch.split(images, 256)
+    """A step of the release.
 
-    params = {"mask_threshold": threshold, "k_min": k_min, "k_max": k_max, "low_res_dim": 16}
+    Args:
+        path: a checkout.
+        store: gives the images' shape and covariance.
+        batches: the images that it is given, (b, *shape) each.
+        threshold: of masks.
+        sizes: k_min and k_max.
+        device: where it runs.
+    """
+    low = next(side for side in (16, 14, store.shape[1]) if store.shape[1] % side == 0)
+    params = {
+        "mask_threshold": threshold, "k_min": sizes[0], "k_max": sizes[1], "low_res_dim": low,
+    }  # fmt: skip
+    given = bundle(store, batches)
     with imported(path, "methods.ours", STUBS) as module:
-        model = module.OursDenoiser(Bundle, "cpu", 10, params=params)
-        factor = store.factor()
-        vectors = torch.from_numpy(factor.eigenvectors).float()
-        spectrum, mean = (torch.from_numpy(a).float() for a in (factor.eigenvalues, factor.mean))
-        model._load_or_compute_wiener_svd = lambda *a, **k: (vectors, spectrum, vectors.T, mean)
-        model.train(Bundle)
-    del Bundle.dataloader
+        model = module.OursDenoiser(given, device, 10, params=params)
+        model._load_or_compute_wiener_svd = lambda *a, **k: factor_of(store)
+        model.train(given)
+    del given.dataloader  # type: ignore[attr-defined]
 
     def step(x: torch.Tensor, sigma: float) -> torch.Tensor:
+        # As its ``sample`` does: the noise schedule's own tensor stays on the processor.
         timestep = torch.tensor(vp_timestep("the release", sigma))
         x0: torch.Tensor = model.denoise(x * alpha_of_sigma(sigma) ** 0.5, timestep)
         return x0
@@ -94,23 +117,8 @@ def _step(
     return step
 
 
-def _over(base: PCA, x: torch.Tensor, sigma: float, count: int) -> torch.Tensor:
+def over(base: PCA, x: torch.Tensor, sigma: float, count: int) -> torch.Tensor:
+    """PCA's posterior means (b, *shape) over the first images."""
     rows = Support(base.store.rows_of(None)[:count])
     out = base.denoise_over(x.reshape(len(x), -1).numpy(), sigma, rows)
     return torch.from_numpy(out).reshape(x.shape)
-
-
-def _work(store: ImageStore, schedule: PaperSchedule, queries: int, sigma: float) -> Work:
-    """Distances in the proxy and in all pixels as products; the dense masked distances."""
-    m, k = schedule.budgets(sigma, store.n)
-    keep = max(k, schedule.budgets(1e9, store.n)[1])
-    width = 1
-    for side in side_16_shape(store.shape):
-        width *= side
-    rank = store.factor().eigenvectors.shape[1]
-    screening = Work(
-        DISTANCE * queries * (m * width + keep * store.d),
-        4 * queries * (m * width + keep * store.d),
-        "float32_matrix",
-    )
-    return dense_pca_work(queries, k, store.d, rank) + screening

@@ -38,7 +38,7 @@ from golddiff_lab.scaling.stores import share_factor, stores_for
 from golddiff_lab.scaling.truth import full_scans
 
 # The modules that times and outputs come from: other code, other cells.
-CODE = (*truth.CODE, "adaptive", "index", "bench/scaling", "methods.py", "parallel.py", "proxy.py",
+CODE = (*truth.CODE, "supports", "index", "bench/scaling", "methods.py", "parallel.py", "proxy.py",
         "sampling.py", "schedules.py", "support.py")  # fmt: skip
 
 Watch = Callable[[str], None]

@@ -15,24 +15,23 @@ import torch
 from numpy.typing import NDArray
 from rich.table import Table
 
-from golddiff.adaptive.coordinates import principal
 from golddiff.errors import ArgumentError
 from golddiff.index import Index
-from golddiff.index.layout import FOLDER
+from golddiff.index.build import FOLDER
 from golddiff.store.images import ImageStore
 from golddiff.system.parallel import use_threads
 from golddiff.system.units import byte_size
 from golddiff_lab.race.job import QUERIES_FROM
 from golddiff_lab.race.queries import queries
+from golddiff_lab.search.coordinates import principal
 from golddiff_lab.search.ways import (
     Way,
+    by_blocks,
     checked,
     faiss_ways,
     linear,
     named,
     nearest_exactly,
-    swept,
-    through_index,
 )
 
 PAUSE = 0.02  # threads of the last search still wait actively for more
@@ -126,10 +125,7 @@ def race(job: SearchJob, watch: Callable[[str], None] = lambda what: None) -> li
     coordinates = principal(store)
     ways = [linear(store, coordinates), *map(named, job.searches)]
     if (store.path / FOLDER).exists():
-        index = Index.open(store)
-        ways.append(through_index(index))
-        if index.sweep is not None:
-            ways.append(swept(index, index.sweep))
+        ways.append(by_blocks(Index.open(store)))
     if job.faiss:
         watch("FAISS's indexes")
         lists = min(store.n, job.lists or max(1, round(4 * math.sqrt(store.n))))

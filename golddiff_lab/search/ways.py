@@ -14,16 +14,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.adaptive.coordinates import Coordinates
 from golddiff.errors import ArgumentError
-from golddiff.index import Index, nearest
-from golddiff.index.layout import FOLDER
-from golddiff.index.sweep import Sweep, bytes_of
-from golddiff.kernels.aligned import empty
+from golddiff.index import Index
+from golddiff.index.distances import KeptBlocks
 from golddiff.kernels.lowest import lowest
 from golddiff.kernels.products import less_twice_the_products
 from golddiff.store.images import ImageStore
 from golddiff.system.parallel import in_order
+from golddiff_lab.search.coordinates import Coordinates
 
 # (store, x (b, D) float32, sigma, k) -> (b, k) int64 rows, in any order; -1 for one not found.
 Search = Callable[[ImageStore, NDArray[np.float32], float, int], NDArray[np.int64]]
@@ -77,28 +75,17 @@ def linear(store: ImageStore, coordinates: Coordinates) -> Way:
     return Way("linear (ours)", search, z.nbytes + own.nbytes)
 
 
-def through_index(index: Index) -> Way:
-    """The store's own index: the clusters next to a query, 16 images for each that is wanted."""
-    size = sum(path.stat().st_size for path in (index.store.path / FOLDER).glob("whole*"))
+def by_blocks(index: Index) -> Way:
+    """All images' blocks as the store's index keeps them, in memory, then the k lowest."""
+    metric = KeptBlocks.of(index, np.ones((1, index.store.d), np.float32))
 
     def search(
         store: ImageStore, x: NDArray[np.float32], sigma: float, k: int
     ) -> NDArray[np.int64]:
-        return np.stack(nearest(index, x, k))
+        distances = metric.distances(store, x, store.rows_of(None))
+        return np.stack(list(in_order(lambda line: lowest(line[0], k), list(distances))))
 
-    return Way("index (ours)", search, size)
-
-
-def swept(index: Index, sweep: Sweep) -> Way:
-    """All images' coordinates as the store's index keeps them, in memory, then the k lowest."""
-
-    def search(
-        store: ImageStore, x: NDArray[np.float32], sigma: float, k: int
-    ) -> NDArray[np.int64]:
-        distances = sweep.distances(x, sweep.numbers, empty((len(x), sweep.size)))
-        return np.stack(list(in_order(lambda line: sweep.rows[lowest(line, k)], list(distances))))
-
-    return Way("sweep (ours)", search, bytes_of(index.store.n, sweep.numbers))
+    return Way("index (ours)", search, index.store.n * index.blocks.numbers)
 
 
 def faiss_ways(

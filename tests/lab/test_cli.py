@@ -3,15 +3,17 @@ import math
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import golddiff
 from golddiff.cli import run
 from golddiff.errors import ArgumentError
 from golddiff.noise import ddim_sigmas
-from golddiff.registry import MethodSettings
-from golddiff_lab.race.side import SideSpec
-from golddiff_lab.race.worker import Answering, Remote
+from golddiff_lab.machine import measure
+from golddiff_lab.process import Process
+from golddiff_lab.sides import RunningSide, SideSpec
+from golddiff_lab.step.job import StepJob
 from tests.lab.checkouts import write_checkout
 
 
@@ -23,36 +25,26 @@ def store(make_store, smooth_images):
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("GOLDDIFF_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("golddiff_lab.race.machine.MATRIX_SIDE", 64)
-    monkeypatch.setattr("golddiff_lab.race.machine.COPIED", 1 << 16)
-    monkeypatch.setattr("golddiff_lab.race.machine.ADDED", 1 << 16)
-    monkeypatch.setattr("golddiff_lab.race.step.measure", quick_measure)
-    monkeypatch.setattr("golddiff_lab.race.step.Remote", Here)
-    monkeypatch.setattr("golddiff_lab.race.patches.Remote", Here)
+    monkeypatch.setattr("golddiff_lab.step.run.measure", lambda: measure(small=True))
+    monkeypatch.setattr("golddiff_lab.step.run.Process", Here)
+    monkeypatch.setattr("golddiff_lab.step.kamb.Process", Here)
 
 
-class Here(Remote):
-    """A side in this process: starting others takes seconds, and few tests are about that."""
+class Here(Process):
+    """An object in this process: starting others takes seconds, and few tests are about that."""
 
-    def __init__(self, spec):
-        self.spec = spec
+    def __init__(self, name, make, spec, threads):
+        self.name, self._make, self._spec = name, make, spec
 
     def __enter__(self):
-        self._side = Answering(self.spec)
-        self.opened, self.images, self.warm_up = self._side.about
+        self._made = self._make(self._spec)
         return self
 
     def close(self):
         pass
 
-    def _ask(self, *question):
-        return self._side.answer(*question)
-
-
-def quick_measure():
-    from golddiff_lab.race.machine import measure
-
-    return measure(0.0)
+    def ask(self, method, *arguments):
+        return getattr(self._made, method)(*arguments)
 
 
 @pytest.fixture
@@ -85,7 +77,8 @@ def test_a_race_prints_and_writes_every_side_at_every_level(store, tmp_path, cap
     assert figures["sides"]["golddiff-pca"]["reference"] == {
         "estimator": "PCA", "mask_threshold": 0.02,
     }  # fmt: skip
-    assert {"float32_matrix", "bfloat16_matrix", "float32_add", "copy"} <= set(figures["machine"])
+    assert set(figures["machine"]) == {"threads", "float32_matrix", "copy"}
+    rate = figures["machine"]["float32_matrix"]
     steps = ddim_sigmas(10)
     assert [level["sigma"] for level in figures["levels"]] == [steps[0], steps[8]]
     for level in figures["levels"]:
@@ -95,7 +88,7 @@ def test_a_race_prints_and_writes_every_side_at_every_level(store, tmp_path, cap
             assert len(side["seconds_measured"]) == 2
             assert side["ratio"] == pytest.approx(release / side["seconds"])
             assert side["rmse"] >= 0
-            assert side["times_floor"] == pytest.approx(side["seconds"] / side["floor_seconds"])
+            assert side["gflop"] == pytest.approx(side["seconds"] * rate / 1e9)
         assert level["sides"]["release"]["same_maths_difference"] < 1e-3
     for side in figures["sides"].values():
         assert side["bytes_peak"] >= side["bytes_opened"] > 1 << 20
@@ -146,10 +139,43 @@ def test_kamb_is_raced_for_each_patch_size(store, tmp_path, capsys):
         (["--against", "release"], "against: got 'release', expected one of golddiff-pca"),
         (["--patch-size", "3"], "patch_size: does not apply to golddiff-pca"),
         (["--json", "/"], "json: / is a folder"),
+        (["--k-min", "100"], "k_min: got 100, but there are only 40 images"),
     ],
 )
 def test_bad_arguments_are_one_line(arguments, message, store, fails):
     assert message in fails("step", store.path, *arguments)
+
+
+@pytest.fixture
+def no_work(monkeypatch):
+    """Measuring, sampling or scanning fails."""
+    for name in ("measure", "queries", "full_scans", "Process"):
+        monkeypatch.setattr(f"golddiff_lab.step.run.{name}", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("release", ["--levels", "26"], "levels: got 26, but the authors' release"),
+        ("studio", ["--levels", "0.5"], "levels: got 0.5, but Lukoianov et al."),
+        ("release", ["--variant", "text"], "variant: got 'text'"),
+        ("kamb-ganguli", [], "patch_size: got None"),
+        ("kamb-ganguli", ["--method", "kamb", "--patch-size", "9"], "patch_size: got 9"),
+    ],
+)
+@pytest.mark.usefixtures("no_work")
+def test_what_a_peer_cannot_do_is_told_before_any_work(
+    name, arguments, message, store, fails, tmp_path
+):
+    peer = write_checkout(name, tmp_path / "peer")
+    assert message in fails("step", store.path, "--peer", peer, *arguments)
+
+
+def test_three_digits_of_a_level_are_enough():
+    steps = ddim_sigmas(10)
+    typed = tuple(float(f"{sigma:.3g}") for sigma in steps)
+    assert StepJob("", levels=typed).sigmas() == steps
+    assert StepJob("", levels=(26.0,)).sigmas() == [26.0]
 
 
 def test_a_missing_store_is_one_line(fails, tmp_path):
@@ -183,23 +209,28 @@ def test_a_peer_that_fails_is_an_error_with_its_name(store, tmp_path):
     peer = write_checkout("release", tmp_path / "peer")
     file = Path(peer) / "methods" / "ours.py"
     file.write_text(file.read_text() + "\n\nraise LookupError('their own fault')\n")
-    spec = SideSpec("release", None, "release", peer, store.path, MethodSettings(), 0, 1, 0)
-    with pytest.raises(ArgumentError, match=r"release: peer: .*their own fault"), Remote(spec):
+    spec = SideSpec("release", store.path, peer="release", path=peer)
+    with (
+        pytest.raises(ArgumentError, match=r"release: peer: .*their own fault"),
+        Process("release", RunningSide, spec, 1),
+    ):
         pass
 
 
 def test_a_method_in_a_process_of_its_own(store):
-    spec = SideSpec("wiener", "wiener", None, None, store.path, MethodSettings(), 0, 1, 0)
+    spec = SideSpec("wiener", store.path, "wiener")
     x = store.images([0, 1])
     before = os.environ.get("OMP_NUM_THREADS")
-    with Remote(spec) as side:
+    with Process("wiener", RunningSide, spec, 1) as side:
         assert os.environ.get("OMP_NUM_THREADS") == before
-        seconds, out = side.step(x, 1.0)
+        seconds, out = side.ask("step", x.numpy(), 1.0)
         assert seconds > 0
-        assert out.allclose(golddiff.Wiener(store)(x, 1.0), atol=1e-5)
-        assert side.peak() >= side.opened > 1 << 20
-        assert side.work(x, 1.0).operations > 0
-        assert side.check(x, 1.0) is None
+        np.testing.assert_allclose(out, golddiff.Wiener(store)(x, 1.0), atol=1e-5)
+        opened, images, warm_up = side.ask("about")
+        assert side.ask("peak") >= opened > 1 << 20
+        assert images is None
+        assert warm_up
+        assert side.ask("check", x.numpy(), 1.0) is None
         side._process.kill()
         with pytest.raises(ArgumentError, match=r"wiener: its process ended \(exit code -9\)"):
-            side.step(x, 1.0)
+            side.ask("step", x.numpy(), 1.0)

@@ -10,7 +10,7 @@ from golddiff.noise import ddim_sigmas, precision
 from golddiff.registry import MethodSettings
 from golddiff_lab.peers import PEERS, recognise
 from golddiff_lab.peers.checkout import imported, vp_timestep
-from golddiff_lab.race.side import SideSpec
+from golddiff_lab.sides import SideSpec
 from tests.lab.checkouts import FILES, write_checkout
 
 LEVELS = [ddim_sigmas(10)[i] for i in (0, 4, 9)]
@@ -22,7 +22,9 @@ def store(make_store, smooth_images):
 
 
 def side(name, path, store, images=0, **settings):
-    spec = SideSpec(name, None, name, path, store.path, MethodSettings(**settings), 0, 1, images)
+    spec = SideSpec(
+        name, store.path, peer=name, path=path, settings=MethodSettings(**settings), images=images
+    )
     return PEERS[name].make(spec, store)
 
 

@@ -4,7 +4,8 @@ import torch
 import golddiff
 from golddiff.errors import ArgumentError
 from golddiff.noise import ddim_sigmas
-from golddiff_lab.race.queries import noised, queries, trajectory
+from golddiff.registry import make_denoiser
+from golddiff_lab.queries import held_out, mixed, noised, queries, trajectory
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +53,21 @@ def test_a_seed_gives_the_same_queries(source, store):
 def test_another_source_is_an_error(store):
     with pytest.raises(ArgumentError, match="queries_from: got 'thin air'"):
         queries("thin air", store, [1.0], 1, 0)
+
+
+def test_points_of_a_run_and_held_out_images_take_turns(store):
+    levels = mixed(store, make_denoiser("golddiff-optimal", store), [5.0, 0.01], 4, seed=0)
+    assert [x.shape for x in levels] == [(4, 3, 8, 8)] * 2
+    clean = held_out(store, 2, seed=0)
+    noise = (levels[0][1::2] - clean) / 5.0
+    assert torch.allclose(levels[1][1::2], clean + 0.01 * noise, atol=1e-4)
+
+
+def test_held_out_images_are_not_in_the_set(store):
+    distances = torch.cdist(held_out(store, 20, 0).flatten(1), store.images().flatten(1))
+    assert distances.min() > 0.05
+
+
+def test_points_cannot_be_held_out(make_store):
+    with pytest.raises(ArgumentError, match="expected uint8 images"):
+        held_out(make_store(torch.randn(20, 2)), 2, 0)

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 import golddiff
-from golddiff_lab.race import truth
-from golddiff_lab.race.truth import describe, full_scan, key, reference_of, rmse
+from golddiff_lab import truth
+from golddiff_lab.truth import describe, full_scans, key, one_pass, reference_of, rmse
 
 
 @pytest.fixture(autouse=True)
@@ -17,20 +17,25 @@ def store(make_store, smooth_images):
     return make_store(smooth_images(40))
 
 
+def full_scan(reference, x, sigma, **options):
+    """Of one level."""
+    return full_scans(reference, [(sigma, x)], **options)[0]
+
+
 class Counting(golddiff.PCA):
     """Counts the queries that it was asked."""
 
     asked = 0
 
-    def __call__(self, x, sigma, labels=None):
+    def posterior(self, x, sigma, supports):
         self.asked += len(x)
-        return super().__call__(x, sigma, labels)
+        return super().posterior(x, sigma, supports)
 
 
 def test_a_second_time_the_full_scan_is_read_and_the_same(store, queries, cache):
     pca, x = Counting(store), queries(store, 1.0)
     first = full_scan(pca, x, 1.0)
-    assert torch.equal(first, golddiff.PCA(store)(x, 1.0))
+    assert first.allclose(golddiff.PCA(store)(x, 1.0), atol=1e-6)
     assert torch.equal(full_scan(pca, x, 1.0), first)
     assert pca.asked == len(x) == len(list(cache.iterdir()))
 
@@ -38,7 +43,7 @@ def test_a_second_time_the_full_scan_is_read_and_the_same(store, queries, cache)
 def test_fewer_or_more_queries_share_entries(store, queries):
     pca, x = Counting(store), queries(store, 1.0)
     full_scan(pca, x[:2], 1.0)
-    assert torch.equal(full_scan(pca, x, 1.0), golddiff.PCA(store)(x, 1.0))
+    assert full_scan(pca, x, 1.0).allclose(golddiff.PCA(store)(x, 1.0), atol=1e-6)
     assert pca.asked == len(x)
 
 
@@ -116,3 +121,28 @@ def test_the_reference_is_the_full_scan_of_the_base(store):
 
 def test_rmse_is_over_all_values():
     assert rmse(torch.zeros(2, 8), torch.full((2, 8), 0.5)) == 0.5
+
+
+@pytest.mark.parametrize("make", [golddiff.Optimal, golddiff.PCA])
+def test_one_pass_is_every_full_scan(store, queries, make, monkeypatch):
+    monkeypatch.setattr(truth, "ROWS_AT_ONCE", 15)
+    levels = [(sigma, queries(store, sigma, b)) for sigma, b in ((20.0, 2), (1.0, 3))]
+    for (sigma, x), out in zip(levels, one_pass(make(store), levels), strict=True):
+        assert torch.allclose(out, make(store)(x, sigma), atol=2e-6)
+
+
+def test_what_takes_too_long_is_left_out_unless_it_is_kept(store, queries):
+    optimal, x = golddiff.Optimal(store), queries(store, 1.0, 3)
+    assert len(full_scan(optimal, x, 1.0, seconds=1e-9)) == 0
+    first = full_scan(optimal, x, 1.0)
+    assert torch.equal(full_scan(optimal, x, 1.0, seconds=1e-9), first)
+
+
+def test_the_factor_is_part_of_its_name(queries, tmp_path, smooth_images):
+    other = golddiff.ImageStore.build(smooth_images(60), tmp_path / "store")
+    x = queries(other, 1.0, 1)[0]
+    names = [key(make(other), x, 1.0) for make in (golddiff.Optimal, golddiff.PCA)]
+    other.factors.estimate(30)
+    again = [key(make(other), x, 1.0) for make in (golddiff.Optimal, golddiff.PCA)]
+    assert names[0] == again[0]
+    assert names[1] != again[1]

@@ -12,8 +12,6 @@ import pytest
 import torch
 
 from golddiff import Optimal, sample
-from golddiff.adaptive import memory
-from golddiff.adaptive.plan import FULL, Plan
 from golddiff.errors import StoreError
 from golddiff.index import Index
 from golddiff.index import build as index_build
@@ -135,7 +133,6 @@ def test_a_store_deleted_while_sampling_is_read_on_and_does_not_come_back(tmp_pa
     whole = sample(Optimal(store), 2, steps=3).images
     shutil.rmtree(tmp_path / "s")
     assert torch.equal(sample(Optimal(store), 2, steps=3).images, whole)
-    memory.remember(store, "key", Plan(FULL, 60, 0.0))
     assert not (tmp_path / "s").exists()
     with pytest.raises(StoreError, match="does not exist"):
         store.factor()
