@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from golddiff.errors import SourceError, one_line
 from golddiff.sources.arrays import open_array
-from golddiff.sources.guards import Unpacked, inside
 from golddiff.sources.source import Rows
 from golddiff.sources.source_options import SourceOptions
+from golddiff.system.guards import Unpacked, inside
 from golddiff.system.pickled_arrays import ARRAYS
 from golddiff.system.pickles import read_pickle
 

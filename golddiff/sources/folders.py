@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from golddiff.errors import GoldDiffError, SourceError, one_line
 from golddiff.sources.cifar import cifar_folder, open_cifar_folder
-from golddiff.sources.decode import EXTENSIONS, MAX_ENCODED_BYTES
+from golddiff.sources.decode import EXTENSIONS, MAX_ENCODED_BYTES, read_file
 from golddiff.sources.encoded import EncodedSource, Item, Items
-from golddiff.sources.guards import check_unpacked
 from golddiff.sources.idx import idx_files, open_idx_folder
 from golddiff.sources.source import Source
 from golddiff.sources.source_options import SourceOptions
 from golddiff.sources.tables import SPLIT_NAMES, open_parquet, shards_of_split
+from golddiff.system.guards import check_unpacked
 
 _EDM_TABLE = "dataset.json"
 # EDM's tool numbers images and puts them by the thousand in folders; those are not classes.
@@ -85,14 +85,7 @@ def open_zip(path: Path, options: SourceOptions) -> EncodedSource:
 
 def _files(folder: Path, names: Sequence[str], start: int, stop: int) -> Iterator[Item]:
     for name in names[start:stop]:
-        yield Item(name, partial(_file, folder / name))
-
-
-def _file(path: Path) -> bytes:
-    size = path.stat().st_size
-    if size > MAX_ENCODED_BYTES:
-        raise OSError(f"it has {size:,} bytes")
-    return path.read_bytes()
+        yield Item(name, partial(read_file, folder / name))
 
 
 def _members(path: Path, names: Sequence[str], start: int, stop: int) -> Iterator[Item]:

@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from golddiff.errors import ArgumentError, SourceError, one_line
+from golddiff.sources.decode import read_file
 from golddiff.sources.encoded import EncodedSource, Item
-from golddiff.sources.guards import check_unpacked
 from golddiff.sources.source import check_labels
 from golddiff.sources.source_options import SourceOptions
+from golddiff.system.guards import check_unpacked
 
 # Names of sub folders and files that are parts of a data set rather than classes.
 SPLIT_NAMES = frozenset({"train", "test", "val", "valid", "validation", "dev", "eval"})
@@ -162,7 +163,7 @@ def _load(rows: Any, paths: Any, position: int, read_path: Callable[[str], bytes
 def _read_local(path: str) -> bytes:
     if not os.path.isfile(path):
         raise OSError(f"the row holds no bytes, and its path {path} is no file here")
-    return Path(path).read_bytes()
+    return read_file(path)
 
 
 def _split_of(name: str) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from golddiff_lab.paper.cells import Cells
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from golddiff.cluster.listing import NAME as LIST
@@ -21,7 +22,6 @@ from golddiff.evaluation.figures.recorded import panels_of
 from golddiff.evaluation.runs import RunSettings
 from golddiff.sampling import noise_levels
 from golddiff.store.artifacts import Artifacts
-from golddiff_lab.paper.cells import Cells
 from reliability.fuzz.stores import base
 from reliability.fuzz.structured import json_values, safetensors_header, sealed_json
 from reliability.fuzz.target import Target

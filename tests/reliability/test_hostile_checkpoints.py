@@ -10,7 +10,7 @@ import torch
 
 from golddiff.errors import CheckpointError
 from golddiff.oracles.load import load_oracle
-from golddiff.oracles.torch_files import read_torch
+from golddiff.system.torch_files import read_torch
 from reliability.fuzz.bundle import unbundle
 from reliability.fuzz.images import packed
 

@@ -22,9 +22,9 @@ from golddiff.oracles.edm.dhariwal_unet import DhariwalUNet
 from golddiff.oracles.edm.preconditioning import PRECONDITIONINGS, Preconditioning
 from golddiff.oracles.edm.song_unet import SongUNet
 from golddiff.oracles.oracle import Oracle, checked_batch_size, checked_device
-from golddiff.oracles.torch_files import TENSORS, Storage, plain, read_row
 from golddiff.oracles.weights import checked_weights, fill, regular_file
 from golddiff.system.pickles import one_line, read_pickle
+from golddiff.system.torch_files import TENSORS, Storage, plain, read_row
 
 MODELS: dict[str, type[nn.Module]] = {"SongUNet": SongUNet, "DhariwalUNet": DhariwalUNet}
 # The largest published network takes 1.2e9 bytes.
