@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import GoldDiffError, SourceError, one_line
 from golddiff.sources.cifar import cifar_folder, open_cifar_folder
 from golddiff.sources.decode import EXTENSIONS, MAX_ENCODED_BYTES, read_file
 from golddiff.sources.encoded import EncodedSource, Item, Items
@@ -21,6 +20,7 @@ from golddiff.sources.idx import idx_files, open_idx_folder
 from golddiff.sources.source import Source
 from golddiff.sources.source_options import SourceOptions
 from golddiff.sources.tables import SPLIT_NAMES, open_parquet, shards_of_split
+from golddiff.system.errors import GoldDiffError, SourceError, one_line
 from golddiff.system.guards import check_unpacked
 
 _EDM_TABLE = "dataset.json"

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError, CheckpointError, SourceError, one_line
 from golddiff.sources.arrays import as_array, is_array, open_array
 from golddiff.sources.source import Rows, check_labels
 from golddiff.sources.source_options import SourceOptions
+from golddiff.system.errors import ArgumentError, CheckpointError, SourceError, one_line
 from golddiff.system.guards import check_unpacked
 
 _HEADERS = {

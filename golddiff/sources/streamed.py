@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from golddiff.errors import ArgumentError, SourceError, one_line
 from golddiff.sources.arrays import as_array, ask_for_range, is_array, open_array
 from golddiff.sources.decode import UnreadableImageError, decode, pixels_of, read_file
 from golddiff.sources.source import Batch, Skipped, SourceInfo, ahead, chosen_labels, rebatch
 from golddiff.sources.source_options import SourceOptions, require_integer
+from golddiff.system.errors import ArgumentError, SourceError, one_line
 
 
 def is_streamed(source: object) -> bool:

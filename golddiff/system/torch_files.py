@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import torch
 
-from golddiff.errors import CheckpointError, SourceError
+from golddiff.system.errors import CheckpointError, SourceError
 from golddiff.system.guards import check_unpacked
 from golddiff.system.pickled_arrays import ARRAYS
 from golddiff.system.pickles import one_line, read_pickle

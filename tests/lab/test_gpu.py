@@ -2,11 +2,11 @@ import json
 
 import pytest
 import torch
+from golddiff_lab.gpu.measure import Ceilings
 
 from golddiff.cli import run
 from golddiff_lab.gpu.cases import CASES
 from golddiff_lab.gpu.floor import step_work
-from golddiff_lab.gpu.measure import Ceilings
 from golddiff_lab.gpu.memory_store import patches_for
 
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without")

@@ -6,24 +6,24 @@ import multiprocessing
 import numpy as np
 import pytest
 import torch
+from golddiff_lab.race import truth
+from golddiff_lab.scaling.fit import exponent, ratio
+from golddiff_lab.scaling.masks import share_masks
+from golddiff_lab.scaling.memory import disk_bytes, now, watched
+from golddiff_lab.scaling.queries import held_out, mixed, passing
+from golddiff_lab.scaling.truth import full_scans, one_pass
 from hypothesis import given
 from hypothesis import strategies as st
 
 import golddiff
 from golddiff.cli import run
-from golddiff.errors import ArgumentError
 from golddiff.estimators import kept_masks
-from golddiff.registry import make_denoiser
-from golddiff_lab.race import truth
+from golddiff.estimators.registry import make_denoiser
+from golddiff.system.errors import ArgumentError
 from golddiff_lab.scaling import run as scaling_run
 from golddiff_lab.scaling.cell import load_levels, measured, save_levels
-from golddiff_lab.scaling.fit import exponent, ratio
 from golddiff_lab.scaling.job import ScalingJob
-from golddiff_lab.scaling.masks import share_masks
-from golddiff_lab.scaling.memory import disk_bytes, now, watched
-from golddiff_lab.scaling.queries import held_out, mixed, passing
 from golddiff_lab.scaling.stores import same_factor, share_factor, stores_for
-from golddiff_lab.scaling.truth import full_scans, one_pass
 
 
 @pytest.fixture(autouse=True)
@@ -306,7 +306,7 @@ class TestRun:
 
 
 def test_a_cell_in_a_process_of_its_own(store, tmp_path, monkeypatch):
-    from golddiff.registry import MethodSettings
+    from golddiff.estimators.registry import MethodSettings
     from golddiff_lab.scaling.cell import CellSpec
 
     save_levels(tmp_path / "q", [1.0], [store.images([0, 1])])

@@ -11,10 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from golddiff.errors import CheckpointError
 from golddiff.oracles.files import describe_network, write_weights
 from golddiff.oracles.load import load_oracle
 from golddiff.oracles.unet import UNet, UNetConfig
+from golddiff.system.errors import CheckpointError
 from golddiff.system.torch_files import read_torch
 from reliability.fuzz.bundle import unbundle
 from reliability.fuzz.networks import TINY, diffusers
