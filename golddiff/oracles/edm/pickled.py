@@ -19,10 +19,10 @@ from torch import nn
 from golddiff.oracles.edm.arguments import MODELS, Arguments, check_arguments
 from golddiff.oracles.edm.preconditioning import PRECONDITIONINGS
 from golddiff.oracles.oracle import Oracle, checked_batch_size, checked_device
-from golddiff.oracles.torch_files import TENSORS, Storage, plain, read_row
 from golddiff.oracles.weights import checked_weights, fill, regular_file
 from golddiff.system.errors import CheckpointError
 from golddiff.system.pickles import one_line, read_pickle
+from golddiff.system.torch_files import TENSORS, Storage, plain, read_row
 
 # The largest published network takes 1.2e9 bytes.
 MOST_BYTES = 16 * 2**30
