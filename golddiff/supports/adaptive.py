@@ -19,7 +19,7 @@ from golddiff.store.training_set import TrainingSet
 from golddiff.support import AnySupport, Side, Support, TiledSupport, tile_of_each
 from golddiff.supports.enlarging import DrawnImages, NearestImages, Tiles
 from golddiff.supports.index.distances import KeptBlocks, Metric, TileBlocks
-from golddiff.supports.index.files import Index, open_or_build
+from golddiff.supports.index.image_index import Index, open_or_build
 from golddiff.supports.index.search import NeighborSearch, Search
 from golddiff.supports.index.search_parts import SearchInParts
 from golddiff.supports.rule import (
@@ -129,7 +129,7 @@ class Comparison:
         """By the estimator's masks, and by all pixels where there is no index."""
         store, relevance = estimator.store, estimator.relevance(sigma)
         width = float(relevance.mean())
-        side = side_of(estimator.tile_sides(), width)
+        side = side_of(estimator.tile_sides, width)
         if side is None:
             tiles = Tiles(np.zeros(store.d, np.int64))
         else:

@@ -24,7 +24,7 @@ from golddiff.kernels.gather import padded
 from golddiff.store.images import ImageStore
 from golddiff.support import Side
 from golddiff.supports.index.blocks import MIDDLE
-from golddiff.supports.index.files import Index
+from golddiff.supports.index.image_index import Index
 from golddiff.system.parallel import for_each
 from golddiff.system.residency import at_hand
 
