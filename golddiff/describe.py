@@ -37,7 +37,7 @@ METHODS = {
     "pca": Kind(
         "golddiff.estimators.pca",
         "PCA",
-        ("mask_threshold", "weighting", "batch_size", "memory_limit"),
+        ("mask_threshold", "weighting", "batch_size", "memory_limit", "share"),
     ),
     "kamb": Kind("golddiff.estimators.kamb", "Kamb", ("patch_sizes", "boundary", "memory_limit")),
     "recommended": Kind("golddiff.estimators.recommended", "Recommended", ("seed",)),

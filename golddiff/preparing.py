@@ -186,7 +186,7 @@ def _measures_patches(part: Denoiser) -> bool:
 
 def _thresholds(denoiser: Denoiser, sigma: float) -> Iterator[float]:
     for part in _parts_of(denoiser, sigma):
-        if isinstance(part, PCA):
+        if isinstance(part, PCA) and part.share is None:
             yield part.mask_threshold
         elif _measures_patches(part):
             yield MEASURED_AT

@@ -233,4 +233,6 @@ _ON_DEVICE = {Optimal: DeviceOptimal, PCA: DevicePCA, Kamb: DeviceKamb}
 def device_estimator(estimator: Estimator, store: DeviceStore) -> DeviceEstimator | None:
     """The estimator's counterpart on a device; None for those that have none (subclasses too)."""
     make = _ON_DEVICE.get(type(estimator))
+    if isinstance(estimator, PCA) and estimator.share is not None:
+        return None
     return None if make is None else make(estimator, store)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 
 import numpy as np
@@ -13,6 +14,7 @@ from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.errors import ArgumentError
 from golddiff.estimators.contributions import Contribution, log_sum_exp, outputs_at, values_at
 from golddiff.estimators.kept_masks import tree_of
+from golddiff.estimators.shared import SIDES, UnitMasks
 from golddiff.estimators.tiles import add_tiles
 from golddiff.kernels.gather import BLOCK
 from golddiff.kernels.mask_tiles import (
@@ -29,7 +31,7 @@ from golddiff.kernels.pca_cpu import Sums, add_images, masked_posterior
 from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
 from golddiff.kernels.pca_logits import branches, masked_logits
 from golddiff.machine import seconds
-from golddiff.posterior import BatchAverage, Posterior
+from golddiff.posterior import BatchAverage, Float, Posterior
 from golddiff.store.images import ImageStore
 from golddiff.support import AnySupport, Support, TiledSupport
 from golddiff.system.parallel import for_each, in_order, results_held
@@ -60,6 +62,9 @@ class PCA(Estimator):
         batch_size: images a batch of "wss".
         memory_limit: see :class:`golddiff.denoiser.Estimator`; masks come on top, about
             16 D^2 bytes while a sigma's are made.
+        share: values that have one softmax together: "pixel" (a pixel's colours), "2x2" or "4x4"
+            (the values of so many pixels). Its logit is the mean of the values' own logits. None:
+            each value has its own.
     """
 
     probes = 16
@@ -71,6 +76,7 @@ class PCA(Estimator):
         weighting: str = "ss",
         batch_size: int = 256,
         memory_limit: float = DEFAULT_MEMORY_LIMIT,
+        share: str | None = None,
     ) -> None:
         super().__init__(store, memory_limit)
         if not 0 <= mask_threshold <= 1:
@@ -79,30 +85,31 @@ class PCA(Estimator):
             raise ArgumentError(f"weighting: got {weighting!r}, expected 'ss' or 'wss'")
         if not (isinstance(batch_size, int) and batch_size >= 1):
             raise ArgumentError(f"batch_size: got {batch_size!r}, expected an integer of 1 or more")
+        if share is not None and share not in SIDES:
+            expected = ", ".join(map(repr, SIDES))
+            raise ArgumentError(f"share: got {share!r}, expected {expected} or None")
         self.mask_threshold = mask_threshold
+        self.share = share
         self.weighting = weighting
         self.batch_size = batch_size
         self._trees: dict[float, MaskTree] = {}
+        self._units: dict[float, UnitMasks] = {}
         self._tiles: dict[tuple[float, Side], list[MaskTree]] = {}
 
     def _mean(self, x: NDArray[np.float32], sigma: float, support: Support) -> NDArray[np.float32]:
         if self.weighting == "ss":
             return super()._mean(x, sigma, support)
         average = BatchAverage.empty(len(x), self.store.d)
-        tree = self.tree(sigma)
-        for part in in_order(
-            lambda part: self._part(x, sigma, part, tree), support.split(self.batch_size)
-        ):
+        posterior = self._posterior_at(sigma)
+        for part in in_order(lambda part: posterior(x, part), support.split(self.batch_size)):
             average.add(part)
         return average.mean().astype(np.float32)
 
     def posterior(self, x: NDArray[np.float32], sigma: float, support: Support) -> Posterior:
-        """The partial posterior of queries (b, D) over a support; every output is a location."""
-        tree = self.tree(sigma)
-        total = Posterior.empty(len(x), self.store.d, self.store.d)
-        for part in in_order(
-            lambda part: self._part(x, sigma, part, tree), support.split(IMAGES_PER_TASK)
-        ):
+        """The partial posterior of queries (b, D) over a support."""
+        posterior = self._posterior_at(sigma)
+        total = Posterior.empty(len(x), self.locations(), self.store.d)
+        for part in in_order(lambda part: posterior(x, part), support.split(IMAGES_PER_TASK)):
             total = total.merge(part)
         return total
 
@@ -116,19 +123,19 @@ class PCA(Estimator):
         one = all(support is supports[0] for support in supports)
         if one or self.weighting != "ss" or self.store.shards is not None:
             return super().denoise_each(x, sigma, supports)
-        tree = self.tree(sigma)
+        posterior_of = self._posterior_at(sigma)
         posteriors: list[Posterior] = []
         parts: list[tuple[int, Support]] = []
         for i, support in enumerate(supports):
             if isinstance(support, TiledSupport):
                 posteriors.append(self.tiled_posterior(x[i : i + 1], sigma, support))
             else:
-                posteriors.append(Posterior.empty(1, self.store.d, self.store.d))
+                posteriors.append(Posterior.empty(1, self.locations(), self.store.d))
                 parts += [(i, part) for part in support.split(IMAGES_PER_TASK)]
 
         def task(place: tuple[int, Support]) -> tuple[int, Posterior]:
             i, part = place
-            return i, self._part(x[i : i + 1], sigma, part, tree)
+            return i, posterior_of(x[i : i + 1], part)
 
         for i, posterior in in_order(task, parts):
             posteriors[i].add(posterior)
@@ -170,32 +177,40 @@ class PCA(Estimator):
 
     def relevance(self, sigma: float, side: Side | None = None) -> NDArray[np.float32]:
         """The mean over a tile's outputs of their masks, (T, D); see the base class."""
+        if self.share is not None:
+            return self.unit_masks(sigma).mean()[None]
         trees = [self.tree(sigma)] if side is None else self.tiles(sigma, side)
         return np.stack([mean_mask(tree, self.store.d) for tree in trees])
 
     def tile_sides(self) -> tuple[Side, ...]:
         """Sides 8 (of each channel too) and 4, for larger images that are weighed with "ss"."""
-        if len(self.store.shape) != 3 or self.weighting != "ss":
+        if len(self.store.shape) != 3 or self.weighting != "ss" or self.share is not None:
             return ()
         sides = TILE_SIDES if self.store.shape[0] > 1 else TILE_SIDES_OF_ONE_CHANNEL
         return tuple(side for side in sides if min(self.store.shape[1:]) > pixels(side))
 
     def locations(self) -> int:
-        """Every output value."""
-        return self.store.d
+        """Every output value, or every pixel where its values share a softmax."""
+        points = len(self.store.shape) != 3
+        return self.store.d if self.share is None or points else math.prod(self.store.shape[1:])
 
     def signature(self) -> str:
         """The mask threshold, the weighting, and of how many images the masks are if not all."""
         batches = f", batch_size={self.batch_size}" if self.weighting == "wss" else ""
         images = self.store.factor_images
         masks = "" if images in (None, self.store.n) else f", masks of {images} images"
-        return f"PCA(mask_threshold={self.mask_threshold!r}, {self.weighting}{batches}{masks})"
+        shared = "" if self.share is None else f", share={self.share!r}"
+        settings = f"{self.weighting}{batches}{masks}{shared}"
+        return f"PCA(mask_threshold={self.mask_threshold!r}, {settings})"
 
     def cost(self, sigma: float, side: Side | None = None) -> float:
         """Predicted seconds: additions of the masks' shared sums, values read, outputs' softmax.
 
         And rows that are not in their place are read, for all tiles at once.
         """
+        if self.share is not None:
+            units = self.unit_masks(sigma)
+            return super().cost(sigma) + seconds("addition") * units.shares.size
         trees = [self.tree(sigma)] if side is None else self.tiles(sigma, side)
         outputs = seconds("softmax") * self.store.d
         if not self.store.fits:
@@ -229,22 +244,18 @@ class PCA(Estimator):
         top: int = 1,
         pixel: int | None = None,
     ) -> Iterator[Contribution]:
-        """The terms of one query (D,), every output a location; see the base class.
+        """The terms of one query (D,), every output (or pixel) a location; see the base class.
 
         With "wss" the logits of a batch are less the log of their sum: each batch then weighs the
         same, as in the average of their softmaxes.
         """
-        tree, tiles = self.tree(sigma), None
+        logits_of, tiles = self._logits_at(x, sigma, pixel), None
         if isinstance(support, TiledSupport):
             tiles = tile_of_each(self.store.shape, support.side)
-        if pixel is not None:
-            tree = branches(tree, outputs_at(self.store, pixel))
-            tiles = None if tiles is None else tiles[outputs_at(self.store, pixel)]
+            tiles = tiles if pixel is None else tiles[outputs_at(self.store, pixel)]
 
         def task(part: Support) -> Contribution:
-            logits = masked_logits(
-                self.store.flat, part.rows, x, sigma, tree, self.store.scale, self.store.offset
-            )
+            logits = logits_of(part.rows)
             if isinstance(support, TiledSupport) and tiles is not None:
                 weights = [support.of_tile(t, part.rows) for t in range(len(support.tiles))]
                 logits += np.stack(weights)[tiles]
@@ -258,8 +269,31 @@ class PCA(Estimator):
         whole = Support(support.rows) if isinstance(support, TiledSupport) else support
         yield from in_order(task, whole.split(size))
 
+    def _logits_at(
+        self, x: NDArray[np.float32], sigma: float, pixel: int | None
+    ) -> Callable[[NDArray[np.int64]], Float]:
+        """The logits (L, k) of one query (D,), or only those of a pixel, over some rows."""
+        store = self.store
+        if self.share is not None:
+            units = self.unit_masks(sigma).of_pixel(pixel)
+            return lambda rows: units.float64_logits(store.values(rows), x, sigma)
+        tree = self.tree(sigma)
+        if pixel is not None:
+            tree = branches(tree, outputs_at(store, pixel))
+        return lambda rows: masked_logits(
+            store.flat, rows, x, sigma, tree, store.scale, store.offset
+        )
+
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """A block of images a thread, as stored and as terms; posteriors in flight and merged."""
+        """A block of images a thread, as stored and as terms; posteriors in flight and merged.
+
+        Where values share a softmax also the averaged masks, and whole parts instead of blocks.
+        """
+        if self.share is not None:
+            units = (SIDES[self.share] ** -2) * self.locations()
+            part = min(images, IMAGES_PER_TASK) * (4 * self.store.d + 3 * self.locations())
+            fixed = int(4 * self.store.d * units + 4 * part * torch.get_num_threads())
+            return fixed, self.store.d * (36 * results_held() + 100)
         block = BLOCK * self.store.d * (4 + self.store.flat.itemsize)
         return block * torch.get_num_threads(), self.store.d * (36 * results_held() + 100)
 
@@ -272,6 +306,23 @@ class PCA(Estimator):
             self.keep_tree(sigma, tree_of(self.store, sigma, self.mask_threshold))
         return self._trees[sigma]
 
+    def unit_masks(self, sigma: float) -> UnitMasks:
+        """The masks of one sigma averaged over what shares a softmax; made once and kept."""
+        if sigma not in self._units:
+            factor, store = self.store.factor(), self.store
+            assert self.share is not None
+            thresholds = np.array([self.mask_threshold])
+            masks = UnitMasks.of_thresholds(factor, sigma, thresholds, store.shape, self.share)
+            self.keep_units(sigma, masks[0])
+        return self._units[sigma]
+
+    def keep_units(self, sigma: float, masks: UnitMasks) -> None:
+        """Take the averaged masks of a sigma from elsewhere; others make room for them."""
+        most = min(SIGMAS_KEPT, max(1, int(self.memory_limit / masks.nbytes)))
+        while len(self._units) >= most:
+            self._units.pop(next(iter(self._units)))
+        self._units[sigma] = masks
+
     def has_tree(self, sigma: float) -> bool:
         """Whether the masks of a sigma are there already."""
         return sigma in self._trees
@@ -282,12 +333,16 @@ class PCA(Estimator):
             self._trees.pop(next(iter(self._trees)))
         self._trees[sigma] = tree
 
-    def _part(
-        self, x: NDArray[np.float32], sigma: float, support: Support, tree: MaskTree
-    ) -> Posterior:
-        return masked_posterior(
-            self.store.flat, support.rows, support.log_importance().astype(np.float32), x, sigma,
-            tree, self.store.scale, self.store.offset,
+    def _posterior_at(self, sigma: float) -> Callable[[NDArray[np.float32], Support], Posterior]:
+        """The partial posterior of some queries (b, D) over a support, on the caller's thread."""
+        store = self.store
+        if self.share is not None:
+            units = self.unit_masks(sigma)
+            return lambda x, support: units.posterior(store, support, x, sigma)
+        tree = self.tree(sigma)
+        return lambda x, support: masked_posterior(
+            store.flat, support.rows, support.log_importance().astype(np.float32), x, sigma,
+            tree, store.scale, store.offset,
         )  # fmt: skip
 
     def _add(
