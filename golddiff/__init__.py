@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from golddiff.attribution import Attribution as Attribution
     from golddiff.attribution import PixelSources as PixelSources
     from golddiff.attribution import pixel_sources as pixel_sources
+    from golddiff.dial import recommended as recommended
     from golddiff.diffusers import AnalyticUNet as AnalyticUNet
     from golddiff.errors import ArgumentError as ArgumentError
     from golddiff.errors import CheckpointError as CheckpointError
@@ -22,16 +23,19 @@ if TYPE_CHECKING:
     from golddiff.estimators.blend import Blend as Blend
     from golddiff.estimators.kamb import Kamb as Kamb
     from golddiff.estimators.mixture import GaussianMixture as GaussianMixture
+    from golddiff.estimators.network_like import network_like as network_like
     from golddiff.estimators.optimal import Optimal as Optimal
     from golddiff.estimators.patches import PatchMixture as PatchMixture
     from golddiff.estimators.pca import PCA as PCA
-    from golddiff.estimators.recommended import recommended as recommended
     from golddiff.estimators.wiener import Wiener as Wiener
     from golddiff.evaluation.compare import Evaluation as Evaluation
     from golddiff.evaluation.compare import evaluate as evaluate
     from golddiff.evaluation.report import write_report as write_report
     from golddiff.golden import GoldDiff as GoldDiff
+    from golddiff.index.nearest import Novelty as Novelty
+    from golddiff.index.nearest import novelty as novelty
     from golddiff.oracles.load import load_oracle as load_oracle
+    from golddiff.registry import create as create
     from golddiff.sampling import Samples as Samples
     from golddiff.sampling import sample as sample
     from golddiff.store.images import ImageStore as ImageStore
@@ -66,7 +70,11 @@ _HOMES = {
     "evaluate": "evaluation.compare",
     "metrics": "metrics",
     "pixel_sources": "attribution",
-    "recommended": "estimators.recommended",
+    "network_like": "estimators.network_like",
+    "novelty": "index.nearest",
+    "recommended": "dial",
+    "create": "registry",
+    "Novelty": "index.nearest",
     "sample": "sampling",
     "write_report": "evaluation.report",
 }

@@ -40,7 +40,7 @@ METHODS = {
         ("mask_threshold", "weighting", "batch_size", "memory_limit", "share"),
     ),
     "kamb": Kind("golddiff.estimators.kamb", "Kamb", ("patch_sizes", "boundary", "memory_limit")),
-    "recommended": Kind("golddiff.estimators.recommended", "Recommended", ("seed",)),
+    "network-like": Kind("golddiff.estimators.network_like", "NetworkLike", ("seed",)),
     "golddiff": Kind("golddiff.golden", "GoldDiff", ("base", "schedule", "seed")),
 }
 

@@ -22,8 +22,8 @@ from golddiff.estimators.blend import Blend
 from golddiff.estimators.kamb import Kamb
 from golddiff.estimators.mirror import OfMirrored
 from golddiff.estimators.mixture import GaussianMixture
+from golddiff.estimators.network_like import NetworkLike
 from golddiff.estimators.pca import MEASURED_AT, PCA
-from golddiff.estimators.recommended import Recommended
 from golddiff.estimators.wiener import Wiener
 from golddiff.golden import GoldDiff
 from golddiff.index import Index
@@ -68,7 +68,7 @@ def prepare(
 ) -> list[Part]:
     """Make what ``denoiser(x, sigma, label)`` would make at its first call, and keep it.
 
-    In the store's folder: the covariance factor; what :func:`golddiff.recommended` weighs; masks
+    In the store's folder: the covariance factor; what :func:`golddiff.network_like` weighs; masks
     (of images of 512 values and more); the index of large sets and the plans of adaptive supports.
     And the compiled kernels, by a few steps of one and two images.
 
@@ -114,7 +114,7 @@ def _kept(
             return store.factor(progress=lambda done: watch("images summed", done, store.n))
 
         yield "covariance factor", [_Item(store.has_factor, make)]
-    if isinstance(denoiser, Recommended):
+    if isinstance(denoiser, NetworkLike):
         yield "weights of recommended", [_Item(lambda: denoiser.is_ready, lambda: denoiser.blend)]
     masks = [
         _mask(store, sigma, threshold)
@@ -161,7 +161,7 @@ def _parts_of(denoiser: Denoiser, sigma: float | None = None) -> Iterator[Denois
     inner: Iterable[Denoiser] = ()
     if isinstance(denoiser, GoldDiff):
         inner = [denoiser.base]
-    elif isinstance(denoiser, Recommended):
+    elif isinstance(denoiser, NetworkLike):
         inner = [denoiser.blend]
     elif isinstance(denoiser, OfMirrored):
         inner = [denoiser.denoiser]
@@ -172,7 +172,7 @@ def _parts_of(denoiser: Denoiser, sigma: float | None = None) -> Iterator[Denois
 
 
 def _needs_factor(denoiser: Denoiser) -> bool:
-    if isinstance(denoiser, Recommended):
+    if isinstance(denoiser, NetworkLike):
         return True  # and what it is made of is found with it
     return any(
         isinstance(part, PCA | Wiener | GaussianMixture) or _measures_patches(part)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 
 from golddiff.denoiser import Denoiser, Labels, Sigma
 from golddiff.errors import ArgumentError
+from golddiff.index.nearest import Novelty, novelty
 from golddiff.noise import ddim_scheduler, ddim_sigmas, edm_sigmas, sigma_of_alpha
+from golddiff.store.images import ImageStore
 
 if TYPE_CHECKING:
     from golddiff.attribution import Attribution
@@ -32,6 +35,7 @@ class Samples:
         subsets: how many images each denoiser call weighed, or None.
         share: of the training images that was seen at every step; below 1 where shards of a store
             were missing.
+        store: the training set, or None.
     """
 
     images: torch.Tensor
@@ -41,6 +45,18 @@ class Samples:
     attribution: list[Attribution] | None = None
     subsets: Subsets | None = None
     share: float = 1.0
+    store: Space | None = field(default=None, repr=False)
+
+    @cached_property
+    def novelty(self) -> Novelty:
+        """How new each image is, and its nearest training image; found when first asked for.
+
+        Raises:
+            ArgumentError: as :func:`golddiff.novelty`; no training set.
+        """
+        if not isinstance(self.store, ImageStore):
+            raise ArgumentError("novelty: the denoiser has no training set to compare with")
+        return novelty(self.images, self.store)
 
 
 class Space(Protocol):
@@ -181,6 +197,7 @@ def sample(
         [a for recorder in recorders for a in recorder.attributions()] if attribution else None,
         _joined(recorders) if attribution else None,
         min(seen),
+        denoiser.store,
     )
 
 

@@ -11,7 +11,7 @@ from golddiff.adaptive.schedule import FittedSchedule
 from golddiff.cli import run
 from golddiff.errors import ArgumentError
 from golddiff.preparing import prepare
-from golddiff.registry import METHODS, MethodSettings, make_denoiser
+from golddiff.registry import METHODS, MethodSettings, create
 
 SIGMAS = [20.0, 2.0, 0.1]
 
@@ -38,9 +38,9 @@ def counts(parts):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_second_time_everything_is_there(store, method):
-    first = prepare(make_denoiser(method, store), SIGMAS)
+    first = prepare(create(method, store), SIGMAS)
     opened = ImageStore.open(store.path)
-    again = prepare(make_denoiser(method, opened), SIGMAS)
+    again = prepare(create(method, opened), SIGMAS)
     kept = [part for part in again if part.name != "compiled kernels"]
     assert [part.name for part in first] == [part.name for part in again]
     assert all(part.made == 0 for part in kept)
@@ -55,20 +55,20 @@ def test_a_second_time_everything_is_there(store, method):
 
 def test_after_it_nothing_is_made_any_more(store, monkeypatch, queries):
     settings = MethodSettings(mask_threshold=0.05, tol=0.1)
-    denoiser = make_denoiser("adaptive-pca", store, settings)
+    denoiser = create("adaptive-pca", store, settings)
     parts = counts(prepare(denoiser, SIGMAS, (None, 1)))
     assert parts["supports"] == (0, 6)
     expected = [denoiser(queries(store, s), s, label) for s in SIGMAS for label in (None, 1)]
     monkeypatch.setattr(kept_masks, "locality_mask", None)
     monkeypatch.setattr(FittedSchedule, "_measured", None)
     opened = ImageStore.open(store.path)
-    again = make_denoiser("adaptive-pca", opened, settings)
+    again = create("adaptive-pca", opened, settings)
     found = [again(queries(opened, s), s, label) for s in SIGMAS for label in (None, 1)]
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 def test_noise_levels_that_share_a_measurement(store):
-    denoiser = make_denoiser("adaptive-optimal", store)
+    denoiser = create("adaptive-optimal", store)
     parts = counts(prepare(denoiser, [1.0, 1.001]))
     assert parts["supports"] == (1, 1)  # both are rounded to one level
 

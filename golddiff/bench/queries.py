@@ -9,7 +9,7 @@ import torch
 from golddiff.bench.job import QUERIES_FROM, STEPS
 from golddiff.denoiser import Labels, Sigma
 from golddiff.errors import ArgumentError
-from golddiff.registry import make_denoiser
+from golddiff.registry import create
 from golddiff.sampling import Denoises, sample
 from golddiff.store.images import ImageStore
 
@@ -36,7 +36,7 @@ def queries(
         raise ArgumentError(f"queries_from: got {source!r}, expected {' or '.join(QUERIES_FROM)}")
     if source == "noised":
         return noised(store, sigmas, batch, seed)
-    return trajectory(make_denoiser(TRAJECTORY_OF, store, seed=seed), sigmas, batch, seed)
+    return trajectory(create(TRAJECTORY_OF, store, seed=seed), sigmas, batch, seed)
 
 
 def noised(store: ImageStore, sigmas: Sequence[float], batch: int, seed: int) -> list[torch.Tensor]:

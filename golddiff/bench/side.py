@@ -10,7 +10,7 @@ import torch
 
 from golddiff.bench.work import Work, step_work
 from golddiff.denoiser import Denoiser
-from golddiff.registry import METHODS, MethodSettings, make_denoiser
+from golddiff.registry import METHODS, MethodSettings, create
 from golddiff.store.images import ImageStore
 
 Step = Callable[[torch.Tensor, float], torch.Tensor]
@@ -88,7 +88,7 @@ def make_side(spec: SideSpec, store: ImageStore) -> Side:
         GoldDiffError: as the method's or the peer's maker.
     """
     if spec.method is not None:
-        denoiser = make_denoiser(spec.method, store, own_settings(spec), spec.seed)
+        denoiser = create(spec.method, store, own_settings(spec), spec.seed)
         return Side(
             denoiser,
             lambda x, sigma: step_work(denoiser, x, sigma),

@@ -19,7 +19,7 @@ from golddiff.bench.stores import first_images
 from golddiff.bench.timing import Timing, race
 from golddiff.bench.worker import Remote
 from golddiff.denoiser import Estimator
-from golddiff.registry import make_denoiser
+from golddiff.registry import create
 from golddiff.store.images import ImageStore
 from golddiff.system.parallel import use_threads
 
@@ -135,7 +135,7 @@ def _specs(job: StepJob, store: ImageStore, threads: int) -> list[SideSpec]:
 
 def _reference(spec: SideSpec, store: ImageStore) -> Estimator:
     if spec.method is not None:
-        denoiser = make_denoiser(spec.method, store, own_settings(spec), spec.seed)
+        denoiser = create(spec.method, store, own_settings(spec), spec.seed)
         return truth.reference_of(denoiser, store, spec.settings.mask_threshold)
     assert spec.peer is not None
     return _reference(replace(spec, method=PEERS[spec.peer].base, peer=None), store)

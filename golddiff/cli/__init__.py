@@ -17,6 +17,7 @@ from golddiff.cli.demo import demo
 from golddiff.cli.evaluate import evaluate
 from golddiff.cli.index import index
 from golddiff.cli.info import info
+from golddiff.cli.novelty import novelty
 from golddiff.cli.oracle import oracle
 from golddiff.cli.plot import plot
 from golddiff.cli.prepare import prepare
@@ -36,7 +37,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-for command in (index, info, prepare, sample, evaluate, reproduce, plot, demo, studio):
+for command in (index, info, prepare, sample, novelty, evaluate, reproduce, plot, demo, studio):
     app.command()(command)
 app.add_typer(oracle)
 app.add_typer(bench, name="bench")

@@ -13,7 +13,7 @@ import typer
 from golddiff.cli.sample_run import golden_subsets
 from golddiff.cli.terminal import progress_bar, say, watched
 from golddiff.errors import ArgumentError
-from golddiff.registry import SHOWN, MethodSettings, golden, make_denoiser
+from golddiff.registry import SHOWN, MethodSettings, create, golden
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.files import check_writable
 from golddiff.system.units import duration, shape_text
@@ -117,7 +117,7 @@ def _denoisers(store: ImageStore, seed: int) -> dict[str, Denoiser]:
     for name in SHOWN:
         base = made.get(name.removeprefix("golddiff-"))
         made[name] = (
-            make_denoiser(name, store, seed=seed)
+            create(name, store, seed=seed)
             if base is None
             else golden(cast("Estimator", base), MethodSettings(), seed)
         )

@@ -11,7 +11,7 @@ from golddiff.cli.evaluate_figures import difference, figures, write_folder
 from golddiff.cli.parse import parse_labels
 from golddiff.cli.terminal import progress_bar, say, write_json
 from golddiff.errors import ArgumentError
-from golddiff.registry import METHODS, MethodSettings, check_method, make_denoiser
+from golddiff.registry import METHODS, MethodSettings, check_method, create
 from golddiff.system.files import check_writable
 from golddiff.system.units import duration
 
@@ -137,7 +137,7 @@ def _evaluated(
 ) -> Evaluation:
     from golddiff.evaluation.compare import compare
 
-    denoiser = make_denoiser(name, store, method, job.seed)
+    denoiser = create(name, store, method, job.seed)
     with progress_bar() as bar:
         task = bar.add_task(f"evaluating {name}", total=settings.n * settings.steps)
         return compare(

@@ -86,6 +86,14 @@ MaskThreshold = Annotated[
         rich_help_panel=_METHOD,
     ),
 ]
+Novelty = Annotated[
+    float | None,
+    typer.Option(
+        help="recommended: 0 gives training images again, 1 pictures as new as another of the same "
+        "kind; default 0.7.",
+        rich_help_panel=_METHOD,
+    ),
+]
 Weighting = Annotated[
     str | None,
     typer.Option(help="PCA: ss (exact; default) or wss.", rich_help_panel=_METHOD),
@@ -149,6 +157,7 @@ def method_settings(
     m_min: str | None,
     m_max: str | None,
     tol: str | None,
+    novelty: float | None = None,
 ) -> MethodSettings:
     """The options above as settings.
 
@@ -159,4 +168,5 @@ def method_settings(
     return MethodSettings(
         mask_threshold, weighting, parse_patch_size(patch_size), boundary, variant,
         **{name: parse_size(name, text) for name, text in sizes}, tol=parse_tol(tol),
+        novelty=novelty,
     )  # fmt: skip

@@ -25,10 +25,11 @@ from golddiff.cli.options import (
     method_settings,
 )
 from golddiff.cli.parse import parse_labels, parse_numbers
+from golddiff.cli.sample_run import measure_dial
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, show, write_json
 from golddiff.errors import ArgumentError
-from golddiff.registry import DEFAULT_METHOD, METHODS, check_method, make_denoiser
+from golddiff.registry import DEFAULT_METHOD, METHODS, check_method, create
 from golddiff.system.files import check_writable
 from golddiff.system.units import duration
 
@@ -123,7 +124,9 @@ def prepare(
     classes: list[int | None] = [None]
     if labels is not None:
         classes = [*dict.fromkeys(parse_labels(labels, opened, labels.count(",") + 1) or ())]
-    denoiser = make_denoiser(method, opened, settings)
+    if method == "recommended":
+        measure_dial(opened)
+    denoiser = create(method, opened, settings)
     with progress_bar() as bar:
         tasks: dict[str, Any] = {}
 

@@ -20,6 +20,7 @@ from golddiff.cli.options import (
     MaskThreshold,
     MMax,
     MMin,
+    Novelty,
     PatchSize,
     Size,
     SkipBadByDefault,
@@ -79,6 +80,7 @@ def sample(
     threads: Annotated[
         int | None, typer.Option(help="Threads to use; default: all cores.", show_default=False)
     ] = None,
+    novelty: Novelty = None,
     mask_threshold: MaskThreshold = None,
     weighting: Weighting = None,
     patch_size: PatchSize = None,
@@ -103,11 +105,11 @@ def sample(
 
       golddiff sample
 
-      golddiff sample --data photos/ --size 64 --n 64 --out grid.png
+      golddiff sample --data photos/ --size 64 --n 64 --novelty 0.5 --out grid.png
 
       golddiff sample --store cifar.store --method pca --labels 3 --json run.json
 
-      golddiff sample --n 8 --method golddiff-pca --explain report.html
+      golddiff sample --n 8 --explain report.html
 
       golddiff sample --data moons --method optimal --n 500 --trajectory paths.png
 
@@ -124,6 +126,7 @@ def sample(
         m_min,
         m_max,
         tol,
+        novelty,
     )
     reading = SourceOptions(size, channels, split or "train", column, label_column, skip_bad, limit)
     run_sample(

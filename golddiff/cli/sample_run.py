@@ -15,7 +15,7 @@ from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, watched, write_json
 from golddiff.errors import ArgumentError
 from golddiff.evaluation.figures.save import SUFFIXES
-from golddiff.registry import MethodSettings, check_method, make_denoiser
+from golddiff.registry import METHODS, MethodSettings, check_method, create
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.files import check_writable
 from golddiff.system.units import duration
@@ -90,8 +90,10 @@ def run_sample(job: SampleJob) -> None:
     store = _open(job)
     _check_room(job, store)
     labels = parse_labels(job.labels, store, job.n)
-    denoiser = make_denoiser(job.method, store, job.settings, job.seed)
     _check_explainable(job, store)
+    if job.method == "recommended":
+        measure_dial(store)
+    denoiser = create(job.method, store, job.settings, job.seed)
     _fit_to_address_space(denoiser)
     _prepare(denoiser, job, labels)
     subsets = golden_subsets(denoiser, job.steps, job.sampler, labels)
@@ -109,17 +111,72 @@ def run_sample(job: SampleJob) -> None:
         f"{job.out}: {job.n:,} {noun} by {job.method}, "
         f"{duration(clock.total)}, {duration(each)} an image and step"
     )
+    _say_novelty(job, store, samples)
+
+
+def measure_dial(store: ImageStore) -> None:
+    """Find out which mask thresholds give which novelty, where the store does not say."""
+    from golddiff.dial import dial, is_measured
+
+    if is_measured(store):
+        return
+    with progress_bar() as bar:
+        task = bar.add_task("measuring novelty, once for this store", total=None)
+        dial(store, lambda done, total: bar.update(task, completed=done, total=total))
+
+
+def _has_novelty(store: ImageStore) -> bool:
+    return store.shards is None and store.n > 1
+
+
+def _say_novelty(job: SampleJob, store: ImageStore, samples: Samples) -> None:
+    if not _has_novelty(store):
+        return
+    from golddiff.dial import NOVELTY
+
+    found = samples.novelty
+    say(
+        f"novelty {float(found.novelty.mean()):.2f} on average: 0 is a training image again, 1 as "
+        "far from its nearest as these are from each other"
+    )
+    copies, novelty = int(found.copies.sum()), job.settings.novelty
+    if copies == 0:
+        return
+    chosen = NOVELTY if novelty is None else novelty
+    told = f"{job.method}" if job.method != "recommended" else f"novelty {chosen:g}"
+    advice = f"try --novelty {NOVELTY if chosen < NOVELTY else 1:g}"
+    if job.method != "recommended":
+        advice = f"try --method recommended --novelty {NOVELTY:g}"
+    elif chosen == 1:
+        advice = "more training images help"
+    noun = "outputs copy" if copies > 1 else "outputs copies"
+    say(
+        f"{copies} of {job.n:,} {noun} a training image: with {store.n:,} images and {told} that "
+        f"is expected; {advice}"
+    )
+
+
+def _novelty_figures(samples: Samples) -> dict[str, Any]:
+    found = samples.novelty
+    return {
+        "mean": float(found.novelty.mean()),
+        "spacing": found.spacing,
+        "each": found.novelty.tolist(),
+        "nearest": found.nearest.tolist(),
+        "distances": found.distances[:, 0].tolist(),
+        "copies": found.copies.tolist(),
+    }
 
 
 def _prepare(denoiser: Denoiser, job: SampleJob, labels: list[int] | None) -> None:
     """What a method finds out about a store once takes long enough to be told."""
     from golddiff.adaptive.schedule import FittedSchedule
-    from golddiff.estimators.recommended import Recommended
+    from golddiff.estimators.network_like import NetworkLike
     from golddiff.golden import GoldDiff
     from golddiff.sampling import noise_levels
 
-    if isinstance(denoiser, Recommended) and not denoiser.is_ready:
-        say("weighing the parts of recommended on images left out, once for this store")
+    if isinstance(denoiser, NetworkLike) and not denoiser.is_ready:
+        say("weighing the parts of network-like on images left out, once for this store")
         denoiser.blend  # noqa: B018  made now, not in the first step
     schedule = denoiser.schedule if isinstance(denoiser, GoldDiff) else None
     if isinstance(schedule, FittedSchedule):
@@ -142,11 +199,11 @@ def golden_subsets(
     Raises:
         ArgumentError: a subset larger than the images there are.
     """
-    from golddiff.estimators.recommended import Recommended
+    from golddiff.estimators.network_like import NetworkLike
     from golddiff.golden import GoldDiff
     from golddiff.sampling import noise_levels
 
-    if isinstance(denoiser, Recommended):
+    if isinstance(denoiser, NetworkLike):
         denoiser = denoiser.golden
     if not isinstance(denoiser, GoldDiff):
         return None
@@ -240,9 +297,12 @@ def _check_explainable(job: SampleJob, store: ImageStore) -> None:
             "explain: the report looks at every training image, and those of a cluster are not "
             "here; golddiff.sample(..., attribution=True) tells the sources"
         )
-    if job.method == "wiener":
-        raise ArgumentError("explain: Wiener weighs no training images, so there are no sources")
-    if job.method == "recommended":
+    if not METHODS[job.method].has_sources:
+        raise ArgumentError(
+            f"explain: what {job.method} returns is not, or not all, a weighted sum of training "
+            "images, so there are no sources; choose another method, say --method recommended"
+        )
+    if job.method == "network-like":
         raise ArgumentError(
             "explain: part of what recommended returns is a mixture of Gaussians, so there are no "
             "sources that add up to it; choose another method, say --method golddiff-pca"
@@ -376,6 +436,7 @@ def _figures(
             "per_image_and_step": clock.total / (job.n * job.steps),
             "per_step": clock.per_step,
         },
+        "novelty": _novelty_figures(samples) if _has_novelty(store) else None,
         "cluster": cluster_figures(store, samples, job.cluster),
         "out": str(job.out),
         "trajectory": None if job.trajectory is None else str(job.trajectory),

@@ -10,6 +10,7 @@ from golddiff.store.statistics import Factor
 from golddiff.system.parallel import for_each
 
 FLOAT64_BYTES = 1 << 27
+FLOAT64_COUNTED = 1024  # values an image; masks that are averaged bear a few entries more or less
 HELD_BYTES = 1 << 30  # a larger matrix is made twice, some rows at a time, and never held
 ROWS = 128
 
@@ -67,7 +68,7 @@ def unit_counts(
         unit: (D,) unit of each output value, 0 to U - 1.
     """
     d = len(factor.mean)
-    kind = precision_of(d)
+    kind = np.float64 if d <= FLOAT64_COUNTED else np.float32
     if d * d * np.dtype(kind).itemsize <= HELD_BYTES:
         whole = factor.wiener_matrix(sigma, kind)
         diagonal = whole.diagonal().copy()

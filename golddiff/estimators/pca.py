@@ -63,8 +63,8 @@ class PCA(Estimator):
         memory_limit: see :class:`golddiff.denoiser.Estimator`; masks come on top, about
             16 D^2 bytes while a sigma's are made.
         share: values that have one softmax together: "pixel" (a pixel's colours), "2x2" or "4x4"
-            (the values of so many pixels). Its logit is the mean of the values' own logits. None:
-            each value has its own.
+            (the values of so many pixels). Its logit is the mean of the values' own logits.
+            "smooth": of a pixel, interpolated between those of "4x4". None: each value its own.
     """
 
     probes = 16
@@ -290,9 +290,9 @@ class PCA(Estimator):
         Where values share a softmax also the averaged masks, and whole parts instead of blocks.
         """
         if self.share is not None:
-            units = (SIDES[self.share] ** -2) * self.locations()
-            part = min(images, IMAGES_PER_TASK) * (4 * self.store.d + 3 * self.locations())
-            fixed = int(4 * self.store.d * units + 4 * part * torch.get_num_threads())
+            masks = 4 * self.store.d * self.locations() // SIDES[self.share] ** 2
+            part = 4 * min(images, IMAGES_PER_TASK) * (3 * self.store.d + 3 * self.locations())
+            fixed = masks + part * torch.get_num_threads()
             return fixed, self.store.d * (36 * results_held() + 100)
         block = BLOCK * self.store.d * (4 + self.store.flat.itemsize)
         return block * torch.get_num_threads(), self.store.d * (36 * results_held() + 100)
@@ -313,12 +313,12 @@ class PCA(Estimator):
             assert self.share is not None
             thresholds = np.array([self.mask_threshold])
             masks = UnitMasks.of_thresholds(factor, sigma, thresholds, store.shape, self.share)
-            self.keep_units(sigma, masks[0])
+            self.keep_units(sigma, next(masks))
         return self._units[sigma]
 
     def keep_units(self, sigma: float, masks: UnitMasks) -> None:
         """Take the averaged masks of a sigma from elsewhere; others make room for them."""
-        most = min(SIGMAS_KEPT, max(1, int(self.memory_limit / masks.nbytes)))
+        most = min(SIGMAS_KEPT, max(1, int(self.memory_limit / masks.shares.nbytes)))
         while len(self._units) >= most:
             self._units.pop(next(iter(self._units)))
         self._units[sigma] = masks

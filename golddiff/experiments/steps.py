@@ -11,7 +11,7 @@ from golddiff.experiments.datasets import DATA_SETS
 from golddiff.experiments.likeness import Row, packed, unpacked
 from golddiff.experiments.methods import GOLDDIFF, PCA, PCA_UNBIASED
 from golddiff.experiments.page import Page
-from golddiff.registry import make_denoiser
+from golddiff.registry import create
 from golddiff.sampling import sample
 from golddiff.store.images import ImageStore
 
@@ -76,7 +76,7 @@ def _predictions(
     }  # fmt: skip
 
     def compute() -> Result:
-        denoiser = make_denoiser(row.method, store, settings, context.seed)
+        denoiser = create(row.method, store, settings, context.seed)
         with context.watch(f"{DATA_SETS[name].title}: {row.title}", steps) as on_step:
             made = sample(denoiser, 1, steps, seed=context.seed, labels=label, on_step=on_step)
         assert made.trajectory is not None

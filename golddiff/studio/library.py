@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.errors import ArgumentError, GoldDiffError, StoreError
-from golddiff.estimators.recommended import Recommended
+from golddiff.estimators.network_like import NetworkLike
 from golddiff.golden import GoldDiff
-from golddiff.registry import SHOWN, MethodSettings, make_denoiser
+from golddiff.registry import SHOWN, MethodSettings, create
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import Manifest
 from golddiff.supports.paper import PaperSchedule
@@ -56,11 +56,15 @@ class OpenStore:
                     return GoldDiff(estimator, PaperSchedule(variant=variant), seed)
             if method == "recommended":
                 kept = self._kept(method)
-                assert isinstance(kept, Recommended)
+                assert isinstance(kept, GoldDiff)
+                return GoldDiff(kept.base, kept.schedule, seed)
+            if method == "network-like":
+                kept = self._kept(method)
+                assert isinstance(kept, NetworkLike)
                 return kept.with_seed(seed)
             if SHOWN.get(method) is None or not SHOWN[method].settings & {"variant"}:
                 return self._kept(method)
-            return make_denoiser(method, self.store, MethodSettings(variant=variant), seed)
+            return create(method, self.store, MethodSettings(variant=variant), seed)
 
     def default_methods(self) -> list[str]:
         """All methods, or on a large store those that are quick."""
@@ -69,7 +73,7 @@ class OpenStore:
 
     def _kept(self, method: str) -> Denoiser:
         if method not in self._made:
-            self._made[method] = make_denoiser(method, self.store)
+            self._made[method] = create(method, self.store)
         return self._made[method]
 
 

@@ -49,6 +49,25 @@ def test_it_is_the_plain_equation(store, queries, share, sigma):
     assert (found - expected).abs().max() < 2e-4
 
 
+def test_smooth_logits_are_interpolated_between_units_of_4x4(make_store, smooth_images, queries):
+    store = make_store(smooth_images(60, (2, 9, 12)))
+    x, sigma = queries(store, 0.5), 0.5
+    mask = locality_mask(store.factor(), sigma, 0.05).astype(np.float64).reshape(-1, 2, 9, 12)
+    units = torch.nn.functional.avg_pool2d(
+        torch.from_numpy(mask).mean(1, keepdim=True), 4, ceil_mode=True, count_include_pad=False
+    )
+    # Enlarged fourfold, and what a ragged edge lacks cut off.
+    large = torch.nn.functional.interpolate(units, scale_factor=4, mode="bilinear")
+    shares = large[:, 0, :9, :12].flatten(1).numpy()
+    images = store.values(store.rows_of(None)).astype(np.float64)
+    for found, query in zip(golddiff.PCA(store, 0.05, share="smooth")(x, sigma), x, strict=True):
+        logits = -((images - query.flatten().numpy()) ** 2 @ shares) / (2 * sigma**2)
+        weights = np.exp(logits - logits.max(axis=0))
+        weights /= weights.sum(axis=0)
+        expected = np.einsum("kp,kcp->cp", weights, images.reshape(60, 2, -1)).reshape(2, 9, 12)
+        assert np.abs(found.numpy() - expected).max() < 2e-4
+
+
 def test_golden_subsets_of_everything_are_the_full_scan(store, queries):
     x = queries(store, 0.5)
     pca = golddiff.PCA(store, 0.05, share="2x2")
@@ -62,7 +81,7 @@ def test_a_query_does_not_depend_on_its_batch(store, queries):
     assert torch.equal(golden(x, 0.5), torch.cat([golden(one[None], 0.5) for one in x]))
 
 
-@pytest.mark.parametrize("share", SIDES)
+@pytest.mark.parametrize("share", [*SIDES, "smooth"])
 def test_sources_add_up_to_the_output(store, queries, share):
     golden = golddiff.GoldDiff(golddiff.PCA(store, 0.05, share=share))
     x = queries(store, 0.5)
@@ -73,7 +92,7 @@ def test_sources_add_up_to_the_output(store, queries, share):
 
 def test_one_pixel_s_sources_are_those_of_the_whole_picture(make_store, smooth_images, queries):
     store = make_store(smooth_images(60, (3, 8, 8)))
-    pca = golddiff.PCA(store, 0.05, share="2x2")
+    pca = golddiff.PCA(store, 0.05, share="smooth")
     x = queries(store, 0.5)[:1]
     found = golddiff.pixel_sources(pca, x, 0.5, 3, 5)
     assert np.allclose(found.value, pca(x, 0.5)[0, :, 3, 5], atol=1e-4)
@@ -98,7 +117,9 @@ def test_counts_are_those_of_the_masks_at_every_threshold(store, monkeypatch):
 
 
 def test_another_unit_is_refused(store):
-    with pytest.raises(ArgumentError, match="share: got '3x3', expected 'pixel', '2x2', '4x4'"):
+    with pytest.raises(
+        ArgumentError, match="share: got '3x3', expected 'pixel', '2x2', '4x4', 'smooth'"
+    ):
         golddiff.PCA(store, share="3x3")
 
 

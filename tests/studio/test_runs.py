@@ -9,7 +9,7 @@ from PIL import Image
 
 from golddiff.attribution import pixel_sources
 from golddiff.errors import ArgumentError, StoreError
-from golddiff.registry import SHOWN, make_denoiser
+from golddiff.registry import SHOWN, create
 from golddiff.sampling import sample
 from golddiff.store.images import ImageStore
 from golddiff.studio.downloads import write_downloads
@@ -38,7 +38,7 @@ def test_all_methods_start_from_the_same_noise_and_end_as_the_sampler_does(libra
     store = run.opened.store
     for method in SHOWN:
         assert torch.equal(run.frames[method][0].x, run.x_start)
-        expected = sample(make_denoiser(method, store, seed=4), 2, 5, seed=4, labels=1)
+        expected = sample(create(method, store, seed=4), 2, 5, seed=4, labels=1)
         last = run.frames[method][-1].x0
         # Rounding may tip a near-tie at low noise; the pictures are the same.
         assert (last - expected.images).abs().mean() < 1e-3

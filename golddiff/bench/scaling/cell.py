@@ -22,7 +22,7 @@ from golddiff.bench.work import row_bytes
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.errors import ArgumentError
 from golddiff.noise import ddim_scheduler
-from golddiff.registry import MethodSettings, make_denoiser
+from golddiff.registry import MethodSettings, create
 from golddiff.sampling import sample
 from golddiff.store.images import ImageStore
 from golddiff.support import Support
@@ -76,7 +76,7 @@ def measured(spec: CellSpec, watch: Watch = lambda what: None) -> dict[str, Any]
     use_threads(spec.threads)
     start = time.perf_counter()
     store = ImageStore.open(spec.store, spec.memory_limit)
-    denoiser = make_denoiser(spec.method, store, spec.settings, spec.seed)
+    denoiser = create(spec.method, store, spec.settings, spec.seed)
     opened = time.perf_counter() - start
     before = now()
     levels, outs = [], {}

@@ -5,19 +5,21 @@ from __future__ import annotations
 import html
 import os
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from golddiff import __version__
 from golddiff.denoiser import Denoiser
 from golddiff.describe import describe
 from golddiff.errors import ArgumentError
 from golddiff.evaluation.report.cards import ToImages, card
-from golddiff.evaluation.report.nearest import nearest_images, typical_distance
+from golddiff.evaluation.report.page import write_page
 from golddiff.evaluation.report.plot import subsets_plot
-from golddiff.system.files import check_writable, written_whole
+from golddiff.index.nearest import Novelty, novelty, two_nearest
+from golddiff.system.files import check_writable
 from golddiff.system.units import shape_text
 
 if TYPE_CHECKING:
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-4
 MOST_CARDS = 64
+PLOT_NOTE = (
+    "k images are weighed at each step; the effective number, exp of the entropy of their weights, "
+    "says how many of them matter at one location. Lines are medians over the outputs, bands the "
+    "whole range."
+)
 
 
 def write_report(
@@ -68,45 +75,50 @@ def write_report(
         for one, image in zip(found, samples.images, strict=True)
     )
     shown = samples.images[:MOST_CARDS]
-    rows, distances = nearest_images(store, shown.flatten(1).numpy())
+    rows, distances = two_nearest(store, shown.flatten(1).numpy())
+    found_new = novelty(shown, store) if store.n > 1 else None
     cards = [
-        card(i, shown[i], found[i], int(rows[i]), float(distances[i]), to_images)
+        card(i, shown[i], found[i], int(rows[i, 0]), _nearness(i, distances, found_new), to_images)
         for i in range(len(shown))
     ]
     passed = off <= TOLERANCE
-    page = Template((resources.files("golddiff") / "data" / "report.html").read_text("utf-8"))
-    text = page.substitute(
-        title="Where these images come from",
-        subtitle=html.escape(
-            f"{len(found)} outputs of {_method(denoiser)}, golddiff {__version__}"
-        ),
-        verdict_class="pass" if passed else "fail",
-        verdict=(
-            f"The weights, summed again over the training images, equal the outputs: the largest "
-            f"difference in this run is {off:.2g}, "
-            f"<b>{'pass' if passed else 'FAIL'}</b> against {TOLERANCE:g}."
-        ),
-        settings=_settings(samples, denoiser, settings or {}),
-        plot=subsets_plot(subsets),
-        plot_note=(
-            "k images are weighed at each step; the effective number, exp of the entropy of their "
-            "weights, says how many of them matter at one location. Lines are medians over the "
-            "outputs, bands the whole range."
-        ),
-        cards=os.linesep.join(cards),
-        cards_note=_note(len(found), typical_distance(store)),
+    body = f"""<h2>Settings</h2>
+<dl>
+{_settings(samples, denoiser, settings or {})}
+</dl>
+<h2>Images weighed at each step</h2>
+<p class="soft">{PLOT_NOTE}</p>
+{subsets_plot(subsets)}
+<h2>Outputs</h2>
+<p class="soft">{_note(len(found), found_new)}</p>
+{os.linesep.join(cards)}"""
+    write_page(
+        target,
+        "Where these images come from",
+        f"{len(found)} outputs of {_method(denoiser)}, golddiff {__version__}",
+        passed,
+        f"The weights, summed again over the training images, equal the outputs: the largest "
+        f"difference in this run is {off:.2g}, <b>{'pass' if passed else 'FAIL'}</b> against "
+        f"{TOLERANCE:g}.",
+        body,
     )
-    with written_whole("path", target) as temporary:
-        temporary.write_text(text, encoding="utf-8")
     return off
 
 
-def _note(outputs: int, typical: float | None) -> str:
+def _nearness(i: int, distances: NDArray[np.float64], found: Novelty | None) -> str:
+    if found is None:
+        return f"distance {distances[i, 0]:.4f}"
+    copied = ", a copy" if found.copies[i] else ""
+    return f"distance {distances[i, 0]:.4f}, novelty {float(found.novelty[i]):.2f}{copied}"
+
+
+def _note(outputs: int, found: Novelty | None) -> str:
     which = "" if outputs <= MOST_CARDS else f"The first {MOST_CARDS} of {outputs:,} outputs. "
     scale = (
         ""
-        if typical is None
-        else f" A training image is typically {typical:.3f} from the nearest other one."
+        if found is None
+        else f" A training image is {found.spacing:.3f} from the nearest other one on average; "
+        "novelty is an output's distance over that."
     )
     return (
         f"{which}A source's percentage is its weight averaged over the picture. Distances are "

@@ -31,7 +31,7 @@ def card(
     image: torch.Tensor,
     found: Attribution,
     nearest: int,
-    distance: float,
+    nearness: str,
     to_images: ToImages,
 ) -> str:
     """An ``article`` element.
@@ -41,7 +41,7 @@ def card(
         image: (C, H, W) as the run returned it.
         found: its sources.
         nearest: row of the training image nearest to it.
-        distance: its distance, ||x - x_i|| / sqrt(D).
+        nearness: how near it is, in words.
         to_images: from values of the store to pixels in [-1, 1].
     """
     store = found.store
@@ -54,16 +54,16 @@ def card(
         for row, weight, pixels, colour in zip(rows, weights, drawn[2:], COLOURS, strict=False)
     )
     figures = (
-        _figure(drawn[0], f"output {number}", "output"),
-        _figure(
+        figure(drawn[0], f"output {number}", "output"),
+        figure(
             _patchwork(found, rows),
             "patchwork map",
             "patchwork: each pixel in the colour of its main source, other sources in greys",
         ),
-        _figure(
+        figure(
             drawn[1],
             "nearest training image",
-            f"nearest training image, {_name(store, nearest)}: distance {distance:.4f}",
+            f"nearest training image, {name(store, nearest)}: {nearness}",
         ),
     )
     return f"""<article>
@@ -96,12 +96,13 @@ def _facts(found: Attribution, weights: NDArray[np.float64]) -> str:
 def _source(
     store: ImageStore, row: int, weight: float, area: float, pixels: NDArray[np.uint8], colour: str
 ) -> str:
-    caption = f"<b>{_percent(weight)}</b> {_name(store, row)}<br>main in {_percent(area)}"
+    caption = f"<b>{_percent(weight)}</b> {name(store, row)}<br>main in {_percent(area)}"
     style = f' style="--mark: #{colour}"'
-    return _figure(pixels, f"training image {row}", caption, style) + "\n"
+    return figure(pixels, f"training image {row}", caption, style) + "\n"
 
 
-def _figure(pixels: NDArray[np.uint8], alt: str, caption: str, style: str = "") -> str:
+def figure(pixels: NDArray[np.uint8], alt: str, caption: str, style: str = "") -> str:
+    """A ``figure`` element."""
     return (
         f'<figure{style}><img alt="{alt}" src="{data_uri(pixels)}">'
         f"<figcaption>{caption}</figcaption></figure>"
@@ -133,7 +134,8 @@ def _rgb(colour: str) -> tuple[int, ...]:
     return tuple(bytes.fromhex(colour))
 
 
-def _name(store: ImageStore, row: int) -> str:
+def name(store: ImageStore, row: int) -> str:
+    """A training image by its row, and its class where it has one."""
     if store.labels is None:
         return f"#{row}"
     label = int(store.labels[row])

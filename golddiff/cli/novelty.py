@@ -1,0 +1,141 @@
+"""``golddiff novelty``: which pictures are new, and which copy a training image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from golddiff.cli.options import Column, JsonPath, Size, Split
+from golddiff.cli.terminal import say, watched, write_json
+from golddiff.errors import ArgumentError
+from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.system.files import check_writable
+
+if TYPE_CHECKING:
+    import torch
+
+    from golddiff.store.images import ImageStore
+
+MOST_VALUES = 2**28  # a gigabyte of float32
+REFERENCE = 500  # training images that sharpness and speckle are compared with
+
+
+def novelty(
+    pictures: Annotated[
+        str, typer.Argument(help="Pictures of any model: a folder, .npz, .npy, .zip, .parquet.")
+    ],
+    store: Annotated[
+        str,
+        typer.Argument(help="What it was trained on: a store, or anything golddiff index reads."),
+    ],
+    size: Size = None,
+    split: Split = None,
+    column: Column = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="A web page: each picture beside its nearest training image.", metavar="PATH.html"
+        ),
+    ] = None,
+    json: JsonPath = None,
+) -> None:
+    """Say how new any model's pictures are: their nearest training images, novelty, copies.
+
+    Novelty is the distance to the nearest training image over the distance that a training image
+    has to its nearest other one: 0 is a copy, 1 as new as another picture of the same kind. A copy
+    is at most a third as far from the nearest as from the second nearest (Yoon et al. 2023).
+
+    For example:
+
+      golddiff novelty outputs/ photos/ --size 64 --out novelty.html
+
+      golddiff novelty samples.npz cifar.store --json novelty.json
+    """
+    if out is not None:
+        check_writable("out", out, (".html", ".htm"))
+    if json is not None:
+        check_writable("json", json)
+
+    from golddiff.evaluation.report.novelty import write_novelty_report
+    from golddiff.index.nearest import novelty as novelty_of
+    from golddiff.store.images import ImageStore
+
+    if (Path(store) / "manifest.json").is_file():
+        opened = ImageStore.open(store)
+    else:
+        reading = SourceOptions(size, split=split or "train", column=column, skip_bad=True)
+        opened = cached_store(store, reading, say=say, progress=watched())
+    images = _read(pictures, opened, column)
+    found = novelty_of(images, opened)
+    figures: dict[str, Any] = {
+        "pictures": len(images),
+        "training_images": opened.n,
+        "mean_novelty": float(found.novelty.mean()),
+        "copies": int(found.copies.sum()),
+        "share_of_copies": float(found.copies.double().mean()),
+        "spacing": found.spacing,
+        **_look(images, opened),
+        "novelty": found.novelty.tolist(),
+        "nearest": found.nearest.tolist(),
+        "copied": found.copies.tolist(),
+    }
+    say(
+        f"novelty {figures['mean_novelty']:.2f} on average; {figures['copies']:,} of "
+        f"{len(images):,} pictures ({figures['share_of_copies']:.1%}) copy one of {opened.n:,} "
+        "training images"
+    )
+    if figures["sharpness"] is not None:
+        say(f"sharpness {figures['sharpness']:.2f}, speckle {figures['speckle']:.2f} (the data: 1)")
+    if out is not None:
+        write_novelty_report(found, images, opened, out)
+        say(f"{out}: the pictures, those least new first, beside their nearest training images")
+    if json is not None:
+        write_json(json, figures)
+
+
+def _read(pictures: str, store: ImageStore, column: str | None) -> torch.Tensor:
+    """The pictures as the store's images are: size, channels, scale."""
+    import numpy as np
+    import torch
+
+    from golddiff.sources import open_source
+
+    square = len(store.shape) == 3 and store.shape[1] == store.shape[2] and store.is_pixels
+    size, channels = (store.shape[1], store.shape[0]) if square else (None, None)
+    try:
+        source = open_source(pictures, size=size, channels=channels, column=column, skip_bad=True)
+    except ArgumentError:  # float arrays are taken as they are
+        source = open_source(pictures, column=column, skip_bad=True)
+    parts, most = [], MOST_VALUES // store.d
+    for batch in source.batches(256):
+        values = batch.pixels.astype(np.float32)
+        parts.append(values / 127.5 - 1 if batch.pixels.dtype == np.uint8 else values)
+        if sum(map(len, parts)) > most:
+            raise ArgumentError(
+                f"pictures: {pictures} holds more than {most:,} of this shape, the most at a time"
+            )
+    for line in source.skipped.lines():
+        say(line)
+    if not parts:
+        raise ArgumentError(f"pictures: {pictures} holds no picture that can be read")
+    return torch.from_numpy(np.concatenate(parts))
+
+
+def _look(images: torch.Tensor, store: ImageStore) -> dict[str, float | None]:
+    import math
+
+    import numpy as np
+
+    from golddiff import metrics
+
+    if len(store.shape) != 3 or min(store.shape[1:]) < 3:
+        return {"sharpness": None, "speckle": None}
+    spread = np.unique(np.linspace(0, store.n - 1, REFERENCE).astype(np.int64))
+    reference = store.images(spread)
+    measured = {
+        "sharpness": metrics.sharpness(images, reference),
+        "speckle": metrics.speckle(images, reference),
+    }
+    return {name: None if math.isnan(value) else value for name, value in measured.items()}
