@@ -32,14 +32,14 @@ RESAMPLES = 10_000
 YARDSTICK = "golddiff-pca"
 
 
-# The parts of recommended: golden ones, the best threshold first; mixture; one Gaussian; patches.
+# The parts of network_like: golden ones, the best threshold first; mixture; one Gaussian; patches.
 MIXTURE, ONE, PATCHES = GOLDEN, GOLDEN + 1, GOLDEN + 2
 
 
 def _with_weights(
     made: NetworkLike, of: Callable[[float, np.ndarray], np.ndarray]
 ) -> golddiff.Blend:
-    """The parts of ``recommended`` with other weights: of(sigma, its own), scaled to sum to 1."""
+    """The parts of ``network_like`` with other weights: of(sigma, its own), scaled to sum to 1."""
     pairs = [(sigma, of(sigma, np.array(row))) for sigma, row in made.blend.weights]
     return golddiff.Blend(
         made.blend.denoisers, [(s, tuple((w / w.sum()).tolist())) for s, w in pairs]

@@ -14,85 +14,47 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "api.md"
 
-# In the order of reading; all other modules are internal and may change without notice.
-MODULES = {
-    "Training sets": ["store.images", "sources", "sources.base", "store.cache"],
+# In the order of reading; a module's name stands for its public functions and classes.
+GROUPS = {
+    "Training sets": ["ImageStore"],
     "Denoisers": [
-        "denoiser",
-        "estimators.optimal",
-        "estimators.wiener",
-        "estimators.pca",
-        "estimators.kamb",
-        "golden",
-        "estimators.mixture",
-        "estimators.patches",
-        "estimators.mirror",
-        "estimators.blend",
-        "estimators.recommended",
-        "estimators.calibration",
-        "registry",
-        "preparing",
+        "Optimal",
+        "Wiener",
+        "PCA",
+        "Kamb",
+        "GoldDiff",
+        "GaussianMixture",
+        "PatchMixture",
+        "Blend",
+        "recommended",
     ],
-    "Golden subsets": [
-        "supports.paper",
-        "adaptive.schedule",
-        "adaptive.plan",
-        "support",
-        "store.proxy",
+    "Golden subsets": ["PaperSchedule", "AdaptiveSchedule"],
+    "Sampling": ["sample", "Samples", "steps", "State"],
+    "Where an output comes from": [
+        "Attribution",
+        "PixelSources",
+        "pixel_sources",
+        "write_report",
     ],
-    "Posterior": ["posterior"],
-    "Noise and sampling": ["noise", "sampling"],
-    "Where an output comes from": ["attribution", "estimators.contributions", "evaluation.report"],
-    "Oracles": [
-        "oracles.load",
-        "oracles.oracle",
-        "oracles.vp",
-        "oracles.unet",
-        "oracles.settings",
-        "oracles.train",
-        "oracles.edm.load",
-        "oracles.edm.oracle",
+    "Trained networks, and comparing with them": [
+        "load_oracle",
+        "Oracle",
+        "evaluate",
+        "Evaluation",
     ],
-    "Diffusers": ["diffusers", "store.latents", "describe"],
-    "Statistics and masks": ["store.statistics", "estimators.masks", "estimators.kept_masks"],
-    "The machine": ["machine"],
-    "On a cluster": [
-        "cluster",
-        "cluster.joining",
-        "cluster.store",
-        "cluster.build",
-        "cluster.pool",
-        "cluster.traffic",
-    ],
-    "On a GPU": ["device", "device.run", "device.store", "device.plan"],
     "Metrics": ["metrics"],
-    "Evaluation": [
-        "evaluation.compare",
-        "evaluation.bootstrap",
-        "evaluation.memory",
-        "evaluation.runs",
-        "evaluation.references",
-    ],
-    "The paper's bound": ["supports.truncation"],
-    "Figures": [
-        "evaluation.figures.grid",
-        "evaluation.figures.points",
-        "evaluation.figures.moons",
-        "evaluation.figures.trajectory",
-        "evaluation.figures.curves",
-    ],
-    "The equations in float64": ["estimators.reference", "estimators.reference_kamb"],
+    "Diffusers": ["diffusers", "AnalyticUNet"],
+    "On a cluster": ["cluster"],
     "Errors": ["errors"],
 }
 
 HEAD = """# API reference
 
-Made from the docstrings by `python docs/make_api.py`; edit those, not this page. Names marked
-*golddiff.Name* are also found at the top of the package: `golddiff.ImageStore` is
-`golddiff.store.images.ImageStore`. Modules that are not listed are internal and may change.
+Made from the docstrings by `python docs/make_api.py`; edit those, not this page. What is not
+listed is internal and may change.
 
 Everywhere: x = x0 + sigma * eps, x0 in [-1, 1]. A batch of B images of shape (C, H, W), or of
-points (D,), has shape (B, \\*shape).
+points (D,), has shape (B, \\*shape). Every denoiser is called as `denoiser(x, sigma, labels=None)`:
 """
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -100,14 +62,14 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 def render() -> str:
     """The whole page."""
-    top = top_level_names()
+    homes = top_level_names()
     lines = [HEAD]
-    for group, modules in MODULES.items():
-        lines.append(f"- **{group}**: " + ", ".join(f"[{m}](#{_anchor(m)})" for m in modules))
-    for group, modules in MODULES.items():
+    lines += _entries("denoiser", {"Denoiser"})
+    for group, names in GROUPS.items():
         lines.append(f"\n# {group}")
-        for module in modules:
-            lines += _module(module, top)
+        for name in names:
+            home = homes.get(name, name)
+            lines += _entries(home, None if home == name else {name})
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 
@@ -126,18 +88,20 @@ def _path(module: str) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
-def _anchor(module: str) -> str:
-    return f"golddiff{module.replace('.', '')}"
-
-
-def _module(module: str, top: dict[str, str]) -> Iterator[str]:
+def _entries(module: str, names: set[str] | None) -> Iterator[str]:
+    """Some public names of a module; None: its own page, or the names that a folder gives."""
     tree = ast.parse(_path(module).read_text(encoding="utf-8"))
-    yield f'\n<a id="{_anchor(module)}"></a>\n\n## golddiff.{module}\n'
-    yield _text(ast.get_docstring(tree))
+    if names is None:
+        yield f"\n## golddiff.{module}\n"
+        yield _text(ast.get_docstring(tree))
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_HOMES":
+                for name, home in ast.literal_eval(node.value).items():
+                    yield from _entries(f"{module}.{home}", {name})
     for node in tree.body:
-        if isinstance(node, Function | ast.ClassDef) and not node.name.startswith("_"):
-            note = f" (*golddiff.{node.name}*)" if top.get(node.name) == module else ""
-            yield f"\n### {node.name}{note}\n"
+        public = isinstance(node, Function | ast.ClassDef) and not node.name.startswith("_")
+        if public and (names is None or node.name in names):
+            yield f"\n### {node.name}\n"
             yield from _class(node) if isinstance(node, ast.ClassDef) else _function(node)
 
 

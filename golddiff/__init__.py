@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from golddiff.adaptive.schedule import AdaptiveSchedule as AdaptiveSchedule
     from golddiff.attribution import Attribution as Attribution
     from golddiff.attribution import PixelSources as PixelSources
     from golddiff.attribution import pixel_sources as pixel_sources
@@ -35,14 +34,18 @@ if TYPE_CHECKING:
     from golddiff.index.nearest import Novelty as Novelty
     from golddiff.index.nearest import novelty as novelty
     from golddiff.oracles.load import load_oracle as load_oracle
+    from golddiff.oracles.oracle import Oracle as Oracle
     from golddiff.registry import create as create
+    from golddiff.samplers import State as State
+    from golddiff.samplers import steps as steps
     from golddiff.sampling import Samples as Samples
     from golddiff.sampling import sample as sample
     from golddiff.store.images import ImageStore as ImageStore
+    from golddiff.supports.adaptive import AdaptiveSchedule as AdaptiveSchedule
     from golddiff.supports.paper import PaperSchedule as PaperSchedule
 
 _HOMES = {
-    "AdaptiveSchedule": "adaptive.schedule",
+    "AdaptiveSchedule": "supports.adaptive",
     "AnalyticUNet": "diffusers",
     "ArgumentError": "errors",
     "Attribution": "attribution",
@@ -55,16 +58,20 @@ _HOMES = {
     "GoldDiffError": "errors",
     "ImageStore": "store.images",
     "Kamb": "estimators.kamb",
+    "Novelty": "index.nearest",
     "Optimal": "estimators.optimal",
+    "Oracle": "oracles.oracle",
     "PCA": "estimators.pca",
     "PaperSchedule": "supports.paper",
     "PatchMixture": "estimators.patches",
     "PixelSources": "attribution",
     "Samples": "sampling",
     "SourceError": "errors",
+    "State": "samplers",
     "StoreError": "errors",
     "Wiener": "estimators.wiener",
     "cluster": "cluster",
+    "create": "registry",
     "diffusers": "diffusers",
     "load_oracle": "oracles.load",
     "evaluate": "evaluation.compare",
@@ -73,9 +80,8 @@ _HOMES = {
     "network_like": "estimators.network_like",
     "novelty": "index.nearest",
     "recommended": "dial",
-    "create": "registry",
-    "Novelty": "index.nearest",
     "sample": "sampling",
+    "steps": "samplers",
     "write_report": "evaluation.report",
 }
 

@@ -19,8 +19,10 @@ from golddiff.estimators.contributions import Ranking, Rows, outputs_at
 from golddiff.estimators.weights import Weights
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
-from golddiff.store.residency import at_hand, parts
+from golddiff.store.residency import parts
 from golddiff.support import AnySupport
+
+IMAGES_AT_ONCE = 4096  # whose values are in memory
 
 
 @dataclass(frozen=True)
@@ -244,16 +246,11 @@ def _values(store: ImageStore, rows: Rows, columns: Rows) -> Float:
     """Values (like ``rows``) of one output each, in units of x0."""
     distinct, places = np.unique(rows, return_inverse=True)
     places, columns = places.reshape(rows.shape), np.broadcast_to(columns, rows.shape)
-    if store.shards is not None:
-        fetched: Float = store.values(distinct)[places, columns].astype(np.float64)
-        return fetched
     values = np.empty(rows.shape)
-    for start, part in parts(distinct):
-        with at_hand(store.flat, part) as (flat, at):
-            of_part = (places >= start) & (places < start + len(part))
-            values[of_part] = flat[at[places[of_part] - start], columns[of_part]]
-    scaled: Float = values * store.scale + store.offset
-    return scaled
+    for start, part in parts(distinct, IMAGES_AT_ONCE):
+        of_part = (places >= start) & (places < start + len(part))
+        values[of_part] = store.values(part)[places[of_part] - start, columns[of_part]]
+    return values
 
 
 def _summed(weights: Float, values: NDArray[np.floating]) -> Float:

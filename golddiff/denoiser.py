@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,11 +14,10 @@ from numpy.typing import NDArray
 
 from golddiff.errors import ArgumentError
 from golddiff.kernels.mask_tiles import Side
-from golddiff.machine import seconds
-from golddiff.posterior import Float, Posterior
+from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
+from golddiff.store.on_device import DeviceStore, Weigh, device_store
 from golddiff.support import AnySupport, Support, TiledSupport
-from golddiff.system.units import byte_size
 
 if TYPE_CHECKING:
     from golddiff.attribution import Attribution
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Sigma = float | torch.Tensor
 DEFAULT_MEMORY_LIMIT = 1e9
+SIGMAS_KEPT = 128
+IMAGES_A_PART = 512
 
 Labels = int | Sequence[int] | torch.Tensor | None
 
@@ -55,17 +57,12 @@ class Denoiser(ABC):
             ArgumentError: x of another shape or not finite; sigma not positive and finite;
                 a label that no image has.
         """
-        if isinstance(x, torch.Tensor) and x.is_cuda and self.store.shards is None:
-            from golddiff.device import on_device  # only a GPU needs it
-
-            there = on_device(self, x.device)
-            if there is not None:
-                return there(x, sigma, labels)
         queries, sigmas, classes = self.checked(x, sigma, labels)
+        there = self if x.device.type == "cpu" else self.to(x.device)
         out = np.empty_like(queries)
         for key in dict.fromkeys(zip(sigmas, classes, strict=True)):
             group = [i for i, k in enumerate(zip(sigmas, classes, strict=True)) if k == key]
-            out[group] = self.denoise(queries[group], *key)
+            out[group] = there.denoise(queries[group], *key)
         return torch.from_numpy(out).reshape(x.shape).to(x.device)
 
     @abstractmethod
@@ -73,6 +70,10 @@ class Denoiser(ABC):
         self, x: NDArray[np.float32], sigma: float, label: int | None
     ) -> NDArray[np.float32]:
         """Posterior means (b, D) of queries (b, D) that share sigma and label."""
+
+    def to(self, device: torch.device) -> Denoiser:
+        """The same denoiser with its images on a device; a method that has none stays as it is."""
+        return self
 
     def attribute(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels = None, top: int = 16, tile: int = 4
@@ -175,26 +176,60 @@ class Denoiser(ABC):
 
 
 class Estimator(Denoiser):
-    """A denoiser that weighs training images: it can run over any support.
+    """A denoiser that weighs training images: it can run over any support, wherever images are.
 
-    Subclasses say how an image is weighed and what it contributes (the paper's P_i, Eq. 3) by
-    giving the partial posterior over a support; the rest follows.
+    A subclass says how some images weigh (:meth:`weigh`), and what it needs for that of the whole
+    training set (:meth:`make_ready`); the rest follows. Where the images lie on other machines, a
+    copy of it goes to each of them: there ``images`` are those of that machine, and ``store``, the
+    whole, is out of reach.
 
     Args:
         store: the training set.
         memory_limit: bytes of working memory that a call may take beyond the store's own mapping
             and what is kept for each sigma; larger batches are cut to fit. Default 1e9.
+
+    Attributes:
+        images: the part of the training set that lies here.
     """
 
-    # Queries on which an error is measured: the fewer, the more locations one query has.
-    probes = 24
-    alike = False  # whether logits hold all squared differences alike, at every noise level
+    merges = True  # whether its mean is that of its merged posteriors
 
     def __init__(self, store: ImageStore, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
         super().__init__(store)
         if not (isinstance(memory_limit, int | float) and memory_limit > 0):
             raise ArgumentError(f"memory_limit: got {memory_limit!r}, expected bytes above 0")
         self.memory_limit = memory_limit
+        self.images = store
+        self._ready: dict[float, Any] = {}
+
+    @abstractmethod
+    def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
+        """The partial posterior of queries (b, D) over a few of ``images``, on this thread alone.
+
+        Args:
+            x: queries.
+            sigma: noise level.
+            part: rows of ``images``, at most as many as :meth:`part_size` says.
+        """
+
+    def make_ready(self, sigma: float) -> Any:
+        """What weighing at a noise level needs that is made of the whole training set.
+
+        Asked for once a noise level, where the whole is; :meth:`ready` gives it.
+        """
+        return None
+
+    def ready(self, sigma: float) -> Any:
+        """What :meth:`make_ready` made for a noise level; the last ``SIGMAS_KEPT`` are kept."""
+        if sigma not in self._ready:
+            self.take_ready(sigma, self.make_ready(sigma))
+        return self._ready[sigma]
+
+    def take_ready(self, sigma: float, made: Any) -> None:
+        """Keep what :meth:`make_ready` would make for a noise level, made elsewhere."""
+        if len(self._ready) >= SIGMAS_KEPT:
+            self._ready.pop(next(iter(self._ready)))
+        self._ready[sigma] = made
 
     def denoise(
         self, x: NDArray[np.float32], sigma: float, label: int | None
@@ -202,54 +237,46 @@ class Estimator(Denoiser):
         """Full scan: every image of the store, or of the class."""
         return self.denoise_over(x, sigma, self.store.everything(label))
 
+    def to(self, device: torch.device) -> Estimator:
+        """The same, its images weighed on a device; see :meth:`on_device`."""
+        made = copy.copy(self)
+        made.store = device_store(self.store, device)
+        return made
+
+    def on_device(self, sigma: float, store: DeviceStore) -> Weigh | None:
+        """What weighs images on a device; None: nothing does, and the processor has to.
+
+        Args:
+            sigma: noise level.
+            store: keeps what is made there.
+
+        Returns:
+            (values (m, D), log weights (m,) or None, queries (b, D)) -> their partial posterior.
+        """
+        return None
+
     def denoise_over(
-        self, x: NDArray[np.float32], sigma: float, support: Support
-    ) -> NDArray[np.float32]:
-        """Posterior means (b, D) of queries (b, D) that share one support.
-
-        Raises:
-            ArgumentError: one query alone needs more than ``memory_limit``.
-        """
-        if self.store.shards is not None:
-            return self.store.shards.denoise(self, x, sigma, [support] * len(x))
-        step = self.queries_at_once(len(support))
-        return np.concatenate(
-            [self._mean(x[i : i + step], sigma, support) for i in range(0, len(x), step)]
-        )
-
-    def denoise_each(
-        self, x: NDArray[np.float32], sigma: float, supports: Sequence[AnySupport]
-    ) -> NDArray[np.float32]:
-        """Posterior means (b, D) of queries (b, D), each over its own support.
-
-        Raises:
-            ArgumentError: as :meth:`denoise_over`; tiles, and the estimator has one location.
-        """
-        if self.store.shards is not None:
-            return self.store.shards.denoise(self, x, sigma, supports)
-        if all(support is supports[0] for support in supports):
-            return self._over(x, sigma, supports[0])
-        return np.concatenate(
-            [self._over(x[i : i + 1], sigma, support) for i, support in enumerate(supports)]
-        )
-
-    def means_without(
         self,
         x: NDArray[np.float32],
         sigma: float,
-        label: int | None,
-        left_out: Sequence[int | None],
+        supports: AnySupport | Sequence[AnySupport],
     ) -> NDArray[np.float32]:
-        """Posterior means (b, D) of queries (b, D) over all images but one each, or none."""
-        supports = [self.store.everything(label, row) for row in left_out]
-        return self.denoise_each(x, sigma, supports)
+        """Posterior means (b, D) of queries (b, D); see :meth:`posterior`."""
+        return self.posterior(x, sigma, supports).mean().astype(np.float32)
 
-    def _over(
-        self, x: NDArray[np.float32], sigma: float, support: AnySupport
-    ) -> NDArray[np.float32]:
-        if isinstance(support, TiledSupport):
-            return self.tiled_posterior(x, sigma, support).mean().astype(np.float32)
-        return self.denoise_over(x, sigma, support)
+    def posterior(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        supports: AnySupport | Sequence[AnySupport],
+    ) -> Posterior:
+        """The posterior of queries (b, D) over the images of a support, of one each or for all.
+
+        Raises:
+            ArgumentError: one query alone needs more than ``memory_limit``; tiles, and the
+                estimator has one location.
+        """
+        return self.store.posterior(self, x, sigma, supports)
 
     def relevance(self, sigma: float, side: Side | None = None) -> NDArray[np.float32]:
         """How much of each squared difference the logits hold, on average over outputs, (T, D).
@@ -266,7 +293,7 @@ class Estimator(Denoiser):
     def tiled_posterior(
         self, x: NDArray[np.float32], sigma: float, support: TiledSupport
     ) -> Posterior:
-        """The partial posterior of queries (b, D), each tile's outputs over the tile's images.
+        """The partial posterior of queries (b, D), each tile's outputs over the tile's ``images``.
 
         Raises:
             ArgumentError: an estimator that has no tiles.
@@ -275,41 +302,6 @@ class Estimator(Denoiser):
             f"support: got tiles, but {type(self).__name__} needs one support for the image"
         )
 
-    def tile_means(
-        self,
-        x: NDArray[np.float32],
-        sigma: float,
-        side: Side,
-        pieces: Sequence[tuple[int, int, Support]],
-    ) -> NDArray[np.float32]:
-        """Posterior means at some tiles alone.
-
-        Args:
-            x: (b, D) queries.
-            sigma: noise level.
-            side: of the tiles.
-            pieces: (query, tile, images), no tile of a query twice.
-
-        Returns:
-            (b, D); 0 at outputs of other tiles.
-
-        Raises:
-            ArgumentError: an estimator that has no tiles.
-        """
-        raise ArgumentError(
-            f"side: got {side}, but {type(self).__name__} has one location for the image"
-        )
-
-    def locations(self) -> int:
-        """How many sets of logits one output has, the L of :class:`golddiff.posterior.Posterior`.
-
-        One for the whole image, unless a subclass says otherwise.
-        """
-        return 1
-
-    def forget_tiles(self, sigma: float, side: Side | None) -> None:
-        """Let go of what was made for tiles of a sigma but for those of one side."""
-
     def signature(self) -> str:
         """The class and the settings that its output depends on, apart from the store."""
         return type(self).__name__
@@ -317,27 +309,6 @@ class Estimator(Denoiser):
     def tile_sides(self) -> tuple[Side, ...]:
         """Sides of the tiles that can have a support each, coarse first; none for one location."""
         return ()
-
-    def cost(self, sigma: float, side: Side | None = None) -> float:
-        """Predicted seconds of weighing one image for one query, all threads at it.
-
-        By :mod:`golddiff.machine`; it decides how images are chosen. Here: a distance and a sum
-        over all values, and reading them where they are not resident.
-
-        Args:
-            sigma: noise level.
-            side: of the tiles that have a support each; None: one support.
-        """
-        read = 0.0 if self.store.fits else self.store.flat.itemsize * seconds("byte")
-        return (2 * seconds("distance") + read) * self.store.d
-
-    def _mean(self, x: NDArray[np.float32], sigma: float, support: Support) -> NDArray[np.float32]:
-        mean: Float = self.posterior(x, sigma, support).mean()
-        return mean.astype(np.float32)
-
-    @abstractmethod
-    def posterior(self, x: NDArray[np.float32], sigma: float, support: Support) -> Posterior:
-        """The partial posterior of queries (b, D) over the images of ``support``."""
 
     def weighing(
         self, x: NDArray[np.float32], sigma: float, label: int | None
@@ -353,12 +324,12 @@ class Estimator(Denoiser):
         top: int = 1,
         pixel: int | None = None,
     ) -> Iterator[Contribution]:
-        """The terms of one query's posterior (D,), some images of ``support`` at a time.
+        """The terms of one query's posterior (D,), some of ``images`` at a time.
 
         Args:
             x: (D,) query.
             sigma: noise level.
-            support: the images that it is compared with.
+            support: the images that it is compared with, in rows of ``images``.
             top: (image, position) pairs to rank, where a source is one (Kamb).
             pixel: y * W + x; only the locations and outputs of this pixel. None: all.
 
@@ -369,20 +340,25 @@ class Estimator(Denoiser):
             f"denoiser: {type(self).__name__} does not tell where its output is from"
         )
 
+    def part_size(self, images: int) -> int:
+        """How many of so many images :meth:`weigh` is given at a time."""
+        return IMAGES_A_PART
+
     @abstractmethod
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """Memory that ``posterior`` takes over so many images: (fixed, for each query)."""
+        """Memory that weighing so many images takes: (fixed, for each query)."""
 
-    def queries_at_once(self, images: int) -> int:
-        """How many queries ``posterior`` can take over so many images within the memory limit.
 
-        Raises:
-            ArgumentError: one query alone needs more.
-        """
-        fixed, each = self.working_bytes(images)
-        if fixed + each > self.memory_limit:
-            raise ArgumentError(
-                f"memory_limit: got {byte_size(int(self.memory_limit))}, but one query over "
-                f"{images:,} images needs {byte_size(fixed + each)}"
-            )
-        return max(1, int((self.memory_limit - fixed) // each))
+def at_level(estimator: Estimator, sigma: float) -> Estimator:
+    """A copy for one noise level without any images: what goes to other machines."""
+    made = copy.copy(estimator)
+    made._ready = {sigma: estimator.ready(sigma)}
+    del made.images, made.store
+    return made
+
+
+def over(estimator: Estimator, images: ImageStore) -> Estimator:
+    """The same over other images of the same shape; what is ready stays so."""
+    made = copy.copy(estimator)
+    made.images = images
+    return made

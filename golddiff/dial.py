@@ -22,13 +22,13 @@ from golddiff.estimators.shared import UnitMasks
 from golddiff.golden import GoldDiff
 from golddiff.index.nearest import novelty as novelty_of
 from golddiff.posterior import Float
-from golddiff.sampling import SAMPLERS, initial_noise
+from golddiff.samplers import initial_noise, noise_levels, steps
 from golddiff.store.images import ImageStore
 from golddiff.supports.paper import PaperSchedule
 
 NOVELTY = 0.7  # new, and whole: the default
 # The name changes with what is kept in it and how that is found: an older file is not read.
-KEPT = "novelty-1.safetensors"
+KEPT = "dial-1"
 THRESHOLDS = tuple(float(f"{0.0002 * 1.8**i:.2g}") for i in range(13))  # 0.0002 to 0.23
 IMAGES, STEPS, SEED = 5, 10, 1
 FEW, MORE = 64, 128  # images that a golden subset has at least, where there are so many
@@ -48,13 +48,13 @@ def recommended(store: ImageStore, novelty: float = NOVELTY, seed: int = 0) -> G
     that novelty, measured once a store (seconds) and kept with it: see :func:`dial`.
 
     Args:
-        store: the training set, in one place.
+        store: the training set.
         novelty: 0 to 1. 0: training images again; 1: as far from the training images as these are
             from each other, where the images allow it. See :func:`golddiff.novelty`.
         seed: of the images that the golden subsets draw at random.
 
     Raises:
-        ArgumentError: a novelty outside 0 to 1; a store of one image, or in shards.
+        ArgumentError: a novelty outside 0 to 1; a store of one image.
     """
     if isinstance(novelty, bool) or not (isinstance(novelty, int | float) and 0 <= novelty <= 1):
         raise ArgumentError(f"novelty: got {novelty!r}, expected a number from 0 to 1")
@@ -100,7 +100,7 @@ class Dial:
 
 def is_measured(store: ImageStore) -> bool:
     """Whether the store's dial is known, here or in its folder."""
-    return store in _dials or store.kept(KEPT) is not None
+    return store in _dials or store.artifacts.head(KEPT) is not None
 
 
 def dial(store: ImageStore, watch: Watch = lambda done, total: None) -> Dial:
@@ -114,10 +114,10 @@ def dial(store: ImageStore, watch: Watch = lambda done, total: None) -> Dial:
         ArgumentError: as :func:`golddiff.novelty`.
     """
     if store not in _dials:
-        kept = store.kept(KEPT)
+        kept = store.artifacts.load(KEPT)
         if kept is None:
             _dials[store] = _measured(store, watch)
-            store.keep(KEPT, dict(vars(_dials[store])))
+            store.artifacts.save(KEPT, vars(_dials[store]))
         else:
             _dials[store] = Dial(kept["thresholds"], kept["novelty"])
     return _dials[store]
@@ -135,8 +135,8 @@ def _measured(store: ImageStore, watch: Watch) -> Dial:
     noise = initial_noise(IMAGES, store.shape, SEED)
     start = noise.repeat(len(THRESHOLDS), *[1] * len(store.shape))
     ladder = _Ladder(store, on_images)
-    images = SAMPLERS["ddim"](ladder, start, STEPS, None, False, lambda images: None).images
-    means = novelty_of(images, store).novelty.reshape(-1, IMAGES).mean(dim=1).numpy()
+    *_, last = steps(ladder, start, noise_levels(STEPS, "ddim"))
+    means = novelty_of(last.x0, store).novelty.reshape(-1, IMAGES).mean(dim=1).numpy()
     return Dial(np.array(THRESHOLDS), np.maximum.accumulate(means))
 
 
@@ -159,7 +159,7 @@ class _Ladder:
         for threshold, its_masks, part in zip(THRESHOLDS, masks, parts, strict=True):
             denoiser = at_threshold(self.store, threshold)
             assert isinstance(denoiser.base, PCA)
-            denoiser.base.keep_units(level, its_masks)
+            denoiser.base.take_ready(level, its_masks)
             done.append(denoiser(part, level))
             self._on_images(len(part))
         return torch.cat(done)

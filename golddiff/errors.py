@@ -5,8 +5,22 @@ The command line prints them as one line and exits with status 2.
 """
 
 
+def printable(text: str) -> str:
+    """A text on one line: a line break in it, or what a terminal would obey, as its escape."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def one_line(error: Exception) -> str:
+    """What an error says, on one line; its kind where it says nothing."""
+    return printable(" ".join(str(error).split())) or type(error).__name__
+
+
 class GoldDiffError(Exception):
-    """Base of every error that golddiff raises on purpose."""
+    """Base of every error that golddiff raises on purpose; its text is one printable line."""
+
+    def __str__(self) -> str:
+        # Names of files, and what files hold, come from elsewhere.
+        return printable(super().__str__())
 
 
 class ArgumentError(GoldDiffError, ValueError):

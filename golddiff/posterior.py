@@ -8,6 +8,7 @@ Source: the "unbiased streaming softmax" of the paper, Sec. 3.2; design notes, p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +39,24 @@ class Posterior:
         """The posterior of no images: the neutral element of ``merge``."""
         return cls(np.full((b, locations), -np.inf), np.zeros((b, locations)), np.zeros((b, d)))
 
+    @classmethod
+    def of_queries(cls, parts: Sequence[Posterior], queries: Sequence[int]) -> Posterior:
+        """The posterior of queries whose posteriors were made apart.
+
+        Args:
+            parts: of some queries each.
+            queries: which query each row of theirs belongs to, one part after the other.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        order = np.argsort(queries)
+        names = ("log_max", "total", "weighted")
+        return cls(*(np.concatenate([getattr(p, name) for p in parts])[order] for name in names))
+
+    def of(self, queries: Sequence[int]) -> Posterior:
+        """That of some of the queries."""
+        return Posterior(*(array[list(queries)] for array in vars(self).values()))
+
     def merge(self, other: Posterior) -> Posterior:
         """The posterior over both parts together (exact, associative, commutative)."""
         both = Posterior(self.log_max, self.total.copy(), self.weighted.copy())
@@ -58,6 +77,13 @@ class Posterior:
         self.weighted += other.weighted * self._spread(theirs)
         self.log_max = log_max
 
+    def add_to(self, queries: Sequence[int], other: Posterior) -> None:
+        """As :meth:`add`, to some of the queries alone."""
+        some = self.of(queries)
+        some.add(other)
+        for name, array in vars(some).items():
+            getattr(self, name)[list(queries)] = array
+
     def mean(self) -> Float:
         """The posterior mean, (b, D).
 
@@ -71,31 +97,3 @@ class Posterior:
     def _spread(self, per_location: Float) -> Float:
         """Repeat a (b, L) array over the channels that share a location, giving (b, D)."""
         return np.tile(per_location, self.weighted.shape[1] // per_location.shape[1])
-
-
-@dataclass
-class BatchAverage:
-    """``wss``: the plain average of the softmax averages of consecutive batches.
-
-    Biased on purpose: it flattens the weights. Source: Lukoianov et al. 2025, App. C3; kept for
-    their baseline and for the paper's ablation.
-    """
-
-    sum_of_means: Float
-    batches: int = 0
-
-    @classmethod
-    def empty(cls, b: int, d: int) -> BatchAverage:
-        """The average of no batches."""
-        return cls(np.zeros((b, d)))
-
-    def add(self, batch: Posterior) -> None:
-        """Count one more batch, with the same weight as every other."""
-        self.sum_of_means += batch.mean()
-        self.batches += 1
-
-    def mean(self) -> Float:
-        """The average over batches, (b, D)."""
-        if self.batches == 0:
-            raise ZeroDivisionError("the average of no batches is not defined")
-        return self.sum_of_means / self.batches

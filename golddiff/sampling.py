@@ -1,30 +1,55 @@
-"""Samplers: DDIM as the paper runs it, and EDM's deterministic Heun."""
+"""``golddiff.sample``: a whole run, in batches, and what is kept of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import torch
 
+from golddiff import __version__, samplers
 from golddiff.denoiser import Denoiser, Labels, Sigma
 from golddiff.errors import ArgumentError
 from golddiff.index.nearest import Novelty, novelty
-from golddiff.noise import ddim_scheduler, ddim_sigmas, edm_sigmas, sigma_of_alpha
+from golddiff.pictures import SUFFIXES, draw_grid, save, to_pixels
+from golddiff.samplers import (
+    SAMPLERS,
+    Denoises,
+    Space,
+    State,
+    check_settings,
+    checked_levels,
+    initial_noise,
+    noise_levels,
+    noised,
+    steps,
+)
 from golddiff.store.images import ImageStore
+from golddiff.system.files import check_writable, written_whole
+from golddiff.system.progress import progress_bar
 
 if TYPE_CHECKING:
+    from PIL import Image
+
     from golddiff.attribution import Attribution
     from golddiff.recording import Recorder, Subsets
 
+__all__ = [
+    "SAMPLERS", "Denoises", "OnStep", "Samples", "Space", "State", "check_settings",
+    "initial_noise", "noise_levels", "noised", "sample", "steps",
+]  # fmt: skip
+
 OnStep = Callable[[int], None]
+Start = tuple[torch.Tensor, float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Samples:
-    """What :func:`sample` returns.
+    """What :func:`sample` returns: ``len`` images, which iterating gives one by one.
 
     Attributes:
         images: (n, *shape) float32; pixels in [-1, 1].
@@ -33,9 +58,12 @@ class Samples:
         trajectory: (steps, n, *shape) predicted x0 at each step, or None.
         attribution: where each image of the last step comes from, n of them, or None.
         subsets: how many images each denoiser call weighed, or None.
+        errors: (calls, n) estimated RMSE of each denoiser call to the full scan, where the method
+            tells it (``AdaptiveSchedule``); else None.
         share: of the training images that was seen at every step; below 1 where shards of a store
             were missing.
-        store: the training set, or None.
+        about: method, sampler, steps, seed and version, as text; PNGs carry it.
+        store: the training set, or what else gave the images' shape.
     """
 
     images: torch.Tensor
@@ -45,7 +73,9 @@ class Samples:
     attribution: list[Attribution] | None = None
     subsets: Subsets | None = None
     share: float = 1.0
-    store: Space | None = field(default=None, repr=False)
+    about: dict[str, str] = field(default_factory=dict)
+    errors: torch.Tensor | None = None
+    store: Space | None = None
 
     @cached_property
     def novelty(self) -> Novelty:
@@ -54,64 +84,75 @@ class Samples:
         Raises:
             ArgumentError: as :func:`golddiff.novelty`; no training set.
         """
-        if not isinstance(self.store, ImageStore):
+        if not hasattr(self.store, "nearest"):
             raise ArgumentError("novelty: the denoiser has no training set to compare with")
-        return novelty(self.images, self.store)
+        return novelty(self.images, cast(ImageStore, self.store))
 
+    def __len__(self) -> int:
+        return len(self.images)
 
-class Space(Protocol):
-    """What a sampler reads of a denoiser's store."""
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter(self.images)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one image."""
-        ...
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.images.shape[1:]))
+        return f"<Samples: {len(self)} of {shape}, {', '.join(self.about.values())}>"
 
-    @property
-    def is_pixels(self) -> bool:
-        """Whether values lie in [-1, 1], so that predictions are clipped to it."""
-        ...
+    def _repr_png_(self) -> bytes | None:
+        return self.grid()._repr_png_() if self.images.ndim == 4 else None
 
+    def to_pil(self) -> list[Image.Image]:
+        """Each image as a ``PIL.Image``, grey or RGB.
 
-class Denoises(Protocol):
-    """What a sampler needs: a denoiser, or something that looks like one."""
+        Raises:
+            ArgumentError: points, which are no pictures.
+        """
+        from PIL import Image
 
-    @property
-    def store(self) -> Space:
-        """The training images, or what else tells the shape of an image."""
-        ...
+        return [Image.fromarray(pixels) for pixels in to_pixels(self._pictures())]
 
-    def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
-        """E[x0 | x], as :meth:`golddiff.denoiser.Denoiser.__call__`."""
-        ...
+    def grid(self, columns: int | None = None) -> Image.Image:
+        """All images as one picture, at least 512 pixels wide.
 
+        Args:
+            columns: images in a row; default as square as they fill.
 
-def initial_noise(n: int, shape: Sequence[int], seed: int) -> torch.Tensor:
-    """Unit normal noise (n, *shape): the same for a seed whatever else differs."""
-    generator = torch.Generator("cpu").manual_seed(seed)
-    return torch.randn((n, *shape), generator=generator)
+        Raises:
+            ArgumentError: points, which are no pictures.
+        """
+        return draw_grid(self._pictures(), columns)
 
+    def save(self, path: str | Path, name: str = "path") -> None:
+        """Write the images: as one picture, as arrays, or each as a picture of its own.
 
-def noise_levels(steps: int, sampler: str) -> list[float]:
-    """The sigma of each step of a sampler, descending."""
-    return edm_sigmas(steps) if sampler == "heun" else ddim_sigmas(steps)
+        Args:
+            path: ``x.png`` (or .jpg, .webp) for the grid; ``x.npz`` for images, x_init, sigmas and
+                trajectory as arrays; a folder for grid.png, 0000.png, 0001.png and so on.
+            name: the argument that ``path`` is, for messages.
 
+        Raises:
+            ArgumentError: points as a picture, another ending, or a place that cannot be written.
+        """
+        target = Path(path)
+        if target.suffix.lower() == ".npz":
+            kept = {"images": self.images, "x_init": self.x_init, "trajectory": self.trajectory}
+            arrays = {key: values.numpy() for key, values in kept.items() if values is not None}
+            with written_whole(name, target) as temporary:
+                np.savez_compressed(temporary, sigmas=np.array(self.sigmas), **arrays)  # type: ignore[arg-type]
+        elif target.suffix and not target.is_dir():
+            check_writable(name, target, SUFFIXES)
+            save(name, self.grid(), target, self.about)
+        else:
+            save(name, self.grid(), target / "grid.png", self.about)
+            for i, image in enumerate(self.to_pil()):
+                save(name, image, target / f"{i:04d}.png", {**self.about, "image": str(i)})
 
-def check_settings(n: int, steps: int, sampler: str, seed: int, batch_size: int = 64) -> None:
-    """Raise where :func:`sample` would, before a store is opened or built for it.
-
-    Raises:
-        ArgumentError: an argument outside its range, an unknown sampler.
-    """
-    for name, value in (("n", n), ("steps", steps), ("batch_size", batch_size)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ArgumentError(f"{name}: got {value!r}, expected an integer of 1 or more")
-    if steps > 1000:
-        raise ArgumentError(f"steps: got {steps}, expected at most 1000")
-    if sampler not in SAMPLERS:
-        raise ArgumentError(f"sampler: got {sampler!r}, expected one of {', '.join(SAMPLERS)}")
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
-        raise ArgumentError(f"seed: got {seed!r}, expected an integer from 0 to 2**64 - 1")
+    def _pictures(self) -> torch.Tensor:
+        if self.images.ndim != 4:
+            raise ArgumentError(
+                f"images: got points of {self.images.shape[1]} values, expected images (C, H, W)"
+            )
+        return self.images
 
 
 def sample(
@@ -126,6 +167,11 @@ def sample(
     trajectory: bool = True,
     on_step: OnStep = lambda images: None,
     attribution: bool = False,
+    sigmas: Sequence[float] | None = None,
+    x_init: torch.Tensor | None = None,
+    start: Start | None = None,
+    generator: torch.Generator | None = None,
+    progress: bool = False,
 ) -> Samples:
     """Generate images from noise.
 
@@ -141,6 +187,12 @@ def sample(
         on_step: called after each step of each batch with the number of images in it.
         attribution: also find out where the images come from, and how many training images each
             step weighed; takes a few times longer.
+        sigmas: noise levels of one's own, descending, in place of ``steps``.
+        x_init: (n, *shape) unit normal noise of one's own, in place of the seed's.
+        start: an image (*shape), or (n, *shape) of them, and the noise level added to it: begin
+            there instead of at pure noise.
+        generator: draws the starting noise, in place of the seed.
+        progress: show a bar on stderr.
 
     Raises:
         ArgumentError: an argument outside its range, an unknown sampler; a denoiser without a
@@ -157,48 +209,75 @@ def sample(
     classes = None if labels is None else torch.as_tensor(labels)
     if classes is not None and classes.ndim == 1 and len(classes) not in (1, n):
         raise ArgumentError(f"labels: got {len(classes)} of them for {n} images")
-    x_init = initial_noise(n, denoiser.store.shape, seed)
-    recorders: list[Recorder] = []
-    seen = [1.0]
-
-    def stepped(images: int) -> None:
-        seen.append(getattr(denoiser.store, "share", 1.0))
-        on_step(images)
-
-    def watched() -> Denoises:
-        if not attribution:
-            return denoiser
-        from golddiff.recording import Recorder  # its kernels import slowly
-
-        assert isinstance(denoiser, Denoiser)
-        recorders.append(Recorder(denoiser))
-        return recorders[-1]
-
-    runs = [
-        SAMPLERS[sampler](
-            watched(),
-            x_init[i : i + batch_size],
-            steps,
-            classes
-            if classes is None or classes.ndim == 0 or len(classes) == 1
-            else classes[i : i + batch_size],
-            trajectory,
-            stepped,
+    levels = _levels(sigmas, steps, sampler, start)
+    noise = _noise((n, *denoiser.store.shape), seed, x_init, generator)
+    first = (
+        noise
+        if start is None
+        else noised(
+            _of_shape("start", start[0], (noise.shape[1:], noise.shape)), levels[0], noise, sampler
         )
-        for i in range(0, n, batch_size)
-    ]
+    )
+    about = {
+        "method": _method(denoiser), "sampler": sampler, "steps": f"{len(levels)} steps",
+        "seed": f"seed {seed}", "software": f"golddiff {__version__}",
+    }  # fmt: skip
+    if x_init is not None or generator is not None:
+        about["seed"] = "noise given"
+    recorders: list[Recorder] = []
+    estimating: list[_Estimating] = []
+    made: list[list[torch.Tensor]] = []
+    share = 1.0
+    with progress_bar(progress) as bar:
+        task = bar.add_task(f"sampling with {about['method']}", total=n * len(levels))
+        for rows in (slice(i, i + batch_size) for i in range(0, n, batch_size)):
+            caller = _Estimating(denoiser) if getattr(denoiser, "estimates", False) else denoiser
+            if isinstance(caller, _Estimating):
+                estimating.append(caller)
+            if attribution:
+                from golddiff.recording import Recorder  # its kernels import slowly
+
+                assert isinstance(denoiser, Denoiser)
+                recorders.append(caller := Recorder(denoiser))
+            own = classes[rows] if classes is not None and classes.numel() == n > 1 else classes
+            made.append([])
+            for state in samplers.steps(caller, first[rows], levels, sampler, own):
+                made[-1] = [*made[-1], state.x0] if trajectory else [state.x0]
+                share = min(share, getattr(denoiser.store, "share", 1.0))
+                on_step(len(state.x0))
+                bar.advance(task, len(state.x0))
     return Samples(
-        torch.cat([run.images for run in runs]),
-        x_init,
-        runs[0].sigmas,
-        torch.cat([run.trajectory for run in runs if run.trajectory is not None], dim=1)
+        torch.cat([predictions[-1] for predictions in made]),
+        noise,
+        levels,
+        torch.cat([torch.stack(predictions) for predictions in made], dim=1)
         if trajectory
         else None,
-        [a for recorder in recorders for a in recorder.attributions()] if attribution else None,
+        [found for recorder in recorders for found in recorder.attributions()]
+        if attribution
+        else None,
         _joined(recorders) if attribution else None,
-        min(seen),
+        share,
+        about,
+        torch.cat([torch.stack(one.errors) for one in estimating], dim=1)
+        if estimating and not attribution
+        else None,
         denoiser.store,
     )
+
+
+class _Estimating:
+    """A denoiser that estimates its errors, and keeps what each call told of them."""
+
+    def __init__(self, denoiser: Any) -> None:
+        self.store, self._denoiser = denoiser.store, denoiser
+        self.errors: list[torch.Tensor] = []
+
+    def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
+        x0: torch.Tensor
+        x0, errors = self._denoiser.estimated(x, sigma, labels)
+        self.errors.append(errors)
+        return x0
 
 
 def _joined(recorders: list[Recorder]) -> Subsets:
@@ -207,63 +286,48 @@ def _joined(recorders: list[Recorder]) -> Subsets:
     return Subsets.joined([recorder.subsets() for recorder in recorders])
 
 
-def _ddim(
-    denoiser: Denoises,
-    x_init: torch.Tensor,
+def _levels(
+    sigmas: Sequence[float] | None,
     steps: int,
-    labels: torch.Tensor | None,
-    trajectory: bool,
-    on_step: OnStep,
-) -> Samples:
-    """Song et al. 2021, eta 0; the result is the last predicted x0."""
-    scheduler = ddim_scheduler(steps, clip=denoiser.store.is_pixels)
-    latents, predictions, sigmas = x_init, [], []
-    x0 = x_init
-    for t in scheduler.timesteps:
-        alpha = float(scheduler.alphas_cumprod[t])
-        sigmas.append(sigma_of_alpha(alpha))
-        x0 = denoiser(latents / alpha**0.5, sigmas[-1], labels)
-        step = scheduler.step(x0, t, latents)
-        latents, x0 = step.prev_sample, step.pred_original_sample
-        if trajectory:
-            predictions.append(x0)
-        on_step(len(x0))
-    return Samples(x0, x_init, sigmas, torch.stack(predictions) if trajectory else None)
+    sampler: str,
+    start: Start | None,
+) -> list[float]:
+    first = None if start is None else checked_levels([start[1]])[0]
+    levels = noise_levels(steps, sampler, first) if sigmas is None else checked_levels(sigmas)
+    if first is not None and levels[0] != first:
+        raise ArgumentError(f"sigmas: begin at {levels[0]:g}, but start has noise {first:g}")
+    return levels
 
 
-def _heun(
-    denoiser: Denoises,
-    x_init: torch.Tensor,
-    steps: int,
-    labels: torch.Tensor | None,
-    trajectory: bool,
-    on_step: OnStep,
-) -> Samples:
-    """Karras et al. 2022, Algorithm 1: sigma 80 to 0.002, then one Euler step to 0."""
-    sigmas = edm_sigmas(steps)
-    x, predictions = x_init * sigmas[0], []
-    for sigma, following in zip(sigmas, [*sigmas[1:], 0.0], strict=True):
-        x0, x = heun_step(lambda x, level: denoiser(x, level, labels), x, sigma, following)
-        if trajectory:
-            predictions.append(x0)
-        on_step(len(x0))
-    return Samples(x, x_init, sigmas, torch.stack(predictions) if trajectory else None)
+def _noise(
+    shape: tuple[int, ...],
+    seed: int,
+    x_init: torch.Tensor | None,
+    generator: torch.Generator | None,
+) -> torch.Tensor:
+    if x_init is not None and generator is not None:
+        raise ArgumentError("generator: draws the starting noise, which x_init is already")
+    if x_init is not None:
+        return _of_shape("x_init", x_init, (shape,))
+    if generator is not None:
+        return torch.randn(shape, generator=generator, device=generator.device).cpu()
+    return initial_noise(shape[0], shape[1:], seed)
 
 
-def heun_step(
-    denoise: Callable[[torch.Tensor, float], torch.Tensor],
-    x: torch.Tensor,
-    sigma: float,
-    following: float,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """One step of the same from ``sigma`` to ``following``: (predicted x0, the next x)."""
-    x0 = denoise(x, sigma)
-    slope = (x - x0) / sigma
-    proposal = x + (following - sigma) * slope
-    if following > 0:
-        correction = (proposal - denoise(proposal, following)) / following
-        proposal = x + (following - sigma) * (slope + correction) / 2
-    return x0, proposal
+def _of_shape(name: str, values: torch.Tensor, shapes: Sequence[tuple[int, ...]]) -> torch.Tensor:
+    if not isinstance(values, torch.Tensor) or tuple(values.shape) not in shapes:
+        got = getattr(values, "shape", None)
+        raise ArgumentError(
+            f"{name}: got {type(values).__name__ if got is None else tuple(got)}, expected a "
+            f"tensor of shape {' or '.join(map(str, shapes))}"
+        )
+    if not torch.isfinite(values).all():
+        raise ArgumentError(f"{name}: got values that are not finite")
+    return values.detach().to("cpu", torch.float32)
 
 
-SAMPLERS = {"ddim": _ddim, "heun": _heun}
+def _method(denoiser: Denoises) -> str:
+    """'GoldDiff(PCA)': the class, and that of the estimator inside it."""
+    base = getattr(denoiser, "base", None)
+    name = type(denoiser).__name__
+    return name if base is None else f"{name}({type(base).__name__})"

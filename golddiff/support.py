@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,11 @@ class Support:
     def log_importance(self) -> NDArray[np.float64]:
         """The log weights (k,), zeros where there are none."""
         return np.zeros(len(self.rows)) if self.log_weights is None else self.log_weights
+
+    def at(self, places: NDArray[np.int64]) -> Support:
+        """The images at some places of it, with their weights."""
+        weights = self.log_weights
+        return Support(self.rows[places], None if weights is None else weights[places])
 
     def split(self, size: int) -> list[Support]:
         """Consecutive parts of at most ``size`` images, in order."""
@@ -75,7 +81,93 @@ class TiledSupport:
         return weights
 
 
-AnySupport = Support | TiledSupport
+@dataclass(frozen=True)
+class RandomSample:
+    """Images drawn at random without replacement, all with the same chance.
+
+    Attributes:
+        count: how many.
+        seeds: of the draw: the first ``count`` of ``default_rng(seeds).permutation(images)``.
+    """
+
+    count: int
+    seeds: tuple[int, ...]
+
+    def places(self, images: int) -> NDArray[np.int64]:
+        """Which of so many images they are, ascending; 8 bytes for each of all while it runs."""
+        drawn: NDArray[np.int64] = np.random.default_rng(self.seeds).permutation(images)
+        return np.sort(drawn[: self.count])
+
+
+@dataclass(frozen=True, eq=False)
+class DescribedSupport:
+    """A support that is described, not listed: the images of a class, or a sample of them.
+
+    Who holds the images lists them, each part of a training set its own.
+
+    Attributes:
+        images: how many there are of the class, in all parts of the training set.
+        listing: gives the rows of this support, where somebody asks for them.
+        label: the class; None: all images.
+        sample: drawn of them; None: all.
+        without: rows of the class that are left out.
+    """
+
+    images: int
+    listing: Callable[[DescribedSupport], NDArray[np.int64]] = field(repr=False)
+    label: int | None = None
+    sample: RandomSample | None = None
+    without: tuple[int, ...] = ()
+    log_weights = None
+
+    def __len__(self) -> int:
+        images = self.images if self.sample is None else self.sample.count
+        return images - len(self.without)
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """(k,) rows, ascending: 8 bytes an image, made where they are asked for."""
+        return self.listing(self)
+
+    def rows_in(
+        self, of_class: NDArray[np.int64], place: int = 0, first: int = 0
+    ) -> NDArray[np.int64]:
+        """Its rows in a part of the training set, ascending, counted from the part's first image.
+
+        Args:
+            of_class: rows of the class in the part, counted so.
+            place: how many images of the class the parts before it have.
+            first: row in the training set of the part's first image.
+        """
+        rows = of_class
+        if self.sample is not None:
+            drawn = self.sample.places(self.images)
+            mine = slice(*np.searchsorted(drawn, [place, place + len(rows)]))
+            rows = rows[drawn[mine] - place]
+        return rows[~np.isin(rows, np.array(self.without) - first)] if self.without else rows
+
+
+AnySupport = Support | TiledSupport | DescribedSupport
+
+
+def one_each(supports: AnySupport | Sequence[AnySupport], queries: int) -> Sequence[AnySupport]:
+    """A support for each of so many queries, of one for all or of one each."""
+    if isinstance(supports, Support | TiledSupport | DescribedSupport):
+        return [supports] * queries
+    return supports
+
+
+def grouped(supports: Sequence[AnySupport]) -> list[tuple[AnySupport, list[int]]]:
+    """Each support once, with the queries that share it (the same object)."""
+    groups: dict[int, tuple[AnySupport, list[int]]] = {}
+    for query, support in enumerate(supports):
+        groups.setdefault(id(support), (support, []))[1].append(query)
+    return list(groups.values())
+
+
+def listed(support: Support | DescribedSupport) -> Support:
+    """The support with its rows at hand."""
+    return support if isinstance(support, Support) else Support(support.rows)
 
 
 def whole(support: AnySupport) -> Support:
@@ -86,4 +178,4 @@ def whole(support: AnySupport) -> Support:
     """
     if isinstance(support, TiledSupport):
         raise ArgumentError("support: got one for each tile, expected one for the whole image")
-    return support
+    return listed(support)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from golddiff_lab.race.queries import trajectory
+from golddiff_lab.scaling.queries import held_out
+from golddiff_lab.scaling.truth import full_scans
 
 from golddiff import PCA, AdaptiveSchedule, GoldDiff, ImageStore, Optimal, PaperSchedule
-from golddiff.bench.queries import trajectory
-from golddiff.bench.scaling.queries import held_out
-from golddiff.bench.scaling.truth import full_scans
 from golddiff.denoiser import Denoiser
 from golddiff.noise import ddim_sigmas
 from golddiff.system.parallel import use_threads

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from golddiff.posterior import BatchAverage, Posterior
+from golddiff.posterior import Posterior
 
 LOGITS = arrays(np.float64, (12, 3), elements=st.floats(-1e4, 1e4))
 VALUES = arrays(np.float64, (12, 3), elements=st.floats(-1, 1))
@@ -60,12 +60,3 @@ def test_one_location_serves_all_channels_of_a_pixel():
 def test_the_mean_of_no_images_is_not_defined():
     with pytest.raises(ZeroDivisionError):
         Posterior.empty(2, 1, 5).mean()
-    with pytest.raises(ZeroDivisionError):
-        BatchAverage.empty(2, 5).mean()
-
-
-def test_every_batch_of_wss_counts_the_same():
-    average = BatchAverage.empty(1, 1)
-    average.add(Posterior(np.zeros((1, 1)), np.array([[100.0]]), np.array([[100.0]])))
-    average.add(Posterior(np.zeros((1, 1)), np.array([[1.0]]), np.array([[0.0]])))
-    assert average.mean() == 0.5

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.store.images import statistics
+from golddiff.store import statistics
 from golddiff.store.statistics import covariance_factor, moments
 
 

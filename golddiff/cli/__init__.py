@@ -1,18 +1,22 @@
-"""The command line: ``golddiff index | info | prepare | sample | evaluate | reproduce | ...``.
+"""The command line: ``golddiff index | info | prepare | sample | evaluate | plot | ...``.
 
 Bad input ends in one line on stderr and status 2, an interrupt in one line and status 130.
 torch, diffusers and numba take seconds to import, so they are imported by the commands only.
+
+Other packages add commands through entry points of the group ``golddiff.commands``, each a function
+or a typer.Typer: ``bench`` and ``reproduce`` are golddiff_lab's.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib.metadata import entry_points
+from typing import Any
 
 import typer
 
 from golddiff import __version__
-from golddiff.cli.bench import bench
 from golddiff.cli.demo import demo
 from golddiff.cli.evaluate import evaluate
 from golddiff.cli.index import index
@@ -21,8 +25,7 @@ from golddiff.cli.novelty import novelty
 from golddiff.cli.oracle import oracle
 from golddiff.cli.plot import plot
 from golddiff.cli.prepare import prepare
-from golddiff.cli.reproduce import reproduce
-from golddiff.cli.sample import sample
+from golddiff.cli.sample_run import sample
 from golddiff.cli.studio import studio
 from golddiff.errors import GoldDiffError
 
@@ -37,10 +40,15 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-for command in (index, info, prepare, sample, novelty, evaluate, reproduce, plot, demo, studio):
+for command in (index, info, prepare, sample, novelty, evaluate, plot, demo, studio):
     app.command()(command)
 app.add_typer(oracle)
-app.add_typer(bench, name="bench")
+for added in sorted(entry_points(group="golddiff.commands"), key=lambda entry: entry.name):
+    command = added.load()
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=added.name)
+    else:
+        app.command(added.name)(command)
 
 
 @app.callback()
@@ -70,7 +78,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         status = app(list(arguments) or ["--help"], prog_name="golddiff", standalone_mode=False)
     except GoldDiffError as error:
-        return _fail(str(error), BAD_INPUT)
+        return _fail(_in_options(str(error), arguments), BAD_INPUT)
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
     except OSError as error:
@@ -84,6 +92,18 @@ def run(arguments: Sequence[str]) -> int:
     if status == INTERRUPTED:
         return _fail("interrupted; files are written whole or not at all", INTERRUPTED)
     return status if isinstance(status, int) else 0
+
+
+def _in_options(message: str, arguments: Sequence[str]) -> str:
+    """'k_min: got 0' as '--k-min: got 0', where the command has such an option."""
+    name, colon, rest = message.partition(":")
+    called: Any = typer.main.get_command(app)
+    for word in arguments:
+        called = getattr(called, "commands", {}).get(word, called)
+    for option in called.params:
+        if option.name == name and option.opts[0].startswith("--"):
+            return f"{option.opts[0]}{colon}{rest}"
+    return message
 
 
 def _fail(message: str, status: int) -> int:

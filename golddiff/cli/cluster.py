@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.progress import Progress
 
@@ -40,7 +40,8 @@ def open_sharded(path: str, address: str, allow_missing: bool) -> ImageStore:
         from golddiff.cluster import ShardedStore
 
         bar.update(task, description="opening the shards")
-        return ShardedStore.open(path, allow_missing=allow_missing)
+        # It answers whatever a method asks of an ImageStore.
+        return cast("ImageStore", ShardedStore.open(path, allow_missing=allow_missing))
 
 
 def answers_of_each(
@@ -68,7 +69,7 @@ def shard_bars(bar: Progress, store: ImageStore, answers: int) -> None:
         Slowest(bar, store, names, answers)
         return
     tasks = [bar.add_task(f"  {name}", total=answers) for name in names]
-    store.watch(lambda shard: bar.advance(tasks[shard]))  # type: ignore[attr-defined]
+    store.pool.on_answer = lambda shard: bar.advance(tasks[shard])  # type: ignore[attr-defined]
 
 
 class Slowest:
@@ -78,11 +79,11 @@ class Slowest:
         self._bar, self._store, self._names = bar, store, names
         self._answered = [0] * len(names)
         self._task = bar.add_task(f"  all {len(names):,} shards", total=answers)
-        store.watch(self._answer)
+        store.pool.on_answer = self._answer
 
     def _answer(self, shard: int) -> None:
         self._answered[shard] += 1
-        missing = self._store.missing
+        missing = self._store.pool.missing
         there = [i for i, path in enumerate(self._store.paths) if path not in missing]
         least = min(there, key=lambda i: self._answered[i])
         self._bar.update(
@@ -91,21 +92,16 @@ class Slowest:
         )  # fmt: skip
 
 
-def cluster_figures(
-    store: ImageStore, samples: Samples, address: str | None
-) -> dict[str, Any] | None:
+def cluster_figures(store: Any, samples: Samples, address: str | None) -> dict[str, Any] | None:
     """What of a run only a cluster has; None without one."""
     if address is None:
         return None
-    from golddiff.cluster import ShardedStore
-
-    assert isinstance(store, ShardedStore)
-    traffic = store.traffic
+    traffic = store.pool.traffic
     return {
         "address": address,
         "shards": store.paths,
         "share": samples.share,
-        "missing": store.missing,
+        "missing": store.pool.missing,
         "bytes": {"sent": traffic.sent, "received": traffic.received, "once": traffic.given},
         "rounds": traffic.rounds,
     }

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from golddiff.cli.command import command
+from golddiff.cli.options import Seed, Size
 from golddiff.cli.sample_run import golden_subsets
 from golddiff.cli.terminal import progress_bar, say, watched
 from golddiff.errors import ArgumentError
@@ -44,17 +46,21 @@ BUILT_IN = (
 )
 
 
-def demo(
-    out: Annotated[Path, typer.Option(help="The folder for the pictures.")] = Path("demo"),
+@dataclass(frozen=True)
+class DemoOptions:
+    """The options of ``golddiff demo``."""
+
+    out: Annotated[Path, typer.Option(help="The folder for the pictures.")] = Path("demo")
     data: Annotated[
         str | None,
         typer.Option(help="Your own images instead of the built-in digits and patches."),
-    ] = None,
-    size: Annotated[
-        int | None, typer.Option(help="With --data: scale and crop the images to this.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of the starting noise.")] = 0,
-) -> None:
+    ] = None
+    size: Size = None
+    seed: Seed = 0
+
+
+@command
+def demo(options: DemoOptions) -> None:
     """Draw every method from the same noise, one denoising trajectory, and the paper's Figure 1.
 
     For example:
@@ -63,6 +69,7 @@ def demo(
 
       golddiff demo --data photos/ --size 32 --out photos-demo
     """
+    data, size, seed, out = options.data, options.size, options.seed, options.out
     if size is not None and data is None:
         raise ArgumentError("size: applies to --data only")
     paths = [out / f"{name}.png" for name in ("methods", "trajectory", "moons")]
@@ -71,7 +78,7 @@ def demo(
 
     from golddiff.evaluation.figures.methods import draw_methods
     from golddiff.evaluation.figures.moons import draw_concentration
-    from golddiff.evaluation.figures.save import save
+    from golddiff.pictures import save
     from golddiff.sampling import check_settings
 
     check_settings(1, STEPS, "ddim", seed)
@@ -158,19 +165,21 @@ def _trajectory(denoiser: Denoiser, seed: int) -> Any:
     """One sample: the noisy image that each step sees, and what it predicts from it."""
     import torch
 
-    from golddiff.evaluation.figures.moons import noisy_states
     from golddiff.evaluation.figures.trajectory import Row, draw_trajectory
-    from golddiff.sampling import sample
+    from golddiff.samplers import initial_noise, noise_levels, steps
 
-    samples = sample(denoiser, 1, STEPS, seed=seed)
-    assert samples.trajectory is not None
+    noise = initial_noise(1, denoiser.store.shape, seed)
+    run = list(steps(denoiser, noise, noise_levels(STEPS, "ddim")))
     # As the diffusion process holds them, of about unit size, whatever the noise level.
-    scales = (1 + torch.tensor(samples.sigmas) ** 2).rsqrt()
-    noisy = noisy_states(samples)[:, 0] * scales[:, None, None, None]
-    subsets = golden_subsets(denoiser, STEPS, "ddim", None) or []
+    noisy = torch.cat([state.x / (1 + state.sigma**2) ** 0.5 for state in run])
+    predicted = torch.cat([state.x0 for state in run])
+    subsets = golden_subsets(denoiser, [state.sigma for state in run], None) or []
     return draw_trajectory(
-        [Row("noisy $x_t$", noisy), Row("prediction $x_0$", samples.trajectory[:, 0])],
-        samples.sigmas,
+        [
+            Row("noisy xₜ", noisy),
+            Row("prediction x₀", predicted),
+        ],
+        [state.sigma for state in run],
         [f"{k:,}" for k in subsets[0]["k"]],
         f"{SHOWN[TRAJECTORY_OF].title}: one sample, k of the {denoiser.store.n:,} "
         "training images a step",

@@ -38,13 +38,13 @@ def figures(
     settings: dict[str, MethodSettings],
 ) -> dict[str, Any]:
     """Everything but the images, for --json."""
-    from golddiff.experiments.context import store_checksum
-
     return {
         "golddiff": __version__,
         "kind": "evaluation",
         "store": {
-            "description": describe(store), "checksum": store_checksum(store), **summary(store)
+            "description": describe(store),
+            "checksum": store.manifest.images_checksum,
+            **summary(store),
         },
         "oracle": {"path": str(oracle.path), "checksum": oracle.checksum},
         "methods": {
@@ -95,7 +95,7 @@ def write_folder(
 ) -> None:
     """Write ``evaluation.json``, ``curves.png`` and, of images, ``images.png``."""
     from golddiff.evaluation.figures.curves import draw_panels
-    from golddiff.evaluation.figures.save import save
+    from golddiff.pictures import save
 
     write_json(out / "evaluation.json", told)
     curves = panels(made)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from golddiff.cli.options import Column, JsonPath, Size, Split
-from golddiff.cli.terminal import say, watched, write_json
+from golddiff.cli.command import command
+from golddiff.cli.options import JsonPath, Size
+from golddiff.cli.terminal import progress_bar, say, watched, write_json
 from golddiff.errors import ArgumentError
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.files import check_writable
@@ -16,31 +18,36 @@ from golddiff.system.files import check_writable
 if TYPE_CHECKING:
     import torch
 
+    from golddiff.cli.sample import SampleJob
+    from golddiff.sampling import Samples
     from golddiff.store.images import ImageStore
 
 MOST_VALUES = 2**28  # a gigabyte of float32
 REFERENCE = 500  # training images that sharpness and speckle are compared with
 
 
-def novelty(
+@dataclass(frozen=True)
+class NoveltyOptions:
+    """The options of ``golddiff novelty``."""
+
     pictures: Annotated[
         str, typer.Argument(help="Pictures of any model: a folder, .npz, .npy, .zip, .parquet.")
-    ],
+    ]
     store: Annotated[
-        str,
-        typer.Argument(help="What it was trained on: a store, or anything golddiff index reads."),
-    ],
-    size: Size = None,
-    split: Split = None,
-    column: Column = None,
+        str, typer.Argument(help="What it was trained on: a store, or what golddiff index reads.")
+    ]
+    size: Size = None
     out: Annotated[
         Path | None,
         typer.Option(
             help="A web page: each picture beside its nearest training image.", metavar="PATH.html"
         ),
-    ] = None,
-    json: JsonPath = None,
-) -> None:
+    ] = None
+    json: JsonPath = None
+
+
+@command
+def novelty(options: NoveltyOptions) -> None:
     """Say how new any model's pictures are: their nearest training images, novelty, copies.
 
     Novelty is the distance to the nearest training image over the distance that a training image
@@ -53,6 +60,7 @@ def novelty(
 
       golddiff novelty samples.npz cifar.store --json novelty.json
     """
+    out, json = options.out, options.json
     if out is not None:
         check_writable("out", out, (".html", ".htm"))
     if json is not None:
@@ -62,12 +70,12 @@ def novelty(
     from golddiff.index.nearest import novelty as novelty_of
     from golddiff.store.images import ImageStore
 
-    if (Path(store) / "manifest.json").is_file():
-        opened = ImageStore.open(store)
+    if (Path(options.store) / "manifest.json").is_file():
+        opened = ImageStore.open(options.store)
     else:
-        reading = SourceOptions(size, split=split or "train", column=column, skip_bad=True)
-        opened = cached_store(store, reading, say=say, progress=watched())
-    images = _read(pictures, opened, column)
+        reading = SourceOptions(options.size, skip_bad=True)
+        opened = cached_store(options.store, reading, say=say, progress=watched())
+    images = _read(options.pictures, opened)
     found = novelty_of(images, opened)
     figures: dict[str, Any] = {
         "pictures": len(images),
@@ -95,7 +103,61 @@ def novelty(
         write_json(json, figures)
 
 
-def _read(pictures: str, store: ImageStore, column: str | None) -> torch.Tensor:
+def measure_dial(store: ImageStore) -> None:
+    """Find out which mask thresholds give which novelty, where the store does not say."""
+    from golddiff.dial import dial, is_measured
+
+    if is_measured(store):
+        return
+    with progress_bar() as bar:
+        task = bar.add_task("measuring novelty, once for this store", total=None)
+        dial(store, lambda done, total: bar.update(task, completed=done, total=total))
+
+
+def novelty_lines(job: SampleJob, store: ImageStore, samples: Samples) -> list[str]:
+    """What a run tells of its outputs' novelty, and what to do about copies."""
+    if store.n < 2:
+        return []
+    from golddiff.dial import NOVELTY
+
+    found = samples.novelty
+    lines = [
+        f"novelty {float(found.novelty.mean()):.2f} on average (0 a training image, 1 all new)"
+    ]
+    copies, given = int(found.copies.sum()), job.settings.novelty
+    if copies:
+        chosen = NOVELTY if given is None else given
+        told, advice = (
+            f"novelty {chosen:g}",
+            f"try --novelty {NOVELTY if chosen < NOVELTY else 1:g}",
+        )
+        if job.method != "recommended":
+            told, advice = job.method, f"try --method recommended --novelty {NOVELTY:g}"
+        elif chosen == 1:
+            advice = "more training images help"
+        lines.append(
+            f"{copies} of {job.n:,} {'outputs copy' if job.n > 1 else 'output copies'} a training "
+            f"image: with {store.n:,} images and {told} that is expected; {advice}"
+        )
+    return lines
+
+
+def novelty_figures(store: ImageStore, samples: Samples) -> dict[str, Any] | None:
+    """The same for a JSON file; None where there is one training image."""
+    if store.n < 2:
+        return None
+    found = samples.novelty
+    return {
+        "mean": float(found.novelty.mean()),
+        "spacing": found.spacing,
+        "each": found.novelty.tolist(),
+        "nearest": found.nearest.tolist(),
+        "distances": found.distances[:, 0].tolist(),
+        "copies": found.copies.tolist(),
+    }
+
+
+def _read(pictures: str, store: ImageStore) -> torch.Tensor:
     """The pictures as the store's images are: size, channels, scale."""
     import numpy as np
     import torch
@@ -105,9 +167,9 @@ def _read(pictures: str, store: ImageStore, column: str | None) -> torch.Tensor:
     square = len(store.shape) == 3 and store.shape[1] == store.shape[2] and store.is_pixels
     size, channels = (store.shape[1], store.shape[0]) if square else (None, None)
     try:
-        source = open_source(pictures, size=size, channels=channels, column=column, skip_bad=True)
+        source = open_source(pictures, size=size, channels=channels, skip_bad=True)
     except ArgumentError:  # float arrays are taken as they are
-        source = open_source(pictures, column=column, skip_bad=True)
+        source = open_source(pictures, skip_bad=True)
     parts, most = [], MOST_VALUES // store.d
     for batch in source.batches(256):
         values = batch.pixels.astype(np.float32)

@@ -41,7 +41,7 @@ def info(
     if json is not None:
         check_writable("json", json)
 
-    from golddiff.oracles.describe import describe_checkpoint
+    from golddiff.oracles.load import describe_checkpoint
 
     about = describe_checkpoint(path, resolution)
     shape, classes = tuple(about["shape"]), about["num_classes"]

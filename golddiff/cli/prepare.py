@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from golddiff import __version__
+from golddiff.cli.novelty import measure_dial
 from golddiff.cli.options import (
     BoundaryRule,
     JsonPath,
@@ -25,7 +26,6 @@ from golddiff.cli.options import (
     method_settings,
 )
 from golddiff.cli.parse import parse_labels, parse_numbers
-from golddiff.cli.sample_run import measure_dial
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, show, write_json
 from golddiff.errors import ArgumentError
@@ -60,8 +60,7 @@ def prepare(
     labels: Annotated[
         str | None,
         typer.Option(
-            help="Classes to measure adaptive supports for, with commas between; default: all "
-            "images together.",
+            help="Classes of the runs to come, with commas between; default: all images together.",
             show_default=False,
         ),
     ] = None,
@@ -70,7 +69,7 @@ def prepare(
     ] = None,
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", help="Say what was chosen at each noise level, and by what."),
+        typer.Option("--verbose", help="Say how images are chosen at each noise level."),
     ] = False,
     mask_threshold: MaskThreshold = None,
     weighting: Weighting = None,
@@ -84,7 +83,7 @@ def prepare(
     tol: Tol = None,
     json: JsonPath = None,
 ) -> None:
-    """Make what a first run would wait for: covariance, masks, adaptive supports, kernels.
+    """Make what a first run would wait for: covariance, masks, the index of large sets, kernels.
 
     It is kept in the store's folder. With the method's options and the steps of the runs to come;
     what is there already is left as it is.
@@ -157,9 +156,8 @@ def prepare(
 def _choices(
     denoiser: Denoiser, levels: Sequence[float], classes: Sequence[int | None]
 ) -> Iterator[str]:
-    """The plan of each level and class, the seconds that it is predicted to take, the model."""
+    """How the images of each level and class are chosen."""
     from golddiff.golden import GoldDiff
-    from golddiff.machine import costs, text
 
     if not isinstance(denoiser, GoldDiff):
         return
@@ -167,7 +165,6 @@ def _choices(
         of_class = "" if label is None else f", class {label}"
         for sigma in levels:
             yield f"sigma {sigma:.3g}{of_class}: {denoiser.describe_step(sigma, label)}"
-    yield f"predicted by (all threads; golddiff.machine): {text(costs())}"
 
 
 def _table(parts: list[Part]) -> Table:

@@ -1,4 +1,4 @@
-"""What ``golddiff sample`` does: check everything that can fail, sample, draw, report."""
+"""``golddiff sample``: check everything that can fail, sample, draw, report."""
 
 from __future__ import annotations
 
@@ -10,50 +10,30 @@ from typing import TYPE_CHECKING, Any
 
 from golddiff import __version__
 from golddiff.cli.cluster import answers_of_each, cluster_figures, open_sharded, shard_bars
+from golddiff.cli.command import command
+from golddiff.cli.novelty import measure_dial, novelty_figures, novelty_lines
+from golddiff.cli.options import ReadingOptions
 from golddiff.cli.parse import parse_labels
+from golddiff.cli.sample import SampleJob
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, watched, write_json
 from golddiff.errors import ArgumentError
-from golddiff.evaluation.figures.save import SUFFIXES
-from golddiff.registry import METHODS, MethodSettings, check_method, create
-from golddiff.store.cache import SourceOptions, cached_store
-from golddiff.system.files import check_writable
+from golddiff.registry import METHODS, check_method, create, memory_needed
+from golddiff.store.cache import cached_store
+from golddiff.system.files import PICTURES, check_writable
 from golddiff.system.units import duration
 
 if TYPE_CHECKING:
+    import torch
+
     from golddiff.denoiser import Denoiser
-    from golddiff.golden import Schedule
     from golddiff.sampling import Samples
     from golddiff.store.images import ImageStore
 
 # A gigabyte of float32: more images than a picture can show.
 MOST_VALUES = 2**28
 
-ALLOWED: dict[str, tuple[str, ...]] = {"json": (), "explain": (".html", ".htm")}
-
-
-@dataclass(frozen=True)
-class SampleJob:
-    """The options of ``golddiff sample``, parsed."""
-
-    data: str | None
-    store: str | None
-    reading: SourceOptions
-    method: str
-    settings: MethodSettings
-    n: int
-    steps: int
-    sampler: str
-    seed: int
-    labels: str | None
-    batch_size: int
-    threads: int | None
-    out: Path
-    trajectory: Path | None
-    explain: Path | None
-    json: Path | None
-    cluster: str | None = None
-    allow_missing: bool = False
+ALLOWED = {"out": (*PICTURES, ".npz"), "json": (), "explain": (".html", ".htm")}
 
 
 @dataclass
@@ -80,6 +60,29 @@ class Clock:
         return self._last - self.start
 
 
+@command
+def sample(options: SampleJob) -> None:
+    """Generate images from noise, and draw them as one picture.
+
+    For example:
+
+      golddiff sample
+
+      golddiff sample --data photos/ --size 64 --n 64 --novelty 0.5 --out grid.png
+
+      golddiff sample --store cifar.store --method pca --labels 3 --json run.json
+
+      golddiff sample --n 8 --explain report.html
+
+      golddiff sample --data photos/ --size 64 --start photo.jpg --strength 0.5 --out pictures/
+
+      golddiff sample --data moons --method optimal --n 500 --trajectory paths.png
+
+      golddiff sample --cluster head:6379 --store shards/ --method golddiff-pca
+    """
+    run_sample(options)
+
+
 def run_sample(job: SampleJob) -> None:
     """Generate the images, write the pictures and the figures, say where they are.
 
@@ -87,21 +90,28 @@ def run_sample(job: SampleJob) -> None:
         GoldDiffError: bad input, told before any image is generated.
     """
     _check(job)
+
+    from golddiff.samplers import level_of_strength, noise_levels
+    from golddiff.sources.picture import fitted, read_picture
+
+    first = None if job.start is None else level_of_strength(job.strength)
     store = _open(job)
     _check_room(job, store)
     labels = parse_labels(job.labels, store, job.n)
+    image = None if job.start is None else fitted(read_picture("start", job.start), store.shape)
     _check_explainable(job, store)
     if job.method == "recommended":
         measure_dial(store)
     denoiser = create(job.method, store, job.settings, job.seed)
     _fit_to_address_space(denoiser)
-    _prepare(denoiser, job, labels)
-    subsets = golden_subsets(denoiser, job.steps, job.sampler, labels)
-    samples, clock = _generate(job, denoiser, labels)
+    levels = noise_levels(job.steps, job.sampler, first)
+    _prepare(denoiser, levels, labels)
+    subsets = golden_subsets(denoiser, levels, labels)
+    samples, clock = _generate(job, denoiser, labels, levels, image)
     if job.explain is not None:
         _explain(job, job.explain, denoiser, samples, labels)
     _draw(job, store, samples, subsets, labels)
-    each = clock.total / (job.n * job.steps)
+    each = clock.total / (job.n * len(levels))
     if job.json is not None:
         write_json(job.json, _figures(job, store, samples, labels, subsets, clock))
     if samples.share < 1:
@@ -111,86 +121,21 @@ def run_sample(job: SampleJob) -> None:
         f"{job.out}: {job.n:,} {noun} by {job.method}, "
         f"{duration(clock.total)}, {duration(each)} an image and step"
     )
-    _say_novelty(job, store, samples)
+    for line in novelty_lines(job, store, samples):
+        say(line)
 
 
-def measure_dial(store: ImageStore) -> None:
-    """Find out which mask thresholds give which novelty, where the store does not say."""
-    from golddiff.dial import dial, is_measured
-
-    if is_measured(store):
-        return
-    with progress_bar() as bar:
-        task = bar.add_task("measuring novelty, once for this store", total=None)
-        dial(store, lambda done, total: bar.update(task, completed=done, total=total))
-
-
-def _has_novelty(store: ImageStore) -> bool:
-    return store.shards is None and store.n > 1
-
-
-def _say_novelty(job: SampleJob, store: ImageStore, samples: Samples) -> None:
-    if not _has_novelty(store):
-        return
-    from golddiff.dial import NOVELTY
-
-    found = samples.novelty
-    say(
-        f"novelty {float(found.novelty.mean()):.2f} on average: 0 is a training image again, 1 as "
-        "far from its nearest as these are from each other"
-    )
-    copies, novelty = int(found.copies.sum()), job.settings.novelty
-    if copies == 0:
-        return
-    chosen = NOVELTY if novelty is None else novelty
-    told = f"{job.method}" if job.method != "recommended" else f"novelty {chosen:g}"
-    advice = f"try --novelty {NOVELTY if chosen < NOVELTY else 1:g}"
-    if job.method != "recommended":
-        advice = f"try --method recommended --novelty {NOVELTY:g}"
-    elif chosen == 1:
-        advice = "more training images help"
-    noun = "outputs copy" if copies > 1 else "outputs copies"
-    say(
-        f"{copies} of {job.n:,} {noun} a training image: with {store.n:,} images and {told} that "
-        f"is expected; {advice}"
-    )
-
-
-def _novelty_figures(samples: Samples) -> dict[str, Any]:
-    found = samples.novelty
-    return {
-        "mean": float(found.novelty.mean()),
-        "spacing": found.spacing,
-        "each": found.novelty.tolist(),
-        "nearest": found.nearest.tolist(),
-        "distances": found.distances[:, 0].tolist(),
-        "copies": found.copies.tolist(),
-    }
-
-
-def _prepare(denoiser: Denoiser, job: SampleJob, labels: list[int] | None) -> None:
+def _prepare(denoiser: Denoiser, sigmas: list[float], labels: list[int] | None) -> None:
     """What a method finds out about a store once takes long enough to be told."""
-    from golddiff.adaptive.schedule import FittedSchedule
     from golddiff.estimators.network_like import NetworkLike
-    from golddiff.golden import GoldDiff
-    from golddiff.sampling import noise_levels
 
     if isinstance(denoiser, NetworkLike) and not denoiser.is_ready:
-        say("weighing the parts of network-like on images left out, once for this store")
+        say("weighing the parts of network_like on images left out, once for this store")
         denoiser.blend  # noqa: B018  made now, not in the first step
-    schedule = denoiser.schedule if isinstance(denoiser, GoldDiff) else None
-    if isinstance(schedule, FittedSchedule):
-        classes: list[int | None] = [None] if labels is None else list(dict.fromkeys(labels))
-        levels = [(s, c) for c in classes for s in noise_levels(job.steps, job.sampler)]
-        with progress_bar() as bar:
-            task = bar.add_task("measuring supports, once for this store", total=len(levels))
-            for sigma, label in levels:
-                schedule.plan(sigma, label)
-                bar.advance(task)
 
 
 def golden_subsets(
-    denoiser: Denoiser, steps: int, sampler: str, labels: list[int] | None
+    denoiser: Denoiser, sigmas: list[float], labels: list[int] | None
 ) -> list[dict[str, Any]] | None:
     """What the schedule screens (m) and keeps (k) at each step, one entry a class asked for.
 
@@ -201,19 +146,16 @@ def golden_subsets(
     """
     from golddiff.estimators.network_like import NetworkLike
     from golddiff.golden import GoldDiff
-    from golddiff.sampling import noise_levels
 
     if isinstance(denoiser, NetworkLike):
         denoiser = denoiser.golden
-    if not isinstance(denoiser, GoldDiff):
-        return None
+    if not isinstance(denoiser, GoldDiff) or denoiser.estimates:
+        return None  # each query's size is its own
     entries = []
     classes: list[int | None] = [None] if labels is None else list(dict.fromkeys(labels))
     for label in classes:
         count = denoiser.store.count_of(label)
-        budgets = [
-            _budgets(denoiser.schedule, s, count, label) for s in noise_levels(steps, sampler)
-        ]
+        budgets = [denoiser.schedule.budgets(sigma, count) for sigma in sigmas]
         entries.append(
             {
                 "label": label,
@@ -225,19 +167,11 @@ def golden_subsets(
     return entries
 
 
-def _budgets(schedule: Schedule, sigma: float, count: int, label: int | None) -> tuple[int, int]:
-    from golddiff.adaptive.schedule import FittedSchedule
-
-    if isinstance(schedule, FittedSchedule):
-        return count, schedule.plan(sigma, label).k
-    return schedule.budgets(sigma, count)
-
-
 def _check(job: SampleJob) -> None:
     """Everything that can be told without opening or building a store."""
     if job.data is not None and job.store is not None:
         raise ArgumentError("store: give --data or --store, not both")
-    if job.store is not None and job.reading != SourceOptions(skip_bad=True):
+    if job.store is not None and job.reading != ReadingOptions():
         raise ArgumentError(
             "store: --size, --channels, --split, --column, --label-column, --skip-bad and --limit "
             "apply to --data; a store was read already"
@@ -248,7 +182,7 @@ def _check(job: SampleJob) -> None:
         raise ArgumentError("allow-missing: applies to --cluster only")
     check_method(job.method, job.settings)
     outputs = [
-        ("out", job.out),
+        ("out", job.out if job.out.suffix else job.out / "grid.png"),
         ("trajectory", job.trajectory),
         ("explain", job.explain),
         ("json", job.json),
@@ -257,7 +191,7 @@ def _check(job: SampleJob) -> None:
     for name, path in outputs:
         if path is None:
             continue
-        check_writable(name, path, ALLOWED.get(name, SUFFIXES))
+        check_writable(name, path, ALLOWED.get(name, PICTURES))
         other = seen.setdefault(path.resolve(), name)
         if other != name:
             raise ArgumentError(f"{name}: {path} is also what --{other} writes")
@@ -267,18 +201,23 @@ def _check(job: SampleJob) -> None:
     from golddiff.sampling import check_settings
 
     check_settings(job.n, job.steps, job.sampler, job.seed, job.batch_size)
+    if job.start is None and job.strength != SampleJob.strength:
+        raise ArgumentError("strength: applies to --start only")
 
 
 def _fit_to_address_space(denoiser: Denoiser) -> None:
     import torch
 
     from golddiff.address_space import fit
+    from golddiff.store.images import ImageStore
 
-    if denoiser.store.shards is None:
+    if isinstance(denoiser.store, ImageStore):
         fit(denoiser, torch.get_num_threads())
 
 
 def _check_room(job: SampleJob, store: ImageStore) -> None:
+    if len(store.shape) == 1 and not job.out.suffix:
+        raise ArgumentError(f"out: got the folder {job.out}, but points are no pictures; name one")
     each = math.prod(store.shape) * (1 if job.trajectory is None else 1 + job.steps)
     most = MOST_VALUES // each
     if job.n > most:
@@ -302,11 +241,6 @@ def _check_explainable(job: SampleJob, store: ImageStore) -> None:
             f"explain: what {job.method} returns is not, or not all, a weighted sum of training "
             "images, so there are no sources; choose another method, say --method recommended"
         )
-    if job.method == "network-like":
-        raise ArgumentError(
-            "explain: part of what recommended returns is a mixture of Gaussians, so there are no "
-            "sources that add up to it; choose another method, say --method golddiff-pca"
-        )
     if len(store.shape) != 3:
         raise ArgumentError("explain: shows images, and this training set holds points")
 
@@ -319,24 +253,33 @@ def _open(job: SampleJob) -> ImageStore:
         return open_sharded(job.store, job.cluster, job.allow_missing)
     if job.store is not None:
         return ImageStore.open(job.store)
-    return cached_store(job.data or "digits", job.reading, say=say, progress=watched())
+    needed = memory_needed(job.method, job.settings)
+    return cached_store(
+        job.data or "digits",
+        job.reading.source(skip_bad=True),
+        say=say,
+        progress=watched(),
+        needed=needed,
+    )
 
 
 def _generate(
-    job: SampleJob, denoiser: Denoiser, labels: list[int] | None
+    job: SampleJob,
+    denoiser: Denoiser,
+    labels: list[int] | None,
+    levels: list[float],
+    image: torch.Tensor | None,
 ) -> tuple[Samples, Clock]:
-    import diffusers  # noqa: F401  its import takes seconds that are not the sampler's
-
     from golddiff.sampling import sample
     from golddiff.system.parallel import use_threads
 
     if job.threads is not None:
         use_threads(job.threads)
     with progress_bar() as bar:
-        task = bar.add_task(f"sampling with {job.method}", total=job.n * job.steps)
-        answers = answers_of_each(job.steps, job.sampler, job.n, job.batch_size, labels)
+        task = bar.add_task(f"sampling with {job.method}", total=job.n * len(levels))
+        answers = answers_of_each(len(levels), job.sampler, job.n, job.batch_size, labels)
         shard_bars(bar, denoiser.store, answers)
-        clock = Clock(job.steps)
+        clock = Clock(len(levels))
 
         def on_step(images: int) -> None:
             clock.tick()
@@ -345,7 +288,8 @@ def _generate(
         samples = sample(
             denoiser, job.n, job.steps, job.sampler, job.seed, labels,
             batch_size=job.batch_size, trajectory=job.trajectory is not None, on_step=on_step,
-            attribution=job.explain is not None,
+            attribution=job.explain is not None, sigmas=levels,
+            start=None if image is None else (image, levels[0]),
         )  # fmt: skip
     return samples, clock
 
@@ -358,6 +302,7 @@ def _explain(
     settings = {
         "sampler": job.sampler,
         "seed": job.seed,
+        "start": None if job.start is None else f"{job.start}, strength {job.strength:g}",
         "labels": None if labels is None else ", ".join(map(str, dict.fromkeys(labels))),
     }
     off = write_report(samples, denoiser, path, settings=settings)
@@ -371,34 +316,29 @@ def _draw(
     subsets: list[dict[str, Any]] | None,
     labels: list[int] | None,
 ) -> None:
-    from golddiff.evaluation.figures.grid import draw_grid
     from golddiff.evaluation.figures.points import draw_points
-    from golddiff.evaluation.figures.save import save
+    from golddiff.evaluation.figures.sources import class_name
     from golddiff.evaluation.figures.trajectory import ROWS, Row, draw_trajectory
+    from golddiff.pictures import save
 
     plain = len(store.shape) == 1
-    picture: Any = (
-        draw_points(store.images(), samples.images) if plain else draw_grid(samples.images)
-    )
-    save("out", picture, job.out)
+    if plain and job.out.suffix.lower() in PICTURES:
+        save("out", draw_points(store.images(), samples.images), job.out)
+    else:
+        samples.save(job.out, "out")
     if job.trajectory is None or samples.trajectory is None:
         return
     if plain:
         paths: Any = draw_points(store.images(), samples.images, samples.trajectory)
     else:
         rows = [
-            Row("" if labels is None else _class_name(store, labels[i]), samples.trajectory[:, i])
+            Row("" if labels is None else class_name(store, labels[i]), samples.trajectory[:, i])
             for i in range(min(job.n, ROWS))
         ]
         shown = None if labels is None else set(labels[:ROWS])
         title = f"{job.method} over {store.manifest.source}: the prediction x0 of each step"
         paths = draw_trajectory(rows, samples.sigmas, _size_texts(subsets, shown), title)
     save("trajectory", paths, job.trajectory)
-
-
-def _class_name(store: ImageStore, label: int) -> str:
-    names = store.class_names or []
-    return names[label] if label < len(names) else f"class {label}"
 
 
 def _size_texts(subsets: list[dict[str, Any]] | None, shown: set[int] | None) -> list[str] | None:
@@ -428,15 +368,16 @@ def _figures(
         "steps": job.steps,
         "sampler": job.sampler,
         "seed": job.seed,
+        "start": None if job.start is None else {"path": str(job.start), "strength": job.strength},
         "labels": labels,
         "sigmas": samples.sigmas,
         "golden_subsets": subsets,
         "seconds": {
             "total": clock.total,
-            "per_image_and_step": clock.total / (job.n * job.steps),
+            "per_image_and_step": clock.total / (job.n * len(samples.sigmas)),
             "per_step": clock.per_step,
         },
-        "novelty": _novelty_figures(samples) if _has_novelty(store) else None,
+        "novelty": novelty_figures(store, samples),
         "cluster": cluster_figures(store, samples, job.cluster),
         "out": str(job.out),
         "trajectory": None if job.trajectory is None else str(job.trajectory),

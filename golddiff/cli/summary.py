@@ -41,7 +41,7 @@ def summary(store: ImageStore) -> dict[str, Any]:
 
 def class_counts(store: ImageStore) -> dict[str, int]:
     """Images of each class index that has any, in order; empty without labels."""
-    return {str(label): count for label, count in store.class_counts().items()}
+    return {str(label): count for label, count in store.class_counts.items()}
 
 
 def bytes_on_disk(store: ImageStore) -> int:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from golddiff.system.files import written_whole
+from golddiff.system.progress import progress_bar, watched
+
+__all__ = ["progress_bar", "say", "show", "watched", "write_json"]
 
 
 def say(line: str) -> None:
@@ -31,24 +26,6 @@ def show(table: Table) -> None:
     if not console.is_terminal:
         console = Console(width=200)
     console.print(table)
-
-
-def watched() -> bool:
-    """Whether a person sees stderr: progress bars make sense."""
-    return sys.stderr.isatty()
-
-
-def progress_bar() -> Progress:
-    """A bar with the time left, which vanishes when it is done."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not watched(),
-    )
 
 
 def write_json(path: Path, figures: dict[str, Any]) -> None:

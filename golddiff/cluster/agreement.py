@@ -4,12 +4,38 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from golddiff.cluster.listing import Listing
-from golddiff.cluster.recipes import About
 from golddiff.errors import ArgumentError, StoreError
 
 ALIKE = ("shape", "dtype", "labelled", "class_names", "proxy_shape")
+
+
+@dataclass(frozen=True)
+class About:
+    """What a shard says of itself.
+
+    Attributes:
+        n, shape, dtype, class_names, proxy_shape, source: as in its manifest.
+        counts: images of each class; empty without labels.
+        labelled: whether it has labels.
+        digest: checksum of its pixels and labels.
+        bytes: of its files.
+        radius: the largest norm of an image.
+    """
+
+    n: int
+    shape: tuple[int, ...]
+    dtype: str
+    class_names: list[str] | None
+    proxy_shape: tuple[int, ...]
+    source: str
+    counts: dict[int, int]
+    labelled: bool
+    digest: str
+    bytes: int
+    radius: float
 
 
 def agreed(listing: Listing, abouts: Sequence[About | None]) -> str:

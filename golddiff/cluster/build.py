@@ -17,7 +17,7 @@ import re
 import shutil
 import socket
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,9 @@ from golddiff.cluster.joining import connect, ray_package
 from golddiff.cluster.listing import NAME, Listing, ShardRecord
 from golddiff.errors import ArgumentError, ClusterError, GoldDiffError, SourceError, StoreError
 from golddiff.estimators.kept_masks import FOLDER as MASKS
-from golddiff.sources.base import Skipped
 from golddiff.sources.encoded import EncodedSource
-from golddiff.store.build import FACTOR
-from golddiff.store.cache import SourceOptions
+from golddiff.sources.source import Skipped
+from golddiff.sources.source_options import SourceOptions
 from golddiff.store.manifest import VERSION, Manifest, identity_of
 from golddiff.system.files import written_whole
 
@@ -95,7 +94,7 @@ def build_shards(
             "shards are opened from an object store once they are copied there"
         )
     options = SourceOptions() if options is None else options
-    opened = open_source(source, **asdict(options))
+    opened = open_source(source, **options.told())
     if not isinstance(opened, EncodedSource):
         raise ArgumentError(
             f"source: {opened.info.description} cannot be read in parts; expected a folder of "
@@ -227,7 +226,7 @@ def _plan(source: str, options: SourceOptions, opened: EncodedSource, shards: in
     body = {
         "version": VERSION, "source": os.path.abspath(source), "images": opened.total,
         "shape": list(info.shape), "class_names": info.class_names, "shards": shards,
-        **asdict(options),
+        **options.told(),
     }  # fmt: skip
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     return json.dumps({"plan": body, "digest": digest}, indent=1) + "\n"
@@ -248,9 +247,9 @@ def _prepare(folder: Path, plan: str, overwrite: bool) -> None:
         if overwrite:
             for part in (*folder.glob("shard-*"), *folder.glob(".shard-*.building-*")):
                 shutil.rmtree(part)
-            for name in (NAME, FACTOR, "plans.json"):
+            for name in (NAME, "plans.json"):
                 (folder / name).unlink(missing_ok=True)
-            for part in folder.glob("factor-*.safetensors"):
+            for part in folder.glob("*.safetensors"):
                 part.unlink(missing_ok=True)
             shutil.rmtree(folder / MASKS, ignore_errors=True)
         elif file.read_text(encoding="utf-8") != plan:

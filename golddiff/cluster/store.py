@@ -1,8 +1,16 @@
-"""A store in shards: the training set of as many machines as it takes."""
+"""A store in shards: the training set of as many machines as it takes.
+
+A training set answers three questions, and so do its parts: which images are nearest, which are
+drawn, and what do these weigh. The driver asks all shards at once, each with its part of the
+supports, and merges what they say; a shard is an ordinary store in a Ray actor.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -10,28 +18,31 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.cluster.agreement import agreed
-from golddiff.cluster.beside import belongs, home, recall, remember
-from golddiff.cluster.classes import Classes
-from golddiff.cluster.factors import Factors
-from golddiff.cluster.fetching import fetched, fetched_labels
+from golddiff.cluster.agreement import About, agreed
+from golddiff.cluster.copies import is_local, without_scheme
+from golddiff.cluster.gathered import gathered_contributions
 from golddiff.cluster.joining import connect, ray_package
 from golddiff.cluster.listing import Listing
-from golddiff.cluster.over_shards import OverShards
-from golddiff.cluster.pool import Pool, Resources, Traffic
-from golddiff.cluster.recipes import About, Candidates
+from golddiff.cluster.pool import Pool, Resources
+from golddiff.cluster.slices import Borders, joined, narrow, nearest_of
+from golddiff.denoiser import at_level
 from golddiff.errors import ArgumentError, ClusterError
-from golddiff.store.build import FACTOR, PIXELS
-from golddiff.store.images import ImageStore, Indices, check_factor_images
+from golddiff.posterior import Posterior
+from golddiff.store.artifacts import Artifacts
+from golddiff.store.build import PIXELS
+from golddiff.store.cache import cache_folder
+from golddiff.store.factors import Factors, silent
+from golddiff.store.images import Indices, check_class, checked_rows
 from golddiff.store.manifest import FileRecord, Manifest
-from golddiff.store.residency import DEFAULT_LIMIT, Residency
-from golddiff.store.statistics import Factor
-from golddiff.support import Support
+from golddiff.store.nearest import Drawing, Metric, supported
+from golddiff.store.residency import DEFAULT_LIMIT
+from golddiff.store.statistics import Axes, Factor, Moments
+from golddiff.support import AnySupport, DescribedSupport, one_each
 
-ELSEWHERE = ("flat", "norms", "proxies")
+ELSEWHERE = ("flat", "norms", "proxies", "residency")
 
 
-class ShardedStore(ImageStore):
+class ShardedStore:
     """A training set whose images lie in shards, each kept by a Ray actor.
 
     It takes an :class:`golddiff.ImageStore`'s place in every denoiser and schedule of golddiff; the
@@ -40,8 +51,16 @@ class ShardedStore(ImageStore):
 
     Attributes:
         paths: of the shards, in order.
-        firsts: (S,) row of each shard's first image.
+        borders: where they lie in the store.
+        pool: their processes: which are missing, what has travelled.
+        n, shape, d, class_names, class_counts, classes, is_pixels, radius, manifest, artifacts,
+            factors: as of an ImageStore.
+        path: the folder of what is computed from all shards.
+        labels: (n,) class indices, fetched at the first question (8 bytes an image), -1 where a
+            shard is missing; or None.
     """
+
+    labels: torch.Tensor | None
 
     def __init__(
         self, listing: Listing, pool: Pool, abouts: Sequence[About | None], identity: str
@@ -49,31 +68,26 @@ class ShardedStore(ImageStore):
         """Use :meth:`open`."""
         there = [about for about in abouts if about is not None]
         first = there[0]
-        known = [s if not isinstance(s, str) else None for s in listing.shards]
+        records = [None if isinstance(shard, str) else shard for shard in listing.shards]
         sizes = [
             about.n if about is not None else record.n if record is not None else 0
-            for about, record in zip(abouts, known, strict=True)
+            for about, record in zip(abouts, records, strict=True)
         ]
-        self._residency = Residency(pool.memory_limit)  # the shards', no file is mapped here
-        self.paths = listing.paths
-        self.n, self.shape, self.d = sum(sizes), first.shape, int(np.prod(first.shape))
-        self.class_names = first.class_names
-        self.scale, self.offset = (1 / 127.5, -1.0) if first.dtype == "uint8" else (1.0, 0.0)
-        self.firsts: NDArray[np.int64] = np.cumsum([0, *sizes[:-1]])
+        self.paths, self.pool = listing.paths, pool
+        self.borders = Borders(sizes, [{} if about is None else about.counts for about in abouts])
+        self.n, self.shape, self.d = sum(sizes), first.shape, math.prod(first.shape)
+        self.class_names, self.is_pixels = first.class_names, first.dtype == "uint8"
+        self.class_counts = self.borders.class_counts()
+        self.classes = list(self.class_counts)
+        self.radius = max(about.radius for about in there)
         self.manifest = Manifest(
             self.n, first.shape, first.dtype, first.labelled, first.class_names,
-            first.proxy_shape, f"{len(sizes)} shards of {first.source}",
+            first.proxy_shape, f"{len(self.paths)} shards of {first.source}",
             files={PIXELS: FileRecord(sum(about.bytes for about in there), identity)},
         )  # fmt: skip
-        self.path = home(listing, identity)
-        counts = [{} if about is None else about.counts for about in abouts]
-        self._classes = Classes(sizes, counts, first.labelled)
-        self._pool = pool
-        self._shared = Factors(self, pool)
-        self._factors = self._shared.made
-        self._fetched_labels: torch.Tensor | None = None
-        pool.provide = self._provide
-        self.shards = OverShards(self, pool)
+        self.path = _home(listing, identity)
+        self.artifacts = Artifacts(self.path, identity)
+        self.factors = Factors(self, ShardedStore._make_factor, keeps=lambda: not pool.missing)
 
     @classmethod
     def open(
@@ -117,7 +131,8 @@ class ShardedStore(ImageStore):
             connect()
         pool = Pool(listing.paths, resources, allow_missing, patience)
         try:
-            abouts: list[About | None] = pool.gather("about", ())
+            told = dict(pool.ask("about", ()))
+            abouts = [told.get(shard) for shard in range(len(listing.paths))]
             identity = agreed(listing, abouts)
         except BaseException:
             pool.close()
@@ -126,7 +141,7 @@ class ShardedStore(ImageStore):
 
     def close(self) -> None:
         """End the shards' processes; the store cannot be used afterwards."""
-        self._pool.close()
+        self.pool.close()
 
     def __enter__(self) -> ShardedStore:
         return self
@@ -134,54 +149,24 @@ class ShardedStore(ImageStore):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def missing(self) -> dict[str, str]:
-        """The shards that were given up, and why."""
-        return {self.paths[shard]: why for shard, why in self._pool.missing.items()}
+    def __len__(self) -> int:
+        return self.n
 
     @property
-    def traffic(self) -> Traffic:
-        """Bytes to and from the shards since :meth:`start_counting`."""
-        return self._pool.traffic
-
-    def start_counting(self) -> None:
-        """Set ``traffic`` to zero."""
-        self._pool.start_counting()
-
-    @property
-    def pids(self) -> dict[str, int]:
-        """The process id of each shard's actor, on its machine."""
-        return {self.paths[shard]: pid for shard, pid in self._pool.pids.items()}
-
-    def watch(self, on_answer: Callable[[int], None]) -> None:
-        """Call a function with a shard's number whenever it has weighed its part of a step."""
-        self._pool.on_answer = on_answer
-
-    @property
-    def share(self) -> float:  # type: ignore[override]
+    def share(self) -> float:
         """What share of the images results see: 1 unless a shard is missing."""
-        there = sum(self._classes.sizes[shard] for shard in self._pool.present)
+        there = sum(self.borders.sizes[shard] for shard in self.pool.present)
         return there / self.n if self.n else 0.0
 
+    def verify(self) -> None:
+        """Recompute every checksum, in all shards at once.
+
+        Raises:
+            ClusterError: names the first shard whose files changed.
+        """
+        list(self.pool.ask("verify", ()))
+
     # Rows and classes.
-
-    @property
-    def labels(self) -> torch.Tensor | None:  # type: ignore[override]
-        """(n,) class indices, fetched at the first question (8 bytes an image); or None."""
-        if not self._classes.labelled:
-            return None
-        if self._fetched_labels is None:
-            self._fetched_labels = fetched_labels(self._pool, self._classes.sizes)
-        return self._fetched_labels
-
-    def class_counts(self) -> dict[int, int]:
-        """Images of each class that has any, ascending; empty without labels."""
-        return {label: self.count_of(label) for label in self.classes}
-
-    @property
-    def classes(self) -> list[int]:
-        """The class indices that have images, ascending; empty without labels."""
-        return self._classes.present
 
     def count_of(self, label: int | None) -> int:
         """How many images a class has in all shards, or the whole store for None.
@@ -189,11 +174,8 @@ class ShardedStore(ImageStore):
         Raises:
             ArgumentError: the store has no labels, or no image of that class.
         """
-        return sum(self._classes.of(label))
-
-    def largest_part(self, label: int | None) -> int:
-        """How many images of a class, or of all, the shard with most of them has."""
-        return max(1, *self._classes.of(label))
+        check_class(label, self.manifest.labelled, self.class_counts)
+        return self.n if label is None else self.class_counts[label]
 
     def rows_of(self, label: int | None) -> NDArray[np.int64]:
         """Ascending rows of a class, or of the whole store for None: 8 bytes an image here.
@@ -202,33 +184,105 @@ class ShardedStore(ImageStore):
             ArgumentError: as :meth:`count_of`.
         """
         self.count_of(label)
-        return self.everything(label).rows
+        if label is None:
+            return np.arange(self.n)
+        assert self.labels is not None
+        return np.flatnonzero(self.labels.numpy() == label)
 
-    def everything(self, label: int | None, without: int | None = None) -> Support:
-        """The support of all images of a class, or of the whole store for None, but for one row.
+    def everything(self, label: int | None, without: Sequence[int] = ()) -> DescribedSupport:
+        """The support of all images of a class, or of the whole store for None, but for some rows.
 
         Raises:
             ArgumentError: as :meth:`count_of`.
         """
-        assert self.shards is not None
-        left_out = () if without is None else (without,)
-        return self.shards.everything(Candidates(label, None, left_out))
+        images = self.count_of(label)
+        return DescribedSupport(images, self._listed, label, without=tuple(without))
 
-    def sampled_rows(self, most: int) -> NDArray[np.int64]:
-        """All rows, or ``most`` of them, ascending, drawn once and for all."""
-        if self.n <= most:
-            return np.arange(self.n)
-        rows = np.random.default_rng(0).choice(self.n, most, replace=False, shuffle=False)
-        drawn: NDArray[np.int64] = np.sort(rows)
-        return drawn
+    def _listed(self, support: DescribedSupport) -> NDArray[np.int64]:
+        return support.rows_in(self.rows_of(support.label))
 
-    def row_at(self, label: int | None, place: int) -> int:
-        """The row of the ``place``-th image of a class, or of all."""
-        if label is None:
-            return place
-        shard, here = self._classes.shard_of(label, place)
-        rows, _ = self._pool.call(shard, "rows", Candidates(label), 0)
-        return int(rows[here])
+    # The three questions.
+
+    def posterior(
+        self,
+        estimator: Any,
+        x: NDArray[np.float32],
+        sigma: float,
+        supports: AnySupport | Sequence[AnySupport],
+    ) -> Posterior:
+        """The posterior of queries (b, D), each over its support in all shards.
+
+        Raises:
+            ArgumentError: a shard's memory limit.
+            ClusterError: a shard is lost; no image of the supports is left.
+        """
+        parts = self.borders.parts(one_each(supports, len(x)))
+        once = self.pool.once((estimator, sigma), lambda: at_level(estimator, sigma))
+        total: Posterior | None = None
+        for _, (queries, part) in self.pool.ask(
+            "posterior", lambda shard: (x, sigma, parts[shard]), [once]
+        ):
+            if part is not None:
+                total = total or Posterior.empty(len(x), part.log_max.shape[1], self.d)
+                total.add_to(queries, part)
+        if total is None or not (total.total > 0).all():
+            raise ClusterError("cluster: no image to be weighed is left in the shards")
+        return total
+
+    def nearest(
+        self,
+        x: NDArray[np.float32],
+        k: int,
+        metric: Metric,
+        within: AnySupport | Sequence[AnySupport],
+    ) -> list[AnySupport]:
+        """Of each query (b, D) the k nearest images; see :meth:`golddiff.ImageStore.nearest`.
+
+        Each shard gives its k nearest with their distances, 12 bytes an image and location.
+        """
+        answers = list(one_each(within, len(x)))
+        open_ = [i for i, support in enumerate(answers) if len(support) > k]
+        if not open_:
+            return answers
+        parts = self.borders.parts([answers[i] for i in open_])
+        once = self.pool.once(metric, lambda: metric)
+        found = list(self.pool.ask("nearest", lambda shard: (x[open_], k, parts[shard]), [once]))
+        for place, i in enumerate(open_):
+            of_query = [(self.borders.firsts[shard], answer[place]) for shard, answer in found]
+            answers[i] = supported(metric.side, nearest_of(of_query, k))
+        return answers
+
+    def draw(
+        self,
+        x: NDArray[np.float32],
+        drawing: Drawing,
+        within: AnySupport | Sequence[AnySupport],
+    ) -> list[AnySupport]:
+        """Images drawn by weight for each query; see :meth:`golddiff.ImageStore.draw`."""
+        parts = self.borders.parts(one_each(within, len(x)))
+        once = [self.pool.once(drawing, lambda: drawing)]
+        told = self.pool.ask("summary", lambda shard: (x, parts[shard]), once)
+        total = reduce(lambda a, b: a.merge(b), (summary for _, summary in told))
+        found = list(
+            self.pool.ask(
+                "chosen", lambda shard: (x, parts[shard], total, self.borders.firsts[shard]), once
+            )
+        )
+        return [
+            joined([(self.borders.firsts[shard], supports[i]) for shard, supports in found])
+            for i in range(len(x))
+        ]
+
+    def contributions(
+        self, estimator: Any, x: NDArray[np.float32], sigma: float, support: AnySupport, top: int,
+        pixel: int | None,
+    ) -> Iterator[Any]:  # fmt: skip
+        """The terms of one query's posterior (D,); the images are fetched.
+
+        Raises:
+            ArgumentError: more images than should travel.
+        """
+        yield from gathered_contributions(self, estimator, x, sigma, support, top, pixel)
 
     # Images and what is made of all of them.
 
@@ -241,27 +295,36 @@ class ShardedStore(ImageStore):
         Raises:
             ArgumentError: an index outside 0..n-1.
         """
-        return super().images(indices)
+        rows = checked_rows(indices, self.n)
+        return torch.from_numpy(self.values(rows)).reshape(len(rows), *self.shape)
 
-    @property
-    def _all_rows(self) -> NDArray[np.int64]:  # type: ignore[override]
-        """8 bytes an image, made where all are asked for alone."""
-        return np.arange(self.n)
+    def values(self, rows: NDArray[np.int64], onto: Axes | None = None) -> NDArray[np.float32]:
+        """Flattened images as float32 in [-1, 1], (k, d), fetched; or their coordinates, (k, r).
 
-    def values(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Flattened images as float32 in [-1, 1], (k, d), fetched from their shards."""
-        return fetched(self._pool, self.firsts, rows, self.d, "values")
+        Args:
+            rows: which, in the order asked for.
+            onto: the axes that coordinates are along; then no pixel travels.
 
-    def projected(
-        self, rows: NDArray[np.int64], mean: NDArray[np.float32], axes: NDArray[np.float32]
-    ) -> NDArray[np.float32]:
-        """Coordinates (k, r) of images less a mean (D,), along columns (D, r); no pixel travels."""
-        return fetched(self._pool, self.firsts, rows, axes.shape[1], "projected", mean, axes)
+        Raises:
+            ClusterError: a shard that has some of them is missing.
+        """
+        firsts = np.array(self.borders.firsts)
+        owner = np.searchsorted(firsts, rows, side="right") - 1
+        mine = {int(shard): np.flatnonzero(owner == shard) for shard in np.unique(owner)}
+        width = self.d if onto is None else onto.columns.shape[1]
+        out = np.empty((len(rows), width), np.float32)
+        answers = self.pool.ask(
+            "values", lambda shard: (narrow(rows[mine[shard]] - firsts[shard]), onto),
+            shards=list(mine),
+        )  # fmt: skip
+        for shard, found in answers:
+            out[mine.pop(shard)] = found
+        for shard in mine:
+            raise ClusterError(f"cluster: shard {self.paths[shard]} is missing")
+        return out
 
-    def factor(
-        self, label: int | None = None, progress: Callable[[int], None] = lambda done: None
-    ) -> Factor:
-        """Mean and covariance factor of all shards, or of one class; made once and kept.
+    def factor(self, label: int | None = None, progress: Callable[[int], None] = silent) -> Factor:
+        """Mean and covariance factor of all shards, or of one class; that of all is kept.
 
         Of the images that a single store's are of. The shards send the sums that it is made of
         (8 D^2 bytes each, once).
@@ -270,78 +333,21 @@ class ShardedStore(ImageStore):
             label: the class; None for all images.
             progress: called with the number of images, once they are summed.
         """
-        return self._shared.of(label, progress)
+        return self.factors.of(label, progress)
 
-    def estimate_factor(
-        self,
-        images: int | None,
-        seed: int = 0,
-        progress: Callable[[int], None] = lambda done: None,
+    def _make_factor(
+        self, label: int | None, images: int | None, seed: int, progress: Callable[[int], None]
     ) -> Factor:
-        """As :meth:`golddiff.ImageStore.estimate_factor`, over all shards.
-
-        Denoisers that were made before take it too, where the shards weigh images for them.
-
-        Args:
-            images: how many, drawn at random without replacement; None for the default of
-                :meth:`factor`; as many as there are, or more, for all.
-            seed: of the draw.
-            progress: called with the number of images, once they are summed.
-
-        Raises:
-            ArgumentError: ``images`` is no integer of 2 or more.
-        """
-        check_factor_images(images)
-        return self._shared.estimate(images, seed, progress)
-
-    def factor_mark(self) -> str | None:
-        """A checksum of the factor of all images, which kept masks name."""
-        return self._shared.mark()
-
-    def has_factor(self) -> bool:
-        """Whether the factor of all images is kept."""
-        return None in self._factors or belongs(self.path / FACTOR, self._identity)
-
-    @property
-    def factor_images(self) -> int | None:
-        """Of how many images :meth:`factor` is; made for this only where shards are missing."""
-        return self.factor().images if self.missing else super().factor_images
-
-    @property
-    def radius(self) -> float:
-        """R = max_i ||x_i||, the data radius of the paper's Theorem 1."""
-        return float(max(r for r in self._pool.gather("largest_norm", ()) if r is not None))
-
-    def kept(self, name: str) -> dict[str, NDArray[Any]] | None:
-        """What was computed from the store before and kept under a name, or None."""
-        return recall(self.path / name, self._identity)
-
-    def keep(self, name: str, tensors: dict[str, NDArray[Any]]) -> None:
-        """Keep what was computed from the store, where its folder may be written to."""
-        remember(self.path / name, self._identity, tensors)
-
-    @property
-    def _identity(self) -> str:
-        return self.manifest.files[PIXELS].sha256
-
-    def verify(self) -> None:
-        """Recompute every checksum, in all shards at once.
-
-        Raises:
-            ClusterError: names the first shard whose files changed.
-        """
-        self._pool.gather("verify", ())
-
-    def _provide(self, shard: int, what: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-        kind = what[0]
-        assert self.shards is not None
-        if kind == "queries":
-            return "hold", (what[1], self.shards.held(what[1]))
-        if kind == "factor":
-            return "give_factor", (what[1], self.factor(what[1]))
-        return "settle", (self._classes.place_of(shard),)
+        parts = self.borders.cut(self.everything(label))
+        told = self.pool.ask("moments", lambda shard: (parts[shard], images, seed))
+        sums: Moments = reduce(Moments.merge, (part for _, part in told))
+        progress(sums.n)
+        return sums.factor(*((1 / 127.5, -1.0) if self.is_pixels else (1.0, 0.0)))
 
     def __getattr__(self, name: str) -> Any:
+        if name == "labels":
+            self.labels = self._fetched_labels()
+            return self.labels
         if name in ELSEWHERE:
             raise ClusterError(
                 f"store: {name} is not here, the images lie in {len(self.paths)} shards; this "
@@ -349,8 +355,26 @@ class ShardedStore(ImageStore):
             )
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 
+    def _fetched_labels(self) -> torch.Tensor | None:
+        if not self.manifest.labelled:
+            return None
+        there = dict(self.pool.ask("labels", ()))
+        sizes = enumerate(self.borders.sizes)
+        parts = [there.get(shard, np.full(n, -1, np.int64)) for shard, n in sizes]
+        return torch.from_numpy(np.concatenate(parts))
+
     def __repr__(self) -> str:
         return (
             f"ShardedStore({len(self.paths)} shards: {self.n:,} x {self.shape} "
             f"{self.manifest.dtype})"
         )
+
+
+def _home(listing: Listing, identity: str) -> Path:
+    """The list's own folder, else one in the cache that the shards' checksum names."""
+    if listing.home is not None and is_local(listing.home):
+        return Path(without_scheme(listing.home))
+    name = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    path = cache_folder() / f"cluster-{name}"
+    path.mkdir(parents=True, exist_ok=True)
+    return path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from numbers import Integral
 from typing import get_args
@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.errors import ArgumentError
 from golddiff.estimators.contributions import Contribution, Ranking, outputs_at
-from golddiff.kernels.kamb_counts import offset_operations
 from golddiff.kernels.kamb_cpu import Axis, Boundary, patch_posterior
 from golddiff.kernels.kamb_logits import patch_contributions
 from golddiff.kernels.lanes import LANES
 from golddiff.kernels.mask_tiles import Side
-from golddiff.machine import seconds
+from golddiff.kernels.on_device import patches
+from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
+from golddiff.store.on_device import DeviceStore, Weigh
 from golddiff.support import AnySupport, Support, whole
 from golddiff.system.parallel import in_order, results_held
 
@@ -60,8 +61,6 @@ class Kamb(Estimator):
             boundary.
     """
 
-    probes = 8
-
     def __init__(
         self,
         store: ImageStore,
@@ -81,12 +80,11 @@ class Kamb(Estimator):
         self.boundary = boundary
         self._pairs = None if patch_sizes is None else _pairs(patch_sizes)
         self._side = min(store.shape[1:])
-        self._measured: dict[float, int] = {}
 
     def patch_size(self, sigma: float) -> int:
         """The side p of the patches compared at a noise level."""
         if self._pairs is None:
-            size = min(self._measured_size(sigma), self._side // 2 * 2 + 1)
+            size = min(int(self.ready(sigma)), self._side // 2 * 2 + 1)
         else:
             size = nearest_odd(_interpolate(self._pairs, sigma))
             if isinstance(self.patch_sizes, str):
@@ -95,22 +93,39 @@ class Kamb(Estimator):
             size = min(size, (self._side - 1) // 2 * 2 + 1)
         return size
 
-    def posterior(self, x: NDArray[np.float32], sigma: float, support: Support) -> Posterior:
-        """The partial posterior of queries (b, D) over a support; a location a pixel."""
-        channels, height, width = self.store.shape
-        axes = self._axes(sigma)
+    def make_ready(self, sigma: float) -> int | None:
+        """Where no sizes were given, the side of the square as wide as the PCA masks."""
+        if self._pairs is not None:
+            return None
+        from golddiff.estimators.pca import mask_width  # its kernels import slowly
 
-        def task(part: Support) -> Posterior:
-            weights = part.log_importance().astype(np.float32)
-            return patch_posterior(
-                self.store.flat, part.rows, weights, x, sigma, axes,
-                (channels, height, width), self.store.scale, self.store.offset,
-            )  # fmt: skip
+        width = mask_width(self.store, sigma) / self.store.shape[0]
+        return max(3, nearest_odd(math.sqrt(width)))
 
-        total = Posterior.empty(len(x), height * width, self.store.d)
-        for part in in_order(task, support.split(IMAGES_PER_TASK)):
-            total = total.merge(part)
-        return total
+    def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
+        """The partial posterior of queries (b, D) over some images; a location a pixel."""
+        images, (channels, height, width) = self.images, self.images.shape
+        return patch_posterior(
+            images.flat, part.rows, part.log_importance().astype(np.float32), x, sigma,
+            self._axes(sigma), (channels, height, width), images.scale, images.offset,
+        )  # fmt: skip
+
+    def part_size(self, images: int) -> int:
+        """64: patches take their time."""
+        return IMAGES_PER_TASK
+
+    def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
+        """As :meth:`weigh`, by torch."""
+        size, boundary = self.patch_size(sigma), self.boundary
+        channels, height, width = self.images.shape
+        no_interior = boundary == "zeros" and size >= self._side
+        return partial(
+            patches,
+            gain=precision(sigma),
+            shape=(channels, height, width),
+            size=size,
+            boundary="none" if no_interior else boundary,
+        )
 
     def contributions(
         self,
@@ -121,18 +136,18 @@ class Kamb(Estimator):
         pixel: int | None = None,
     ) -> Iterator[Contribution]:
         """The terms of one query (D,), a location a pixel; see the base class."""
-        channels, height, width = self.store.shape
+        images, (channels, height, width) = self.images, self.images.shape
         vertical, horizontal = self._axes(sigma)
         if pixel is not None:
             vertical, horizontal = vertical.at(pixel // width), horizontal.at(pixel % width)
 
         def task(part: Support) -> Contribution:
-            whole = patch_contributions(
-                self.store.flat, part.rows, part.log_importance(), x, sigma,
-                (vertical, horizontal), (channels, height, width), self.store.scale,
-                self.store.offset, top,
+            found = patch_contributions(
+                images.flat, part.rows, part.log_importance(), x, sigma,
+                (vertical, horizontal), (channels, height, width), images.scale,
+                images.offset, top,
             )  # fmt: skip
-            return whole if pixel is None else self._only(whole, pixel)
+            return found if pixel is None else self._only(found, pixel)
 
         yield from in_order(task, whole(support).split(IMAGES_PER_TASK))
 
@@ -141,44 +156,33 @@ class Kamb(Estimator):
         if best is not None and best.positions is not None:
             here = slice(pixel, pixel + 1)
             best = Ranking(best.scores[here], best.rows[here], best.positions[here])
-        values = whole.values[:, outputs_at(self.store, pixel)]
+        values = whole.values[:, outputs_at(self.images, pixel)]
         return Contribution(whole.rows, whole.logits[pixel : pixel + 1].copy(), values, best)
 
     def _axes(self, sigma: float) -> tuple[Axis, Axis]:
-        _, height, width = self.store.shape
+        _, height, width = self.images.shape
         size = self.patch_size(sigma)
         no_interior = self.boundary == "zeros" and size >= self._side
         rule = "none" if no_interior else self.boundary
         return Axis.of(height, size, rule), Axis.of(width, size, rule)
 
-    def locations(self) -> int:
-        """Every pixel."""
-        return self.store.shape[1] * self.store.shape[2]
+    def relevance(self, sigma: float, side: Side | None = None) -> NDArray[np.float32]:
+        """The share of an image that a patch holds, everywhere; see the base class."""
+        _, height, width = self.store.shape
+        share = min(1.0, self.patch_size(sigma) ** 2 / (height * width))
+        return np.full((1, self.store.d), share, np.float32)
 
     def signature(self) -> str:
         """The patch sizes and the boundary."""
         return f"Kamb(patch_sizes={self.patch_sizes!r}, {self.boundary})"
 
-    def cost(self, sigma: float, side: Side | None = None) -> float:
-        """Predicted seconds of weighing one image, every operation counted as an addition."""
-        operations = offset_operations(*self._axes(sigma), self.store.shape[0])
-        return seconds("addition") * operations
-
     def working_bytes(self, images: int) -> tuple[int, int]:
         """A block of images a thread: pixels, sums, distances; posteriors in flight and merged."""
-        channels, height, width = self.store.shape
+        channels, height, width = self.images.shape
         # Pixels, sums and distances of LANES images, and lines up to three images high.
         block = 4 * LANES * height * width * (2 * channels + 2 + 3)
         each = 24 * (channels + 2) * height * width
         return block * torch.get_num_threads(), each * (results_held() + 4)
-
-    def _measured_size(self, sigma: float) -> int:
-        if sigma not in self._measured:
-            from golddiff.estimators.pca import mask_width  # its kernels import slowly
-
-            width = mask_width(self.store, sigma) / self.store.shape[0]
-            self._measured[sigma] = max(3, nearest_odd(math.sqrt(width)))
-        return self._measured[sigma]
 
 
 def nearest_odd(value: float) -> int:

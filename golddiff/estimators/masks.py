@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -70,17 +72,18 @@ def unit_counts(
     d = len(factor.mean)
     kind = np.float64 if d <= FLOAT64_COUNTED else np.float32
     if d * d * np.dtype(kind).itemsize <= HELD_BYTES:
-        whole = factor.wiener_matrix(sigma, kind)
+        whole: NDArray[Any] = factor.wiener_matrix(sigma, kind)
         diagonal = whole.diagonal().copy()
 
-        def part(start: int) -> NDArray[np.floating]:
+        def part(start: int) -> NDArray[Any]:
             return whole[start : start + ROWS]
     else:
-        halves = (factor.eigenvectors * np.sqrt(factor.shrinkage(sigma))).astype(kind)
+        halves: NDArray[Any] = (factor.eigenvectors * np.sqrt(factor.shrinkage(sigma))).astype(kind)
         diagonal = np.einsum("nr,nr->n", halves, halves)
 
-        def part(start: int) -> NDArray[np.floating]:
-            return halves[start : start + ROWS] @ halves.T
+        def part(start: int) -> NDArray[Any]:
+            made: NDArray[Any] = halves[start : start + ROWS] @ halves.T
+            return made
 
     np.abs(diagonal, out=diagonal)
     diagonal[diagonal < 1e-6] = 1.0

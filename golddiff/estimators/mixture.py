@@ -13,9 +13,10 @@ from golddiff.denoiser import Denoiser
 from golddiff.errors import ArgumentError
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
+from golddiff.store.statistics import Axes
 
 IMAGES_A_COMPONENT = 100  # at least, on average: fewer tell little about a covariance
-FITTED_TO = 1_000_000  # images of a store in shards, whose coordinates come to one machine
+FITTED_TO = 1_000_000  # images at most, whose coordinates are in memory
 CLUSTERED_BY = 64  # leading principal components that the clustering looks at
 # A component with less weight moves no output by more than this share of the data's range.
 NEGLIGIBLE = 1e-9
@@ -57,8 +58,8 @@ class GaussianMixture(Denoiser):
     Fitting takes seconds and K * r^2 * 4 bytes (200 components of rank 300: 72 MB), a class at its
     first use. One component, no shrinkage and full rank are Wiener.
 
-    Over a store in shards (:class:`golddiff.cluster.ShardedStore`) it is fitted to at most a
-    million images drawn at random; their coordinates travel, no pixels do.
+    It is fitted to at most a million images, drawn at random. Of a store in shards
+    (:class:`golddiff.cluster.ShardedStore`) their coordinates travel, no pixels do.
 
     Args:
         store: the training set.
@@ -110,7 +111,7 @@ class GaussianMixture(Denoiser):
     def seen(self, label: int | None = None) -> NDArray[np.int64]:
         """The images that the mixture, or a class's, is fitted to."""
         if label is None:
-            return self.store.sampled_rows(FITTED_TO) if self.rows is None else np.unique(self.rows)
+            return sampled(self.store.n, FITTED_TO) if self.rows is None else np.unique(self.rows)
         rows = self.store.rows_of(label)
         if self.rows is None:
             return rows
@@ -125,9 +126,19 @@ class GaussianMixture(Denoiser):
         factor = self.store.factor()
         r = min(self.rank, len(factor.eigenvalues))
         axes = factor.eigenvectors[:, :r].astype(np.float32)
-        z = self.store.projected(rows, factor.mean.astype(np.float32), axes)
+        z = self.store.values(rows, Axes(factor.mean.astype(np.float32), axes))
         clusters = min(self.components, max(1, len(rows) // IMAGES_A_COMPONENT))
         return fit(z, cluster(z[:, :CLUSTERED_BY], clusters, self.seed), self.shrinkage)
+
+
+def sampled(n: int, most: int) -> NDArray[np.int64]:
+    """All of n rows, or ``most`` of them, ascending, drawn once and for all."""
+    if n <= most:
+        return np.arange(n)
+    drawn: NDArray[np.int64] = np.random.default_rng(0).choice(
+        n, most, replace=False, shuffle=False
+    )
+    return np.sort(drawn)
 
 
 def cluster(z: NDArray[np.float32], clusters: int, seed: int) -> NDArray[np.int64]:

@@ -35,17 +35,17 @@ from golddiff.estimators.calibration import (
     left_out,
 )
 from golddiff.estimators.mirror import Mirrored, Symmetrised
-from golddiff.estimators.mixture import FITTED_TO, Components, GaussianMixture
+from golddiff.estimators.mixture import FITTED_TO, Components, GaussianMixture, sampled
 from golddiff.estimators.patches import Patches, PatchMixture
 from golddiff.estimators.pca import PCA
 from golddiff.golden import GoldDiff
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
-from golddiff.support import AnySupport, Support
+from golddiff.support import AnySupport
 from golddiff.supports.paper import PaperSchedule
 
 # The name changes with what is kept in it and how that is found: an older file is not read.
-KEPT = "network-like-6.safetensors"
+KEPT = "network-like-7"
 THRESHOLDS = (0.005, 0.02, 0.05, 0.1)
 LEVELS = (0.01, 0.1, 0.3, 0.6, 1.0, 2.0, 4.0, 6.0, 16.0, 64.0)
 # From here up an image is hardly seen through the noise, and few training images, drawn nearly at
@@ -81,7 +81,7 @@ class FewImages:
 
     def supports(
         self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
-    ) -> Sequence[Support]:
+    ) -> Sequence[AnySupport]:
         """The golden subset of each query (b, D)."""
         n = store.count_of(label)
         return self._schedule(n).supports(store, x, sigma, label, seed)
@@ -140,7 +140,7 @@ class NetworkLike(Denoiser):
     @property
     def is_ready(self) -> bool:
         """Whether the weights are known, here or in the store's folder."""
-        return self._blend is not None or self.store.kept(KEPT) is not None
+        return self._blend is not None or self.store.artifacts.head(KEPT) is not None
 
     @property
     def blend(self) -> Blend:
@@ -170,7 +170,7 @@ class NetworkLike(Denoiser):
         )
 
     def _loaded(self) -> Blend | None:
-        kept = self.store.kept(KEPT)
+        kept = self.store.artifacts.load(KEPT)
         if kept is None:
             return None
         table, thresholds = kept.pop("table").tolist(), kept.pop("thresholds").tolist()
@@ -210,7 +210,7 @@ class NetworkLike(Denoiser):
 
     def _gaussians(self) -> dict[str, GaussianMixture]:
         rows = left_out(self.store.n)
-        seen = np.setdiff1d(self.store.sampled_rows(FITTED_TO), rows)
+        seen = np.setdiff1d(sampled(self.store.n, FITTED_TO), rows)
         return {
             "mixture": GaussianMixture(self.store, rows=seen),
             "one": GaussianMixture(self.store, components=1, shrinkage=0, rows=seen),
@@ -220,7 +220,7 @@ class NetworkLike(Denoiser):
         shape, rows = self.store.shape, left_out(self.store.n)
         if len(rows) == 0 or len(shape) != 3 or min(shape[1:]) < SMALLEST:
             return None
-        seen = np.setdiff1d(self.store.sampled_rows(FITTED_TO), rows)
+        seen = np.setdiff1d(sampled(self.store.n, FITTED_TO), rows)
         return PatchMixture(self.store, rows=seen)
 
     @staticmethod
@@ -258,7 +258,7 @@ class NetworkLike(Denoiser):
         tensors["table"] = np.array([[sigma, *row] for sigma, row in weights])
         tensors["thresholds"] = np.array(thresholds)
         tensors["symmetric"] = np.array(symmetric)
-        self.store.keep(KEPT, tensors)
+        self.store.artifacts.save(KEPT, tensors)
 
 
 def _reseeded(part: Denoiser, seed: int) -> Denoiser:

@@ -168,7 +168,7 @@ class PatchMixture(Denoiser):
 
     def _drawn(self, generator: np.random.Generator) -> NDArray[np.float32]:
         """Patches (n, d), each from a place of its own, drawn at random."""
-        rows = self.store.sampled_rows(FITTED_TO) if self.rows is None else np.unique(self.rows)
+        rows = np.arange(self.store.n) if self.rows is None else np.unique(self.rows)
         if len(rows) > FITTED_TO:
             rows = np.sort(generator.choice(rows, FITTED_TO, replace=False))
         p, (channels, height, width) = self.side, self.store.shape

@@ -18,9 +18,8 @@ from golddiff.estimators.masks import unit_counts
 from golddiff.kernels.mask_tiles import tile_of_each
 from golddiff.noise import precision
 from golddiff.posterior import Float, Posterior
-from golddiff.store.images import ImageStore
 from golddiff.store.statistics import Factor
-from golddiff.support import Support
+from golddiff.store.training_set import TrainingSet
 
 SIDES = {"pixel": 1, "2x2": 2, "4x4": 4, "smooth": 4}  # of the units, by the name of ``share``
 
@@ -60,6 +59,13 @@ class UnitMasks:
         for counts in unit_counts(factor, sigma, thresholds, of_value):
             yield cls(counts.astype(np.float32) / members, of_value[: height * width], between)
 
+    @classmethod
+    def of_store(cls, store: TrainingSet, sigma: float, threshold: float, share: str) -> UnitMasks:
+        """Those of one threshold."""
+        return next(
+            cls.of_thresholds(store.factor(), sigma, np.array([threshold]), store.shape, share)
+        )
+
     def mean(self) -> NDArray[np.float32]:
         """The masks averaged over all outputs, (D,)."""
         averaged: NDArray[np.float32] = self.at_pixels(self.shares).mean(axis=1)
@@ -88,22 +94,21 @@ class UnitMasks:
         return -precision(sigma) * logits.astype(np.float64)
 
     def posterior(
-        self, store: ImageStore, support: Support, x: NDArray[np.float32], sigma: float
+        self, values: NDArray[np.float32], log_weights: Float, x: NDArray[np.float32], sigma: float
     ) -> Posterior:
-        """The partial posterior of queries (b, D) over a support; every pixel is a location.
+        """The partial posterior of queries (b, D) over images (k, D); every pixel is a location.
 
         Above sigma 1 logits lack x^2, which all images share and which would only cost digits.
         """
-        values = store.values(support.rows)
         by_channel = values.reshape(len(values), -1, len(self.unit))
-        log_weights = support.log_importance().astype(np.float32)[:, None]
+        prior = log_weights.astype(np.float32)[:, None]
         log_max, total = np.empty((2, len(x), len(self.unit)))
         weighted = np.empty(x.shape)
         for q, query in enumerate(x):
             terms = values * (values - 2 * query) if sigma > 1 else np.square(values - query)
             logits = self.at_pixels(terms @ self.shares)
             logits *= np.float32(-precision(sigma))
-            logits += log_weights
+            logits += prior
             highest = logits.max(axis=0)
             weights = np.exp(logits - highest)
             log_max[q], total[q] = highest, weights.sum(axis=0)

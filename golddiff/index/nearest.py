@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.errors import ArgumentError
-from golddiff.kernels.rows import squared_distances
 from golddiff.store.images import ImageStore
-from golddiff.store.residency import parts
+from golddiff.store.nearest import Pixels
+from golddiff.support import whole
 
-SPACING = "spacing.safetensors"
+SPACING = "spacing-1"
 SPACED = 100  # training images whose distance to their nearest other one is measured
-DISTANCES_AT_ONCE = 1 << 23
+QUERIES_AT_ONCE = 64
 SAME = 1e-6  # a distance that is rounding
 LEAST_SPACING = 1e-12  # of a set where every image has a twin
 
@@ -29,8 +29,8 @@ class Novelty:
         novelty: (B,) float64. Distance to the nearest training image, over ``spacing``: 0 is a
             copy, 1 as new as another picture of the same kind. The mean of unseen ones is about 1.
         nearest: (B,) int64 row of the nearest training image; of equals the first.
-        distances: (B, 2) float64 distance to it and to the second nearest (infinite where there is
-            none), ||x - x_i|| / sqrt(D) in units of x0.
+        distances: (B, 2) float64 distances to it and to the second nearest,
+            ||x - x_i|| / sqrt(D) in units of x0.
         spacing: the mean distance that a training image has to its nearest other one, of 100.
     """
 
@@ -57,16 +57,15 @@ class Novelty:
 def novelty(images: torch.Tensor, store: ImageStore) -> Novelty:
     """How far pictures are from the training images: any model's, not only this package's.
 
-    One pass over the store, within its memory limit; the first call for a store also measures how
-    far 100 of its images are from their nearest other ones, and keeps that with it.
+    Exact search over the whole set, within its memory limit; the first call also measures how far
+    100 training images are from their nearest other ones, and keeps that with the store.
 
     Args:
         images: (B, *store.shape), pixels in [-1, 1].
-        store: the training set, of at least two images, in one place.
+        store: the training set, of at least two images.
 
     Raises:
-        ArgumentError: images of another shape, not finite, or none; a store of one image or in
-            shards.
+        ArgumentError: images of another shape, not finite, or none; a store of one image.
     """
     if not isinstance(images, torch.Tensor) or not images.is_floating_point():
         got = images.dtype if isinstance(images, torch.Tensor) else type(images).__name__
@@ -91,49 +90,41 @@ def spacing(store: ImageStore) -> float:
     """The mean distance that a training image has to its nearest other one, above 0.
 
     Raises:
-        ArgumentError: a store of one image, or in shards.
+        ArgumentError: a store of one image.
     """
-    if store.shards is not None:
-        raise ArgumentError("store: novelty is measured on a single store, not on one in shards")
     if store.n < 2:
         raise ArgumentError("store: got one image, and novelty needs two or more to compare with")
-    kept = store.kept(SPACING)
-    if kept is not None and kept["spacing"].shape == ():
-        return float(kept["spacing"])
-    rows = np.unique(np.linspace(0, store.n - 1, SPACED).astype(np.int64))
-    distances = two_nearest(store, store.values(rows), omit=rows)[1]
-    found = max(float(distances[:, 0].mean()), LEAST_SPACING)
-    store.keep(SPACING, {"spacing": np.array(found)})
-    return found
+    kept = store.artifacts.load(SPACING)
+    if kept is None:
+        rows = np.unique(np.linspace(0, store.n - 1, SPACED).astype(np.int64))
+        found, distances = two_nearest(store, store.values(rows))
+        others = np.where(found == rows[:, None], np.inf, distances).min(axis=1)
+        kept = {"spacing": np.array(max(float(others.mean()), LEAST_SPACING))}
+        store.artifacts.save(SPACING, kept)
+    return float(kept["spacing"])
 
 
 def two_nearest(
-    store: ImageStore, x: NDArray[np.float32], omit: NDArray[np.int64] | None = None
+    store: ImageStore, x: NDArray[np.float32]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The two rows nearest to each query and their distances, over all images of the store.
+    """The two training images nearest to each query and their distances.
 
     Args:
-        store: the training set.
+        store: the training set, of at least two images.
         x: (b, D) queries.
-        omit: (b,) a row that each query is not compared with (itself), or None.
 
     Returns:
-        (b, 2) rows, nearest first, of equals the lower one; -1 where there is none. And (b, 2)
-        distances ||x - x_i|| / sqrt(D) in units of x0, infinite where there is none.
+        (b, 2) rows, nearest first, of equals the lower one; and (b, 2) distances
+        ||x - x_i|| / sqrt(D) in units of x0.
     """
-    rows = np.full((len(x), 2), -1)
-    squares = np.full((len(x), 2), np.inf)
-    for start, part in parts(store.rows_of(None), max(512, DISTANCES_AT_ONCE // max(1, len(x)))):
-        found = squared_distances(store.flat, part, x, store.scale, store.offset)
-        if omit is not None:
-            here = np.flatnonzero((omit >= start) & (omit < start + len(part)))
-            found[here, omit[here] - start] = np.inf
-        for _ in range(min(2, len(part))):
-            best = found.argmin(axis=1)[:, None]  # of equals the first
-            both_rows = np.concatenate([rows, part[best]], axis=1)
-            both = np.concatenate([squares, np.take_along_axis(found, best, axis=1)], axis=1)
-            order = np.argsort(both, axis=1, kind="stable")[:, :2]
-            rows = np.take_along_axis(both_rows, order, axis=1)
-            squares = np.take_along_axis(both, order, axis=1)
-            np.put_along_axis(found, best, np.inf, axis=1)
-    return rows, np.sqrt(squares / store.d)
+    supports = store.nearest(x, 2, Pixels(), store.everything(None))
+    rows = np.array([whole(support).rows for support in supports])
+    distances = np.empty(rows.shape)
+    for i in range(0, len(x), QUERIES_AT_ONCE):
+        some = rows[i : i + QUERIES_AT_ONCE]
+        values = store.values(some.ravel()).reshape(*some.shape, -1).astype(np.float64)
+        distances[i : i + len(some)] = np.sqrt(
+            np.square(values - x[i : i + len(some), None]).mean(axis=2)
+        )
+    order = np.argsort(distances, axis=1, kind="stable")
+    return np.take_along_axis(rows, order, axis=1), np.take_along_axis(distances, order, axis=1)

@@ -115,6 +115,20 @@ def assembled(added: Additions, shape: tuple[int, ...]) -> MaskTree:
     )
 
 
+def dense_mask(tree: MaskTree, d: int) -> NDArray[np.bool_]:
+    """The mask (D, D) that a tree of whole images is of, indexed [input, output]."""
+    mask = np.zeros((d, d), np.bool_)
+    held = np.zeros((LEVELS + 1, d), np.bool_)  # by each level's last node; first none
+    for level, start, stop, output in zip(
+        tree.level, tree.start, tree.stop, tree.output, strict=True
+    ):
+        held[level + 1] = held[level]
+        held[level + 1, tree.columns[tree.inputs[start:stop]]] = True
+        if output >= 0:
+            mask[output] = held[level + 1]
+    return np.ascontiguousarray(mask.T)
+
+
 def check(added: Additions, shape: tuple[int, ...]) -> None:
     """Raise ValueError where these cannot be the additions of a tree for images of a shape."""
     c, h, w = _three_sides(shape)

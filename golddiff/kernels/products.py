@@ -11,7 +11,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from golddiff.kernels.aligned import empty
-from golddiff.kernels.gather import BLOCK
+from golddiff.kernels.gather import BLOCK, padded
 from golddiff.kernels.lanes import LANES, load, load_stored, spread, store
 from golddiff.system.parallel import for_each
 
@@ -63,11 +63,6 @@ def sums_of_products(  # type: ignore[no-untyped-def]
             store(made, beside + LANES, f)
             store(made, beside + 2 * LANES, g)
             store(made, beside + 3 * LANES, h)
-
-
-def padded(n: int) -> int:
-    """``n`` rounded up to whole blocks of images."""
-    return -(-n // BLOCK) * BLOCK
 
 
 def less_twice_the_products(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +10,26 @@ import torch
 
 from golddiff.errors import ArgumentError, CheckpointError
 from golddiff.noise import LOADING
-from golddiff.oracles.archives import check_archive
-from golddiff.oracles.fill import listed
-from golddiff.oracles.oracle import Images, Oracle
-from golddiff.oracles.vp import PREDICTIONS, Steps, VPDenoiser, ddpm_alphas
+from golddiff.oracles.oracle import Oracle
+from golddiff.oracles.parameterisations import PREDICTIONS, Steps, ddpm_alphas
+from golddiff.oracles.torch_files import read_torch
+from golddiff.oracles.weights import checked_weights, fill, read_safetensors, regular_file
+from golddiff.system.pickles import one_line
 
 CONFIG = "config.json"
 SCHEDULER = "scheduler_config.json"
 CLASS = "UNet2DModel"
 NAME = "diffusion_pytorch_model"
+# Far above any network in use.
+MOST_SIZE, MOST_LAYERS, MOST_STEPS = 65_536, 64, 1_000_000
 
 
 def load_diffusers(folder: Path, resolution: int | None, device: str, batch_size: int) -> Oracle:
     """A ``UNet2DModel`` as a denoiser.
 
     What it predicts, and its noise levels, are read from a ``scheduler_config.json`` in its folder
-    or the pipeline's ``scheduler`` folder; without one: epsilon, on DDPM's steps.
+    or the pipeline's ``scheduler`` folder; without one: epsilon, on DDPM's steps. Its weights are
+    read from one file, and no other: an index of several is not followed.
 
     Args:
         folder: of the model (``config.json`` and weights), or of a pipeline with it in ``unet``.
@@ -35,43 +38,30 @@ def load_diffusers(folder: Path, resolution: int | None, device: str, batch_size
         batch_size: images denoised together.
 
     Raises:
-        CheckpointError: another model or scheduler, damaged files, weights that do not fit.
+        CheckpointError: another model or scheduler, damaged files, weights that do not fit, links
+            that lead out of the folder.
         ArgumentError: no resolution, or one that contradicts the configuration.
     """
     home = folder if (folder / CONFIG).is_file() else folder / "unet"
-    config = read_json(home / CONFIG)
+    config = read_json(regular_file(home / CONFIG, folder))
     if config.get("_class_name") != CLASS:
         raise CheckpointError(
             f"{home / CONFIG} is of a {config.get('_class_name')!r}, expected a diffusers {CLASS}"
         )
     if config.get("time_embedding_type", "positional") != "positional":
         raise CheckpointError(f"{home}: a network on noise levels (VE), expected one on VP steps")
-    _check_sizes(home, config)
-    network = _weights(home)
-    alphas, prediction = _process(home)
-    steps = Steps(alphas)
-    shape = _shape(network.config, resolution, home)
-    twice = network.config.out_channels == 2 * network.config.in_channels
-
-    def predict(x: torch.Tensor, t: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
-        out: torch.Tensor = network(x, t, class_labels=labels).sample
-        # A learned variance comes second; the mean does not need it.
-        return out[:, : shape[0]] if twice else out
-
+    network = _network(folder, home, config)
+    steps, prediction = _process(folder, home)
     return Oracle(
         network,
-        VPDenoiser(predict, steps, prediction),
-        Images(shape),
+        prediction,
+        steps,
+        shape=_shape(network.config, resolution, home),
         num_classes=network.config.num_class_embeds or 0,
         kind=f"diffusers {CLASS}, {prediction}",
-        sigma_range=(float(steps.sigmas[0]), float(steps.sigmas[-1])),
         device=device,
         batch_size=batch_size,
     )
-
-
-# Far above any network in use.
-MOST_SIZE, MOST_LAYERS, MOST_STEPS = 65_536, 64, 1_000_000
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -89,19 +79,17 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-def _check_sizes(home: Path, config: dict[str, Any]) -> None:
-    """Raise for a network of other sizes than its weights, before it takes memory or time.
+def _network(folder: Path, home: Path, config: dict[str, Any]) -> Any:
+    """The network with its weights.
 
-    A configuration of a few bytes can ask for any number of layers, of any width.
-
-    Raises:
-        CheckpointError: says which number, or how many weights.
+    A configuration of a few bytes can ask for any number of layers, of any width: it is held
+    against the size of its weights before it takes memory or time.
     """
     safe = home / f"{NAME}.safetensors"
     place = safe if safe.is_file() else home / f"{NAME}.bin"
     if not place.is_file():
         raise CheckpointError(f"{home} has no {NAME}.safetensors and no {NAME}.bin")
-    held = place.stat().st_size
+    held = regular_file(place, folder).stat().st_size
     for name, value in config.items():
         values = value if isinstance(value, list) else [value]
         most = MOST_LAYERS if "layers" in name else MOST_SIZE
@@ -111,51 +99,26 @@ def _check_sizes(home: Path, config: dict[str, Any]) -> None:
             raise CheckpointError(f"{home / CONFIG}: {name} is {str(value)[:80]}")
     with LOADING:
         from diffusers import UNet2DModel
+
+    def make() -> Any:
+        return UNet2DModel.from_config(config)
+
     try:
         with torch.device("meta"):
-            wanted = UNet2DModel.from_config(config).state_dict()
+            wanted = make().state_dict()
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise CheckpointError(f"{home} cannot be loaded as a {CLASS}: {reason}") from error
+        raise CheckpointError(
+            f"{home} cannot be loaded as a {CLASS}: {one_line(error, 200)}"
+        ) from error
     # In half precision at least.
     if 2 * sum(value.numel() for value in wanted.values()) > held:
         raise CheckpointError(f"{home} is of a larger network than its weights of {held:,} bytes")
+    found = read_safetensors(safe)[0] if place == safe else read_torch(place)
+    return fill(make, checked_weights(found, place), place)
 
 
-def _weights(home: Path) -> Any:
-    safe = (home / f"{NAME}.safetensors").is_file()
-    with LOADING:
-        from diffusers import UNet2DModel
-
-    try:
-        if not safe:
-            # Refuses what is no tensor, before diffusers sees the file.
-            check_archive(home / f"{NAME}.bin")
-            torch.load(home / f"{NAME}.bin", map_location="cpu", weights_only=True)
-        network, told = UNet2DModel.from_pretrained(
-            home,
-            use_safetensors=safe,
-            local_files_only=True,
-            low_cpu_mem_usage=False,
-            output_loading_info=True,
-            torch_dtype=torch.float32,
-        )
-    except Exception as error:
-        # diffusers raises errors of many kinds for damaged or foreign files.
-        reason = " ".join(str(error).split())[:200]
-        raise CheckpointError(f"{home} cannot be loaded as a {CLASS}: {reason}") from error
-    kinds = (("missing_keys", "lacks"), ("unexpected_keys", "has unexpected"))
-    problems = [f"{what} {listed(sorted(told[k]))}" for k, what in kinds if told.get(k)]
-    if told.get("mismatched_keys"):
-        shapes = sorted(str(key[0]) for key in told["mismatched_keys"])
-        problems.append(f"has wrong shapes: {listed(shapes)}")
-    if problems:
-        raise CheckpointError(f"{home} does not fit the network: it {'; it '.join(problems)}")
-    return network
-
-
-def _process(home: Path) -> tuple[torch.Tensor, str]:
-    """Alphas (T,) and the kind of prediction."""
+def _process(folder: Path, home: Path) -> tuple[Steps, str]:
+    """The training steps and the kind of prediction."""
     places = (
         home / SCHEDULER,
         home / "scheduler" / SCHEDULER,
@@ -163,8 +126,9 @@ def _process(home: Path) -> tuple[torch.Tensor, str]:
     )
     path = next((place for place in places if place.is_file()), None)
     if path is None:
-        return ddpm_alphas(), "epsilon"
-    config = read_json(path)
+        return Steps(ddpm_alphas()), "epsilon"
+    # The model's own folder may be given, beside which the scheduler's lies.
+    config = read_json(regular_file(path, folder if path != places[2] else home.parent))
     if not {"beta_start", "trained_betas"} & config.keys():
         raise CheckpointError(f"{path} is of a {config.get('_class_name')!r} without VP's betas")
     prediction = config.get("prediction_type", "epsilon")
@@ -183,18 +147,10 @@ def _process(home: Path) -> tuple[torch.Tensor, str]:
             raise ValueError(f"num_train_timesteps is {config['num_train_timesteps']!r}")
         scheduler = DDPMScheduler(**{name: config[name] for name in names if name in config})
         alphas = scheduler.alphas_cumprod.double()
+        # The last step of a zero-SNR schedule is pure noise: sigma has no number for it.
+        return Steps(alphas[alphas > 1e-9]), prediction
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise CheckpointError(f"{path} is no VP schedule: {reason}") from error
-    # The last step of a zero-SNR schedule is pure noise: sigma has no number for it.
-    alphas = alphas[alphas > 1e-9]
-    if (
-        len(alphas) < 2
-        or not bool((alphas.diff() < 0).all())
-        or not math.isfinite(float(alphas[0]))
-    ):
-        raise CheckpointError(f"{path} is no VP schedule: its alphas do not fall")
-    return alphas, prediction
+        raise CheckpointError(f"{path} is no VP schedule: {one_line(error, 200)}") from error
 
 
 def _shape(config: Any, resolution: int | None, home: Path) -> tuple[int, int, int]:

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from golddiff.errors import ArgumentError, CheckpointError
-from golddiff.oracles.fill import check_fits, fill
-from golddiff.oracles.oracle import Images, Oracle
+from golddiff.oracles.oracle import Oracle
+from golddiff.oracles.parameterisations import EPSILON, PREDICTIONS
 from golddiff.oracles.unet import TABLE, UNet, UNetConfig
-from golddiff.oracles.vp import EPSILON, PREDICTIONS, Steps, VPDenoiser, ddpm_alphas
+from golddiff.oracles.weights import checked_weights, fill, read_safetensors, regular_file
 from golddiff.system.files import written_whole
+from golddiff.system.pickles import one_line
 
 FORMAT = "golddiff-oracle"
 VERSION = 1
@@ -32,12 +32,10 @@ class Loaded:
     Attributes:
         network: in evaluation mode, float32.
         description: what the file says of it.
-        dtype: of the weights in the file.
     """
 
     network: UNet
     description: dict[str, Any]
-    dtype: torch.dtype
 
 
 def describe_network(
@@ -94,31 +92,20 @@ def read_weights(path: Path) -> Loaded:
     Raises:
         CheckpointError: missing, truncated, not of this format, weights that do not fit it.
     """
-    description = read_description(path)
-    try:
-        with safe_open(path, "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, MemoryError) as error:
-        raise CheckpointError(f"{path} cannot be read as safetensors: {error}") from error
+    tensors, header = read_safetensors(path)
+    description = check_description(path, header.get(KEY))
     config = config_of(description)
-    check_fits(lambda: UNet(config), config.parts, tensors, path, optional={TABLE})
-    network = UNet(config)
-    dtype = next(iter(tensors.values())).dtype if tensors else torch.float32
-    fill(network, tensors, path, optional={TABLE})
-    return Loaded(network.eval(), description, dtype)
+    checked_weights(tensors, path)
+    network = fill(lambda: UNet(config), tensors, path, optional={TABLE}, parts=config.parts)
+    return Loaded(network, description)
 
 
-def read_description(path: Path) -> dict[str, Any]:
+def check_description(path: Path, header: str | None) -> dict[str, Any]:
     """What the header of a file says of its network, checked.
 
     Raises:
         CheckpointError: as :func:`read_weights`.
     """
-    try:
-        with safe_open(path, "pt") as file:
-            header = (file.metadata() or {}).get(KEY)
-    except (SafetensorError, OSError, MemoryError) as error:
-        raise CheckpointError(f"{path} cannot be read as safetensors: {error}") from error
     if header is None:
         raise CheckpointError(
             f"{path} is a safetensors file without a description of its network; expected one that "
@@ -136,8 +123,8 @@ def read_description(path: Path) -> dict[str, Any]:
             raise ValueError(f"it predicts {predicted(description)!r}")
         if type(training) is not dict:
             raise ValueError("it does not say how it was trained")
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path}: its description is damaged ({error})") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CheckpointError(f"{path}: its description is damaged ({one_line(error)})") from error
     if form != (FORMAT, VERSION):
         raise CheckpointError(f"{path} has format {form}, expected {(FORMAT, VERSION)}")
     return description
@@ -147,12 +134,9 @@ def find_weights(path: Path) -> Path:
     """The weights of a run's folder, or the file itself.
 
     Raises:
-        CheckpointError: neither is there.
+        CheckpointError: neither is there, or a link leads out of the folder.
     """
-    place = path / WEIGHTS if path.is_dir() else path
-    if not place.is_file():
-        raise CheckpointError(f"{place} does not exist")
-    return place
+    return regular_file(path / WEIGHTS, path) if path.is_dir() else regular_file(path)
 
 
 def config_of(description: dict[str, Any]) -> UNetConfig:
@@ -176,16 +160,15 @@ def make_oracle(
     prediction: str = EPSILON,
 ) -> Oracle:
     """A U-Net trained on DDPM's steps as a denoiser."""
-    steps = Steps(ddpm_alphas())
-    classes = network.config.classes
+    config = network.config
     return Oracle(
         network,
-        VPDenoiser(network, steps, prediction),
-        Images((network.config.image_channels, resolution, resolution), is_pixels),
-        num_classes=classes,
-        no_class=classes or None,
+        prediction,
+        shape=(config.image_channels, resolution, resolution),
+        num_classes=config.classes,
+        no_class=config.classes or None,
+        is_pixels=is_pixels,
         kind=kind,
-        sigma_range=(float(steps.sigmas[0]), float(steps.sigmas[-1])),
         device=device,
         batch_size=batch_size,
     )

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from golddiff.errors import ArgumentError, CheckpointError
-from golddiff.oracles.device import checked_device
-from golddiff.oracles.oracle import NeuralDenoiser
+from golddiff.oracles.diffusers_unet import CONFIG, load_diffusers, read_json
+from golddiff.oracles.edm.load import load_edm
+from golddiff.oracles.files import FORMAT, find_weights, make_oracle, predicted, read_weights
+from golddiff.oracles.oracle import Oracle, checked_batch_size, checked_device
+from golddiff.oracles.published import read_published, resolution_of
+from golddiff.oracles.unet import TABLE, UNet
+from golddiff.oracles.weights import regular_file
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
@@ -33,13 +38,13 @@ def load_oracle(
     device: str | torch.device = "cpu",
     resolution: int | None = None,
     batch_size: int = 64,
-) -> NeuralDenoiser:
+) -> Oracle:
     """Open a trained network as a denoiser ``D(x, sigma, labels) -> E[x0 | x]``.
 
     What a file is, is told from its contents: what ``golddiff oracle train`` or ``export`` wrote;
     a checkpoint of the attention-free DDPM U-Net that Lukoianov et al. publish
     (``ckpt_epoch_200.pt``); a diffusers ``UNet2DModel``, alone or in a pipeline's folder; an EDM
-    pickle of NVIDIA's. No code in a file is run.
+    pickle of NVIDIA's. No code in a file is run. For any other network: :class:`golddiff.Oracle`.
 
     Args:
         path: file or folder.
@@ -50,52 +55,85 @@ def load_oracle(
         batch_size: images denoised together.
 
     Returns:
-        A callable with the attributes ``shape``, ``num_classes`` (0: unconditional), ``sigma_min``,
-        ``sigma_max``, ``kind``, ``device``, ``batch_size`` and ``store``; it goes into
-        :func:`golddiff.sample`.
+        An :class:`~golddiff.oracles.oracle.Oracle`; it goes into :func:`golddiff.sample`.
 
     Raises:
         CheckpointError: no such file, damaged, of another architecture or format, or one that asks
             for code to be run.
         ArgumentError: a device that is not there, a resolution that does not fit.
     """
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ArgumentError(f"batch_size: got {batch_size!r}, expected an integer of 1 or more")
+    checked_batch_size(batch_size)
     place, where = Path(path), checked_device(device)
     if place.is_dir():
-        return _folder(place, where, resolution, batch_size)
-    form = _form(place)
-    if form == "edm":
-        from golddiff.oracles.edm import load_edm  # type: ignore[import-not-found, unused-ignore]
+        oracle = _folder(place, where, resolution, batch_size)
+    else:
+        form = _form(place)
+        if form == "published":
+            network = read_published(place)
+            side = resolution_of(network.config, place, resolution)
+            return make_oracle(network, side, True, "DDPM U-Net, as published", where, batch_size)
+        if form == "edm":
+            oracle = load_edm(place, where, batch_size)
+        else:
+            oracle = _own(place, where, batch_size)
+    if resolution is not None and oracle.store.shape[1:] != (resolution, resolution):
+        raise ArgumentError(
+            f"resolution: got {resolution}, but {place} is of images of side "
+            f"{oracle.store.shape[1]}"
+        )
+    return oracle
 
-        edm = cast(NeuralDenoiser, load_edm(place, where, batch_size))
-        return _fits_resolution(edm, resolution, place)
-    if form == "published":
-        return _published(place, where, resolution, batch_size)
-    return _own(place, where, resolution, batch_size)
 
-
-def check_fits(oracle: NeuralDenoiser, store: ImageStore) -> None:
+def check_fits(oracle: Oracle, store: ImageStore) -> None:
     """Raise where an oracle's images are not a store's.
 
     Raises:
         ArgumentError: another number of channels, another side, points.
     """
-    if tuple(store.shape) != tuple(oracle.shape):
+    if tuple(store.shape) != oracle.store.shape:
         raise ArgumentError(
-            f"oracle: takes images of shape {tuple(oracle.shape)}, but the store has "
+            f"oracle: takes images of shape {oracle.store.shape}, but the store has "
             f"{tuple(store.shape)}"
         )
 
 
-def _folder(place: Path, device: str, resolution: int | None, batch_size: int) -> NeuralDenoiser:
-    from golddiff.oracles.diffusers_unet import CONFIG, load_diffusers, read_json
-    from golddiff.oracles.files import FORMAT, WEIGHTS
+def describe_checkpoint(path: Path, resolution: int | None = None) -> dict[str, Any]:
+    """Everything about a checkpoint that fits in JSON; it is loaded, so damage is found.
 
+    Args:
+        path: of any format that :func:`golddiff.load_oracle` reads.
+        resolution: side of the images, where the file does not tell it.
+
+    Raises:
+        CheckpointError: as :func:`golddiff.load_oracle`.
+        ArgumentError: a resolution that does not fit.
+    """
+    oracle = load_oracle(path, resolution=resolution)
+    network = oracle.network
+    own = isinstance(network, UNet)
+    try:
+        training = read_weights(find_weights(path)).description["training"] if own else None
+    except CheckpointError:
+        training = None  # a published checkpoint
+    return {
+        "path": str(path),
+        "bytes": find_weights(path).stat().st_size if own else None,
+        "kind": oracle.kind,
+        "shape": list(oracle.store.shape),
+        "num_classes": oracle.num_classes,
+        "sigma_min": oracle.sigma_min,
+        "sigma_max": oracle.sigma_max,
+        "parameters": sum(p.numel() for n, p in network.named_parameters() if n != TABLE),
+        "network": network.config.as_dict() if own else None,
+        "training": training,
+    }
+
+
+def _folder(place: Path, device: str, resolution: int | None, batch_size: int) -> Oracle:
     if (place / CONFIG).is_file():
-        config = read_json(place / CONFIG)
+        config = read_json(regular_file(place / CONFIG, place))
         if config.get("format") == FORMAT:
-            return _own(place / WEIGHTS, device, resolution, batch_size)
+            return _own(place, device, batch_size)
         if "_class_name" in config:
             return load_diffusers(place, resolution, device, batch_size)
     elif (place / "unet" / CONFIG).is_file():
@@ -108,9 +146,8 @@ def _form(place: Path) -> str:
     if not place.exists():
         raise CheckpointError(f"{place} does not exist; expected {KNOWN}")
     try:
-        with place.open("rb") as file:
+        with regular_file(place).open("rb") as file:
             head = file.read(len(OLD_TORCH))
-        size = place.stat().st_size
     except OSError as error:
         raise CheckpointError(f"{place} cannot be read: {error.strerror or error}") from error
     # First, because the length of a header can begin like a pickle: 8 bytes of it, then JSON.
@@ -120,35 +157,19 @@ def _form(place: Path) -> str:
         return "published"
     if head.startswith(PICKLE):
         return "edm"
-    found = f"begins with {head[:8]!r}" if size else "is empty"
+    found = f"begins with {head[:8]!r}" if head else "is empty"
     raise CheckpointError(f"{place} is no network: it {found}; expected {KNOWN}")
 
 
-def _own(place: Path, device: str, resolution: int | None, batch_size: int) -> NeuralDenoiser:
-    from golddiff.oracles.files import make_oracle, predicted, read_weights
-
-    loaded = read_weights(place)
-    side, data = loaded.description["resolution"], loaded.description["training"].get("data")
-    kind = f"DDPM U-Net trained on {data}"
-    oracle = make_oracle(
-        loaded.network, side, loaded.description.get("is_pixels", True), kind, device, batch_size,
-        predicted(loaded.description),
-    )  # fmt: skip
-    return _fits_resolution(oracle, resolution, place)
-
-
-def _published(place: Path, device: str, resolution: int | None, batch_size: int) -> NeuralDenoiser:
-    from golddiff.oracles.files import make_oracle
-    from golddiff.oracles.published import read_published, resolution_of
-
-    network = read_published(place)
-    side = resolution_of(network.config, place, resolution)
-    return make_oracle(network, side, True, "DDPM U-Net, as published", device, batch_size)
-
-
-def _fits_resolution(oracle: NeuralDenoiser, resolution: int | None, place: Path) -> NeuralDenoiser:
-    if resolution is not None and oracle.shape[1:] != (resolution, resolution):
-        raise ArgumentError(
-            f"resolution: got {resolution}, but {place} is of images of side {oracle.shape[1]}"
-        )
-    return oracle
+def _own(place: Path, device: str, batch_size: int) -> Oracle:
+    loaded = read_weights(find_weights(place))
+    about = loaded.description
+    return make_oracle(
+        loaded.network,
+        about["resolution"],
+        about.get("is_pixels", True),
+        f"DDPM U-Net trained on {about['training'].get('data')}",
+        device,
+        batch_size,
+        predicted(about),
+    )

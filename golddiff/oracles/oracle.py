@@ -1,20 +1,24 @@
-"""A trained network with the call of a denoiser."""
+"""A trained network with the call of a denoiser, however it was trained."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import nn
 
 from golddiff.denoiser import Labels, Sigma
-from golddiff.errors import ArgumentError
-from golddiff.sampling import Space
-
-Predict = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
+from golddiff.errors import ArgumentError, CheckpointError
+from golddiff.oracles.parameterisations import (
+    Parameterisation,
+    check_positive,
+    find_parameterisation,
+    find_schedule,
+)
+from golddiff.system.pickles import one_line
 
 
 @dataclass(frozen=True)
@@ -22,87 +26,97 @@ class Images:
     """What :func:`golddiff.sample` reads of a denoiser's store.
 
     Attributes:
-        shape: (C, H, W).
+        shape: (C, H, W), or of whatever the network denoises.
         is_pixels: whether values lie in [-1, 1].
     """
 
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     is_pixels: bool = True
 
 
-class NeuralDenoiser(Protocol):
-    """What :func:`golddiff.load_oracle` returns, whatever the network.
-
-    Attributes:
-        network: its weights.
-        shape: (C, H, W).
-        num_classes: classes that it was trained with; 0: unconditional.
-        sigma_min, sigma_max: the noise levels that it was trained for.
-        kind: what it is, in words.
-        device: where it runs.
-        batch_size: images denoised together.
-    """
-
-    network: nn.Module
-    shape: tuple[int, int, int]
-    num_classes: int
-    sigma_min: float
-    sigma_max: float
-    kind: str
-    device: torch.device
-    batch_size: int
-
-    @property
-    def store(self) -> Space:
-        """The shape of an image and the range of its values."""
-        ...
-
-    def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
-        """E[x0 | x], as :class:`Oracle`."""
-        ...
-
-
 class Oracle:
-    """A trained network as a denoiser ``D(x, sigma, labels) -> E[x0 | x]``.
+    """Any trained network as a denoiser ``D(x, sigma, labels=None) -> E[x0 | x]``.
 
     Args:
-        network: its weights are moved to ``device``, in evaluation mode.
-        predict: by means of the network, x0 of x (b, C, H, W) float32 on ``device``, levels (b,)
-            float64 on the processor, and int64 labels (b,) on ``device`` or None.
-        images: the shape of its images.
+        module: called as ``module(x_in, t)``, or ``module(x_in, t, labels)`` with int64 labels (B,)
+            where it has classes; returns a tensor, or an object that has it as ``sample``. Channels
+            beyond those of x (a learned variance) are dropped. A torch module is put into
+            evaluation mode on ``device``.
+        parameterisation: what it was trained to return: "eps", "v", "x0", "flow" (eps - x0) or
+            "edm" (Karras et al.'s F), or a function that gives x0 of x, sigma (B, 1, ...) and the
+            output, in float64.
+        schedule: what it sees and is told of the noise: cumulative alphas (T,) of a VP process, or
+            a diffusers scheduler that has them (it sees x / sqrt(1 + sigma^2) and is told the
+            timestep); "sigma" (x as it is, and sigma); or a function of sigma (B,) that gives the
+            factor of x and what the network is told, both (B,). None: DDPM's 1000 linear steps; for
+            "flow" t = sigma / (1 + sigma), for "edm" log(sigma) / 4.
+        scale: the network's images are ``scale`` times golddiff's, which lie in [-1, 1]; or a pair,
+            scale and shift: (0.5, 0.5) for a network of images in [0, 1].
+        shape: of one image, which :func:`golddiff.sample` needs.
         num_classes: classes that it was trained with; 0: unconditional.
         no_class: the label that stands for none, where the network has one.
-        kind: what it is, in words.
+        is_pixels: whether predictions may be clipped to [-1, 1] by a sampler.
+        sigma_data: of "edm": the standard deviation of its training images.
         sigma_range: lowest and highest noise level that it was trained for.
+        kind: what it is, in words.
         device: where it runs.
         batch_size: images denoised together; memory grows with it, results do not depend on it
             but for rounding.
 
     Attributes:
         store: ``shape`` and ``is_pixels``, which is what a sampler reads of a store.
-        shape: (C, H, W).
-        network, num_classes, kind, sigma_min, sigma_max, device, batch_size: as given.
+        network, shape, num_classes, kind, sigma_min, sigma_max, device, batch_size: as given.
+
+    Raises:
+        ArgumentError: an argument outside its range; a device that is not there.
     """
 
     def __init__(
         self,
-        network: nn.Module,
-        predict: Predict,
-        images: Images,
+        module: nn.Module | Callable[..., Any],
+        parameterisation: str | Parameterisation = "eps",
+        schedule: Any = None,
+        scale: float | tuple[float, float] = 1.0,
         *,
+        shape: Sequence[int] | None = None,
         num_classes: int = 0,
         no_class: int | None = None,
+        is_pixels: bool = True,
+        sigma_data: float = 0.5,
+        sigma_range: tuple[float, float] | None = None,
         kind: str = "network",
-        sigma_range: tuple[float, float] = (0.0, math.inf),
         device: str | torch.device = "cpu",
         batch_size: int = 64,
     ) -> None:
-        self.network = network.to(device).eval().requires_grad_(False)
-        self.store, self.shape, self.kind = images, images.shape, kind
-        self.num_classes, self.no_class = num_classes, no_class
-        self.sigma_min, self.sigma_max = sigma_range
-        self.device, self.batch_size = torch.device(device), batch_size
-        self._predict = predict
+        if not callable(module):
+            raise ArgumentError(f"module: got {type(module).__name__}, expected a torch module")
+        check_positive("sigma_data", sigma_data)
+        self.scale, self.shift = scale if isinstance(scale, tuple) else (scale, 0.0)
+        check_positive("scale", self.scale)
+        self.batch_size = checked_batch_size(batch_size)
+        self.device = torch.device(checked_device(device))
+        self.parameterisation = find_parameterisation(parameterisation, sigma_data)
+        self.schedule = find_schedule(schedule, parameterisation, sigma_data)
+        known = getattr(self.schedule, "sigmas", None)  # of VP's steps
+        ends = (0.0, math.inf) if known is None else (float(known[0]), float(known[-1]))
+        self.sigma_min, self.sigma_max = sigma_range or (ends[0] / self.scale, ends[1] / self.scale)
+        if isinstance(module, nn.Module):
+            module = module.to(self.device).eval()
+        self.network: Any = module
+        self.shape = None if shape is None else tuple(shape)
+        self.is_pixels = is_pixels
+        self.num_classes, self.no_class, self.kind = num_classes, no_class, kind
+
+    @property
+    def store(self) -> Images:
+        """The shape of an image and the range of its values.
+
+        Raises:
+            ArgumentError: the oracle was made without ``shape``.
+        """
+        if self.shape is None:
+            raise ArgumentError("shape: give Oracle(..., shape=(C, H, W)) to sample with it")
+        return Images(self.shape, self.is_pixels)
 
     @property
     def conditional(self) -> bool:
@@ -114,18 +128,19 @@ class Oracle:
         """Denoise a batch.
 
         Args:
-            x: (B, C, H, W) noisy images x0 + sigma * eps, x0 in [-1, 1], any float type and device.
-            sigma: noise level > 0, one number or (B,). Below the network's own range the smallest
-                level stands in (:meth:`golddiff.oracles.vp.Steps.at`).
+            x: (B, *shape) noisy images x0 + sigma * eps, x0 in [-1, 1], any float type and device.
+            sigma: noise level > 0, one number or (B,). Below the lowest of a network's steps that
+                one stands in (:meth:`golddiff.oracles.parameterisations.Steps.at`).
             labels: class index for all, or (B,) of them; None for no class.
 
         Returns:
-            (B, C, H, W) float32 on x's device.
+            (B, *shape) float32 on x's device.
 
         Raises:
             ArgumentError: x of another shape or not finite; sigma not positive and finite, or above
                 the network's range; labels of an unconditional network, missing for one that
                 cannot do without, or outside its classes.
+            CheckpointError: the network returns NaN, infinity, or something of another shape.
         """
         self._check_x(x)
         sigmas = levels(sigma, len(x))
@@ -133,22 +148,49 @@ class Oracle:
         made = torch.empty(x.shape, dtype=torch.float32, device=x.device)
         for start in range(0, len(x), self.batch_size):
             part = slice(start, start + self.batch_size)
-            made[part] = self._predict(
-                x[part].to(self.device, torch.float32),
-                sigmas[part],
-                None if classes is None else classes[part],
+            made[part] = self._denoised(
+                x[part], sigmas[part], None if classes is None else classes[part]
             )
+        if not bool(torch.isfinite(made).all()):
+            raise CheckpointError(f"{self.kind}: the network returns NaN or infinity")
         return made
+
+    def _denoised(
+        self, x: torch.Tensor, sigma: torch.Tensor, labels: torch.Tensor | None
+    ) -> torch.Tensor:
+        exact = torch.float32 if self.device.type == "mps" else torch.float64
+        wide = (-1, *[1] * (x.ndim - 1))
+        x = self.scale * x.to(self.device, exact) + self.shift
+        sigma = self.scale * sigma
+        factor, told = self.schedule(sigma)
+        seen = (factor.to(self.device, exact).reshape(wide) * x).to(self._dtype())
+        if told.is_floating_point():  # half precision cannot tell one timestep from the next
+            told = told.to(torch.promote_types(seen.dtype, torch.float32))
+        told = told.to(self.device)
+        out = self.network(seen, told) if labels is None else self.network(seen, told, labels)
+        out = getattr(out, "sample", out)
+        if not isinstance(out, torch.Tensor) or out[:, : x.shape[1]].shape != x.shape:
+            found = tuple(out.shape) if isinstance(out, torch.Tensor) else type(out).__name__
+            raise CheckpointError(f"{self.kind}: returns {found} for images {tuple(x.shape)}")
+        level = sigma.to(self.device, exact).reshape(wide)
+        x0 = self.parameterisation(x, level, out[:, : x.shape[1]].to(exact))
+        return ((x0 - self.shift) / self.scale).float()
+
+    def _dtype(self) -> torch.dtype:
+        weights = self.network.parameters() if isinstance(self.network, nn.Module) else ()
+        return next((w.dtype for w in weights if w.is_floating_point()), torch.float32)
 
     def _check_x(self, x: torch.Tensor) -> None:
         if not isinstance(x, torch.Tensor) or not x.is_floating_point():
             kind = x.dtype if isinstance(x, torch.Tensor) else type(x).__name__
             raise ArgumentError(f"x: got {kind}, expected a floating-point torch.Tensor")
-        if tuple(x.shape[1:]) != self.shape:
+        if self.shape is not None and tuple(x.shape[1:]) != self.shape:
             raise ArgumentError(
                 f"x: got shape {tuple(x.shape)}, expected (B, {', '.join(map(str, self.shape))}) "
                 "to match the network"
             )
+        if x.layout != torch.strided or x.is_meta or x.ndim < 2:
+            raise ArgumentError("x: expected a dense tensor (B, ...) that holds numbers")
         if not bool(torch.isfinite(x).all()):
             raise ArgumentError("x: holds NaN or infinity")
 
@@ -174,7 +216,8 @@ class Oracle:
 
     def __repr__(self) -> str:
         classes = f", {self.num_classes} classes" if self.conditional else ""
-        return f"Oracle({self.kind}: {' x '.join(map(str, self.shape))}{classes})"
+        shape = "any shape" if self.shape is None else " x ".join(map(str, self.shape))
+        return f"Oracle({self.kind}: {shape}{classes})"
 
 
 def classes_of(labels: int | Sequence[int] | torch.Tensor, b: int) -> torch.Tensor:
@@ -183,7 +226,10 @@ def classes_of(labels: int | Sequence[int] | torch.Tensor, b: int) -> torch.Tens
     Raises:
         ArgumentError: no integers; another shape.
     """
-    values = torch.as_tensor(labels).cpu()
+    try:
+        values = torch.as_tensor(labels).cpu()
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise ArgumentError(f"labels: got {labels!r}, expected integers") from error
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise ArgumentError(f"labels: got {values.dtype}, expected integers")
     if values.ndim > 1 or (values.ndim == 1 and len(values) not in (1, b)):
@@ -193,13 +239,16 @@ def classes_of(labels: int | Sequence[int] | torch.Tensor, b: int) -> torch.Tens
     return values.long().expand(b)
 
 
-def levels(sigma: Sigma, b: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    """A level for each of b images, on the processor.
+def levels(sigma: Sigma, b: int) -> torch.Tensor:
+    """A level for each of b images, float64 on the processor.
 
     Raises:
-        ArgumentError: another shape; not positive and finite.
+        ArgumentError: no numbers; another shape; not positive and finite.
     """
-    values = torch.as_tensor(sigma, dtype=dtype).cpu()
+    try:
+        values = torch.as_tensor(sigma, dtype=torch.float64).cpu()
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise ArgumentError(f"sigma: got {sigma!r}, expected a finite number above 0") from error
     if values.ndim > 1 or (values.ndim == 1 and len(values) not in (1, b)):
         raise ArgumentError(
             f"sigma: got shape {tuple(values.shape)}, expected one number or ({b},)"
@@ -210,3 +259,29 @@ def levels(sigma: Sigma, b: int, dtype: torch.dtype = torch.float64) -> torch.Te
             f"sigma: got {float(wrong.flatten()[0])}, expected a finite number above 0"
         )
     return values.expand(b)
+
+
+def checked_batch_size(value: int) -> int:
+    """A number of images, 1 or more.
+
+    Raises:
+        ArgumentError: something else.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ArgumentError(f"batch_size: got {value!r}, expected an integer of 1 or more")
+    return value
+
+
+def checked_device(device: str | torch.device) -> str:
+    """The device's name, once a tensor could be put there.
+
+    Raises:
+        ArgumentError: no such device.
+    """
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise ArgumentError(
+            f"device: got {device!r}, which is not there ({one_line(error, 120)})"
+        ) from error
+    return str(device)

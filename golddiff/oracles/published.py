@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import pickle
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from golddiff.errors import ArgumentError, CheckpointError
-from golddiff.oracles.archives import check_archive
-from golddiff.oracles.fill import check_fits, fill, listed
-from golddiff.oracles.layers import TIMESTEPS, sinusoids
-from golddiff.oracles.unet import TABLE, UNet, UNetConfig
+from golddiff.oracles.parameterisations import TIMESTEPS
+from golddiff.oracles.torch_files import read_torch
+from golddiff.oracles.unet import TABLE, UNet, UNetConfig, sinusoids
+from golddiff.oracles.weights import checked_weights, fill, listed
 
 STATE = "model_state_dict"
 # The published data sets by the folders that their checkpoints lie in, where the side is not 32.
@@ -24,18 +21,20 @@ FOLDERS_OF_64 = ("afhq", "celeba_hq")
 def read_published(path: Path) -> UNet:
     """The network of a checkpoint, its sizes inferred from the shapes of its weights.
 
-    Nothing but tensors and plain values is unpickled.
-
     Raises:
         CheckpointError: unreadable, asks for other classes, another architecture.
     """
-    tensors = _tensors(path)
+    found = read_torch(path)
+    if isinstance(found, Mapping) and STATE in found:
+        found = found[STATE]
+    tensors = checked_weights(found, path)
     config = infer_config(tensors, path)
-    check_fits(lambda: UNet(config), config.parts, tensors, path)
-    network = UNet(config)
-    fill(network, tensors, path)
-    _check_table(network, path)
-    return network.eval()
+    network: UNet = fill(lambda: UNet(config), tensors, path, parts=config.parts)
+    # Levels between two timesteps are embedded by the formula, so the table must be its own.
+    table = network.get_parameter(TABLE)
+    if not torch.allclose(table, sinusoids(torch.arange(TIMESTEPS), table.shape[1]), atol=1e-2):
+        raise CheckpointError(f"{path}: its timestep table is not the sinusoids of DDPM")
+    return network
 
 
 def resolution_of(config: UNetConfig, path: Path, resolution: int | None = None) -> int:
@@ -105,43 +104,3 @@ def _down(shapes: Mapping[str, tuple[int, ...]]) -> tuple[list[int], list[int]]:
         else:
             return widths, halvings
         place += 1
-
-
-def _tensors(path: Path) -> dict[str, torch.Tensor]:
-    check_archive(path)
-    try:
-        found: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        asked = re.search(r"(?:Unsupported global: GLOBAL|GLOBAL) ([\w.]+)", str(error))
-        if asked:
-            raise CheckpointError(
-                f"{path} asks for {asked[1]}, which is not run: only tensors and plain values are "
-                "read from a checkpoint"
-            ) from error
-        raise CheckpointError(f"{path} is not a checkpoint of tensors and plain values") from error
-    except Exception as error:
-        # A damaged archive raises nearly anything.
-        raise CheckpointError(f"{path} is damaged or truncated: it cannot be read") from error
-    if isinstance(found, Mapping) and STATE in found:
-        found = found[STATE]
-    if not isinstance(found, Mapping):
-        raise CheckpointError(f"{path} holds a {type(found).__name__}, expected a state dict")
-    others = sorted(str(name) for name, value in found.items() if not _is_weight(name, value))
-    if others:
-        raise CheckpointError(f"{path} is no state dict: {listed(others)} are not tensors")
-    # A step of 0 lets a few numbers stand for a huge tensor.
-    size = path.stat().st_size
-    if sum(value.numel() * value.element_size() for value in found.values()) > size:
-        raise CheckpointError(f"{path} is damaged: its tensors are larger than the file")
-    return dict(found)
-
-
-def _is_weight(name: object, value: object) -> bool:
-    return isinstance(name, str) and isinstance(value, torch.Tensor) and value.is_floating_point()
-
-
-def _check_table(network: UNet, path: Path) -> None:
-    """Levels between two timesteps are embedded by the formula, so the table must be its own."""
-    table = network.get_parameter(TABLE)
-    if not torch.allclose(table, sinusoids(torch.arange(TIMESTEPS), table.shape[1]), atol=1e-2):
-        raise CheckpointError(f"{path}: its timestep table is not the sinusoids of DDPM")

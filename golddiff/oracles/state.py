@@ -6,23 +6,23 @@ import csv
 import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from golddiff.errors import ArgumentError, CheckpointError
-from golddiff.oracles.archives import check_archive
+from golddiff.oracles.clock import StepClock
 from golddiff.oracles.settings import TrainSettings
+from golddiff.oracles.torch_files import read_torch
+from golddiff.oracles.unet import UNet
+from golddiff.oracles.weights import regular_file
 from golddiff.system.files import written_whole
-
-if TYPE_CHECKING:
-    from golddiff.oracles.train import Run
 
 STATE = "state.pt"
 LOSSES = "loss.csv"
 VERSION = 2
-# What may differ when a run goes on: how long, and where it runs.
-FREE = {"minutes", "steps", "precision", "device"}
+# What may differ when a run goes on: how long, how it ends, and where it runs.
+FREE = {"minutes", "steps", "falling", "average", "precision", "device"}
 
 
 @dataclass
@@ -66,6 +66,18 @@ class Progress:
             writer.writerows(self.history)
 
 
+@dataclass
+class Run:
+    """A training run: all that a step changes."""
+
+    network: UNet
+    average: UNet
+    optimiser: torch.optim.Optimizer
+    draws: torch.Generator
+    progress: Progress
+    clock: StepClock
+
+
 def write_state(folder: Path, settings: TrainSettings, run: Run, data: str) -> None:
     """Write weights, averages, optimiser, generators and progress as one file."""
     state = {
@@ -96,10 +108,8 @@ def read_state(folder: Path, settings: TrainSettings, run: Run, data: str) -> No
     """
     path = folder / STATE
     try:
-        check_archive(path)
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        # A damaged archive raises nearly anything.
+        state: dict[str, Any] = read_torch(regular_file(path))
+    except CheckpointError as error:
         raise CheckpointError(f"out: {path} is not the state of a training run") from error
     if not isinstance(state, dict) or state.get("version") != VERSION:
         raise CheckpointError(f"out: {path} is not the state of a training run of this version")

@@ -10,21 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from golddiff.errors import ArgumentError
 from golddiff.oracles.clock import StepClock
-from golddiff.oracles.ema import update_ema
 from golddiff.oracles.files import describe_network, write_folder
-from golddiff.oracles.layers import TIMESTEPS
+from golddiff.oracles.parameterisations import EPSILON, TIMESTEPS, ddpm_alphas
 from golddiff.oracles.settings import TrainSettings
-from golddiff.oracles.state import STATE, Progress, read_state, write_state
+from golddiff.oracles.state import STATE, Progress, Run, read_state, write_state
 from golddiff.oracles.unet import UNet
-from golddiff.oracles.vp import EPSILON, ddpm_alphas
 from golddiff.store.build import PIXELS
 from golddiff.store.images import ImageStore
 
 # Losses are kept as means over so many steps.
 WINDOW = 25
+# Of the averaged weights, once a run is long enough.
+DECAY = 0.999
 
 
 @dataclass(frozen=True)
@@ -35,18 +36,6 @@ class Step:
     loss: float
     share: float
     elapsed: float
-
-
-@dataclass
-class Run:
-    """A training run: all that a step changes."""
-
-    network: UNet
-    average: UNet
-    optimiser: torch.optim.Optimizer
-    draws: torch.Generator
-    progress: Progress
-    clock: StepClock
 
 
 def train(
@@ -155,15 +144,31 @@ def train_step(run: Run, store: ImageStore, settings: TrainSettings, share: floa
     torch.nn.utils.clip_grad_norm_(run.network.parameters(), 1.0)
     run.optimiser.step()
     run.progress.step += 1
-    update_ema(run.average, run.network, run.progress.step)
+    update_ema(run.average, run.network, run.progress.step, settings.average)
     run.clock.tick()
     run.progress.record(value, rate, run.clock.elapsed, WINDOW)
     return value
 
 
+def ema_decay(step: int, decay: float = DECAY) -> float:
+    """min(decay, (1 + step) / (10 + step)): short runs must not average in their start."""
+    return min(decay, (1 + step) / (10 + step))
+
+
+@torch.no_grad()
+def update_ema(average: nn.Module, network: nn.Module, step: int, decay: float = DECAY) -> None:
+    """Set average <- d * average + (1 - d) * network, with d of the step (1, 2, ...), in place."""
+    d = ema_decay(step, decay)
+    pairs = zip(average.parameters(), network.parameters(), strict=True)
+    for mean, value in pairs:
+        if value.requires_grad:
+            mean.lerp_(value.detach(), 1 - d)
+
+
 def learning_rate(settings: TrainSettings, step: int, share: float) -> float:
-    """Linear to the peak over ``warm_up`` steps, times a cosine over the share of the run done."""
-    cosine = 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
+    """Linear to the peak over ``warm_up`` steps, times a cosine over the last share of the run."""
+    falling = max(0.0, min(share, 1.0) - (1 - settings.falling)) / max(settings.falling, 1e-9)
+    cosine = 0.5 * (1 + math.cos(math.pi * falling))
     return settings.learning_rate * min(1.0, step / settings.warm_up) * cosine
 
 

@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from golddiff.errors import ArgumentError, SourceError
-from golddiff.sources.arrays import ArraySource, is_tensor
-from golddiff.sources.base import Batch, Skipped, Source, SourceInfo
-from golddiff.sources.builtin import BUILTINS, ENLARGED, open_builtin
-from golddiff.sources.hub import is_hub_name, load_from_hub
-from golddiff.sources.options import Options
-from golddiff.sources.paths import looks_like_path, open_path
-from golddiff.sources.tables import open_dataset
+from golddiff.sources.source_options import ENLARGED, SourceOptions
 
-__all__ = ["BUILTINS", "Batch", "Skipped", "Source", "SourceInfo", "open_source"]
+if TYPE_CHECKING:
+    from golddiff.sources.source import Source
+
+BUILTINS = ("digits", "moons", "patches")
+_KNOWN = "a folder, .parquet, .zip, .npz, .npy, idx files (.gz) or CIFAR's .tar.gz"
+
+OpenFolder = Callable[[Path, SourceOptions], "Source | None"]
 
 
 def open_source(
-    source: Any,
-    *,
-    size: int | None = None,
-    channels: int | None = None,
-    split: str = "train",
-    column: str | None = None,
-    label_column: str | None = None,
-    skip_bad: bool = False,
-    limit: int | None = None,
-    seed: int = 0,
-    labels: Any = None,
+    source: Any, *, open_folder: OpenFolder = lambda folder, options: None, **options: Any
 ) -> Source:
     """Open a training set of any kind, to be read once from start to end.
 
@@ -43,28 +32,14 @@ def open_source(
               points; uint8 in 0..255 (also (N, H, W, C)), or floats, which keep their values;
             - a ``datasets.Dataset`` or ``DatasetDict`` with a column of images;
             - a path: a folder of images (flat, or one sub folder a class) or of parquet shards, a
-              ``.parquet``, ``.zip``, ``.npz`` or ``.npy`` file, MNIST's idx files, CIFAR's pickles,
-              a store (in its own order);
+              ``.parquet``, ``.zip``, ``.npz`` or ``.npy`` file, MNIST's idx files, CIFAR's pickles;
             - a built-in: ``"digits"``, ``"moons"`` or ``"patches"`` (``"./digits"`` or a ``Path``
               means the folder);
             - the name of a dataset on the Hugging Face hub;
             - ``"enlarged:"`` and any of the last three: its images, then as many changed copies of
               them as ``limit`` asks for (:mod:`golddiff.sources.enlarged`).
-        size: scale the shorter side of each image to this and crop the middle square.
-        channels: 1 (grey) or 3 (RGB). None: grey where the first 64 images are, otherwise RGB;
-            arrays stay as they are.
-        split: the part to read, where a source has parts.
-        column: the column, or array of a .npz, that holds the images.
-        label_column: the column, or array of a .npz, that holds the labels.
-        skip_bad: leave out images that cannot be read, and list them in ``skipped``, instead of
-            raising. ``info.count`` is then None.
-        limit: read at most this many examples, the first ones (with ``skip_bad``: the readable
-            ones among them). The number of points of moons, of images of patches, and of an
-            enlarged set.
-        seed: chooses the points of moons, the crops of patches, and the changes of an enlarged
-            set.
-        labels: N whole numbers >= 0, one for each example of the whole source (before ``limit``),
-            in place of the source's own labels.
+        open_folder: opens a folder of a kind that is none of these; None where it is not that kind.
+        options: those of :class:`SourceOptions`.
 
     Returns:
         The source: ``info``, ``skipped`` and ``batches(size)``. Images are uint8 (C, H, W);
@@ -74,51 +49,87 @@ def open_source(
         ArgumentError: an option has a value that is not allowed or does not apply.
         SourceError: the source cannot be read or holds images that do not fit together.
     """
-    options = Options(
-        size=size,
-        channels=channels,
-        split=split,
-        column=column,
-        label_column=label_column,
-        skip_bad=skip_bad,
-        limit=limit,
-        seed=seed,
-        labels=labels,
-    )
-    if isinstance(source, np.ndarray) or is_tensor(source):
-        options.refuse_columns("arrays")
-        return ArraySource(source, options)
-    if _is_dataset(source):
-        return open_dataset(source, options)
+    reading = SourceOptions(**options)
     if isinstance(source, str):
-        return _open_text(source, options)
+        return _open_text(source, reading, open_folder)
     if isinstance(source, os.PathLike):
         path = Path(os.path.expanduser(os.fsdecode(source)))
         if not _exists(path):
             raise SourceError(f"{path} does not exist")
-        return open_path(path, options)
+        return _open_path(path, reading, open_folder)
+    return _open_object(source, reading)
+
+
+def _open_object(source: Any, options: SourceOptions) -> Source:
+    from golddiff.sources.arrays import is_array, open_array
+    from golddiff.sources.tables import open_dataset
+
+    if is_array(source):
+        options.refuse_columns("arrays")
+        return open_array(source, options)
+    datasets = sys.modules.get("datasets")
+    if datasets is not None and isinstance(source, (datasets.Dataset, datasets.DatasetDict)):
+        return open_dataset(source, options)
     raise ArgumentError(
         f"source is a {type(source).__name__}; give a tensor, an array, a datasets.Dataset, a "
         f"path, the name of a hub dataset, or one of {', '.join(BUILTINS)}"
     )
 
 
-def _open_text(text: str, options: Options) -> Source:
+def _open_text(text: str, options: SourceOptions, open_folder: OpenFolder) -> Source:
+    from golddiff.sources.builtin import open_builtin
+    from golddiff.sources.decode import EXTENSIONS
+    from golddiff.sources.hub import is_hub_name, load_from_hub
+    from golddiff.sources.tables import open_dataset
+
     if text.startswith(ENLARGED):
         from golddiff.sources.enlarged import open_enlarged  # which imports torch
 
-        return open_enlarged(text, options, _open_text)
+        return open_enlarged(text, options, lambda name, o: _open_text(name, o, open_folder))
     if text in BUILTINS:
         return open_builtin(text, options)
     if not text or "\0" in text:
         raise ArgumentError(f"source is {text!r}; give a path or a name")
     path = Path(os.path.expanduser(text))
     if _exists(path):
-        return open_path(path, options)
-    if looks_like_path(text) or not is_hub_name(text):
+        return _open_path(path, options, open_folder)
+    endings = (".parquet", ".zip", ".npz", ".npy", ".gz", ".tar", ".tgz", *EXTENSIONS)
+    is_path = text.startswith(("/", "\\", ".", "~")) or text.lower().endswith(endings)
+    if is_path or not is_hub_name(text):
         raise SourceError(f"{text} does not exist")
     dataset = load_from_hub(text, options.split)
     return open_dataset(dataset, options, f"dataset {text} ({options.split})")
+
+
+def _open_path(path: Path, options: SourceOptions, open_folder: OpenFolder) -> Source:
+    """Open a file or folder that exists."""
+    from golddiff.sources import cifar, folders, idx, numpy_files, tables
+    from golddiff.sources.decode import EXTENSIONS
+
+    if path.is_dir():
+        return open_folder(path, options) or folders.open_folder(path, options)
+    if not path.is_file():
+        raise SourceError(f"{path} is neither a file nor a folder")
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
+    name = path.name.lower()
+    if name.endswith(".parquet"):
+        return tables.open_parquet([path], options, f"parquet {path.name}")
+    readers: dict[str, Callable[[Path, SourceOptions], Source]] = {
+        ".zip": folders.open_zip, ".npz": numpy_files.open_npz, ".npy": numpy_files.open_npy,
+        ".tar": cifar.open_cifar_tar, ".tar.gz": cifar.open_cifar_tar, ".tgz": cifar.open_cifar_tar,
+    }  # fmt: skip
+    for ending, read in readers.items():
+        if name.endswith(ending):
+            return read(path, options)
+    if idx.is_idx(path) or "idx3-ubyte" in name:
+        return idx.open_idx(path, options)
+    if path.suffix.lower() in EXTENSIONS:
+        raise SourceError(f"{path} is a single image; give the folder it is in")
+    raise SourceError(f"{path} is of no known kind; give {_KNOWN}")
 
 
 def _exists(path: Path) -> bool:
@@ -126,8 +137,3 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError as error:  # a name too long, or a folder on the way that may not be entered
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def _is_dataset(source: object) -> bool:
-    datasets = sys.modules.get("datasets")
-    return datasets is not None and isinstance(source, (datasets.Dataset, datasets.DatasetDict))

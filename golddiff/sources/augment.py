@@ -47,8 +47,7 @@ def augmented(images: NDArray[np.uint8], uniform: NDArray[np.float64]) -> NDArra
     )
     mean = values.mean(dim=(2, 3))
     if values.shape[1] == 3:
-        matrix = torch.from_numpy(_colours(_change(saturation), TURN * (2 * hue - 1)))
-        values = _mixed(values, matrix)
+        values = _recoloured(values, _change(saturation), TURN * (2 * hue - 1))
         mean = (mean * torch.from_numpy(LUMINANCE).float()).sum(dim=1, keepdim=True)
     gain = torch.from_numpy((_change(bright) * _change(contrast)).astype(np.float32))
     shift = torch.from_numpy((_change(bright) * (1 - _change(contrast))).astype(np.float32))
@@ -62,23 +61,18 @@ def _change(uniform: NDArray[np.float64]) -> NDArray[np.float64]:
     return 1 + CHANGE * (2 * uniform - 1)
 
 
-def _colours(saturation: NDArray[np.float64], turn: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Matrices (b, 3, 3) on RGB: hue turned, saturation scaled, luminance kept."""
+def _recoloured(
+    values: torch.Tensor, saturation: NDArray[np.float64], turn: NDArray[np.float64]
+) -> torch.Tensor:
+    """RGB images (b, 3, H, W), hue turned, saturation scaled, luminance kept."""
     chroma = np.zeros((len(turn), 3, 3))
     chroma[:, 0, 0] = 1
     chroma[:, 1, 1] = chroma[:, 2, 2] = saturation * np.cos(turn)
     chroma[:, 2, 1] = saturation * np.sin(turn)
     chroma[:, 1, 2] = -chroma[:, 2, 1]
-    matrices: NDArray[np.float32] = (_FROM_YIQ @ chroma @ _TO_YIQ).astype(np.float32)
-    return matrices
-
-
-def _mixed(values: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
-    """The channels (b, 3, H, W) mixed by matrices (b, 3, 3).
-
-    Value by value: a matrix product may round otherwise for another number of images.
-    """
+    matrix = torch.from_numpy((_FROM_YIQ @ chroma @ _TO_YIQ).astype(np.float32))
     out = torch.empty_like(values)
+    # Value by value: a matrix product may round otherwise for another number of images.
     for to in range(3):
         torch.mul(values[:, 0], matrix[:, to, 0, None, None], out=out[:, to])
         for of in (1, 2):

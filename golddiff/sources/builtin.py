@@ -2,53 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from golddiff.errors import ArgumentError
-from golddiff.sources.arrays import ArraySource
-from golddiff.sources.base import Source
-from golddiff.sources.options import Options
-from golddiff.sources.patches import PatchSource
-
-BUILTINS = ("digits", "moons", "patches")
-
-ENLARGED = "enlarged:"  # and another source
+from golddiff.sources.arrays import open_array
+from golddiff.sources.patches import open_patches
+from golddiff.sources.source import Rows
+from golddiff.sources.source_options import SourceOptions
 
 _MOONS = 2000
 
 
-def open_builtin(name: str, options: Options) -> Source:
-    """Open one of ``BUILTINS`` by name.
+def open_builtin(name: str, options: SourceOptions) -> Rows:
+    """Open digits, moons or patches.
 
     Raises:
         ArgumentError: an option does not apply, or the labels given do not fit.
     """
     options.refuse_columns(f"the built-in {name}")
-    openers: dict[str, Callable[[Options], Source]] = {
-        "digits": _digits,
-        "moons": _moons,
-        "patches": PatchSource,
-    }
-    return openers[name](options)
+    return {"digits": _digits, "moons": _moons, "patches": open_patches}[name](options)
 
 
-def _digits(options: Options) -> ArraySource:
+def _digits(options: SourceOptions) -> Rows:
     """1,797 handwritten digits: (1, 8, 8) uint8, ten classes."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    return ArraySource(
-        np.round(digits.images * (255 / 16)).astype(np.uint8),
-        options,
-        labels=digits.target.astype(np.int64),
-        class_names=tuple(str(name) for name in digits.target_names),
-        description="digits of scikit-learn",
-    )
+    pixels = np.round(digits.images * (255 / 16)).astype(np.uint8)
+    names = tuple(str(name) for name in digits.target_names)
+    labels = digits.target.astype(np.int64)
+    return open_array(pixels, options, "digits of scikit-learn", labels, names)
 
 
-def _moons(options: Options) -> ArraySource:
+def _moons(options: SourceOptions) -> Rows:
     """Two interleaved half circles: (2,) float32 points in about [-1, 1], two classes."""
     from sklearn.datasets import make_moons
 
@@ -58,11 +44,6 @@ def _moons(options: Options) -> ArraySource:
         n_samples=options.limit or _MOONS, noise=0.05, random_state=options.seed
     )
     # The half circles span [-1, 2] x [-0.5, 1]: moved to the middle, both axes scaled alike.
-    centred = (points - np.array([0.5, 0.25])) / 1.5
-    return ArraySource(
-        centred.astype(np.float32),
-        options,
-        labels=labels.astype(np.int64),
-        class_names=("upper", "lower"),
-        description="moons of scikit-learn",
-    )
+    centred = ((points - np.array([0.5, 0.25])) / 1.5).astype(np.float32)
+    labels = labels.astype(np.int64)
+    return open_array(centred, options, "moons of scikit-learn", labels, ("upper", "lower"))

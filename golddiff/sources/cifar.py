@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import IO, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import SourceError
-from golddiff.sources.arrays import ArraySource
-from golddiff.sources.bombs import Bounded, allowed
-from golddiff.sources.links import inside
-from golddiff.sources.options import Options
-from golddiff.sources.safe_pickle import load_plain
+from golddiff.errors import SourceError, one_line
+from golddiff.sources.arrays import open_array
+from golddiff.sources.guards import Unpacked, inside
+from golddiff.sources.source import Rows
+from golddiff.sources.source_options import SourceOptions
+from golddiff.system.pickled_arrays import ARRAYS
+from golddiff.system.pickles import read_pickle
 
 _SIDE = 32
 _VALUES = 3 * _SIDE * _SIDE
@@ -31,8 +30,10 @@ _PARTS = {
     100: {"train": ["train"], "test": ["test"]},
 }
 _META = {10: "batches.meta", 100: "meta"}
-
-_Reader = Callable[[str], bytes]
+_LABELS = {
+    10: {"labels": "label_names"},
+    100: {f"{sort}_labels": f"{sort}_label_names" for sort in ("fine", "coarse")},
+}
 
 
 def cifar_folder(folder: Path) -> Path | None:
@@ -43,23 +44,19 @@ def cifar_folder(folder: Path) -> Path | None:
     return None
 
 
-def open_cifar_folder(folder: Path, options: Options) -> ArraySource:
+def open_cifar_folder(folder: Path, options: SourceOptions) -> Rows:
     """Read the pickles in a folder such as ``cifar-10-batches-py``.
 
     Raises:
         SourceError: a file is missing, or is not what CIFAR's files are.
     """
-    names = {path.name for path in folder.iterdir()}
-
-    def read(name: str) -> bytes:
-        path = inside(folder, folder / name)
-        _check_size(name, path.stat().st_size)
-        return path.read_bytes()
-
-    return _open(names, read, options, folder.name)
+    sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
+    return _open(
+        sizes, lambda name: inside(folder, folder / name).read_bytes(), options, folder.name
+    )
 
 
-def open_cifar_tar(path: Path, options: Options) -> ArraySource:
+def open_cifar_tar(path: Path, options: SourceOptions) -> Rows:
     """Read the pickles in a .tar or .tar.gz; nothing is extracted to disk.
 
     Raises:
@@ -67,11 +64,8 @@ def open_cifar_tar(path: Path, options: Options) -> ArraySource:
     """
     try:
         with (
-            path.open("rb") as packed,
-            _unpacked(packed) as stream,
-            tarfile.open(
-                fileobj=Bounded(stream, allowed(path.stat().st_size)), mode="r:"
-            ) as archive,
+            Unpacked(path) as stream,
+            tarfile.open(fileobj=cast(IO[bytes], stream), mode="r:") as archive,
         ):
             members = {
                 member.name.rsplit("/", 1)[-1]: member
@@ -80,121 +74,100 @@ def open_cifar_tar(path: Path, options: Options) -> ArraySource:
             }
 
             def read(name: str) -> bytes:
-                member = members[name]
-                _check_size(name, member.size)
-                held = archive.extractfile(member)
+                held = archive.extractfile(members[name])
                 return b"" if held is None else held.read()
 
-            return _open(set(members), read, options, path.name)
+            sizes = {name: member.size for name, member in members.items()}
+            return _open(sizes, read, options, path.name)
     except SourceError:
         raise
     except Exception as error:
         # A damaged archive raises nearly anything: names that are no text, numbers out of range.
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = one_line(error)
         raise SourceError(f"{path.name} is not a readable tar archive: {reason}") from error
 
 
-def _unpacked(packed: IO[bytes]) -> IO[bytes]:
-    """A tar archive as it was before gzip, bzip2 or xz, whichever it is in."""
-    head = packed.read(6)
-    packed.seek(0)
-    if head.startswith(b"\x1f\x8b"):
-        return cast(IO[bytes], gzip.GzipFile(fileobj=packed))
-    if head.startswith(b"BZh"):
-        return bz2.BZ2File(packed)
-    if head.startswith(b"\xfd7zXZ\x00"):
-        return lzma.LZMAFile(packed)
-    return packed
-
-
-def _open(names: set[str], read: _Reader, options: Options, description: str) -> ArraySource:
-    kind = _kind(names)
+def _open(
+    sizes: dict[str, int], read: Callable[[str], bytes], options: SourceOptions, description: str
+) -> Rows:
+    kind = _kind(sizes.keys())
     if kind is None:
         raise SourceError(
             f"{description} holds none of CIFAR's files (data_batch_1..5, or train and meta)"
         )
     if options.column is not None:
         options.refuse_columns("CIFAR's pickles, which hold one set of images")
-    labels_key, names_key = _label_keys(kind, options.label_column)
+    labels_key = _labels_key(kind, options.label_column)
     parts = _PARTS[kind].get(options.split)
     if parts is None:
         raise SourceError(f"{description} has no split {options.split!r}; it has: test, train")
-    missing = [part for part in parts if part not in names]
+    missing = [part for part in parts if part not in sizes]
     if missing:
         raise SourceError(f"{description} lacks {', '.join(missing)}")
-    loaded = [_part(read(part), part, labels_key) for part in parts]
+
+    def table(name: str) -> dict[bytes, Any]:
+        if sizes[name] > _MAX_FILE_BYTES:
+            raise SourceError(f"{name} has {sizes[name]:,} bytes, more than any file of CIFAR's")
+        try:
+            found = read_pickle(read(name), ARRAYS)
+        except UnpicklingError as error:
+            raise SourceError(f"{name} is no pickle of plain arrays: {error}") from error
+        if not isinstance(found, dict):
+            raise SourceError(
+                f"{name} holds a {type(found).__name__}, not the dict of a CIFAR file"
+            )
+        return {k.encode() if isinstance(k, str) else k: value for k, value in found.items()}
+
+    pixels, labels = zip(*(_part(table(part), part, labels_key) for part in parts), strict=True)
     class_names = None
-    if _META[kind] in names:
-        class_names = _class_names(read(_META[kind]), _META[kind], names_key)
-    return ArraySource(
-        np.concatenate([pixels for pixels, _ in loaded]),
-        options,
-        labels=np.concatenate([labels for _, labels in loaded]),
-        class_names=class_names,
-        description=f"CIFAR-{kind} {description} ({options.split})",
-    )
+    if _META[kind] in sizes:
+        names_key = _LABELS[kind][labels_key]
+        class_names = _class_names(table(_META[kind]), _META[kind], names_key)
+    description = f"CIFAR-{kind} {description} ({options.split})"
+    values = np.concatenate(pixels).reshape(-1, 3, _SIDE, _SIDE)
+    return open_array(values, options, description, np.concatenate(labels), class_names)
 
 
-def _kind(names: set[str]) -> int | None:
+def _kind(names: set[str] | Any) -> int | None:
     if names & {"data_batch_1", "test_batch", "batches.meta"}:
         return 10
     # "train" and "test" alone are too common as names.
     return 100 if "meta" in names and names & {"train", "test"} else None
 
 
-def _label_keys(kind: int, label_column: str | None) -> tuple[str, str]:
-    if kind == 10:
-        known = {"labels": "label_names", "label": "label_names"}
-    else:
-        known = {f"{sort}_label{s}": f"{sort}_label_names" for sort in _SORTS for s in ("s", "")}
-    chosen = label_column or next(iter(known))
-    if chosen not in known:
-        raise SourceError(
-            f"CIFAR-{kind} has no label column {chosen!r}; it has: {', '.join(known)}"
-        )
-    return (chosen if chosen.endswith("s") else f"{chosen}s"), known[chosen]
+def _labels_key(kind: int, label_column: str | None) -> str:
+    known = _LABELS[kind]
+    if label_column is None:
+        return next(iter(known))
+    for name in known:
+        if label_column in (name, name.removesuffix("s")):
+            return name
+    shown = ", ".join(f"{name}, {name.removesuffix('s')}" for name in known)
+    raise SourceError(f"CIFAR-{kind} has no label column {label_column!r}; it has: {shown}")
 
 
-_SORTS = ("fine", "coarse")
-
-
-def _part(data: bytes, name: str, labels_key: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    table = _dictionary(data, name)
-    pixels = table.get(b"data")
-    if (
-        not isinstance(pixels, np.ndarray)
-        or pixels.dtype != np.uint8
-        or pixels.ndim != 2
-        or pixels.shape[1] != _VALUES
-    ):
+def _part(
+    table: dict[bytes, Any], name: str, labels_key: str
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    pixels, labels = table.get(b"data"), table.get(labels_key.encode())
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim != 2:
+        pixels = np.empty((0, 0), np.uint8)
+    if pixels.shape[1] != _VALUES:
         raise SourceError(f"{name} holds no uint8 array 'data' of {_VALUES} columns")
-    labels = table.get(labels_key.encode())
     if (
         not isinstance(labels, list)
         or len(labels) != len(pixels)
         or not all(isinstance(label, int) and 0 <= label < 1000 for label in labels)
     ):
         raise SourceError(f"{name} holds no list {labels_key!r} of {len(pixels)} class indices")
-    return pixels.reshape(-1, 3, _SIDE, _SIDE), np.array(labels, np.int64)
+    return np.asarray(pixels), np.array(labels, np.int64)
 
 
-def _class_names(data: bytes, name: str, key: str) -> tuple[str, ...]:
-    names = _dictionary(data, name).get(key.encode())
+def _class_names(table: dict[bytes, Any], name: str, key: str) -> tuple[str, ...]:
+    names = table.get(key.encode())
     if not isinstance(names, list):
         raise SourceError(f"{name} holds no list {key!r}")
     return tuple(
         entry.decode("utf-8", "replace") if isinstance(entry, bytes) else str(entry)
         for entry in names
     )
-
-
-def _dictionary(data: bytes, name: str) -> dict[bytes, Any]:
-    table = load_plain(data, name)
-    if not isinstance(table, dict):
-        raise SourceError(f"{name} holds a {type(table).__name__}, not the dict of a CIFAR file")
-    return {key.encode() if isinstance(key, str) else key: value for key, value in table.items()}
-
-
-def _check_size(name: str, size: int) -> None:
-    if size > _MAX_FILE_BYTES:
-        raise SourceError(f"{name} has {size:,} bytes, more than any file of CIFAR's")

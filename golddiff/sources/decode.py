@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
+
+from golddiff.errors import one_line
 
 # Pillow's own limit for an outright refusal, kept even where a program has lifted Pillow's.
 MAX_PIXELS = 178_956_970
@@ -59,16 +63,11 @@ def read_header(data: bytes) -> Header:
     Raises:
         UnreadableImageError: ``data`` is no image, or one too large.
     """
-    try:
-        with _opened(data) as image:
-            width, height = image.size
-            if _orientation(image) >= 5:
-                width, height = height, width
-            return Header(width, height, _is_grey(image))
-    except UnreadableImageError:
-        raise
-    except Exception as error:
-        raise UnreadableImageError(_reason(error)) from error
+    with _opened(data) as image:
+        width, height = image.size
+        if _orientation(image) >= 5:
+            width, height = height, width
+        return Header(width, height, _is_grey(image))
 
 
 def decode(
@@ -87,23 +86,16 @@ def decode(
     Raises:
         UnreadableImageError: ``data`` is no image, is truncated, or is too large.
     """
-    try:
-        with _opened(data) as image:
-            if size is not None:
-                # A JPEG can be decoded at 1/2, 1/4 or 1/8; twice the target leaves the filter
-                # enough detail. Other formats ignore this.
-                image.draft(None, (2 * size, 2 * size))
-            image.load()
-            upright = _upright(image)
-            if channels is None:
-                channels = 1 if _is_grey(upright) else 3
-            return to_pixels(fit(with_channels(upright, channels), size))
-    except UnreadableImageError:
-        raise
-    except Exception as error:
-        # Pillow's decoders raise nearly anything on damaged data: OSError, SyntaxError,
-        # ValueError, struct.error, IndexError, zlib.error...
-        raise UnreadableImageError(_reason(error)) from error
+    with _opened(data) as image:
+        if size is not None:
+            # A JPEG can be decoded at 1/2, 1/4 or 1/8; twice the target leaves the filter
+            # enough detail. Other formats ignore this.
+            image.draft(None, (2 * size, 2 * size))
+        image.load()
+        upright = image if _orientation(image) == 1 else ImageOps.exif_transpose(image)
+        if channels is None:
+            channels = 1 if _is_grey(upright) else 3
+        return to_pixels(fit(with_channels(upright, channels), size))
 
 
 def with_channels(image: Image.Image, channels: int) -> Image.Image:
@@ -147,24 +139,36 @@ def to_pixels(image: Image.Image) -> NDArray[np.uint8]:
     return np.ascontiguousarray(array.transpose(2, 0, 1))
 
 
-def _opened(data: bytes) -> Image.Image:
+@contextlib.contextmanager
+def _opened(data: bytes) -> Iterator[Image.Image]:
     if len(data) == 0:
         raise UnreadableImageError("it is empty")
     try:
-        image = Image.open(io.BytesIO(data), formats=_formats())
+        with Image.open(io.BytesIO(data), formats=_formats()) as image:
+            _check_pixels(*image.size, len(data))
+            yield image
+    except UnreadableImageError:
+        raise
     except UnidentifiedImageError as error:
         raise UnreadableImageError("it is not an image of a known format") from error
-    width, height = image.size
+    except Image.DecompressionBombError as error:
+        raise UnreadableImageError(f"it has more than the {MAX_PIXELS:,} pixels allowed") from error
+    except Exception as error:
+        # Pillow's decoders raise nearly anything on damaged data: OSError, SyntaxError,
+        # ValueError, struct.error, IndexError, zlib.error...
+        raise UnreadableImageError(one_line(error)) from error
+
+
+def _check_pixels(width: int, height: int, size: int) -> None:
     if width * height > MAX_PIXELS:
         raise UnreadableImageError(
             f"it has {width} x {height} pixels, more than the {MAX_PIXELS:,} allowed"
         )
-    if width * height > max(FREE_PIXELS, PIXELS_A_BYTE * len(data)):
+    if width * height > max(FREE_PIXELS, PIXELS_A_BYTE * size):
         raise UnreadableImageError(
-            f"it claims {width} x {height} pixels in {len(data):,} bytes, more than "
-            f"{PIXELS_A_BYTE} pixels a byte"
+            f"it claims {width} x {height} pixels in {size:,} bytes, more than {PIXELS_A_BYTE} "
+            "pixels a byte"
         )
-    return image
 
 
 @functools.cache
@@ -181,12 +185,6 @@ def _orientation(image: Image.Image) -> int:
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
 
 
-def _upright(image: Image.Image) -> Image.Image:
-    if _orientation(image) == 1:
-        return image
-    return ImageOps.exif_transpose(image)
-
-
 def _is_grey(image: Image.Image) -> bool:
     if image.mode != "P":
         return image.mode in ("1", "L", "LA", "La", "F") or image.mode.startswith("I")
@@ -199,14 +197,3 @@ def _from_wide(image: Image.Image) -> Image.Image:
     """8 bits of an image of 16 (modes I;16*, and I where a format has no mode for 16 bits)."""
     wide = np.asarray(image).astype(np.int64)
     return Image.fromarray(((wide.clip(0, 65535) + 128) // 257).astype(np.uint8))
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, Image.DecompressionBombError):
-        return f"it has more than the {MAX_PIXELS:,} pixels allowed"
-    return one_line(error)
-
-
-def one_line(error: Exception) -> str:
-    """What an error says, in one line; its kind where it says nothing."""
-    return " ".join(str(error).split()) or type(error).__name__

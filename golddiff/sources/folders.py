@@ -1,27 +1,34 @@
-"""Folders of image files, loose or one sub folder a class."""
+"""Image files in a folder or a zip archive, loose, one sub folder a class, or with EDM's table."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterator
+import re
+import zipfile
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from golddiff.errors import SourceError
-from golddiff.sources.base import Source
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.errors import GoldDiffError, SourceError, one_line
 from golddiff.sources.cifar import cifar_folder, open_cifar_folder
-from golddiff.sources.classes import by_edm, by_folder, in_split
 from golddiff.sources.decode import EXTENSIONS, MAX_ENCODED_BYTES
-from golddiff.sources.encoded import EncodedSource, Item, Listing
+from golddiff.sources.encoded import EncodedSource, Item, Items
+from golddiff.sources.guards import check_unpacked
 from golddiff.sources.idx import idx_files, open_idx_folder
-from golddiff.sources.names import printable
-from golddiff.sources.options import Options
-from golddiff.sources.tables import open_parquet, shards_of_split
+from golddiff.sources.source import Source
+from golddiff.sources.source_options import SourceOptions
+from golddiff.sources.tables import SPLIT_NAMES, open_parquet, shards_of_split
 
 _EDM_TABLE = "dataset.json"
+# EDM's tool numbers images and puts them by the thousand in folders; those are not classes.
+_NUMBERED = re.compile(r"^(.*/)?\d{5}/img\d{8}\.\w+$")
 
 
-def open_folder(folder: Path, options: Options) -> Source:
+def open_folder(folder: Path, options: SourceOptions) -> Source:
     """Read a folder of images, of parquet shards, of idx files or of CIFAR's pickles.
 
     Raises:
@@ -34,11 +41,11 @@ def open_folder(folder: Path, options: Options) -> Source:
         if idx_files(folder):
             return open_idx_folder(folder, options)
         names, links_out = _files_below(folder)
-        edm = (folder / _EDM_TABLE).read_bytes() if _EDM_TABLE in names else None
+        table = (folder / _EDM_TABLE).read_bytes() if _EDM_TABLE in names else None
     except OSError as error:
         raise SourceError(f"folder {folder} cannot be read: {error.strerror or error}") from error
     description = f"folder {folder.resolve().name}"
-    images = [name for name in names if os.path.splitext(name)[1].lower() in EXTENSIONS]
+    images = [name for name in names if _is_image(name)]
     shards = [name for name in names if name.lower().endswith(".parquet")]
     if images and shards:
         raise SourceError(
@@ -49,43 +56,72 @@ def open_folder(folder: Path, options: Options) -> Source:
         chosen = shards_of_split(shards, options.split, description)
         return open_parquet([folder / name for name in chosen], options, description)
     if not images:
-        left = (
-            f" ({links_out} symbolic links that lead out of it were not followed)"
-            if links_out
-            else ""
-        )
-        raise SourceError(f"{description} holds no images{left}")
-    return _open_images(folder, images, edm, options, description)
-
-
-def _open_images(
-    folder: Path, names: list[str], edm: bytes | None, options: Options, description: str
-) -> EncodedSource:
+        left = f" ({links_out} symbolic links that lead out of it were not followed)"
+        raise SourceError(f"{description} holds no images{left if links_out else ''}")
     options.refuse_columns("folders of images")
-    class_names = None
-    if edm is not None:
-        labels = by_edm(edm, names, description)
-    else:
-        prefix, names = in_split(names, options.split, description)
-        labels, class_names = by_folder(names, prefix, description)
-
-    def part(start: int, stop: int) -> Callable[[], Iterator[Item]]:
-        return partial(_items, folder, names[start:stop])
-
-    listing = Listing(part(0, len(names)), len(names), labels, class_names, description, part)
-    return EncodedSource(listing, options)
+    names, labels, class_names = _labelled(images, table, options.split, description)
+    items = partial(_files, folder, names)
+    return EncodedSource(items, len(names), options, description, labels, class_names)
 
 
-def _items(folder: Path, names: list[str]) -> Iterator[Item]:
-    for name in names:
-        yield Item(printable(name), partial(_read, folder / name))
+def open_zip(path: Path, options: SourceOptions) -> EncodedSource:
+    """Read the images of a zip archive in the order of their names; nothing is extracted.
+
+    Raises:
+        SourceError: the archive is damaged, or holds no images.
+    """
+    description = f"zip {path.name}"
+    options.refuse_columns("zip archives of images")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            found = {info.filename for info in archive.infolist() if not info.is_dir()}
+            images = sorted(name for name in found if _is_image(name))
+            if not images:
+                raise SourceError(f"{description} holds no images")
+            table = _member(archive, _EDM_TABLE) if _EDM_TABLE in found else None
+        names, labels, class_names = _labelled(images, table, options.split, description)
+    except GoldDiffError:
+        raise
+    except Exception as error:
+        # Damage raises nearly anything: names that are no text, times that never were, numbers
+        # that do not fit; RuntimeError for an encrypted member or an unknown compression.
+        reason = one_line(error)
+        raise SourceError(f"{path.name} is not a readable zip archive: {reason}") from error
+    items: Items = partial(_members, path, names)
+    return EncodedSource(items, len(names), options, description, labels, class_names)
 
 
-def _read(path: Path) -> bytes:
+def _files(folder: Path, names: Sequence[str], start: int, stop: int) -> Iterator[Item]:
+    for name in names[start:stop]:
+        yield Item(name, partial(_file, folder / name))
+
+
+def _file(path: Path) -> bytes:
     size = path.stat().st_size
     if size > MAX_ENCODED_BYTES:
         raise OSError(f"it has {size:,} bytes")
     return path.read_bytes()
+
+
+def _members(path: Path, names: Sequence[str], start: int, stop: int) -> Iterator[Item]:
+    archive = zipfile.ZipFile(path)  # open until the last of its items is gone
+    for name in names[start:stop]:
+        yield Item(f"{name} in {path.name}", partial(_member, archive, name))
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> bytes:
+    # zipfile stops at the size that the archive gives, so checking that is enough.
+    member = archive.getinfo(name)
+    if member.file_size > MAX_ENCODED_BYTES:
+        raise OSError(f"it unpacks to {member.file_size:,} bytes")
+    check_unpacked(name, member.compress_size, member.file_size)
+    return archive.read(member)
+
+
+def _is_image(name: str) -> bool:
+    parts = [part for part in name.split("/") if part not in (".", "..")]
+    hidden = any(part.startswith(".") or part == "__MACOSX" for part in parts)
+    return not hidden and os.path.splitext(name)[1].lower() in EXTENSIONS
 
 
 def _files_below(folder: Path) -> tuple[list[str], int]:
@@ -113,3 +149,84 @@ def _files_below(folder: Path) -> tuple[list[str], int]:
                 elif entry.is_file():
                     names.append(name)
     return sorted(names), links_out
+
+
+def _labelled(
+    names: list[str], table: bytes | None, split: str, description: str
+) -> tuple[list[str], NDArray[np.int64] | None, tuple[str, ...] | None]:
+    """The images of the split, their labels and the classes' names.
+
+    Args:
+        names: paths with ``/`` between folders, sorted.
+        table: EDM's dataset.json, which tells the labels where there is one; else folders do.
+        split: the one wanted, where the folders are named after splits.
+        description: the source's name for messages.
+
+    Raises:
+        SourceError: no such split, a damaged table, or images both loose and in folders.
+    """
+    if table is not None:
+        return names, _by_table(table, names, description), None
+    prefix, names = _in_split(names, split, description)
+    tops = [_top(name, prefix) for name in names]
+    if all(top is None for top in tops) or all(_NUMBERED.match(name) for name in names):
+        return names, None, None
+    if None in tops:
+        loose = names[tops.index(None)]
+        inside = next(name for name, top in zip(names, tops, strict=True) if top is not None)
+        raise SourceError(
+            f"{description} holds images both loose ({loose}) and in sub folders ({inside}); put "
+            "all in one folder, or each in the sub folder of its class"
+        )
+    class_names, labels = np.unique([str(top) for top in tops], return_inverse=True)
+    return names, labels.astype(np.int64), tuple(class_names.tolist())
+
+
+def _in_split(names: list[str], split: str, description: str) -> tuple[str, list[str]]:
+    """The folders around everything, the split's among them; and the names that lie in them."""
+    prefix = ""
+    while True:
+        tops = {_top(name, prefix) for name in names}
+        found = sorted(top for top in tops if top is not None)
+        if None in tops or not found:
+            return prefix, names
+        if SPLIT_NAMES.issuperset(found):
+            if split not in found:
+                raise SourceError(
+                    f"{description} has no split {split!r}; it has: {', '.join(found)}"
+                )
+            prefix += f"{split}/"
+            names = [name for name in names if name.startswith(prefix)]
+        elif len(found) == 1:
+            prefix += f"{found[0]}/"
+        else:
+            return prefix, names
+
+
+def _top(name: str, prefix: str) -> str | None:
+    """The first folder of ``name`` below ``prefix``, or None where there is none."""
+    top, slash, _ = name[len(prefix) :].partition("/")
+    return top if slash else None
+
+
+def _by_table(text: bytes, names: list[str], description: str) -> NDArray[np.int64] | None:
+    """Labels from EDM's dataset.json, ``{"labels": [[name, index], ...]}``; None where null."""
+    try:
+        table = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"dataset.json of {description} is not JSON: {error}") from error
+    pairs = table.get("labels") if isinstance(table, dict) else None
+    if pairs is None:
+        return None
+    try:
+        label_of = {name.replace("\\", "/"): label for name, label in pairs}
+    except (TypeError, ValueError, AttributeError) as error:
+        raise SourceError(
+            f"dataset.json of {description}: 'labels' is not a list of [name, index] pairs"
+        ) from error
+    for name in names:
+        label = label_of.get(name)
+        if type(label) is not int or not 0 <= label < 2**62:
+            given = "no label" if name not in label_of else f"{label!r}, no class index,"
+            raise SourceError(f"dataset.json of {description} gives {given} for {name}")
+    return np.array([label_of[name] for name in names], np.int64)

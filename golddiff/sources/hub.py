@@ -6,7 +6,7 @@ import re
 import threading
 from typing import Any
 
-from golddiff.errors import SourceError
+from golddiff.errors import SourceError, one_line
 
 # A hub that has not answered by now counts as out of reach.
 _PATIENCE = 15.0
@@ -46,7 +46,7 @@ def load_from_hub(name: str, split: str) -> Any:
             ) from error
         raise SourceError(
             f"dataset {name!r}, split {split!r}, cannot be loaded from the Hugging Face hub: "
-            + " ".join(str(error).split())
+            + one_line(error)
         ) from error
     finally:
         datasets.config.HF_HUB_OFFLINE = offline
@@ -58,11 +58,12 @@ def _reached(name: str) -> bool:
     Raises:
         SourceError: the hub answers that it has no such dataset, or refuses it.
     """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+
     answer: list[Exception | None] = []
 
     def ask() -> None:
-        from huggingface_hub import HfApi
-
         try:
             HfApi().dataset_info(name, timeout=_PATIENCE)
             answer.append(None)
@@ -73,13 +74,7 @@ def _reached(name: str) -> bool:
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(_PATIENCE)
-    if not answer:
-        return False
-    error = answer[0]
-    if error is None:
-        return True
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
-
+    error = answer[0] if answer else TimeoutError()
     if isinstance(error, (RepositoryNotFoundError, HFValidationError)):
         raise SourceError(
             f"{name!r} is no file or folder here, and the Hugging Face hub has no public dataset "
@@ -87,4 +82,4 @@ def _reached(name: str) -> bool:
         ) from error
     # An answer with a status (a gated dataset, a busy hub) is best explained by what loading
     # says; anything else means that there was no answer.
-    return isinstance(error, HfHubHTTPError)
+    return error is None or isinstance(error, HfHubHTTPError)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import re
-import zlib
 from pathlib import Path
-from typing import IO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import SourceError
-from golddiff.sources.arrays import ArraySource
-from golddiff.sources.bombs import allowed
-from golddiff.sources.links import inside
-from golddiff.sources.options import Options
+from golddiff.errors import SourceError, one_line
+from golddiff.sources.arrays import open_array
+from golddiff.sources.guards import Unpacked, inside
+from golddiff.sources.source import Rows
+from golddiff.sources.source_options import SourceOptions
 
-_UBYTE = 0x08
+_MAGIC = b"\0\0\x08"  # of bytes
 _IMAGES = re.compile(r"^(?P<stem>.*)images(?P<dot>[-._])idx3-ubyte(?P<gz>\.gz)?$")
 # The first word of the file names that MNIST gave its splits.
 _SPLITS = {"train": ("train",), "test": ("t10k", "test")}
@@ -27,11 +24,11 @@ _SPLITS = {"train": ("train",), "test": ("t10k", "test")}
 def is_idx(path: Path) -> bool:
     """Whether the file's first bytes are those of an idx file of bytes."""
     try:
-        with _stream(path) as stream:
+        with Unpacked(path) as stream:
             start = stream.read(4)
-    except (OSError, EOFError, zlib.error):
+    except Exception:  # damaged data raise nearly anything
         return False
-    return start[:3] == bytes((0, 0, _UBYTE)) and start[3:] in (b"\1", b"\2", b"\3", b"\4")
+    return start[:3] == _MAGIC and start[3:] in (b"\1", b"\2", b"\3", b"\4")
 
 
 def idx_files(folder: Path) -> list[Path]:
@@ -39,7 +36,7 @@ def idx_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if _IMAGES.match(path.name) and path.is_file())
 
 
-def open_idx_folder(folder: Path, options: Options) -> ArraySource:
+def open_idx_folder(folder: Path, options: SourceOptions) -> Rows:
     """Read the images of ``options.split`` in a folder of idx files, with their labels.
 
     Raises:
@@ -56,14 +53,14 @@ def open_idx_folder(folder: Path, options: Options) -> ArraySource:
     return open_idx(inside(folder, chosen[0]), options)
 
 
-def open_idx(path: Path, options: Options) -> ArraySource:
+def open_idx(path: Path, options: SourceOptions) -> Rows:
     """Read one idx file of images, with the labels in the file of the matching name beside it.
 
     Raises:
         SourceError: the file is damaged or holds no images, or the labels do not fit.
     """
     options.refuse_columns("idx files")
-    images = read_idx(path)
+    images = _numbers(path)
     if images.ndim != 3:
         raise SourceError(
             f"{path.name} holds numbers of shape {images.shape}, not images (N, H, W)"
@@ -71,58 +68,34 @@ def open_idx(path: Path, options: Options) -> ArraySource:
     labels = None
     beside = _labels_beside(path)
     if beside is not None and options.labels is None:
-        labels = read_idx(inside(path.parent, beside)).astype(np.int64)
+        labels = _numbers(inside(path.parent, beside)).astype(np.int64)
         if labels.shape != images.shape[:1]:
             raise SourceError(
                 f"{beside.name} holds {len(labels)} labels for the {len(images)} images of "
                 f"{path.name}"
             )
-    return ArraySource(images, options, labels=labels, description=f"idx {path.name}")
+    return open_array(images, options, f"idx {path.name}", labels)
 
 
-def read_idx(path: Path) -> NDArray[np.uint8]:
-    """The numbers of an idx file of bytes, in its own shape.
-
-    Raises:
-        SourceError: the file is no such idx file, or shorter or longer than it says.
-    """
+def _numbers(path: Path) -> NDArray[np.uint8]:
+    """The numbers of an idx file of bytes, in its own shape."""
     try:
-        with _stream(path) as stream:
-            start = stream.read(4)
-            if len(start) < 4 or start[:2] != b"\0\0" or start[2] != _UBYTE:
-                raise SourceError(f"{path.name} is not an idx file of bytes")
-            sizes = stream.read(4 * start[3])
-            if len(sizes) < 4 * start[3]:
-                raise SourceError(f"{path.name} is damaged: it ends within its header")
-            shape = tuple(int(size) for size in np.frombuffer(sizes, ">u4"))
-            wanted = math.prod(shape)
-            most = allowed(path.stat().st_size)
-            data = _at_most(stream, min(wanted, most) + 1)
-            if len(data) > most:
-                raise SourceError(f"{path.name} unpacks to more than {most:,} bytes")
-    except (OSError, EOFError, zlib.error) as error:
-        raise SourceError(f"{path.name} cannot be read: {error}") from error
-    if len(data) != wanted:
-        came = "more" if len(data) > wanted else f"{len(data):,}"
+        with Unpacked(path) as stream:
+            data = stream.read()
+    except Exception as error:
+        raise SourceError(f"{path.name} cannot be read: {one_line(error)}") from error
+    if len(data) < 4 or data[:3] != _MAGIC:
+        raise SourceError(f"{path.name} is not an idx file of bytes")
+    header = 4 + 4 * data[3]
+    if len(data) < header:
+        raise SourceError(f"{path.name} is damaged: it ends within its header")
+    shape = tuple(np.frombuffer(data, ">u4", data[3], 4).tolist())
+    if len(data) - header != math.prod(shape):
         raise SourceError(
-            f"{path.name} is damaged: its header {shape} calls for {wanted:,} values, {came} came"
+            f"{path.name} is damaged: its header {shape} calls for {math.prod(shape):,} values, "
+            f"{len(data) - header:,} came"
         )
-    return np.frombuffer(data, np.uint8).reshape(shape)
-
-
-def _at_most(stream: IO[bytes], wanted: int) -> bytes:
-    # Piece by piece: a forged header must not make us reserve what the file does not hold.
-    pieces: list[bytes] = []
-    while wanted > 0 and (piece := stream.read(min(wanted, 1 << 24))):
-        pieces.append(piece)
-        wanted -= len(piece)
-    return b"".join(pieces)
-
-
-def _stream(path: Path) -> IO[bytes]:
-    if path.suffix == ".gz":
-        return cast(IO[bytes], gzip.open(path, "rb"))
-    return path.open("rb")
+    return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
 
 
 def _labels_beside(images: Path) -> Path | None:

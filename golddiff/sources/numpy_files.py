@@ -9,14 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError, SourceError
-from golddiff.sources.arrays import ArraySource
-from golddiff.sources.bombs import check_unpacked
-from golddiff.sources.options import Options, check_labels
+from golddiff.errors import ArgumentError, SourceError, one_line
+from golddiff.sources.arrays import open_array
+from golddiff.sources.guards import check_unpacked
+from golddiff.sources.source import Rows, check_labels
+from golddiff.sources.source_options import SourceOptions
+
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 
 
-def open_npy(path: Path, options: Options) -> ArraySource:
-    """Read an array file; see ``ArraySource`` for the shapes and types it may have.
+def open_npy(path: Path, options: SourceOptions) -> Rows:
+    """Read an array file; see :func:`open_array` for the shapes and types it may have.
 
     Raises:
         SourceError: the file is damaged, holds Python objects, or an unsuitable array.
@@ -27,10 +33,10 @@ def open_npy(path: Path, options: Options) -> ArraySource:
     except Exception as error:
         # A damaged header raises nearly anything: NumPy reads it as Python.
         raise _unreadable(path, error) from error
-    return ArraySource(array, options, description=f"array file {path.name}")
+    return open_array(array, options, f"array file {path.name}")
 
 
-def open_npz(path: Path, options: Options) -> ArraySource:
+def open_npz(path: Path, options: SourceOptions) -> Rows:
     """Read images, and labels where there are some, of a .npz archive.
 
     ``options.column`` and ``options.label_column`` name the arrays; without them the usual names
@@ -46,8 +52,7 @@ def open_npz(path: Path, options: Options) -> ArraySource:
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise SourceError(f"{path.name} is not a .npz archive")
     with archive:
-        found = list(archive.files)
-        split = options.split
+        found, split = list(archive.files), options.split
         images = [f"x_{split}", f"{split}_images", "images", "image", "x", "samples"]
         labels = [f"y_{split}", f"{split}_labels", "labels", "label", "y"]
         if split != "train" and not {images[0], images[1]} & set(found) and "x_train" in found:
@@ -66,7 +71,7 @@ def open_npz(path: Path, options: Options) -> ArraySource:
             # arr_1 may be anything; only whole numbers are taken for labels unasked.
             if label_key == options.label_column or given.dtype.kind in "iu":
                 own = _labels(given, len(pixels), path, label_key)
-    return ArraySource(pixels, options, labels=own, description=f"array {key} of {path.name}")
+    return open_array(pixels, options, f"array {key} of {path.name}", own)
 
 
 def _key(path: Path, found: list[str], asked: str | None, usual: list[str]) -> str | None:
@@ -78,46 +83,30 @@ def _key(path: Path, found: list[str], asked: str | None, usual: list[str]) -> s
 
 
 def _member(archive: Any, path: Path, key: str) -> NDArray[Any]:
-    _check_size(archive, path, key)
     try:
+        names = archive.zip.namelist()
+        member = archive.zip.getinfo(key if key in names else f"{key}.npy")
+        check_unpacked(f"{path.name}: array {key!r}", member.compress_size, member.file_size)
+        # NumPy makes the array that a header describes before it reads a byte of it.
+        with archive.zip.open(member) as stream:
+            version = np.lib.format.read_magic(stream)
+            if version not in _HEADERS:
+                raise ValueError(f"it is of version {version} of NumPy's format")
+            shape, _, dtype = _HEADERS[version](stream)
+        declared = math.prod(shape) * dtype.itemsize
+        if declared > member.file_size:
+            raise SourceError(
+                f"{path.name}: array {key!r} is damaged: its header calls for {declared:,} bytes, "
+                f"it has {member.file_size:,}"
+            )
         array: NDArray[Any] = archive[key]
+    except SourceError:
+        raise
     except Exception as error:
         raise _unreadable(path, error) from error
-    if not isinstance(array, np.ndarray):
-        raise SourceError(f"{path.name}: {key!r} is no array")
     if array.ndim == 0:
         raise SourceError(f"{path.name}: array {key!r} is a single value")
     return array
-
-
-def _check_size(archive: Any, path: Path, key: str) -> None:
-    """NumPy makes the array that a header describes before it reads a byte of it."""
-    for member in archive.zip.infolist():
-        if member.filename in (key, f"{key}.npy"):
-            check_unpacked(f"{path.name}: array {key!r}", member.compress_size, member.file_size)
-            try:
-                with archive.zip.open(member) as stream:
-                    shape, dtype = _header(stream)
-            except Exception as error:
-                raise _unreadable(path, error) from error
-            declared = math.prod(shape) * dtype.itemsize
-            if declared > member.file_size:
-                raise SourceError(
-                    f"{path.name}: array {key!r} is damaged: its header calls for {declared:,} "
-                    f"bytes, it has {member.file_size:,}"
-                )
-
-
-def _header(stream: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    version = np.lib.format.read_magic(stream)
-    read = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }.get(version)
-    if read is None:
-        raise ValueError(f"it is of version {version} of NumPy's format")
-    shape, _, dtype = read(stream)
-    return shape, dtype
 
 
 def _labels(array: NDArray[Any], count: int, path: Path, key: str) -> NDArray[np.int64]:
@@ -129,8 +118,8 @@ def _labels(array: NDArray[Any], count: int, path: Path, key: str) -> NDArray[np
         raise SourceError(f"{path.name}, array {key!r}: {error}") from error
 
 
-def _unreadable(path: Path, error: BaseException) -> SourceError:
-    reason = " ".join(str(error).split())
+def _unreadable(path: Path, error: Exception) -> SourceError:
+    reason = one_line(error)
     if "allow_pickle" in reason or "Python objects" in reason:
         reason = "it holds Python objects, which are not loaded because they can run code"
     return SourceError(f"{path.name} cannot be read: {reason}")

@@ -15,11 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError, SourceError
-from golddiff.sources.bombs import check_unpacked
-from golddiff.sources.classes import SPLIT_NAMES
-from golddiff.sources.encoded import EncodedSource, Item, Listing
-from golddiff.sources.options import Options, check_labels
+from golddiff.errors import ArgumentError, SourceError, one_line
+from golddiff.sources.encoded import EncodedSource, Item
+from golddiff.sources.guards import check_unpacked
+from golddiff.sources.source import check_labels
+from golddiff.sources.source_options import SourceOptions
+
+# Names of sub folders and files that are parts of a data set rather than classes.
+SPLIT_NAMES = frozenset({"train", "test", "val", "valid", "validation", "dev", "eval"})
 
 _IMAGE_COLUMNS = ("image", "img")
 _LABEL_COLUMNS = ("label", "labels", "fine_label")
@@ -27,6 +30,8 @@ _LABEL_COLUMNS = ("label", "labels", "fine_label")
 # Rows read at a time: photographs of a megabyte each must fit a few times over.
 _ROWS = 64
 _SHARD = re.compile(r"^(?P<split>.+?)-\d{4,6}-of-\d{4,6}(-[0-9a-f]+)?$")
+
+Labels = tuple[NDArray[np.int64] | None, tuple[str, ...] | None]
 
 
 def shards_of_split(names: Sequence[str], split: str, description: str) -> list[str]:
@@ -51,70 +56,37 @@ def shards_of_split(names: Sequence[str], split: str, description: str) -> list[
     return chosen
 
 
-def open_parquet(files: Sequence[Path], options: Options, description: str) -> EncodedSource:
+def open_parquet(files: Sequence[Path], options: SourceOptions, description: str) -> EncodedSource:
     """Read the images of parquet files, one after another.
 
     Raises:
         SourceError: a file is damaged or lacks the columns, or labels are missing or negative.
     """
     schemas, rows = zip(*map(_head, files), strict=True)
-    schema = schemas[0]
-    image = _image_column(schema, options.column, description)
-    for file, other in zip(files, schemas, strict=True):
-        if image not in other.names:
+    image = _image_column(schemas[0], options.column, description)
+    for file, schema in zip(files, schemas, strict=True):
+        if image not in schema.names:
             raise SourceError(f"{file.name} has no column {image!r}, which {files[0].name} has")
-    label = _label_column(schema, options.label_column, description)
-    labels, class_names = None, None
-    if label is not None and options.labels is None:
-        column = [_read_column(file, label) for file in files]
-        labels, class_names = _labels(column, label, _names_in(schema, label), description)
 
-    def part(start: int, stop: int) -> Callable[[], Iterator[Item]]:
-        return partial(_rows_between, files, rows, image, start, stop)
+    def column(name: str) -> Any:
+        chunks = [chunk for file in files for chunk in _read_column(file, name).chunks]
+        if (found := sum(map(len, chunks))) != sum(rows):
+            raise SourceError(
+                f"{description} is damaged: it has {found} labels for {sum(rows)} rows"
+            )
+        if len({chunk.type for chunk in chunks}) > 1:
+            raise SourceError(f"{description}: the files' columns {name!r} differ in type")
+        return pa.chunked_array(chunks)
 
-    total = sum(rows)
-    if labels is not None and len(labels) != total:
-        raise SourceError(f"{description} is damaged: it has {len(labels)} labels for {total} rows")
-    listing = Listing(part(0, total), total, labels, class_names, description, part)
-    return EncodedSource(listing, options)
-
-
-def _rows_between(
-    files: Sequence[Path], rows: Sequence[int], image: str, start: int, stop: int
-) -> Iterator[Item]:
-    """The images of some consecutive rows; row groups that hold none of them are not read."""
-    first = 0
-    for file, count in zip(files, rows, strict=True):
-        if first < stop and start < first + count:
-            yield from _rows_of(file, image, max(start - first, 0), min(stop - first, count))
-        first += count
+    labels = _labels(schemas[0], column, sum(rows), options, description)
+    return EncodedSource(
+        partial(_rows_of_files, files, rows, image), sum(rows), options, description, *labels
+    )
 
 
-def _rows_of(file: Path, image: str, start: int, stop: int) -> Iterator[Item]:
-    try:
-        with pq.ParquetFile(file, buffer_size=1 << 20) as table:
-            groups, row = [], 0
-            skipped = 0
-            for group in range(table.num_row_groups):
-                count = table.metadata.row_group(group).num_rows
-                if row < stop and start < row + count:
-                    groups.append(group)
-                elif row + count <= start:
-                    skipped = row + count
-                row += count
-            row = skipped
-            batches = table.iter_batches(batch_size=_ROWS, row_groups=groups, columns=[image])
-            for batch in batches:
-                low, high = max(start - row, 0), min(stop - row, batch.num_rows)
-                if low < high:
-                    wanted = batch.column(0).slice(low, high - low)
-                    yield from _items(wanted, row + low, file.name, None)
-                row += batch.num_rows
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _damaged(file, error) from error
-
-
-def open_dataset(dataset: Any, options: Options, description: str | None = None) -> EncodedSource:
+def open_dataset(
+    dataset: Any, options: SourceOptions, description: str = "dataset"
+) -> EncodedSource:
     """Read the images of a ``datasets.Dataset``, or of one split of a ``datasets.DatasetDict``.
 
     Raises:
@@ -123,161 +95,59 @@ def open_dataset(dataset: Any, options: Options, description: str | None = None)
     if isinstance(dataset, dict):
         if options.split not in dataset:
             raise SourceError(
-                f"{description or 'the dataset'} has no split {options.split!r}; it has: "
+                f"the {description} has no split {options.split!r}; it has: "
                 + ", ".join(map(str, dataset))
             )
         dataset = dataset[options.split]
-    description = description or "dataset"
     plain = dataset.with_format("arrow")
     schema = plain.features.arrow_schema
     image = _image_column(schema, options.column, description)
-    label = _label_column(schema, options.label_column, description)
-    labels, class_names = None, None
-    if label is not None and options.labels is None:
-        names = getattr(dataset.features[label], "names", None)
-        tables = plain.select_columns([label]).iter(batch_size=10_000)
-        column = [table.column(label) for table in tables]
-        labels, class_names = _labels(column, label, names, description)
 
-    def items() -> Iterator[Item]:
-        row = 0
-        for table in plain.select_columns([image]).iter(batch_size=_ROWS):
-            for chunk in table.column(image).chunks:
-                yield from _items(chunk, row, f"the {description}", _read_local)
-                row += len(chunk)
+    def column(name: str) -> Any:
+        tables = plain.select_columns([name]).iter(batch_size=10_000)
+        return pa.chunked_array([chunk for t in tables for chunk in t.column(name).chunks])
 
-    return EncodedSource(Listing(items, len(dataset), labels, class_names, description), options)
+    labels = _labels(schema, column, len(dataset), options, description)
+    items = partial(_rows_of_dataset, plain.select_columns([image]), f"the {description}")
+    return EncodedSource(items, len(dataset), options, description, *labels)
 
 
-def _split_of(name: str) -> str | None:
-    folder, _, file = name.rpartition("/")
-    stem = file.removesuffix(".parquet")
-    shard = _SHARD.match(stem)
-    if shard:
-        return shard["split"]
-    word = re.split(r"[-_.]", stem, maxsplit=1)[0]
-    if word in SPLIT_NAMES:
-        return word
-    parent = folder.rpartition("/")[2]
-    return parent if parent in SPLIT_NAMES else None
+def _rows_of_files(
+    files: Sequence[Path], rows: Sequence[int], image: str, start: int, stop: int
+) -> Iterator[Item]:
+    """The images of some consecutive rows; row groups that hold none of them are not read."""
+    for file, count in zip(files, rows, strict=True):
+        if start < count and stop > 0:
+            yield from _rows_of_file(file, image, start, stop)
+        start, stop = start - count, stop - count
 
 
-def _head(file: Path) -> tuple[Any, int]:
-    """The schema and the number of rows of a parquet file."""
+def _rows_of_file(file: Path, image: str, start: int, stop: int) -> Iterator[Item]:
     try:
-        with pq.ParquetFile(file) as table:
-            schema, rows = table.schema_arrow, table.metadata.num_rows
-            # Of the groups alone: to ask damaged metadata for a column can end the process.
-            groups = range(table.metadata.num_row_groups)
-            unpacked = sum(table.metadata.row_group(g).total_byte_size for g in groups)
-    except Exception as error:
-        # Metadata of a damaged file raise more than Arrow's own errors.
-        raise _damaged(file, error) from error
-    if not 0 <= rows <= file.stat().st_size:
-        # Run lengths let a few bytes stand for any number of labels.
-        raise SourceError(f"{file.name} tells of {rows:,} rows, more than it has bytes")
-    check_unpacked(file.name, file.stat().st_size, unpacked)
-    return schema, rows
-
-
-def _read_column(file: Path, column: str) -> Any:
-    try:
-        with pq.ParquetFile(file, read_dictionary=[column]) as table:
-            return table.read(columns=[column]).column(column)
-    except Exception as error:
+        with pq.ParquetFile(file, buffer_size=1 << 20) as table:
+            counts = [table.metadata.row_group(i).num_rows for i in range(table.num_row_groups)]
+            ends = np.cumsum(counts)
+            groups = np.flatnonzero((ends > start) & (ends - counts < stop)).tolist()
+            row = int(ends[groups[0]] - counts[groups[0]]) if groups else 0
+            for batch in table.iter_batches(_ROWS, row_groups=groups, columns=[image]):
+                low, high = max(start - row, 0), min(stop - row, batch.num_rows)
+                if low < high:
+                    yield from _items(batch.column(0).slice(low, high - low), row + low, file.name)
+                row += batch.num_rows
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise _damaged(file, error) from error
 
 
-def _image_column(schema: Any, asked: str | None, description: str) -> str:
-    fits = [field.name for field in schema if _holds_images(field.type)]
-    if asked is not None:
-        if asked in fits:
-            return asked
-        problem = "holds no images" if asked in schema.names else "does not exist"
-        raise SourceError(f"{description}: column {asked!r} {problem}; {_list_columns(schema)}")
-    for name in (*_IMAGE_COLUMNS, *(fits if len(fits) == 1 else ())):
-        if name in fits:
-            return str(name)
-    raise SourceError(
-        f"{description} has no column of images that is named image or img; say which with "
-        f"column=; {_list_columns(schema)}"
-    )
-
-
-def _label_column(schema: Any, asked: str | None, description: str) -> str | None:
-    if asked is not None:
-        if asked not in schema.names:
-            raise SourceError(
-                f"{description}: column {asked!r} does not exist; {_list_columns(schema)}"
-            )
-        if not _holds_labels(schema.field(asked).type):
-            raise SourceError(
-                f"{description}: column {asked!r} holds {schema.field(asked).type}, not class "
-                f"indices or names; {_list_columns(schema)}"
-            )
-        return asked
-    usual = (name for name in _LABEL_COLUMNS if name in schema.names)
-    return next((name for name in usual if _holds_labels(schema.field(name).type)), None)
-
-
-def _holds_images(kind: Any) -> bool:
-    if pa.types.is_struct(kind):
-        return any(field.name == "bytes" for field in kind)
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
-def _holds_labels(kind: Any) -> bool:
-    types = pa.types
-    return bool(types.is_integer(kind) or types.is_string(kind) or types.is_large_string(kind))
-
-
-def _list_columns(schema: Any) -> str:
-    return "its columns: " + ", ".join(f"{field.name} ({field.type})" for field in schema)
-
-
-def _names_in(schema: Any, column: str) -> Sequence[str] | None:
-    """Class names in the schema's metadata, where the hub's library puts them."""
-    try:
-        table = json.loads((schema.metadata or {})[b"huggingface"])
-        names = table["info"]["features"][column]["names"]
-    except (KeyError, TypeError, ValueError, RecursionError):
-        return None
-    return names if isinstance(names, list) else None
-
-
-def _labels(
-    columns: Sequence[Any], name: str, class_names: Sequence[str] | None, description: str
-) -> tuple[NDArray[np.int64] | None, tuple[str, ...] | None]:
-    """Class indices of all rows, and the classes' names."""
-    values = pa.chunked_array([chunk for column in columns for chunk in column.chunks])
-    if values.null_count:
-        raise SourceError(f"{description}: {values.null_count} rows of column {name!r} are empty")
-    if not pa.types.is_integer(values.type):
-        words = values.to_pylist() if not pa.types.is_dictionary(values.type) else _words(values)
-        known = sorted(set(words))
-        index = {word: position for position, word in enumerate(known)}
-        return np.array([index[word] for word in words], np.int64), tuple(known)
-    numbers = values.to_numpy()
-    if len(numbers) and (numbers.astype(np.int64) == -1).all():
-        return None, None  # how the hub marks a split whose classes are kept secret
-    try:
-        labels = check_labels(numbers, len(numbers))
-    except ArgumentError as error:
-        raise SourceError(f"{description}, column {name!r}: {error}") from error
-    return labels, None if class_names is None else tuple(map(str, class_names))
-
-
-def _words(values: Any) -> list[str]:
-    """Texts of a column kept as a dictionary: one object for all rows that say the same."""
-    words: list[str] = []
-    for chunk in values.chunks:
-        known = chunk.dictionary.to_pylist()
-        words += [known[index] for index in chunk.indices.to_pylist()]
-    return words
+def _rows_of_dataset(dataset: Any, name: str, start: int, stop: int) -> Iterator[Item]:
+    for first in range(start, stop, _ROWS):
+        row = first
+        for chunk in dataset[first : min(first + _ROWS, stop)].column(0).chunks:
+            yield from _items(chunk, row, name, _read_local)
+            row += len(chunk)
 
 
 def _items(
-    rows: Any, first: int, name: str, read_path: Callable[[str], bytes] | None
+    rows: Any, first: int, name: str, read_path: Callable[[str], bytes] | None = None
 ) -> Iterator[Item]:
     paths = None
     if pa.types.is_struct(rows.type):
@@ -306,5 +176,132 @@ def _read_local(path: str) -> bytes:
     return Path(path).read_bytes()
 
 
-def _damaged(file: Path, error: BaseException) -> SourceError:
-    return SourceError(f"{file.name} is not readable as parquet: {' '.join(str(error).split())}")
+def _split_of(name: str) -> str | None:
+    folder, _, file = name.rpartition("/")
+    stem = file.removesuffix(".parquet")
+    shard = _SHARD.match(stem)
+    if shard:
+        return shard["split"]
+    word = re.split(r"[-_.]", stem, maxsplit=1)[0]
+    parent = folder.rpartition("/")[2]
+    return next((told for told in (word, parent) if told in SPLIT_NAMES), None)
+
+
+def _head(file: Path) -> tuple[Any, int]:
+    """The schema and the number of rows of a parquet file."""
+    try:
+        with pq.ParquetFile(file) as table:
+            schema, rows = table.schema_arrow, table.metadata.num_rows
+            # Of the groups alone: to ask damaged metadata for a column can end the process.
+            groups = range(table.metadata.num_row_groups)
+            unpacked = sum(table.metadata.row_group(g).total_byte_size for g in groups)
+    except Exception as error:
+        # Metadata of a damaged file raise more than Arrow's own errors.
+        raise _damaged(file, error) from error
+    if not 0 <= rows <= file.stat().st_size:
+        # Run lengths let a few bytes stand for any number of labels.
+        raise SourceError(f"{file.name} tells of {rows:,} rows, more than it has bytes")
+    check_unpacked(file.name, file.stat().st_size, unpacked)
+    return schema, rows
+
+
+def _read_column(file: Path, column: str) -> Any:
+    try:
+        # Words as a dictionary: one long word may stand in every row.
+        with pq.ParquetFile(file, read_dictionary=[column]) as table:
+            return table.read(columns=[column]).column(column)
+    except Exception as error:
+        raise _damaged(file, error) from error
+
+
+def _image_column(schema: Any, asked: str | None, description: str) -> str:
+    fits = [field.name for field in schema if _holds_images(field.type)]
+    if asked is not None:
+        if asked in fits:
+            return asked
+        problem = "holds no images" if asked in schema.names else "does not exist"
+        raise SourceError(f"{description}: column {asked!r} {problem}; {_list_columns(schema)}")
+    for name in (*_IMAGE_COLUMNS, *(fits if len(fits) == 1 else ())):
+        if name in fits:
+            return str(name)
+    raise SourceError(
+        f"{description} has no column of images that is named image or img; say which with "
+        f"column=; {_list_columns(schema)}"
+    )
+
+
+def _label_column(schema: Any, asked: str | None, description: str) -> str | None:
+    if asked is None:
+        usual = (name for name in _LABEL_COLUMNS if name in schema.names)
+        return next((name for name in usual if _holds_labels(schema.field(name).type)), None)
+    if asked in schema.names and _holds_labels(schema.field(asked).type):
+        return asked
+    problem = "does not exist"
+    if asked in schema.names:
+        problem = f"holds {schema.field(asked).type}, not class indices or names"
+    raise SourceError(f"{description}: column {asked!r} {problem}; {_list_columns(schema)}")
+
+
+def _holds_images(kind: Any) -> bool:
+    if pa.types.is_struct(kind):
+        return any(field.name == "bytes" for field in kind)
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _holds_labels(kind: Any) -> bool:
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_string(kind) or types.is_large_string(kind))
+
+
+def _list_columns(schema: Any) -> str:
+    return "its columns: " + ", ".join(f"{field.name} ({field.type})" for field in schema)
+
+
+def _labels(
+    schema: Any,
+    column: Callable[[str], Any],
+    total: int,
+    options: SourceOptions,
+    description: str,
+) -> Labels:
+    """Class indices of all rows, and the classes' names; nothing where the caller gave labels."""
+    name = _label_column(schema, options.label_column, description)
+    if name is None or options.labels is not None or total == 0:
+        return None, None
+    values = column(name)
+    if values.null_count:
+        raise SourceError(f"{description}: {values.null_count} rows of column {name!r} are empty")
+    if not pa.types.is_integer(values.type):
+        return _of_words(values)
+    numbers = values.to_numpy()
+    if (numbers.astype(np.int64) == -1).all():
+        return None, None  # how the hub marks a split whose classes are kept secret
+    try:
+        return check_labels(numbers, len(numbers)), _names_in(schema, name)
+    except ArgumentError as error:
+        raise SourceError(f"{description}, column {name!r}: {error}") from error
+
+
+def _of_words(values: Any) -> Labels:
+    if not pa.types.is_dictionary(values.type):
+        values = values.dictionary_encode()
+    values = values.unify_dictionaries().combine_chunks()
+    words = values.dictionary.to_pylist()
+    known = sorted({words[index] for index in values.indices.unique().to_pylist()})
+    place = {word: position for position, word in enumerate(known)}
+    places = np.array([place.get(word, -1) for word in words], np.int64)
+    return places[values.indices.to_numpy()], tuple(known)
+
+
+def _names_in(schema: Any, column: str) -> tuple[str, ...] | None:
+    """Class names in the schema's metadata, where the hub's library puts them."""
+    try:
+        table = json.loads((schema.metadata or {})[b"huggingface"])
+        names = table["info"]["features"][column]["names"]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return None
+    return tuple(map(str, names)) if isinstance(names, list) else None
+
+
+def _damaged(file: Path, error: Exception) -> SourceError:
+    return SourceError(f"{file.name} is not readable as parquet: {one_line(error)}")

@@ -7,29 +7,17 @@ import json
 import os
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from golddiff.errors import StoreError
+from golddiff.sources.source_options import ENLARGED, SourceOptions
 from golddiff.store.manifest import VERSION
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
-
-@dataclass(frozen=True)
-class SourceOptions:
-    """How a source is read: the options of :func:`golddiff.sources.open_source`."""
-
-    size: int | None = None
-    channels: int | None = None
-    split: str = "train"
-    column: str | None = None
-    label_column: str | None = None
-    skip_bad: bool = False
-    limit: int | None = None
-    seed: int = 0
+__all__ = ["SourceOptions", "cache_folder", "cache_name", "cached_store"]
 
 
 def cached_store(
@@ -38,6 +26,7 @@ def cached_store(
     *,
     say: Callable[[str], None] = lambda line: None,
     progress: bool = False,
+    needed: Callable[[int, int], float] | None = None,
 ) -> ImageStore:
     """Open the cached store of a source, built first where there is none or it is damaged.
 
@@ -46,13 +35,16 @@ def cached_store(
         options: how it is read.
         say: called with one line that tells whether a store is built or used, and where.
         progress: show a bar while building.
+        needed: bytes of memory that what follows takes for n images of d values each.
 
     Raises:
+        ArgumentError: what follows would take more memory than there is; nothing was built.
         GoldDiffError: the source cannot be read, or the cache cannot be written.
     """
-    from golddiff.sources import open_source
     from golddiff.store.build import build
     from golddiff.store.images import ImageStore
+    from golddiff.store.needs import check_images
+    from golddiff.store.opening import open_source
 
     path = cache_folder() / cache_name(source, options)
     try:
@@ -65,7 +57,10 @@ def cached_store(
         say(f"building a store of {source} in {path}")
     # A folder that is there but does not open is damaged: its remains are replaced.
     complete = (path / "manifest.json").is_file()
-    opened = open_source(source, **asdict(options))
+    opened = open_source(source, **vars(options))
+    if needed is not None:
+        n = getattr(opened, "total", opened.info.count or 1)
+        check_images(n, opened.info.shape, needed, "the covariance and masks of")
     build(opened, path, overwrite=complete, progress=progress)
     for line in opened.skipped.lines():
         say(line)
@@ -80,8 +75,6 @@ def cache_folder() -> Path:
 
 def cache_name(source: str, options: SourceOptions) -> str:
     """A folder name that changes whenever the source, the options or the store format do."""
-    from golddiff.sources.builtin import ENLARGED
-
     kind = ENLARGED if source.startswith(ENLARGED) else ""
     name = source.removeprefix(kind)
     path = Path(name).expanduser()
@@ -90,7 +83,7 @@ def cache_name(source: str, options: SourceOptions) -> str:
         # A name that is no path here is a built-in's or a hub dataset's: nothing local to look at.
         "source": f"{kind}{path.resolve()}" if _is_path(name) else source,
         "files": _fingerprint(path) if _is_path(name) else None,
-        **asdict(options),
+        **options.told(),
     }
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     slug = re.sub(r"[^A-Za-z0-9]+", "-", path.name).strip("-")[:40] or "store"
@@ -98,7 +91,7 @@ def cache_name(source: str, options: SourceOptions) -> str:
 
 
 def _is_path(source: str) -> bool:
-    from golddiff.sources.builtin import BUILTINS
+    from golddiff.sources import BUILTINS
 
     return source not in BUILTINS and Path(source).expanduser().exists()
 

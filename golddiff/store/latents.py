@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from golddiff.errors import ArgumentError
-from golddiff.sources import open_source
-from golddiff.sources.base import Batch, Source
+from golddiff.sources.source import Batch, Source
 from golddiff.store.build import build
 from golddiff.store.images import ImageStore
+from golddiff.store.opening import open_source
 
 if TYPE_CHECKING:
     from diffusers import AutoencoderKL

@@ -21,9 +21,9 @@ import mmap
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from golddiff.errors import ArgumentError
 from golddiff.system.parallel import for_each
 
 Rows = NDArray[np.int64]
+T = TypeVar("T")
 
 ROWS_AT_ONCE = 512  # what a scan reads between two looks at the limit
 WINDOW = 1 << 21  # the largest run of pages that one read brings in
@@ -80,15 +81,18 @@ class Residency:
             kept = self._beside.get(key)
         return self.map(path, dtype, shape) if kept is None else kept
 
-    def reserve(self, size: int) -> bool:
-        """Whether so many bytes may be kept in memory for good, as files :meth:`beside` are."""
-        with self._lock:
-            return self._keeps(size)
-
-    def give_up(self, size: int) -> None:
-        """What was reserved is gone."""
+    def _give_up(self, size: int) -> None:
         with self._lock:
             self._kept -= size
+
+    def in_memory(self, size: int, make: Callable[[], T]) -> T | None:
+        """What is made, of so many bytes that stay in memory; None: past the memory limit."""
+        with self._lock:
+            if not self._keeps(size):
+                return None
+        made = make()
+        weakref.finalize(made, self._give_up, size)
+        return made
 
     def _keeps(self, size: int) -> bool:
         if self._kept + size > KEPT * self.limit:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from scipy.linalg import eigh
 
+from golddiff.store.needs import check_images, covariance_bytes
 from golddiff.store.residency import at_hand, parts
 
 # 1024 products of two integers in -128..127 sum to at most 2^24, which float32 holds exactly:
 # uint8 moments are exact integers and do not depend on the order of the images.
 CHUNK = 1024
+AT_ONCE = 4096  # images whose coordinates are made together
 
 # Products of a matrix with its own transpose are made in rows of blocks of this side, from the
 # diagonal on: the other half is the same.
@@ -27,6 +30,7 @@ SIDE = 512
 # Two operations an image and entry of the covariance: 1.28 million images of 3 x 64 x 64 take
 # 4e14, half an hour and more of a laptop, 100,000 of them a few minutes. What that changes in the
 # masks: docs/scale.md.
+TENSORS = ("mean", "eigenvalues", "eigenvectors")
 LARGE = 4096  # values an image; up to that, all images
 FACTOR_IMAGES = 100_000  # of larger ones at most so many, at random
 
@@ -70,9 +74,10 @@ class Factor:
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """The same as arrays, for a file."""
-        arrays = {name: value for name, value in vars(self).items() if name != "images"}
+        arrays = {name: value for name, value in vars(self).items() if name in TENSORS}
         return arrays if self.images is None else {**arrays, "images": np.array(self.images)}
 
+    @cached_property
     def digest(self) -> str:
         """A checksum of mean, eigenvalues and eigenvectors."""
         digest = hashlib.sha256()
@@ -99,6 +104,33 @@ class Factor:
             matrix[rows, i:] = halves[rows] @ halves[i:].T
             matrix[right, rows] = matrix[rows, right].T
         return matrix
+
+
+@dataclass(frozen=True, eq=False)
+class Axes:
+    """Some directions that images are looked at along.
+
+    Attributes:
+        mean: (D,) float32, where coordinates are 0.
+        columns: (D, r) float32, the directions.
+    """
+
+    mean: NDArray[np.float32]
+    columns: NDArray[np.float32]
+
+    def coordinates(
+        self,
+        values: Callable[[NDArray[np.int64]], NDArray[np.float32]],
+        rows: NDArray[np.int64],
+    ) -> NDArray[np.float32]:
+        """Of images, (k, r).
+
+        Args:
+            values: gives images (k, D) by row.
+            rows: which.
+        """
+        made = [(values(part) - self.mean) @ self.columns for _, part in parts(rows, AT_ONCE)]
+        return np.concatenate([np.empty((0, self.columns.shape[1]), np.float32), *made])
 
 
 def images_in(path: Path, n: int) -> int:
@@ -231,11 +263,13 @@ def covariance_factor(
         progress: called with the number of images done.
 
     Raises:
+        ArgumentError: it would take more memory than there is.
         ZeroDivisionError: no images.
     """
     n = len(flat) if rows is None else len(rows)
     if n == 0:
         raise ZeroDivisionError("the covariance of no images is not defined")
+    check_images(n, flat.shape[1:], covariance_bytes, "the covariance of")
     if n <= flat.shape[1]:
         values = torch.cat(list(_shifted(flat, rows))).double()
         return _factor_of_few(values, scale, offset + scale * _shift(flat))

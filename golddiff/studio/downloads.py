@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from PIL import Image, ImageDraw
+import torch
+from PIL import Image
 
 from golddiff import __version__
 from golddiff.attribution import PixelSources
+from golddiff.evaluation.figures.trajectory import Row, draw_trajectory
+from golddiff.pictures import rendered
 from golddiff.registry import SHOWN
-from golddiff.studio.grid import GAP, INK, SMALL, TEXT, draw_grid, font, level, thumbnail
+from golddiff.studio.grid import draw_grid
 from golddiff.studio.run import Curves, Run, Selection
-
-COLUMNS = 11
-ROW = 148
 
 
 def write_downloads(
-    run: Run, step: int, selected: Selection | None, found: PixelSources | None, made: Curves,
+    run: Run, step: int, selected: Selection, found: PixelSources | None, made: Curves,
     folder: Path,
 ) -> tuple[Path, Path]:  # fmt: skip
     """Write the PNG and the JSON of a run into a folder of its own inside ``folder``."""
@@ -32,33 +33,25 @@ def write_downloads(
     return picture, figures
 
 
-def draw_run(run: Run, selected: Selection | None) -> Image.Image:
+def draw_run(run: Run, selected: Selection) -> Image.Image:
     """The methods' results, and under them what each predicted of the first image by step."""
     count = run.steps_done
     grid = draw_grid(run, count - 1, False, selected)
-    shown = (
-        sorted({round(i * (count - 1) / (COLUMNS - 1)) for i in range(COLUMNS)}) if count else []
-    )
-    left, top = 256, grid.height + 88
-    width = max(grid.width, left + len(shown) * (ROW + GAP))
-    picture = Image.new("RGB", (width, top + len(run.frames) * (ROW + GAP)), "white")
+    rows = [
+        Row(SHOWN[method].title, torch.stack([state.x0[0] for state in states[:count]]))
+        for method, states in run.states.items()
+    ]
+    budgets = run.budgets()
+    sizes = [f"{k:,}" for _, k in budgets] if budgets else None
+    steps = rendered(draw_trajectory(rows, run.sigmas[:count], sizes, "first image"))
+    picture = Image.new("RGB", (max(grid.width, steps.width), grid.height + steps.height), "white")
     picture.paste(grid, (0, 0))
-    draw = ImageDraw.Draw(picture)
-    draw.text((GAP, grid.height + 16), "first image, by noise level", INK, font(TEXT))
-    for column, s in enumerate(shown):
-        x = left + column * (ROW + GAP)
-        draw.text((x, top - 30), f"σ {level(run.sigmas[s])}", INK, font(SMALL))
-    for row, (method, frames) in enumerate(run.frames.items()):
-        y = top + row * (ROW + GAP)
-        draw.text((GAP, y + ROW // 2 - 14), SHOWN[method].title, INK, font(TEXT))
-        for column, s in enumerate(shown):
-            cell = _cell(frames[s].x0[:1])
-            picture.paste(cell, (left + column * (ROW + GAP), y))
+    picture.paste(steps, (0, grid.height))
     return picture
 
 
 def describe_run(
-    run: Run, step: int, selected: Selection | None, found: PixelSources | None, made: Curves
+    run: Run, step: int, selected: Selection, found: PixelSources | None, made: Curves
 ) -> dict[str, Any]:
     """Everything about a run that fits in JSON; enough to do it again."""
     s, store = run.settings, run.opened.store
@@ -71,19 +64,14 @@ def describe_run(
         },
         "methods": list(s.methods),
         "schedule": s.variant,
-        "sampler": s.sampler,
-        "steps": s.steps,
+        **{name: getattr(s, name) for name in ("sampler", "steps", "seed", "n", "label")},
         "steps_done": run.steps_done,
-        "seed": s.seed,
-        "n": s.n,
-        "label": s.label,
         "start_sigma": s.start,
         "sigmas": run.sigmas,
         "golden_subsets": budgets and {"m": [m for m, _ in budgets], "k": [k for _, k in budgets]},
         "seconds_per_step": run.seconds,
-        "pixel": selected and {
-            "method": selected.method, "image": selected.image, "y": selected.y, "x": selected.x,
-            "step": step, "sigma": run.sigmas[step],
+        "pixel": {
+            **asdict(selected), "step": step, "sigma": run.sigmas[step],
             "effective_images": {
                 method: [{"sigma": sigma, "images": number} for sigma, number in points]
                 for method, points in made.effective.items()
@@ -97,10 +85,3 @@ def describe_run(
             ],
         },
     }  # fmt: skip
-
-
-def _cell(image: Any) -> Image.Image:
-    factor = max(1, ROW // image.shape[3])
-    picture = thumbnail(image, factor)[0]
-    picture.thumbnail((ROW, ROW), Image.Resampling.BOX)
-    return picture

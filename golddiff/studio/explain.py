@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import html
-import io
+import math
 import time
 
 import numpy as np
@@ -12,8 +11,10 @@ from PIL import Image, ImageDraw
 
 from golddiff.attribution import PixelSources, pixel_sources
 from golddiff.errors import ArgumentError
+from golddiff.evaluation.figures.sources import figure, image_name, percent
+from golddiff.pictures import cells
 from golddiff.registry import SHOWN
-from golddiff.studio.grid import MARK, level, thumbnail
+from golddiff.studio.grid import level, mark
 from golddiff.studio.run import Curves, Run, Selection
 
 TOP = 12
@@ -30,12 +31,12 @@ def sources_at(run: Run, selected: Selection, step: int) -> PixelSources:
     Raises:
         ArgumentError: a method that weighs no training images; nothing denoised yet.
     """
-    frame = run.frame(selected.method, step)
-    if frame is None:
+    state = run.state(selected.method, step)
+    if state is None:
         raise ArgumentError("nothing is denoised yet")
     with run.opened.lock:
         return pixel_sources(
-            run.denoisers[selected.method], frame.x[selected.image], frame.sigma,
+            run.denoisers[selected.method], state.x[selected.image], state.sigma,
             selected.y, selected.x, top=TOP, labels=run.settings.label,
         )  # fmt: skip
 
@@ -48,7 +49,7 @@ def curves(run: Run, selected: Selection, most_seconds: float = MOST_SECONDS) ->
         selected: the pixel; its method comes first, the others while there is time.
         most_seconds: for all of them.
     """
-    done = len(run.frames[selected.method])
+    done = len(run.states[selected.method])
     if (selected, done) in run.curves:
         return run.curves[selected, done]
     made = Curves()
@@ -76,64 +77,28 @@ def sources_html(run: Run, selected: Selection, step: int, found: PixelSources) 
     value = ", ".join(f"{v:+.2f}" for v in found.value)
     shown = max(1, int((found.source_weights >= LEAST_SHARE).sum()))
     mass = float(found.source_weights[:shown].sum())
-    kind = "patches" if _several(found) else "images"
-    frame = run.frame(selected.method, step)
+    # Kamb's are patches at places of their own, not whole images.
+    kind = "patches" if len(set(found.positions.tolist())) > 1 else "images"
     head = (
         f"<b>{html.escape(SHOWN[selected.method].title)}</b>, image {selected.image + 1}, "
-        f"row {selected.y}, column {selected.x}, noise σ = {level(frame.sigma) if frame else '?'}: "
+        f"row {selected.y}, column {selected.x}, noise σ = {level(run.sigmas[step])}: "
         f"value <b>{value}</b>, a weighted sum over {len(found.images):,} training images; "
         f"effectively <b>{found.effective:,.1f}</b> of them. "
-        f"The heaviest {kind}, together {_percent(mass)} of the weight:"
+        f"The heaviest {kind}, together {percent(mass)} of the weight:"
     )
-    pictures = store.images(found.sources[:shown])
-    factor = max(1, round(THUMBNAIL / store.shape[2]))
+    width = store.shape[2]
     figures = []
-    for i, picture in enumerate(thumbnail(pictures, factor)):
+    for i, pixels in enumerate(cells(store.images(found.sources[:shown]), THUMBNAIL)):
         row, weight = int(found.sources[i]), float(found.source_weights[i])
-        y, x = divmod(int(found.positions[i]), store.shape[2])
-        _outline(picture, x * factor, y * factor, factor)
-        figures.append(
-            f'<figure><img src="{data_url(picture)}" alt="training image {row}">'
-            f'<div class="bar"><div style="width:{100 * weight:.1f}%"></div></div>'
-            f"<figcaption><b>{_percent(weight)}</b><br>#{row}{_class_of(run, row)}</figcaption>"
-            "</figure>"
-        )
+        y, x = divmod(int(found.positions[i]), width)
+        picture = Image.fromarray(pixels)
+        mark(ImageDraw.Draw(picture), 0, 0, x, y, math.ceil(THUMBNAIL / width))
+        bar = f'<div class="bar"><div style="width:{100 * weight:.1f}%"></div></div>'
+        caption = f"{bar}<b>{percent(weight)}</b><br>{image_name(store, row)}"
+        figures.append(figure(picture, f"training image {row}", caption))
     return f'<p>{head}</p><div class="sources">{"".join(figures)}</div>'
 
 
 def message_html(text: str) -> str:
     """A plain sentence in the place of the sources."""
     return f'<p class="quiet">{html.escape(text)}</p>'
-
-
-def data_url(picture: Image.Image) -> str:
-    """A picture inside the page itself."""
-    buffer = io.BytesIO()
-    picture.save(buffer, "png")
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
-
-
-def _percent(share: float) -> str:
-    """'12.3%', '0.07%', '3e-07%': two digits where one would be none."""
-    return f"{share:.1%}" if share >= 0.001 else f"{100 * share:.2g}%"
-
-
-def _class_of(run: Run, row: int) -> str:
-    store = run.opened.store
-    if store.labels is None:
-        return ""
-    label = int(store.labels[row])
-    names = store.class_names or []
-    return f"<br>class {html.escape(names[label] if label < len(names) else str(label))}"
-
-
-def _several(found: PixelSources) -> bool:
-    """Whether sources are patches at places of their own (Kamb), not whole images."""
-    return len(set(found.positions.tolist())) > 1
-
-
-def _outline(picture: Image.Image, x: int, y: int, factor: int) -> None:
-    room = max(0, (13 - factor) // 2)
-    ImageDraw.Draw(picture).rectangle(
-        (x - room, y - room, x + factor - 1 + room, y + factor - 1 + room), outline=MARK, width=4
-    )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 from functools import cache
 from pathlib import Path
 
-import torch
+import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from golddiff.evaluation.figures.images import as_colour, enlarged, to_pixels
+from golddiff.pictures import WHITE, cells, mosaic
 from golddiff.registry import SHOWN
 from golddiff.studio.run import Run, Selection
 from golddiff.system.units import duration
@@ -22,52 +22,29 @@ TEXT, SMALL = 24, 21
 INK, FAINT, MARK = (31, 41, 55), (107, 114, 128), (220, 38, 38)
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Where the cells of the picture lie: a column a method after the start, a row an image.
+def factor_of(run: Run) -> int:
+    """Side of one pixel of an image in the picture."""
+    return math.ceil(SIDE / run.opened.store.shape[2])
 
-    Attributes:
-        methods: of the columns, left to right; the column before them shows the start.
-        n: rows.
-        height, width: of one image in its own pixels.
-        factor: side of one of its pixels in the picture.
-    """
 
-    methods: tuple[str, ...]
-    n: int
-    height: int
-    width: int
-    factor: int
+def corner(run: Run, column: int, row: int) -> tuple[int, int]:
+    """Left and top of a cell: a row an image, a column a method; column 0 is the start."""
+    _, height, width = run.opened.store.shape
+    factor = factor_of(run)
+    return GAP + column * (width * factor + GAP), HEADER + row * (height * factor + GAP)
 
-    @classmethod
-    def of(cls, run: Run) -> Layout:
-        """The layout of a run's picture."""
-        _, height, width = run.opened.store.shape
-        factor = max(1, round(SIDE / width))
-        return cls(run.settings.methods, run.settings.n, height, width, factor)
 
-    @property
-    def size(self) -> tuple[int, int]:
-        """Width and height of the whole picture."""
-        right, _ = self.corner(len(self.methods) + 1, 0)
-        _, bottom = self.corner(0, self.n)
-        return right, bottom
-
-    def corner(self, column: int, row: int) -> tuple[int, int]:
-        """Left and top of a cell; column 0 is the start."""
-        cell_width = max(SIDE, self.width * self.factor)
-        left = GAP + column * (cell_width + GAP)
-        return left, HEADER + row * (self.height * self.factor + GAP)
-
-    def selection(self, x: int, y: int) -> Selection | None:
-        """The pixel at a point of the picture; None between the methods' images."""
-        for column, method in enumerate(self.methods, 1):
-            for row in range(self.n):
-                left, top = self.corner(column, row)
-                inside_x, inside_y = (x - left) // self.factor, (y - top) // self.factor
-                if 0 <= inside_x < self.width and 0 <= inside_y < self.height:
-                    return Selection(method, row, inside_y, inside_x)
+def selection_at(run: Run, x: int, y: int) -> Selection | None:
+    """The pixel at a point of the picture; None between the methods' images."""
+    _, height, width = run.opened.store.shape
+    factor = factor_of(run)
+    column, right = divmod(x - GAP, width * factor + GAP)
+    row, down = divmod(y - HEADER, height * factor + GAP)
+    if not (0 < column <= len(run.settings.methods) and 0 <= row < run.settings.n):
         return None
+    if right >= width * factor or down >= height * factor:
+        return None
+    return Selection(run.settings.methods[column - 1], row, down // factor, right // factor)
 
 
 def draw_grid(run: Run, step: int, noisy: bool, selected: Selection | None) -> Image.Image:
@@ -79,26 +56,45 @@ def draw_grid(run: Run, step: int, noisy: bool, selected: Selection | None) -> I
         noisy: show what each method saw instead of what it predicts.
         selected: a pixel to mark.
     """
-    layout = Layout.of(run)
-    picture = Image.new("RGB", layout.size, "white")
-    draw = ImageDraw.Draw(picture)
-    x_start = run.x_start / max(1.0, run.sigmas[0]) if run.settings.start is None else run.x_start
-    title = "starting noise" if run.settings.start is None else "noisy image"
-    _column(draw, layout, 0, title, f"σ = {level(run.sigmas[0])}")
-    _paste(picture, layout, 0, x_start)
-    for column, method in enumerate(layout.methods, 1):
+    columns = [cells(run.start, SIDE)]
+    heads = [("starting noise" if run.settings.start is None else "noisy image",
+              f"σ = {level(run.sigmas[0])}")]  # fmt: skip
+    for method in run.settings.methods:
         seconds = run.seconds[method][: step + 1]
         each = duration(sum(seconds) / len(seconds)) + " a step" if seconds else "waiting"
-        _column(draw, layout, column, SHOWN[method].title, each)
-        frame = run.frame(method, step)
-        if frame is None:
+        heads.append((SHOWN[method].title, each))
+        state = run.state(method, step)
+        if state is None:
+            columns.append(np.full_like(columns[0], WHITE))
             continue
-        # As the diffusion process holds it, of about unit size whatever the noise level.
-        images = frame.x / (1 + frame.sigma**2) ** 0.5 if noisy else frame.x0
-        _paste(picture, layout, column, images)
-    if selected is not None and selected.method in layout.methods:
-        _mark(draw, layout, selected)
+        # As the diffusion process holds them, of about unit size whatever the noise level.
+        shown = state.x / (1 + state.sigma**2) ** 0.5 if noisy else state.x0
+        columns.append(cells(shown, SIDE))
+    tiles = np.stack(columns, axis=1).reshape(-1, *columns[0].shape[1:])
+    images = mosaic(tiles, len(columns), GAP)
+    picture = Image.new("RGB", (images.shape[1], images.shape[0] + HEADER - GAP), "white")
+    picture.paste(Image.fromarray(images), (0, HEADER - GAP))
+    draw = ImageDraw.Draw(picture)
+    for column, (title, each) in enumerate(heads):
+        left, _ = corner(run, column, 0)
+        draw.text((left, 10), title, INK, font(TEXT))
+        draw.text((left, 44), each, FAINT, font(SMALL))
+    if selected is not None and selected.method in run.settings.methods:
+        left, top = corner(run, 1 + run.settings.methods.index(selected.method), selected.image)
+        mark(draw, left, top, selected.x, selected.y, factor_of(run))
     return picture
+
+
+def mark(draw: ImageDraw.ImageDraw, left: int, top: int, x: int, y: int, factor: int) -> None:
+    """Frame a pixel of an enlarged image whose corner is at ``left``, ``top``."""
+    # At least 18 pixels wide, or it would not be seen on an image of many pixels.
+    room = 2 + max(0, (18 - factor) // 2)
+    box = (
+        left + x * factor - room, top + y * factor - room,
+        left + (x + 1) * factor - 1 + room, top + (y + 1) * factor - 1 + room,
+    )  # fmt: skip
+    for width, colour in ((6, (WHITE,) * 3), (4, MARK)):
+        draw.rectangle(box, outline=colour, width=width)
 
 
 def level(sigma: float) -> str:
@@ -113,33 +109,3 @@ def font(size: int) -> ImageFont.FreeTypeFont:
 
     path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
     return ImageFont.truetype(str(path), size)
-
-
-def thumbnail(images: torch.Tensor, factor: int) -> list[Image.Image]:
-    """Images (n, C, H, W), each enlarged by a whole factor."""
-    return [Image.fromarray(p) for p in enlarged(as_colour(to_pixels(images)), factor)]
-
-
-def _column(draw: ImageDraw.ImageDraw, layout: Layout, column: int, title: str, each: str) -> None:
-    left, _ = layout.corner(column, 0)
-    draw.text((left, 10), title, INK, font(TEXT))
-    draw.text((left, 44), each, FAINT, font(SMALL))
-
-
-def _paste(picture: Image.Image, layout: Layout, column: int, images: torch.Tensor) -> None:
-    for row, cell in enumerate(thumbnail(images, layout.factor)):
-        picture.paste(cell, layout.corner(column, row))
-
-
-def _mark(draw: ImageDraw.ImageDraw, layout: Layout, selected: Selection) -> None:
-    column = 1 + layout.methods.index(selected.method)
-    left, top = layout.corner(column, selected.image)
-    x, y = left + selected.x * layout.factor, top + selected.y * layout.factor
-    size = layout.factor - 1
-    # At least 18 pixels wide, or it would not be seen on an image of many pixels.
-    room = max(0, (17 - size) // 2)
-    for width, colour in ((6, (255, 255, 255)), (4, MARK)):
-        draw.rectangle(
-            (x - room - 2, y - room - 2, x + size + room + 2, y + size + room + 2),
-            outline=colour, width=width,
-        )  # fmt: skip

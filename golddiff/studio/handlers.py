@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import html
-import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import gradio as gr
 import torch
@@ -16,16 +15,18 @@ from PIL import Image
 
 from golddiff.attribution import PixelSources
 from golddiff.errors import ArgumentError, GoldDiffError
+from golddiff.evaluation.figures.sources import class_name
+from golddiff.pictures import cells, to_pixels
 from golddiff.registry import SHOWN
+from golddiff.sources.picture import fitted, read_picture
 from golddiff.store.images import ImageStore
 from golddiff.studio.downloads import write_downloads
 from golddiff.studio.explain import curves, message_html, sources_at, sources_html
-from golddiff.studio.grid import Layout, draw_grid, thumbnail
-from golddiff.studio.inputs import drawn, fitted, read_upload
+from golddiff.studio.grid import draw_grid, selection_at
+from golddiff.studio.inputs import drawn
 from golddiff.studio.library import Library
 from golddiff.studio.plots import draw_plots
-from golddiff.studio.run import Curves, Run, Selection, Settings, prepare
-from golddiff.studio.stepping import SAMPLERS
+from golddiff.studio.run import Run, Selection, Settings, prepare
 from golddiff.system.units import duration, shape_text
 
 ANY_CLASS = -1
@@ -36,30 +37,14 @@ SLOW_STEP = 0.4
 STILL_COLD = "starting; the very first run compiles its kernels, which takes some seconds"
 PREVIEW = 256
 
-Handler = TypeVar("Handler", bound=Callable[..., Any])
 
-
-def readable(handler: Handler) -> Handler:
+@contextmanager
+def readable() -> Iterator[None]:
     """Show what golddiff raises for bad input as a message on the page."""
-    if inspect.isgeneratorfunction(handler):
-
-        @functools.wraps(handler)
-        def generator(*args: Any) -> Iterator[Any]:
-            try:
-                yield from handler(*args)
-            except GoldDiffError as error:
-                raise gr.Error(str(error), print_exception=False) from error
-
-        return generator  # type: ignore[return-value]
-
-    @functools.wraps(handler)
-    def function(*args: Any) -> Any:
-        try:
-            return handler(*args)
-        except GoldDiffError as error:
-            raise gr.Error(str(error), print_exception=False) from error
-
-    return function  # type: ignore[return-value]
+    try:
+        yield
+    except GoldDiffError as error:
+        raise gr.Error(str(error), print_exception=False) from error
 
 
 class Handlers:
@@ -74,7 +59,7 @@ class Handlers:
         self.library = library
         self.folder = folder
 
-    @readable
+    @readable()
     def choose_store(self, name: str, image: Image.Image | None) -> tuple[Any, ...]:
         """Another store: its classes, the methods that are quick on it, the image in its shape."""
         opened = self.library.get(name)
@@ -83,107 +68,103 @@ class Handlers:
             gr.Dropdown(choices=class_choices(opened.store), value=ANY_CLASS),
             about(opened.store),
             gr.Number(maximum=opened.store.n - 1, value=0),
-            self._preview(name, image),
+            None if image is None else self._preview(name, image),
         )
 
-    @readable
+    @readable()
     def upload(self, name: str, path: str | None) -> tuple[Any, ...]:
         """An image file."""
         if path is None:
             raise ArgumentError("upload: no file came; choose one")
-        return self._use(name, read_upload(path))
+        try:
+            return self._use(name, read_picture("upload", path))
+        finally:
+            Path(path).unlink(missing_ok=True)
 
-    @readable
-    def draw(self, name: str, sketch: dict[str, Any] | None) -> tuple[Any, ...]:
+    @readable()
+    def draw(self, name: str, url: str | None) -> tuple[Any, ...]:
         """The drawing."""
-        return self._use(name, drawn((sketch or {}).get("composite")))
+        return self._use(name, drawn(url))
 
-    @readable
+    @readable()
     def training_image(self, name: str, row: float | None) -> tuple[Any, ...]:
         """A training image of the store."""
         store = self.library.get(name).store
-        return self._use(name, thumbnail(store.images([int(row or 0)]), 1)[0])
+        return self._use(name, Image.fromarray(to_pixels(store.images([int(row or 0)]))[0]))
 
-    @readable
     def generate(
         self, name: str, methods: list[str], variant: str, sampler: str, steps: float, seed: float,
         label: int | None, n: float, start: str, sigma: float, image: Image.Image | None,
         noisy: bool,
     ) -> Iterator[tuple[Any, ...]]:  # fmt: skip
         """Denoise; a picture after each step, or sooner where steps are slow."""
-        opened = self.library.get(name)
-        settings = Settings(
-            name, tuple(methods), variant, SAMPLERS[sampler], _whole("steps", steps),
-            _whole("seed", seed), _whole("images", n),
-            None if label in (None, ANY_CLASS) else label,
-            float(sigma) if start == FROM_IMAGE else None,
-        )  # fmt: skip
-        run = prepare(opened, settings, self._start(name, start, image))
+        with readable():
+            opened = self.library.get(name)
+            settings = Settings(
+                name, tuple(methods), variant, sampler, _whole("steps", steps),
+                _whole("seed", seed), _whole("images", n),
+                None if label in (None, ANY_CLASS) else label,
+                float(sigma) if start == FROM_IMAGE else None,
+            )  # fmt: skip
+            run = prepare(opened, settings, self._start(name, start, image))
+            yield from self._pictures(run, noisy)
+
+    def _pictures(self, run: Run, noisy: bool) -> Iterator[tuple[Any, ...]]:
         status = "starting" if self.library.warm.is_set() else STILL_COLD
         yield run, draw_grid(run, 0, noisy, None), _status(status), gr.skip()
-        begin, shown = time.perf_counter(), 0.0
+        begin, shown, total = time.perf_counter(), 0.0, len(run.sigmas)
         for method in run.advance():
             now = time.perf_counter()
-            whole = method == settings.methods[-1]
+            whole = method == run.settings.methods[-1]
             if now - shown < (BETWEEN_PICTURES if whole else SLOW_STEP):
                 continue
             shown = now
-            step = max(len(done) for done in run.frames.values()) - 1
-            status = f"step {step + 1} of {len(run.sigmas)}"
+            step = max(len(done) for done in run.states.values()) - 1
+            status = f"step {step + 1} of {total}"
             yield run, draw_grid(run, step, noisy, None), _status(status), gr.skip()
-        seconds = time.perf_counter() - begin
-        count = run.steps_done
+        count, n = run.steps_done, run.settings.n
         if run.stopped.is_set():
-            yield (
-                run,
-                draw_grid(run, max(count - 1, 0), noisy, None),
-                _status(f"stopped after {count} of {len(run.sigmas)} steps"),
-                _steps_slider(count),
-            )
-            return
-        images = f"{settings.n} image{'s' if settings.n > 1 else ''}"
-        status = f"{images} by {len(methods)} methods in {duration(seconds)}; click a pixel"
-        yield run, draw_grid(run, count - 1, noisy, None), _status(status), _steps_slider(count)
+            status = f"stopped after {count} of {total} steps"
+        else:
+            images = f"{n} image{'s' if n > 1 else ''} by {len(run.settings.methods)} methods"
+            status = f"{images} in {duration(time.perf_counter() - begin)}; click a pixel"
+        # Without any step done there is nothing to drag.
+        slider = gr.Slider(maximum=max(count, 2), value=max(count, 1), interactive=count > 1)
+        yield run, draw_grid(run, max(count - 1, 0), noisy, None), _status(status), slider
 
     def stop(self, run: Run | None) -> None:
         """End the run after the step at hand; :meth:`generate` says so, and nobody else."""
         if run is not None:
             run.stopped.set()
 
-    @readable
     def click(
         self, run: Run | None, step: float, noisy: bool, event: gr.SelectData
     ) -> Iterator[tuple[Any, ...]]:
         """A click on the picture: what is behind that pixel."""
-        if run is None:
-            raise ArgumentError("nothing is denoised yet: press Generate")
-        x, y = event.index
-        selected = Layout.of(run).selection(int(x), int(y))
-        if selected is None:
-            raise ArgumentError("no pixel there: click into a method's image, not the start")
-        yield from self._explain(run, step, noisy, selected)
+        with readable():
+            if run is None or run.steps_done == 0:
+                raise ArgumentError("nothing is denoised yet: press Generate")
+            selected = selection_at(run, *map(int, event.index))
+            if selected is None:
+                raise ArgumentError("no pixel there: click into a method's image, not the start")
+            yield from self._explain(run, step, noisy, selected)
 
-    @readable
     def explain(
         self, run: Run | None, step: float, noisy: bool, selected: Selection | None
     ) -> Iterator[tuple[Any, ...]]:
         """Another step, or another run: the same pixel, or one to begin with."""
         if run is None or run.steps_done == 0:
             return
-        height, width = run.opened.store.shape[1:]
-        keep = (
-            selected is not None
-            and selected.method in run.settings.methods
-            and selected.image < run.settings.n
-            and selected.y < height
-            and selected.x < width
-        )
-        if not keep:
-            weighing = [m for m in run.settings.methods if SHOWN[m].has_sources]
-            method = (weighing or list(run.settings.methods))[-1]
-            selected = Selection(method, 0, height // 2, width // 2)
-        assert selected is not None
-        yield from self._explain(run, step, noisy, selected)
+        s, (_, height, width) = run.settings, run.opened.store.shape
+        if (
+            selected is None
+            or selected.method not in s.methods
+            or not (selected.image < s.n and selected.y < height and selected.x < width)
+        ):
+            weighing = [method for method in s.methods if SHOWN[method].has_sources]
+            selected = Selection((weighing or s.methods)[-1], 0, height // 2, width // 2)
+        with readable():
+            yield from self._explain(run, step, noisy, selected)
 
     def _explain(
         self, run: Run, step: float, noisy: bool, selected: Selection
@@ -193,47 +174,36 @@ class Handlers:
         at = min(max(int(step), 1), run.steps_done) - 1
         grid = draw_grid(run, at, noisy, selected)
         found: PixelSources | None = None
-        made = Curves()
         try:
             found = sources_at(run, selected, at)
             text = sources_html(run, selected, at, found)
         except ArgumentError as error:
             text = message_html(str(error).removeprefix("denoiser: "))
         yield selected, grid, text, gr.skip(), gr.skip(), gr.skip()
-        if run.steps_done > 0:
-            made = curves(run, selected)
+        made = curves(run, selected)
         plots = draw_plots(run, at, selected, found, made)
-        picture, figures = write_downloads(run, at, selected, found, made, self.folder)
-        yield (
-            gr.skip(), gr.skip(), gr.skip(), plots,
-            gr.DownloadButton(value=str(picture), interactive=True),
-            gr.DownloadButton(value=str(figures), interactive=True),
-        )  # fmt: skip
+        files = write_downloads(run, at, selected, found, made, self.folder)
+        buttons = (gr.DownloadButton(value=str(file), interactive=True) for file in files)
+        yield gr.skip(), gr.skip(), gr.skip(), plots, *buttons
 
     def _start(self, name: str, start: str, image: Image.Image | None) -> torch.Tensor | None:
         if start != FROM_IMAGE:
             return None
         if image is None:
             raise ArgumentError("start: no image yet; upload, draw or pick one first")
-        return fitted(image, self.library.get(name).store)
+        return fitted(image, self.library.get(name).store.shape)
 
     def _use(self, name: str, image: Image.Image) -> tuple[Any, ...]:
         return image, self._preview(name, image), FROM_IMAGE
 
-    def _preview(self, name: str, image: Image.Image | None) -> Image.Image | None:
-        if image is None:
-            return None
-        small = fitted(image, self.library.get(name).store)
-        return thumbnail(small[None], max(1, PREVIEW // small.shape[2]))[0]
+    def _preview(self, name: str, image: Image.Image) -> Image.Image:
+        small = fitted(image, self.library.get(name).store.shape)
+        return Image.fromarray(cells(small[None], PREVIEW)[0])
 
 
 def class_choices(store: ImageStore) -> list[tuple[str, int]]:
     """The classes of a store by name, and first all of them."""
-    names = store.class_names or []
-    return [
-        ("any class", ANY_CLASS),
-        *((names[c] if c < len(names) else str(c), c) for c in store.classes),
-    ]
+    return [("any class", ANY_CLASS), *((class_name(store, c), c) for c in store.classes)]
 
 
 def about(store: ImageStore) -> str:
@@ -245,11 +215,6 @@ def _whole(name: str, value: float | None) -> int:
     if value is None or value != int(value):
         raise ArgumentError(f"{name}: got {value}, expected a whole number")
     return int(value)
-
-
-def _steps_slider(count: int) -> gr.Slider:
-    """The slider over the steps that are done; without any there is nothing to drag."""
-    return gr.Slider(maximum=max(count, 2), value=max(count, 1), interactive=count > 1)
 
 
 def _status(text: str) -> str:

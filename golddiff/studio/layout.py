@@ -16,21 +16,22 @@ from golddiff.studio.handlers import (
     about,
     class_choices,
 )
-from golddiff.studio.inputs import DRAWING_SIDE, paper
+from golddiff.studio.inputs import SIDE
 from golddiff.studio.run import MOST_IMAGES, MOST_STEPS
-from golddiff.studio.stepping import SAMPLERS
 
 TITLE = "GoldDiff studio"
-INKS: list[str | tuple[str, float]] = [
-    "#ffffff",
-    "#9ca3af",
-    "#000000",
-    "#dc2626",
-    "#16a34a",
-    "#2563eb",
-    "#facc15",
-]
-CSS = resources.files("golddiff.studio").joinpath("studio.css").read_text("utf-8")
+INKS = ("#ffffff", "#9ca3af", "#000000", "#dc2626", "#16a34a", "#2563eb", "#facc15")
+FOLDER = resources.files("golddiff.studio")
+SKETCH = FOLDER.joinpath("sketch.js").read_text("utf-8")
+# Of ours, not gradio's: that one takes files too, of any size and kind.
+SHEET = (
+    f'<canvas width="{SIDE}" height="{SIDE}"></canvas><div>'
+    + "".join(f'<button data-ink="{ink}" style="background: {ink}"></button>' for ink in INKS)
+    + '<input type="range" min="2" max="60" value="22" aria-label="Width of the brush">'
+    "<button data-wipe>Clear</button></div>"
+)
+TAKE_SKETCH = "(store) => [store, document.querySelector('#sketch canvas').toDataURL('image/png')]"
+CSS = FOLDER.joinpath("studio.css").read_text("utf-8")
 # The system's own typefaces: nothing to download.
 THEME = gr.themes.Soft(
     primary_hue="amber",
@@ -78,7 +79,9 @@ def _settings(handlers: Handlers) -> dict[str, Any]:
             label = gr.Dropdown(class_choices(first.store), value=ANY_CLASS, label="Class",
                                 elem_id="label", min_width=120)  # fmt: skip
         with gr.Row():
-            sampler = gr.Radio(list(SAMPLERS), value="DDIM", label="Sampler", min_width=120)
+            sampler = gr.Radio(
+                [("DDIM", "ddim"), ("Heun", "heun")], value="ddim", label="Sampler", min_width=120
+            )
             variant = gr.Radio(["released", "text"], value="released",
                                label="Golden subset schedule", min_width=150)  # fmt: skip
     with gr.Row():
@@ -100,12 +103,8 @@ def _start() -> dict[str, Any]:
             with gr.Tab("Upload"):
                 upload = gr.UploadButton("Choose an image file", elem_id="upload")
             with gr.Tab("Draw"):
-                sketch = gr.Sketchpad(
-                    paper(), type="pil", canvas_size=(DRAWING_SIDE, DRAWING_SIDE),
-                    fixed_canvas=True, layers=False, show_label=False, buttons=[], height=350,
-                    brush=gr.Brush(default_size=22, colors=INKS, default_color=INKS[0]),
-                    elem_id="sketch",
-                )  # fmt: skip
+                gr.HTML(html_template=SHEET, js_on_load=SKETCH, elem_id="sketch", padding=True)
+                sketch = gr.Textbox(visible=False)
                 use_sketch = gr.Button("Use the drawing", elem_id="use-sketch")
             with gr.Tab("Training image"):
                 row = gr.Number(0, label="Number in the store", precision=0, minimum=0)
@@ -133,10 +132,7 @@ def _results() -> dict[str, Any]:
                             scale=1, min_width=200)  # fmt: skip
     sources = gr.HTML("<p class='quiet'>Click a pixel: the training images behind it and their "
                       "weights appear here.</p>", elem_id="sources", padding=True)  # fmt: skip
-    plots = gr.Image(label="Plots", show_label=False, interactive=False, format="png", type="pil",
-                     buttons=[], elem_id="plots", placeholder="Plots of the pixel",
-                     alt_text="Posterior weights, effective number of images, golden subset sizes",
-                     )  # fmt: skip
+    plots = gr.Plot(label="Plots of the pixel", show_label=False, format="png", elem_id="plots")
     with gr.Row():
         picture = gr.DownloadButton("Download the run (PNG)", interactive=False, elem_id="png")
         figures = gr.DownloadButton("Download its figures (JSON)", interactive=False,
@@ -161,7 +157,8 @@ def _connect(
     store.change(handlers.choose_store, [store, image], _store_outputs(settings, start), **quiet)
     brought = [image, start["preview"], start["start"]]
     start["upload"].upload(handlers.upload, [store, start["upload"]], brought, **quiet)
-    start["use_sketch"].click(handlers.draw, [store, start["sketch"]], brought, **quiet)
+    start["use_sketch"].click(handlers.draw, [store, start["sketch"]], brought, js=TAKE_SKETCH,
+                              **quiet)  # fmt: skip
     start["use_row"].click(handlers.training_image, [store, start["row"]], brought, **quiet)
 
     order = ("store", "methods", "variant", "sampler", "steps", "seed", "label", "n")

@@ -9,10 +9,9 @@ from golddiff.denoiser import Denoiser, Estimator
 from golddiff.errors import ArgumentError, GoldDiffError, StoreError
 from golddiff.estimators.network_like import NetworkLike
 from golddiff.golden import GoldDiff
-from golddiff.registry import SHOWN, MethodSettings, create
+from golddiff.registry import SHOWN, MethodSettings, create, golden
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import Manifest
-from golddiff.supports.paper import PaperSchedule
 
 Opener = Callable[[], ImageStore]
 
@@ -50,21 +49,15 @@ class OpenStore:
         """
         base = method.removeprefix(_GOLDEN)
         with self._making:
-            if method != base and base in SHOWN:
-                estimator = self._kept(base)
-                if isinstance(estimator, Estimator):
-                    return GoldDiff(estimator, PaperSchedule(variant=variant), seed)
-            if method == "recommended":
-                kept = self._kept(method)
-                assert isinstance(kept, GoldDiff)
-                return GoldDiff(kept.base, kept.schedule, seed)
-            if method == "network-like":
-                kept = self._kept(method)
-                assert isinstance(kept, NetworkLike)
-                return kept.with_seed(seed)
-            if SHOWN.get(method) is None or not SHOWN[method].settings & {"variant"}:
-                return self._kept(method)
-            return create(method, self.store, MethodSettings(variant=variant), seed)
+            kept = self._kept(base if base in SHOWN else method)
+        if isinstance(kept, NetworkLike):
+            return kept.with_seed(seed)
+        if method == "recommended":
+            assert isinstance(kept, GoldDiff)
+            return GoldDiff(kept.base, kept.schedule, seed)
+        if base != method and isinstance(kept, Estimator):
+            return golden(kept, MethodSettings(variant=variant), seed)
+        return kept
 
     def default_methods(self) -> list[str]:
         """All methods, or on a large store those that are quick."""
@@ -123,17 +116,14 @@ class Library:
                     f"store: {name} was deleted or damaged while the studio runs; choose another "
                     f"store, or build it again and go on ({error})"
                 ) from error
+            if len(store.shape) != 3:
+                raise ArgumentError(
+                    f"store: {name} holds points of {store.d} values; the studio shows images "
+                    "(C, H, W)"
+                )
             self._seen.add(name)
-            self._open[name] = opened = OpenStore(_checked_images(name, store))
-            return opened
-
-
-def _checked_images(name: str, store: ImageStore) -> ImageStore:
-    if len(store.shape) != 3:
-        raise ArgumentError(
-            f"store: {name} holds points of {store.d} values; the studio shows images (C, H, W)"
-        )
-    return store
+            self._open[name] = OpenStore(store)
+            return self._open[name]
 
 
 def _unchanged(store: ImageStore) -> bool:

@@ -7,7 +7,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 
@@ -15,9 +14,8 @@ from golddiff.denoiser import Denoiser
 from golddiff.errors import ArgumentError
 from golddiff.golden import GoldDiff
 from golddiff.registry import SHOWN
-from golddiff.sampling import check_settings
+from golddiff.samplers import State, check_settings, initial_noise, noise_levels, noised, steps
 from golddiff.studio.library import OpenStore
-from golddiff.studio.stepping import Frame, frames, levels, starting_point
 
 MOST_STEPS = 100
 MOST_IMAGES = 4
@@ -82,8 +80,9 @@ class Run:
         opened: the store.
         denoisers: by method.
         sigmas: noise level of each step.
-        x_start: (n, *shape) the noisy images that all methods start from.
-        frames: steps done, by method.
+        x_init: (n, *shape) what all methods start from, see :func:`golddiff.samplers.steps`.
+        start: (n, *shape) the same to look at: the noise, or the noisy image.
+        states: steps done, by method.
         seconds: time of each of them.
         curves: of the pixels looked at, by the pixel and the steps done then.
         key: names the run's files.
@@ -94,8 +93,9 @@ class Run:
     opened: OpenStore
     denoisers: dict[str, Denoiser]
     sigmas: list[float]
-    x_start: torch.Tensor
-    frames: dict[str, list[Frame]] = field(default_factory=dict)
+    x_init: torch.Tensor
+    start: torch.Tensor
+    states: dict[str, list[State]] = field(default_factory=dict)
     seconds: dict[str, list[float]] = field(default_factory=dict)
     curves: dict[tuple[Selection, int], Curves] = field(default_factory=dict)
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -104,32 +104,29 @@ class Run:
     @property
     def steps_done(self) -> int:
         """Steps that every method has done."""
-        return min(len(done) for done in self.frames.values())
+        return min(len(done) for done in self.states.values())
 
     def advance(self) -> Iterator[str]:
         """Do one step of one method at a time, until stopped; yields the method after each."""
-        s, store = self.settings, self.opened.store
+        s = self.settings
         steppers = {
-            name: frames(
-                partial(denoiser, labels=s.label), self.x_start, self.sigmas, s.sampler,
-                store.is_pixels,
-            )
+            name: steps(denoiser, self.x_init, self.sigmas, s.sampler, s.label)
             for name, denoiser in self.denoisers.items()
-        }  # fmt: skip
+        }
         for _ in self.sigmas:
             for name, stepper in steppers.items():
                 if self.stopped.is_set():
                     return
                 with self.opened.lock:
                     begin = time.perf_counter()
-                    frame = next(stepper)
+                    state = next(stepper)
                     self.seconds[name].append(time.perf_counter() - begin)
-                self.frames[name].append(frame)
+                self.states[name].append(state)
                 yield name
 
-    def frame(self, method: str, step: int) -> Frame | None:
-        """The frame of a step, or the last before it that is done; None before the first."""
-        done = self.frames[method][: step + 1]
+    def state(self, method: str, step: int) -> State | None:
+        """The state of a step, or the last before it that is done; None before the first."""
+        done = self.states[method][: step + 1]
         return done[-1] if done else None
 
     def budgets(self) -> list[tuple[int, int]] | None:
@@ -170,13 +167,15 @@ def prepare(opened: OpenStore, settings: Settings, image: torch.Tensor | None) -
             f"{s.n} of them and {len(s.methods)} methods: every step is kept for scrubbing"
         )
     store.rows_of(s.label)
-    sigmas = levels(s.steps, s.sampler, s.start)
+    sigmas = noise_levels(s.steps, s.sampler, s.start)
+    noise = initial_noise(s.n, store.shape, s.seed)
     return Run(
         s,
         opened,
         {name: opened.denoiser(name, s.variant, s.seed) for name in s.methods},
         sigmas,
-        starting_point(s.n, store.shape, s.seed, sigmas, s.sampler, image),
+        noise if image is None else noised(image, sigmas[0], noise, s.sampler),
+        noise if image is None else image + sigmas[0] * noise,
         {name: [] for name in s.methods},
         {name: [] for name in s.methods},
     )

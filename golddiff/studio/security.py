@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from golddiff.errors import ArgumentError
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 # The browser itself then refuses to ask any other host for anything.
 POLICY = "; ".join(
@@ -31,14 +33,28 @@ POLICY = "; ".join(
         "object-src 'none'",
     )
 )
-_HEADERS = (
-    (b"content-security-policy", POLICY.encode()),
-    (b"referrer-policy", b"no-referrer"),
-    (b"x-content-type-options", b"nosniff"),
+_HEADERS = {
+    "content-security-policy": POLICY,
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+# Files that the description of the page's interface gives as examples, and links for social media.
+_FOREIGN = re.compile(
+    rb"https://[^\"\s]*/gradio-app/[^\"\s]*"
+    rb"|<meta\s[^>]*?(?:property=\"og:|name=\"twitter:)[^>]*>",
+    re.S,
 )
-# Files that the description of the page's interface gives as examples.
-_EXAMPLES = re.compile(rb"https://[^\"\s]*/gradio-app/[^\"\s]*")
-_SOCIAL = re.compile(rb"<meta\s[^>]*?(?:property=\"og:|name=\"twitter:)[^>]*>", re.S)
+# What the page posts, and how many bytes; gradio answers to more, which is not asked for here.
+# Of an upload twice what it may have: a little too much gets a message that says so.
+UPLOAD = "/gradio_api/upload"
+POSTS = {
+    UPLOAD: 80_000_000,
+    "/gradio_api/queue/join": 2_000_000,
+    "/gradio_api/cancel": 10_000,
+    "/gradio_api/reset": 10_000,
+}
+# Of files on disk, and of requests that are on their way.
+MOST_BYTES = 400_000_000
 
 
 def keep_files_local(components: Iterable[Any]) -> None:
@@ -69,35 +85,96 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class OnlyThisMachine:
-    """ASGI middleware: the content policy on every answer, no foreign names in requests or pages.
+def trim(folder: Path, most: int) -> None:
+    """Delete the oldest files in a folder until the others hold at most so many bytes."""
+    files = []
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # another request deleted it
+            if path.is_file():
+                files.append((path.stat().st_mtime, path.stat().st_size, path))
+    total = sum(size for _, size, _ in files)
+    for _, size, path in sorted(files):
+        if total <= most:
+            break
+        path.unlink(missing_ok=True)
+        total -= size
+
+
+class OnlyThisPage:
+    """ASGI middleware: who may ask for what, and the content policy on every answer.
+
+    A page elsewhere can send this one requests, though it cannot read the answers: so nothing is
+    taken that changes something, unless this page sent it.
 
     Args:
         app: what answers.
         local: refuse requests that name another host. A page elsewhere whose name was pointed at
             127.0.0.1 would otherwise be taken for this one by the browser.
+        folder: where uploads and pictures of runs are; the oldest make room for an upload.
     """
 
-    def __init__(self, app: App, local: bool) -> None:
-        self.app = app
-        self.local = local
+    def __init__(self, app: ASGIApp, local: bool, folder: Path) -> None:
+        self.app, self.local, self.folder = app, local, folder
+        self._coming = 0  # bytes of requests that are on their way
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        if self.local and not is_loopback(_host(scope)):
-            await _refuse(send)
+        headers = Headers(scope=scope)
+        refused = self._refused(scope, headers)
+        if refused is not None:
+            status, text = refused
+            await PlainTextResponse(f"{text}\n", status)(scope, receive, send)
             return
-        await self.app(scope, receive, _Page(send) if scope["path"] == "/" else _with_policy(send))
+        page = _Page(send) if scope["path"] == "/" else partial(_with_policy, send)
+        with self._room(scope, headers):
+            await self.app(scope, receive, page)
+
+    def _refused(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
+        """The status and the reason, or None."""
+        host = headers.get("host", "")
+        if self.local and not is_loopback(urlsplit(f"//{host}").hostname or ""):
+            return 403, (
+                "The studio answers on this machine only: open it as http://127.0.0.1 or localhost."
+            )
+        if scope["method"] in ("GET", "HEAD"):
+            return None
+        most = POSTS.get(scope["path"].rstrip("/"))
+        if scope["method"] != "POST" or most is None:
+            return 404, "Nothing here takes that."
+        origin = headers.get("origin")
+        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") or (
+            origin is not None and urlsplit(origin).netloc != host
+        ):
+            return 403, "Only the studio's own page may send anything."
+        size = headers.get("content-length", "")
+        if not (size.isascii() and size.isdigit()):
+            return 411, "A request needs its length."
+        if int(size) > most:
+            return 413, f"The request has {int(size):,} bytes, expected at most {most:,}."
+        if self._coming + int(size) > MOST_BYTES:
+            return 503, "Too much is being uploaded; try again soon."
+        return None
+
+    @contextmanager
+    def _room(self, scope: Scope, headers: Headers) -> Iterator[None]:
+        size = int(headers["content-length"]) if scope["method"] == "POST" else 0
+        self._coming += size
+        try:
+            if scope["path"].rstrip("/") == UPLOAD:
+                trim(self.folder, MOST_BYTES - size)
+            yield
+        finally:
+            self._coming -= size
 
 
 class _Page:
     """Sends the page in one piece, without the parts that name other hosts."""
 
     def __init__(self, send: Send) -> None:
-        self.send = _with_policy(send)
+        self.send = send
         self.start: Message = {}
         self.body = b""
 
@@ -108,33 +185,13 @@ class _Page:
         self.body += message.get("body", b"")
         if message.get("more_body"):
             return
-        body = _EXAMPLES.sub(b"", _SOCIAL.sub(b"", self.body))
-        headers = [(k, v) for k, v in self.start["headers"] if k.lower() != b"content-length"]
-        self.start["headers"] = [*headers, (b"content-length", str(len(body)).encode())]
-        await self.send(self.start)
+        body = _FOREIGN.sub(b"", self.body)
+        MutableHeaders(scope=self.start)["content-length"] = str(len(body))
+        await _with_policy(self.send, self.start)
         await self.send({"type": "http.response.body", "body": body})
 
 
-def _with_policy(send: Send) -> Send:
-    async def sender(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", []), *_HEADERS]
-        await send(message)
-
-    return sender
-
-
-def _host(scope: Message) -> str:
-    """The host that a request names, without its port; empty where it names none."""
-    headers: dict[bytes, bytes] = dict(scope["headers"])
-    named = headers.get(b"host", b"").decode("latin-1")
-    if named.startswith("["):
-        return named[1:].partition("]")[0]
-    return named.partition(":")[0]
-
-
-async def _refuse(send: Send) -> None:
-    body = b"The studio answers on this machine only: open it as http://127.0.0.1 or localhost.\n"
-    headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 403, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+async def _with_policy(send: Send, message: Message) -> None:
+    if message["type"] == "http.response.start":
+        MutableHeaders(scope=message).update(_HEADERS)
+    await send(message)

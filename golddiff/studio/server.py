@@ -18,11 +18,8 @@ from fastapi import FastAPI
 
 from golddiff.errors import ArgumentError
 from golddiff.studio.library import Library
-from golddiff.studio.security import OnlyThisMachine, is_loopback, keep_files_local
+from golddiff.studio.security import POSTS, UPLOAD, OnlyThisPage, is_loopback, keep_files_local
 from golddiff.studio.warm import warm_up
-
-# Twice what an upload may have: a little too much gets a message that says so, more is cut off.
-MOST_UPLOAD = "80mb"
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -61,7 +58,9 @@ def run_server(
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{port}"
     with _ended_like_ctrl_c(), tempfile.TemporaryDirectory(prefix="golddiff-studio-") as folder:
-        server = _server(make_app(library, Path(folder), is_loopback(host), port))
+        app = make_app(library, Path(folder), is_loopback(host), port)
+        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
         threading.Thread(target=warm_up, args=(library,), daemon=True).start()
         say(f"GoldDiff studio: {url} (Ctrl+C stops it)")
         if not is_loopback(host):
@@ -113,19 +112,14 @@ def make_app(library: Library, folder: Path, local: bool, port: int) -> FastAPI:
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     gr.mount_gradio_app(
         app, page, "/", server_name="127.0.0.1", server_port=port, footer_links=[],
-        run_history=False, allowed_paths=[], show_error=True, max_file_size=MOST_UPLOAD,
+        run_history=False, allowed_paths=[], show_error=True, max_file_size=POSTS[UPLOAD],
         ssr_mode=False, enable_monitoring=False, pwa=False, mcp_server=False, theme=THEME, css=CSS,
     )  # fmt: skip
     # A mounted page never counts as launched, and until then gradio lets a request name any file
     # of this machine as its upload.
     page.has_launched = page.is_running = True
-    app.add_middleware(OnlyThisMachine, local=local)
+    app.add_middleware(OnlyThisPage, local=local, folder=folder)
     return app
-
-
-def _server(app: FastAPI) -> uvicorn.Server:
-    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
-    return uvicorn.Server(config)
 
 
 def _has_screen() -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from golddiff.errors import GoldDiffError
 from golddiff.registry import SHOWN
+from golddiff.studio.explain import curves, sources_at
+from golddiff.studio.grid import draw_grid
 from golddiff.studio.library import Library
+from golddiff.studio.plots import draw_plots
 from golddiff.studio.run import Selection, Settings, prepare
 
 
@@ -16,25 +17,18 @@ def warm_up(library: Library) -> None:
     Runs take turns with it step by step, so it is in nobody's way for long.
     """
     try:
-        with suppress(GoldDiffError):  # whoever chooses this store is told
-            _default_run(library)
+        name = library.names[0]
+        opened = library.get(name)
+        methods = opened.default_methods()
+        run = prepare(opened, Settings(name, tuple(methods), n=2), None)
+        for _ in run.advance():
+            if run.steps_done and set(methods) != set(SHOWN):
+                break  # a large store: one step has compiled everything
+        *_, height, width = opened.store.shape
+        selected = Selection(methods[-1], 0, height // 2, width // 2)
+        draw_grid(run, 0, False, selected)
+        draw_plots(run, 0, selected, sources_at(run, selected, 0), curves(run, selected, 1))
+    except GoldDiffError:
+        pass  # whoever chooses this store is told
     finally:
         library.warm.set()
-
-
-def _default_run(library: Library) -> None:
-    from golddiff.studio.explain import curves, sources_at
-    from golddiff.studio.grid import draw_grid
-    from golddiff.studio.plots import draw_plots
-
-    name = library.names[0]
-    opened = library.get(name)
-    methods = opened.default_methods()
-    run = prepare(opened, Settings(name, tuple(methods), n=2), None)
-    for _ in run.advance():
-        if run.steps_done and set(methods) != set(SHOWN):
-            break  # a large store: one step has compiled everything
-    *_, height, width = opened.store.shape
-    selected = Selection(methods[-1], 0, height // 2, width // 2)
-    draw_grid(run, 0, False, selected)
-    draw_plots(run, 0, selected, sources_at(run, selected, 0), curves(run, selected, 1))

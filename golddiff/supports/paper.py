@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.errors import ArgumentError
-from golddiff.kernels.lowest import lowest
-from golddiff.kernels.rows import squared_distances
 from golddiff.noise import bits, normalised_noise
-from golddiff.store.images import ImageStore
-from golddiff.store.proxy import pool, quarter_shape, side_16_shape
-from golddiff.support import Support
+from golddiff.store.nearest import Pixels, Pooled
+from golddiff.store.proxy import quarter_shape, side_16_shape
+from golddiff.store.training_set import TrainingSet
+from golddiff.support import AnySupport, RandomSample
 
 Size = int | float
 
@@ -75,26 +75,20 @@ class PaperSchedule:
         return max(m, k), k
 
     def supports(
-        self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
-    ) -> Sequence[Support]:
+        self, store: TrainingSet, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+    ) -> Sequence[AnySupport]:
         """The golden support of each query (b, D); a query's does not depend on the others."""
         n = store.count_of(label)
         m, k = self.budgets(sigma, n)
+        among, shape = store.everything(label), quarter_shape(store.shape)
         if k == n:
-            return [store.everything(label)] * len(x)
-        if store.shards is not None:
-            return store.shards.paper(self, x, sigma, label, seed)
-        rows = store.rows_of(label)
-        if self.variant == "text":
-            pools = _nearest_by_proxy(store, quarter_shape(store.shape), x, rows, m)
-        else:
-            drawn = np.sort(_generator(seed, sigma, label).permutation(rows)[:m])
-            keep = self.screened(sigma, n)
-            pools = _nearest_by_proxy(store, side_16_shape(store.shape), x, drawn, keep)
-        return [
-            Support(_nearest(store.flat, q[None], pool_, k, store.scale, store.offset)[0])
-            for q, pool_ in zip(x, pools, strict=True)
-        ]
+            return [among] * len(x)
+        if self.variant == "released":
+            shape = side_16_shape(store.shape)
+            if m < n:
+                among = replace(among, sample=RandomSample(m, seeds_of(seed, sigma, label)))
+        screened = store.nearest(x, self.screened(sigma, n), Pooled(shape), among)
+        return store.nearest(x, k, Pixels(), screened)
 
     def screened(self, sigma: float, n: int) -> int:
         """How many images the proxy lets through: m, and of the released code's pre-sample k_max.
@@ -112,40 +106,9 @@ class PaperSchedule:
         )
 
 
-def _nearest_by_proxy(
-    store: ImageStore,
-    shape: tuple[int, ...],
-    x: NDArray[np.float32],
-    rows: NDArray[np.int64],
-    count: int,
-) -> list[NDArray[np.int64]]:
-    if count >= len(rows):
-        return [rows] * len(x)
-    queries = pool(x.reshape(-1, *store.shape), shape)
-    return _nearest(store.proxies(shape), queries, rows, count, 1.0, 0.0)
-
-
-def _nearest(
-    flat: NDArray[np.generic],
-    x: NDArray[np.float32],
-    rows: NDArray[np.int64],
-    count: int,
-    scale: float,
-    offset: float,
-) -> list[NDArray[np.int64]]:
-    """For each query the ``count`` rows nearest to it, in store order; of equals the first.
-
-    Which of equals must not be left to chance: a store in shards has to choose the same.
-    """
-    if count >= len(rows):
-        return [rows] * len(x)
-    distances = squared_distances(flat, rows, x, scale, offset)
-    return [rows[lowest(query, count)] for query in distances]
-
-
-def _generator(seed: int, sigma: float, label: int | None) -> np.random.Generator:
-    """A stream of its own for each noise level and class."""
-    return np.random.default_rng([seed, bits(sigma), 0 if label is None else label + 1])
+def seeds_of(seed: int, sigma: float, label: int | None) -> tuple[int, ...]:
+    """Of a random stream of its own for each noise level and class."""
+    return seed, bits(sigma), 0 if label is None else label + 1
 
 
 def _check_size(name: str, size: Size) -> None:

@@ -19,7 +19,7 @@ from PIL import Image
 from golddiff.sources import open_source
 from golddiff.sources.cifar import open_cifar_folder
 from golddiff.sources.decode import UnreadableImageError, decode, read_header
-from golddiff.sources.options import Options
+from golddiff.sources.source_options import SourceOptions
 from reliability.fuzz.structured import gzip_inside, png_chunks, zip_members
 from reliability.fuzz.target import MEGABYTE, Target
 
@@ -186,7 +186,7 @@ def cifars() -> list[bytes]:
 def _cifar(data: bytes, folder: Path) -> None:
     (folder / "train").write_bytes(data)
     (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": ["a", "b", "c"]}, 2))
-    for _ in open_cifar_folder(folder, Options()).batches(2):
+    for _ in open_cifar_folder(folder, SourceOptions()).batches(2):
         pass
 
 

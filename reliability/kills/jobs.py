@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from golddiff_lab.paper.cells import Cells
 
 from golddiff.errors import StoreError
-from golddiff.experiments.cells import Cells
 from golddiff.index import Index
 from golddiff.index import build as index_build
 from golddiff.oracles.settings import TrainSettings

@@ -13,8 +13,9 @@ from golddiff.cli import run
 from golddiff.cluster import ClusterError, ShardedStore
 from golddiff.cluster.agreement import agreed
 from golddiff.cluster.listing import Listing, ShardRecord
-from golddiff.cluster.server import ShardServer
+from golddiff.cluster.shard import ShardServer
 from golddiff.errors import ArgumentError, StoreError
+from golddiff.index import Index
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'golddiff[cluster]'")
 
@@ -77,6 +78,14 @@ def test_a_list_that_is_missing_damaged_or_of_another_version(tmp_path):
         ShardedStore.open(tmp_path)
 
 
+def test_a_shard_that_is_a_link_out_of_the_folder(pair, tmp_path):
+    (tmp_path / "list").mkdir()
+    (tmp_path / "list" / "shard").symlink_to(pair[0])
+    Listing([ShardRecord("shard", 3, "x")]).write(tmp_path / "list")
+    with pytest.raises(StoreError, match=r"is damaged \(a shard outside its folder"):
+        Listing.of(tmp_path / "list")
+
+
 @pytest.fixture(scope="module")
 def odd_ones(digits, tmp_path_factory, make_store, smooth_images):
     """Shards that do not go with the digits."""
@@ -132,22 +141,22 @@ def test_another_version_of_the_package_where_a_shard_runs(
     cluster, pair, monkeypatch, allow_missing
 ):
     monkeypatch.setattr("golddiff.cluster.pool.__version__", "9.9")
-    monkeypatch.setattr("golddiff.cluster.rounds.__version__", "9.9")
     with pytest.raises(ClusterError, match=r"runs golddiff 0\..* on .*, here is 9.9") as error:
         ShardedStore.open(pair[:1], allow_missing=allow_missing)
     one_line(error)
 
 
-def test_estimators_that_the_shards_do_not_know(two):
-    class Mine(golddiff.Optimal):
-        pass
-
-    with pytest.raises(ArgumentError, match="Mine, which has no description"):
-        Mine(two)(torch.zeros(1, 1, 8, 8), 1.0)
+def test_what_a_shard_refuses(two):
     with pytest.raises(ArgumentError, match=r"shard .*memory_limit: got 1.0 kB"):
         golddiff.Optimal(two, memory_limit=1000)(torch.zeros(1, 1, 8, 8), 1.0)
     with pytest.raises(ArgumentError, match=r"x: got shape \(1, 1, 7, 7\)"):
         golddiff.Optimal(two)(torch.zeros(1, 1, 7, 7), 1.0)
+    with pytest.raises(golddiff.ArgumentError, match=r"certified: .*single store"):
+        golddiff.GoldDiff(golddiff.Optimal(two)).certified(torch.zeros(1, 1, 8, 8), 1.0)
+    with pytest.raises(golddiff.ArgumentError, match=r"single store .*not of one in shards"):
+        Index.build(two)
+    with pytest.raises(ArgumentError, match="memory_limit: got 0, expected bytes above 0"):
+        ShardedStore.open(two.paths, memory_limit=0)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What shards do apart and the driver puts together: streams, batches, merging."""
+"""What shards do apart and the driver puts together, without Ray: supports, nearest, sums."""
 
 import itertools
 
@@ -7,55 +7,70 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.cluster import streams
-from golddiff.cluster.merging import FAN, Here, InGroups
-from golddiff.cluster.pieces import Pieces, batches_of
-from golddiff.cluster.streams import drawn_places, uniform_part
-from golddiff.cluster.worker import pack, unpack
-from golddiff.posterior import BatchAverage, Posterior
-from golddiff.support import Support
+from golddiff.cluster.slices import Part, Supports, nearest_of
+from golddiff.kernels.lowest import lowest
+from golddiff.posterior import Posterior
+from golddiff.store.nearest import Found
+from golddiff.support import DescribedSupport, RandomSample, Support
 
 
-@given(st.integers(0, 2**40), st.lists(st.integers(0, 50), min_size=1, max_size=6))
-def test_parts_of_a_stream_are_the_stream(seed, sizes):
-    whole = np.random.default_rng([2, seed]).random(sum(sizes), np.float32)
-    starts = np.cumsum([0, *sizes])
-    parts = [uniform_part((2, seed), int(a), n) for a, n in zip(starts, sizes, strict=False)]
-    np.testing.assert_array_equal(np.concatenate(parts), whole)
-
-
-@given(st.lists(st.integers(0, 30), min_size=1, max_size=6), st.data())
-def test_a_draw_in_parts_is_the_single_stores(sizes, data):
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=6).filter(lambda sizes: sum(sizes) > 0),
+    st.data(),
+)
+def test_parts_of_a_described_support_are_the_whole(sizes, data):
     n = sum(sizes)
-    count = data.draw(st.integers(0, n))
-    expected = np.sort(np.random.default_rng([1, 5]).permutation(n)[:count])
-    borders = itertools.pairwise(np.cumsum([0, *sizes]).tolist())
-    parts = [drawn_places((1, 5), n, count, a, b) for a, b in borders]
+    labels = np.array(data.draw(st.lists(st.integers(0, 2), min_size=n, max_size=n)))
+    label = data.draw(st.sampled_from([None, *np.unique(labels).tolist()]))
+    rows = np.arange(n) if label is None else np.flatnonzero(labels == label)
+    count = data.draw(st.integers(0, len(rows)))
+    sample = data.draw(st.sampled_from([None, RandomSample(count, (1, 5))]))
+    expected = rows
+    if sample is not None:  # as a single store draws them
+        expected = np.sort(np.random.default_rng([1, 5]).permutation(rows)[:count])
+    without = tuple(data.draw(st.sets(st.sampled_from(expected.tolist())))) if len(expected) else ()
+    expected = expected[~np.isin(expected, without)]
+    support = DescribedSupport(len(rows), None, label, sample, without)
+    parts, place = [], 0
+    for start, stop in itertools.pairwise(np.cumsum([0, *sizes]).tolist()):
+        here = rows[(rows >= start) & (rows < stop)] - start
+        parts.append(support.rows_in(here, place, start) + start)
+        place += len(here)
     np.testing.assert_array_equal(np.concatenate(parts), expected)
+    np.testing.assert_array_equal(support.rows_in(rows), expected)
+    assert len(support) == len(expected)
 
 
-def test_a_draw_of_very_many_is_shared_out_by_size(monkeypatch):
-    monkeypatch.setattr(streams, "SHUFFLED", 10)
-    sizes, count = (1000, 3000, 1, 995, 5004), 2000
-    borders = list(itertools.pairwise(np.cumsum([0, *sizes]).tolist()))
-    shares = []
-    for seed in range(60):
-        parts = [drawn_places((seed, 9), 10_000, count, a, b) for a, b in borders]
-        drawn = np.concatenate(parts)
-        assert len(np.unique(drawn)) == len(drawn) == count  # exactly as many as were asked for
-        for part, (a, b) in zip(parts, borders, strict=True):
-            assert ((part >= a) & (part < b)).all()
-        shares.append([len(part) for part in parts])
-    expected = np.array(sizes) * count / 10_000
-    # Hypergeometric: variance n (s/N) (1 - s/N) (N - n)/(N - 1).
-    share = np.array(sizes) / 10_000
-    spread = np.sqrt(count * share * (1 - share) * 0.8)
-    off = (np.mean(shares, axis=0) - expected) / (spread / np.sqrt(60) + 1e-12)
-    assert np.abs(off).max() < 4
-    assert np.std(shares, axis=0)[0] == pytest.approx(spread[0], rel=0.4)
-    # The same however the range is cut, and again.
-    whole = drawn_places((3, 9), 10_000, count, 0, 10_000)
-    assert len(whole) == count
+@given(
+    st.lists(st.integers(0, 40), min_size=1, max_size=5).filter(lambda sizes: sum(sizes) > 0),
+    st.integers(1, 60),
+    st.integers(1, 1000),
+    st.integers(0, 2**32),
+)
+def test_thenearest_of_all_shards_are_those_of_one(sizes, k, distinct, seed):
+    generator = np.random.default_rng(seed)
+    # Few distinct values: ties within and across shards.
+    distances = generator.integers(0, distinct, (2, sum(sizes))).astype(float)
+    weights = generator.normal(size=sum(sizes))
+    found = []
+    for start, stop in itertools.pairwise(np.cumsum([0, *sizes]).tolist()):
+        tiles = [lowest(tile[start:stop], k) for tile in distances]
+        supports = [Support(p.astype(np.int32), weights[start:stop][p]) for p in tiles]
+        parts = [tile[start:stop][p] for tile, p in zip(distances, tiles, strict=True)]
+        found.append((start, Found(supports, parts)))
+    for tile, support in zip(distances, nearest_of(found, k), strict=True):
+        np.testing.assert_array_equal(support.rows, lowest(tile, k))
+        np.testing.assert_array_equal(support.log_weights, weights[support.rows])
+
+
+def test_queries_that_share_a_support_share_it_in_a_shard(digits):
+    parts = [Part(digits.everything(7), 0, 0), Support(np.array([3, 5], np.int32))]
+    a, b, c = Supports(parts, [0, 1, 0]).over(digits)
+    assert a is c
+    np.testing.assert_array_equal(a.rows, digits.rows_of(7))
+    assert (b.rows.dtype, b.rows.tolist()) == (np.int64, [3, 5])
+    (none,) = Supports([Part(DescribedSupport(9, None, 12), 0, 0)], [0]).over(digits)
+    assert len(none) == 0  # a class that only other shards have
 
 
 def posterior_of(values, logits):
@@ -64,65 +79,14 @@ def posterior_of(values, logits):
     return Posterior(log_max, weights.sum(0, keepdims=True), (weights * values).sum(0)[None])
 
 
-@given(
-    st.lists(st.integers(0, 17), min_size=1, max_size=6).filter(lambda sizes: sum(sizes) > 0),
-    st.integers(1, 12),
-)
-def test_batches_cut_by_shards_average_as_whole_ones(sizes, batch):
-    generator = np.random.default_rng(0)
-    n, d = sum(sizes), 3
-    values, logits = generator.normal(size=(2, n, d))
-    expected = BatchAverage.empty(1, d)
-    for start in range(0, n, batch):
-        part = slice(start, start + batch)
-        expected.add(posterior_of(values[part], logits[part]))
-    merged = Pieces.empty(1, d)
-    for start, size in zip(np.cumsum([0, *sizes]), sizes, strict=False):
-        pieces = Pieces.empty(1, d)
-        rows = Support(np.arange(start, start + size))
-        for number, part, whole in batches_of(rows, int(start), batch):
-            pieces.add(number, posterior_of(values[part.rows], logits[part.rows]), whole)
-        merged = merged.merge(pieces)
-    np.testing.assert_allclose(merged.mean(), expected.mean(), rtol=1e-12)
-
-
-class Task:
-    """Stands for a Ray task: merges at once."""
-
-    calls = 0
-
-    def remote(self, *packed):
-        from golddiff.cluster.worker import merged
-
-        Task.calls += 1
-        assert len(packed) <= FAN
-        return merged(*packed)
-
-
-@given(st.integers(1, 150), st.randoms(use_true_random=False))
-def test_merging_does_not_depend_on_who_is_first(shards, random):
-    generator = np.random.default_rng(shards)
-    parts = [posterior_of(*generator.normal(size=(2, 4, 2))) for _ in range(shards)]
-    order = list(range(shards))
-    random.shuffle(order)
-    missing = set(order[: shards // 3])
-    results = []
-    for sequence in (order, sorted(order)):
-        fetched = []
-
-        def fetch(ref, fetched=fetched):
-            fetched.append(ref)
-            return unpack(ref)
-
-        merging = Here(shards, fetch) if shards <= FAN else InGroups(shards, fetch, Task())
-        for shard in sequence:
-            merging.add(shard, None if shard in missing else pack(parts[shard]))
-        results.append(merging.result())
-        assert len(fetched) <= FAN  # what reaches the driver
-    there = [part for i, part in enumerate(parts) if i not in missing]
-    expected = there[0]
-    for part in there[1:]:
-        expected = expected.merge(part)
-    np.testing.assert_allclose(results[0].mean(), expected.mean(), rtol=1e-12)
-    for name in ("log_max", "total", "weighted"):  # the same sums, to the last bit
-        np.testing.assert_array_equal(getattr(results[0], name), getattr(results[1], name))
+def test_parts_of_some_queries_merge_exactly():
+    values, logits = np.random.default_rng(0).normal(size=(2, 3, 40, 2))
+    whole = [posterior_of(v, w) for v, w in zip(values, logits, strict=True)]
+    total = Posterior.empty(3, 2, 2)
+    for queries, part in (([2, 0], slice(0, 11)), ([0, 1, 2], slice(11, 40)), ([1], slice(0, 11))):
+        parts = [posterior_of(values[q, part], logits[q, part]) for q in queries]
+        total.add_to(queries, Posterior.of_queries(parts, range(len(parts))))
+    for query, expected in enumerate(whole):
+        np.testing.assert_allclose(total.of([query]).mean(), expected.mean(), rtol=1e-12)
+    with pytest.raises(ZeroDivisionError):
+        Posterior.empty(1, 1, 1).mean()

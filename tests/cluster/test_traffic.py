@@ -1,76 +1,77 @@
-"""What a step moves between the shards and the driver does not grow with the images."""
+"""What a step moves between the shards and the driver: the formula of docs/cluster.md."""
 
 import pytest
 
 import golddiff
-from golddiff.adaptive.plan import Kind, Plan
-from golddiff.adaptive.schedule import lattice
-from golddiff.cluster.traffic import step_bytes
 from golddiff.noise import ddim_sigmas
 
 B, SHARDS, STEPS = 4, 2, 4
-TOL, K, TILES = 0.05, 60, 16
+ENVELOPE = 700  # of a call and its answer, with a described support
 
 
-def adaptive(kind):
-    """A denoiser by PCA whose every step has supports of a kind, K images each."""
-
-    def over(store):
-        denoiser = golddiff.GoldDiff(golddiff.PCA(store), golddiff.AdaptiveSchedule(TOL))
-        for sigma in ddim_sigmas(STEPS):
-            denoiser.schedule._plans[lattice(sigma), None] = Plan(kind, K, TOL)
-        return denoiser
-
-    return over
+def partials(d, locations):
+    """Queries that go to each shard, and partial posteriors that come back."""
+    return SHARDS * B * (4 * d + 8 * (2 * locations + d))
 
 
-METHODS = {
-    "optimal": golddiff.Optimal,
-    "pca": golddiff.PCA,
-    "kamb": lambda s: golddiff.Kamb(s, 3),
-    "golddiff text": lambda s: golddiff.GoldDiff(golddiff.Optimal(s)),
-    "golddiff released": lambda s: golddiff.GoldDiff(
-        golddiff.PCA(s), golddiff.PaperSchedule(variant="released")
-    ),
-    "adaptive nearest": adaptive(Kind("nearest")),
-    "adaptive drawn": adaptive(Kind("drawn")),
-    "adaptive tiles nearest": adaptive(Kind("nearest", 4)),
-    "adaptive tiles drawn": adaptive(Kind("drawn", 4)),
-}
-
-
-@pytest.fixture
-def sizes(coloured, halves):
-    """300 colour images, and 1,500 of the same size, in two shards each."""
-    return coloured, halves
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_bytes_a_step_follow_the_formula_and_not_n(sizes, method):
-    measured = []
-    for store in sizes:
-        denoiser = METHODS[method](store)
-        locations = getattr(denoiser, "base", denoiser).locations()
-        golddiff.sample(denoiser, 1, STEPS)  # places and factors are given once
-        store.start_counting()
-        golddiff.sample(denoiser, B, STEPS)
-        traffic = store.traffic
-        moved = traffic.sent + traffic.received
-        chooses = isinstance(denoiser, golddiff.GoldDiff)
-        problems = chooses * B * (TILES if "tiles" in method else 1)
-        expected = STEPS * step_bytes(SHARDS, B, store.d, locations, 0, 0, 0)
-        expected += step_bytes(0, 0, 0, 0, traffic.histograms, traffic.calls, problems)
-        assert moved == pytest.approx(expected, rel=0.2)
-        assert traffic.given == 0
-        measured.append(moved / STEPS)
-    assert measured[1] == pytest.approx(measured[0], rel=0.2)
-
-
-def test_a_full_scan_is_one_call_a_shard_and_step(sizes):
-    store = sizes[0]
-    denoiser = golddiff.Optimal(store)
-    denoiser(store.images([0]), 1.0)
-    store.start_counting()
+def chosen(store, schedule):
+    """Images' rows and distances that come back, and rows that go out, of all steps."""
+    moved = 0
     for sigma in ddim_sigmas(STEPS):
-        denoiser(store.images([0]), sigma)
-    assert store.traffic.calls == STEPS * (SHARDS + 1)  # and one to fetch the image
+        m, k = schedule.budgets(sigma, store.n)
+        keep, pool = schedule.screened(sigma, store.n), store.n if schedule.variant == "text" else m
+        if keep < pool:
+            moved += B * (12 * min(SHARDS * keep, pool) + 4 * keep)
+        if k < min(keep, pool):
+            moved += B * (12 * min(SHARDS * k, keep) + 4 * k)
+    return moved
+
+
+@pytest.fixture(params=["coloured", "halves"])
+def store(request):
+    """300 colour images, or 1,500 of the same size, in two shards."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.mark.parametrize("method", ["optimal", "pca", "kamb"])
+@pytest.mark.parametrize("variant", [None, "text", "released"])
+def test_bytes_a_step_follow_the_formula(store, method, variant):
+    make, locations = {
+        "optimal": (golddiff.Optimal, 1),
+        "pca": (golddiff.PCA, store.d),
+        "kamb": (lambda s: golddiff.Kamb(s, 3), store.d // 3),
+    }[method]
+    denoiser, golden = make(store), 0
+    if variant is not None:
+        schedule = golddiff.PaperSchedule(variant=variant)
+        denoiser, golden = golddiff.GoldDiff(denoiser, schedule), chosen(store, schedule)
+    golddiff.sample(denoiser, 1, STEPS)  # masks are given once
+    store.pool.start_counting()
+    golddiff.sample(denoiser, B, STEPS)
+    traffic = store.pool.traffic
+    # A golden step sends the queries with each choice, too.
+    asked = traffic.calls - STEPS * SHARDS
+    expected = STEPS * partials(store.d, locations) + golden + asked * B * 4 * store.d
+    moved = traffic.sent + traffic.received
+    assert moved == pytest.approx(expected + ENVELOPE * traffic.calls, rel=0.1)
+    assert traffic.given == 0
+
+
+def test_a_full_scan_does_not_move_more_for_more_images(coloured, halves):
+    moved = []
+    for store in (coloured, halves):
+        denoiser = golddiff.PCA(store)
+        golddiff.sample(denoiser, 1, STEPS)
+        store.pool.start_counting()
+        golddiff.sample(denoiser, B, STEPS)
+        moved.append(store.pool.traffic.sent + store.pool.traffic.received)
+    assert moved[1] == pytest.approx(moved[0], rel=0.01)
+
+
+def test_a_full_scan_is_one_call_a_shard_and_step(coloured):
+    denoiser = golddiff.Optimal(coloured)
+    denoiser(coloured.images([0]), 1.0)
+    coloured.pool.start_counting()
+    for sigma in ddim_sigmas(STEPS):
+        denoiser(coloured.images([0]), sigma)
+    assert coloured.pool.traffic.calls == STEPS * (SHARDS + 1)  # and one to fetch the image

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from golddiff import PCA, Optimal, Wiener, reference
+from golddiff import PCA, Optimal, Wiener
+from golddiff.estimators import reference
 from golddiff.estimators.masks import locality_mask
 from tests.conftest import float64_images
 
@@ -146,5 +147,5 @@ def test_means_without_an_image_each_are_those_of_the_others(store, queries, sig
         assert np.abs(mean - reference.optimal(query, sigma, others)).max() < 1e-5
     other = PCA(store, 0.1).means_without(flat, sigma, None, left_out)
     for mean, query, row in zip(other, flat, left_out, strict=True):
-        support = store.everything(None, row)
-        assert np.array_equal(mean, PCA(store, 0.1).denoise_each(query[None], sigma, [support])[0])
+        support = store.everything(None, () if row is None else (row,))
+        assert np.array_equal(mean, PCA(store, 0.1).denoise_over(query[None], sigma, support)[0])

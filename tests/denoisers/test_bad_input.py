@@ -5,6 +5,7 @@ import torch
 
 from golddiff import PCA, Kamb, Optimal
 from golddiff.errors import ArgumentError
+from golddiff.store.weighing import queries_at_once
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,7 @@ class TestMemoryLimit:
         for estimator in (Optimal, PCA, lambda s, **k: Kamb(s, 3, **k)):
             fixed, each = estimator(store).working_bytes(100)
             tight = estimator(store, memory_limit=fixed + 3 * each)
-            assert tight.queries_at_once(100) == 3
+            assert queries_at_once(tight, 100) == 3
             assert torch.equal(tight(x, 1.0), estimator(store)(x, 1.0))
 
     def test_one_that_cannot_hold_a_query_says_what_is_needed(self, denoiser):

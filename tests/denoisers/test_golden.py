@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from golddiff import PCA, GoldDiff, Kamb, Optimal, PaperSchedule, Wiener, reference
+from golddiff import PCA, GoldDiff, Kamb, Optimal, PaperSchedule, Wiener
 from golddiff.errors import ArgumentError
+from golddiff.estimators import reference
 from golddiff.noise import ddim_sigmas
 from golddiff.support import Support
 from tests.conftest import float64_images

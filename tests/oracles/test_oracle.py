@@ -49,7 +49,7 @@ def test_input_of_another_float_type_gives_float32(oracle):
 
 def test_no_label_is_the_learned_no_class(conditional):
     x, t = x_of(2), torch.full((2,), 500)
-    sigma = float(conditional._predict.steps.sigmas[500])
+    sigma = float(conditional.schedule.sigmas[500])
     with torch.no_grad():
         state = x / (1 + sigma**2) ** 0.5
         eps = conditional.network(state, t, torch.full((2,), 3))

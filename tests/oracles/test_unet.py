@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from golddiff.errors import ArgumentError
-from golddiff.oracles.layers import sinusoids
-from golddiff.oracles.unet import TABLE, UNet, UNetConfig
+from golddiff.oracles.unet import TABLE, UNet, UNetConfig, sinusoids
 from tests.oracles import direct
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from golddiff.errors import SourceError
-from golddiff.sources import archives, open_source
+from golddiff.sources import folders, open_source
 
 from .make import first, pixels, png, read
 
@@ -104,7 +104,7 @@ def test_a_name_with_a_line_break_is_told_on_one_line(tmp_path):
 
 
 def test_a_member_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(archives, "MAX_ENCODED_BYTES", 50)
+    monkeypatch.setattr(folders, "MAX_ENCODED_BYTES", 50)
     with pytest.raises(SourceError, match="unpacks to"):
         open_source(write_zip(tmp_path / "a.zip", {"a.png": png()}))
 

@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golddiff.errors import ArgumentError, SourceError
-from golddiff.sources import open_source
 from golddiff.sources.augment import NUMBERS, augmented
-from golddiff.store.cache import SourceOptions, cache_name
+from golddiff.sources.source_options import SourceOptions
+from golddiff.store.cache import cache_name
 from golddiff.store.images import ImageStore
+from golddiff.store.opening import open_source
 
 
 @pytest.fixture(scope="module")

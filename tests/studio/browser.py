@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -15,6 +16,8 @@ from urllib.parse import urlsplit
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 DRIVER = shutil.which("chromedriver")
+# Waits are as long again on a machine that is busy with other work.
+PATIENCE = float(os.environ.get("GOLDDIFF_PATIENCE", "1"))
 
 # No sandbox: tests may run as root in a container. The rest keeps Chromium's own services off.
 FLAGS = [
@@ -49,7 +52,7 @@ def driver():
 
 def wait(condition, seconds, what):
     """Ask until the condition is true; returns its value."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds * PATIENCE
     while True:
         with contextlib.suppress(OSError, KeyError, urllib.error.HTTPError):
             value = condition()

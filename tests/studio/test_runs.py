@@ -14,7 +14,7 @@ from golddiff.sampling import sample
 from golddiff.store.images import ImageStore
 from golddiff.studio.downloads import write_downloads
 from golddiff.studio.explain import curves, sources_at, sources_html
-from golddiff.studio.grid import Layout, draw_grid
+from golddiff.studio.grid import corner, draw_grid, factor_of, selection_at
 from golddiff.studio.library import Library
 from golddiff.studio.plots import draw_plots
 from golddiff.studio.run import Selection, Settings, prepare
@@ -37,32 +37,30 @@ def test_all_methods_start_from_the_same_noise_and_end_as_the_sampler_does(libra
     run = finished(library, n=2, seed=4, steps=5, label=1)
     store = run.opened.store
     for method in SHOWN:
-        assert torch.equal(run.frames[method][0].x, run.x_start)
         expected = sample(create(method, store, seed=4), 2, 5, seed=4, labels=1)
-        last = run.frames[method][-1].x0
-        # Rounding may tip a near-tie at low noise; the pictures are the same.
-        assert (last - expected.images).abs().mean() < 1e-3
+        assert torch.equal(run.start, expected.x_init)
+        assert torch.equal(run.states[method][-1].x0, expected.images)
 
 
 def test_every_pixel_of_the_picture_leads_back_to_itself(library):
     run = finished(library, ("optimal", "wiener"), n=2, steps=2)
-    layout = Layout.of(run)
-    width, height = layout.size
-    found = [layout.selection(x, y) for y in range(0, height, 9) for x in range(0, width, 9)]
+    width, height = draw_grid(run, 1, False, None).size
+    found = [selection_at(run, x, y) for y in range(0, height, 9) for x in range(0, width, 9)]
     assert {(s.method, s.image, s.y, s.x) for s in found if s is not None} == {
         (m, i, y, x) for m in ("optimal", "wiener") for i in (0, 1) for y in range(8)
         for x in range(6)
     }  # fmt: skip
-    assert layout.selection(0, 0) is None
-    assert draw_grid(run, 1, False, None).size == layout.size
+    assert selection_at(run, 0, 0) is None
+    assert selection_at(run, width - 1, height - 1) is None
 
 
 def test_a_cell_shows_the_value_of_its_pixel(library):
     run = finished(library, ("wiener",), steps=3)
-    picture, layout = draw_grid(run, 2, False, None), Layout.of(run)
-    left, top = layout.corner(1, 0)
-    value = float(run.frames["wiener"][2].x0[0, 0, 5, 4].clamp(-1, 1))
-    at = (left + 4 * layout.factor + 2, top + 5 * layout.factor + 2)
+    picture, factor = draw_grid(run, 2, False, None), factor_of(run)
+    left, top = corner(run, 1, 0)
+    value = float(run.states["wiener"][2].x0[0, 0, 5, 4].clamp(-1, 1))
+    at = (left + 4 * factor + 2, top + 5 * factor + 2)
+    assert selection_at(run, *at) == Selection("wiener", 0, 5, 4)
     assert picture.getpixel(at)[0] == pytest.approx((value + 1) * 127.5, abs=1)
 
 
@@ -71,10 +69,10 @@ def test_sources_are_those_of_the_step_that_is_shown(library):
     chosen = Selection("pca", 0, 2, 3)
     for step in range(4):
         found = sources_at(run, chosen, step)
-        frame = run.frames["pca"][step]
-        again = pixel_sources(run.denoisers["pca"], frame.x[0], frame.sigma, 2, 3, top=12)
+        state = run.states["pca"][step]
+        again = pixel_sources(run.denoisers["pca"], state.x[0], state.sigma, 2, 3, top=12)
         assert np.array_equal(found.sources, again.sources)
-        assert found.value[0] == pytest.approx(float(frame.x0[0, 0, 2, 3]), abs=1e-4)
+        assert found.value[0] == pytest.approx(float(state.x0[0, 0, 2, 3]), abs=1e-4)
         assert "effectively" in sources_html(run, chosen, step, found)
 
 
@@ -109,7 +107,18 @@ def test_downloads_are_a_picture_and_figures_that_repeat_the_run(library, tmp_pa
     assert (said["seed"], said["label"], said["steps"]) == (8, 2, 3)
     assert said["golden_subsets"]["k"] == [k for _, k in run.budgets()]
     assert said["pixel"]["sources"][0]["image"] == int(found.sources[0])
-    assert draw_plots(run, 1, chosen, found, made).width > 1000
+    titles = [axes.get_title() for axes in draw_plots(run, 1, chosen, found, made).axes]
+    assert f"effectively {found.effective:,.1f} images" in titles[0]
+    assert [title.split(",")[0] for title in titles[1:]] == [
+        "effective number of images",
+        "golden subset",
+    ]
+
+
+def test_there_are_no_plots_of_a_method_without_sources_or_subset(library):
+    run = finished(library, ("wiener",), steps=2)
+    chosen = Selection("wiener", 0, 1, 1)
+    assert draw_plots(run, 1, chosen, None, curves(run, chosen)) is None
 
 
 def test_a_run_that_would_not_fit_in_memory_is_refused(make_store):
@@ -137,11 +146,11 @@ def test_settings_that_are_not_allowed_are_refused(library, settings, message):
 
 
 def test_runs_of_two_people_do_not_mix(library):
-    alone = [finished(library, ("pca", "golddiff-kamb"), seed=s).frames for s in (1, 2)]
+    alone = [finished(library, ("pca", "golddiff-kamb"), seed=s).states for s in (1, 2)]
     together = {}
 
     def one(seed):
-        together[seed] = finished(library, ("pca", "golddiff-kamb"), seed=seed).frames
+        together[seed] = finished(library, ("pca", "golddiff-kamb"), seed=seed).states
 
     threads = [threading.Thread(target=one, args=(s,)) for s in (1, 2)]
     for thread in threads:

@@ -59,6 +59,7 @@ class Panel:
         xscale, yscale: "linear" or "log".
         falling: x from large to small, as noise falls.
         floor: lowest y shown, for scores that fall without bound; None shows all.
+        mark: an x with a line through it, or None.
     """
 
     title: str
@@ -69,6 +70,7 @@ class Panel:
     yscale: Scale = "linear"
     falling: bool = False
     floor: float | None = None
+    mark: float | None = None
 
     def figures(self) -> dict[str, Any]:
         """The same for JSON."""
@@ -154,6 +156,8 @@ def _draw(axes: Axes, panel: Panel, places: dict[str, int]) -> None:
         values = [v for line in panel.series for v in line.y if v is not None]
         if values and min(values) < panel.floor:
             axes.set_ylim(bottom=panel.floor)
+    if panel.mark is not None:
+        axes.axvline(panel.mark, color="0.4", linestyle=":", linewidth=1.2)
     axes.set_title(textwrap.fill(panel.title, LETTERS), fontsize=10)
     axes.set_xlabel(panel.xlabel, fontsize=9)
     axes.set_ylabel(panel.ylabel, fontsize=9)

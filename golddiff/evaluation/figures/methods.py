@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from matplotlib.figure import Figure
 
-from golddiff.evaluation.figures.images import as_colour, enlarged_to, mosaic, to_pixels
+from golddiff.pictures import cells, mosaic
 from golddiff.system.units import duration
 
 SIDE = 96
@@ -66,11 +66,11 @@ def draw_methods(blocks: Sequence[Block], caption: str = "") -> Figure:
     left = LABEL
     for block, block_width in zip(blocks, widths, strict=True):
         images = torch.cat([block.noise / 2, *(block.made[m].images for m in methods)])
-        cells = as_colour(enlarged_to(to_pixels(images), SIDE))
         axes = figure.add_axes(
             (left / width, BOTTOM / height, block_width / width, CELL * rows / height)
         )
-        axes.imshow(mosaic(cells, len(block.noise), GAP), interpolation="nearest", aspect="auto")
+        picture = mosaic(cells(images, SIDE), len(block.noise), GAP)
+        axes.imshow(picture, interpolation="nearest", aspect="auto")
         axes.set_axis_off()
         axes.set_title(block.title, fontsize=11, pad=8)
         left += block_width + BETWEEN

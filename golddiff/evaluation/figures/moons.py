@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from golddiff.estimators.optimal import Optimal
 from golddiff.evaluation.figures.points import GREY, plane
 from golddiff.kernels.rows import squared_distances
-from golddiff.sampling import Samples, sample
+from golddiff.samplers import State, initial_noise, noise_levels, steps
 from golddiff.store.images import ImageStore
 from golddiff.supports.paper import PaperSchedule
 
@@ -117,40 +117,20 @@ def concentration(
         seed: of the starting noise and of the schedule.
         levels: the steps nearest to these noise levels (in log sigma) are taken.
     """
-    run = sample(Optimal(store), 1, steps=STEPS, seed=seed)
-    assert run.trajectory is not None
-    states = noisy_states(run)[:, 0].flatten(1).numpy()
-    means = run.trajectory[:, 0].flatten(1).numpy()
-    steps = [int(np.abs(np.log(run.sigmas) - np.log(level)).argmin()) for level in levels]
-    return [
-        _panel(store, schedule, seed, run.sigmas[i], states[i], means[i])
-        for i in dict.fromkeys(steps)
-    ]
-
-
-def noisy_states(run: Samples) -> torch.Tensor:
-    """The noisy images that each DDIM step saw, x0 + sigma * eps, (steps, n, *shape).
-
-    DDIM with eta 0 moves in a straight line in these coordinates: x' = x0 + sigma' (x - x0) /
-    sigma. Holds where no prediction was clipped: any weighted mean of images lies in [-1, 1].
-    """
-    assert run.trajectory is not None
-    x = run.x_init * (1 + run.sigmas[0] ** 2) ** 0.5
-    states = [x]
-    for x0, sigma, following in zip(run.trajectory, run.sigmas, run.sigmas[1:], strict=False):
-        x = x0 + following / sigma * (x - x0)
-        states.append(x)
-    return torch.stack(states)
+    sigmas = noise_levels(STEPS, "ddim")
+    run = list(steps(Optimal(store), initial_noise(1, store.shape, seed), sigmas))
+    nearest = [int(np.abs(np.log(sigmas) - np.log(level)).argmin()) for level in levels]
+    return [_panel(store, schedule, seed, run[i]) for i in dict.fromkeys(nearest)]
 
 
 def _panel(
     store: ImageStore,
     schedule: PaperSchedule,
     seed: int,
-    sigma: float,
-    x: NDArray[np.float32],
-    x0: NDArray[np.float32],
+    state: State,
 ) -> Panel:
+    sigma = state.sigma
+    x, x0 = state.x[0].numpy(), state.x0[0].numpy()
     distances = squared_distances(
         store.flat, store.rows_of(None), x[None], store.scale, store.offset
     )[0]

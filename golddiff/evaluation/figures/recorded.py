@@ -54,8 +54,10 @@ def _check(panel: Panel) -> None:
     texts = [panel.title, panel.xlabel, panel.ylabel, *(line.name for line in panel.series)]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("a text that is none")
-    if panel.floor is not None and not _drawn(panel.floor):
-        raise ValueError("a floor that is no number")
+    if any(v is not None and not _drawn(v) for v in (panel.floor, panel.mark)):
+        raise ValueError("a floor or mark that is no number")
+    if panel.xscale == "log" and panel.mark is not None and panel.mark <= 0:
+        raise ValueError("a mark that has no logarithm")
     if not panel.series:
         raise ValueError("no lines")
     for line in panel.series:

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from golddiff import __version__
 from golddiff.denoiser import Denoiser
 from golddiff.describe import describe
 from golddiff.errors import ArgumentError
+from golddiff.evaluation.figures.curves import Panel, Series, draw_panels
 from golddiff.evaluation.report.cards import ToImages, card
 from golddiff.evaluation.report.page import write_page
-from golddiff.evaluation.report.plot import subsets_plot
-from golddiff.index.nearest import Novelty, novelty, two_nearest
+from golddiff.index.nearest import Novelty
+from golddiff.pictures import data_uri, rendered
+from golddiff.recording import Subsets
 from golddiff.system.files import check_writable
 from golddiff.system.units import shape_text
 
@@ -32,6 +33,7 @@ PLOT_NOTE = (
     "says how many of them matter at one location. Lines are medians over the outputs, bands the "
     "whole range."
 )
+BAND = (np.median, np.min, np.max)
 
 
 def write_report(
@@ -75,12 +77,8 @@ def write_report(
         for one, image in zip(found, samples.images, strict=True)
     )
     shown = samples.images[:MOST_CARDS]
-    rows, distances = two_nearest(store, shown.flatten(1).numpy())
-    found_new = novelty(shown, store) if store.n > 1 else None
-    cards = [
-        card(i, shown[i], found[i], int(rows[i, 0]), _nearness(i, distances, found_new), to_images)
-        for i in range(len(shown))
-    ]
+    new = samples.novelty if store.n > 1 else None
+    cards = [card(i, shown[i], found[i], new, to_images) for i in range(len(shown))]
     passed = off <= TOLERANCE
     body = f"""<h2>Settings</h2>
 <dl>
@@ -88,9 +86,9 @@ def write_report(
 </dl>
 <h2>Images weighed at each step</h2>
 <p class="soft">{PLOT_NOTE}</p>
-{subsets_plot(subsets)}
+{_plot(subsets)}
 <h2>Outputs</h2>
-<p class="soft">{_note(len(found), found_new)}</p>
+<p class="soft">{_note(len(found), new)}</p>
 {os.linesep.join(cards)}"""
     write_page(
         target,
@@ -105,11 +103,18 @@ def write_report(
     return off
 
 
-def _nearness(i: int, distances: NDArray[np.float64], found: Novelty | None) -> str:
-    if found is None:
-        return f"distance {distances[i, 0]:.4f}"
-    copied = ", a copy" if found.copies[i] else ""
-    return f"distance {distances[i, 0]:.4f}, novelty {float(found.novelty[i]):.2f}{copied}"
+def _plot(subsets: Subsets) -> str:
+    """How many images each denoiser call weighed: medians, and bands from the least to the most."""
+    counts = {"candidates m": subsets.screened, "weighed k": subsets.kept}
+    if np.array_equal(subsets.screened, subsets.kept):
+        del counts["candidates m"]
+    lines = [
+        Series(name, subsets.sigmas, *(reduce(values, axis=1).tolist() for reduce in BAND))
+        for name, values in {**counts, "effective number": subsets.effective}.items()
+    ]
+    panel = Panel("", "noise level σ of each step", "images", lines, "log", "log", falling=True)
+    picture = data_uri(rendered(draw_panels([panel])))
+    return f'<img class="plot" alt="images weighed at each step" src="{picture}">'
 
 
 def _note(outputs: int, found: Novelty | None) -> str:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import html
-import io
 from collections.abc import Callable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 
 from golddiff.attribution import Attribution
-from golddiff.evaluation.figures.images import to_pixels
+from golddiff.evaluation.figures.sources import figure, image_name, percent
+from golddiff.index.nearest import Novelty
+from golddiff.pictures import to_pixels
 from golddiff.store.images import ImageStore
 
 ToImages = Callable[[torch.Tensor], torch.Tensor]
@@ -30,8 +28,7 @@ def card(
     number: int,
     image: torch.Tensor,
     found: Attribution,
-    nearest: int,
-    nearness: str,
+    new: Novelty | None,
     to_images: ToImages,
 ) -> str:
     """An ``article`` element.
@@ -40,12 +37,12 @@ def card(
         number: which output, from 0.
         image: (C, H, W) as the run returned it.
         found: its sources.
-        nearest: row of the training image nearest to it.
-        nearness: how near it is, in words.
+        new: how new all outputs are; None of a single training image.
         to_images: from values of the store to pixels in [-1, 1].
     """
     store = found.store
     rows, weights = found.top_images(SOURCES)
+    nearest = 0 if new is None else int(new.nearest[number])
     drawn = to_pixels(
         to_images(torch.cat([image[None], store.images([nearest]), store.images(rows)]))
     )
@@ -63,7 +60,7 @@ def card(
         figure(
             drawn[1],
             "nearest training image",
-            f"nearest training image, {name(store, nearest)}: {nearness}",
+            f"nearest training image, {image_name(store, nearest)}{_nearness(number, new)}",
         ),
     )
     return f"""<article>
@@ -73,6 +70,14 @@ def card(
 <div class="sources">
 {sources}</div>
 </article>"""
+
+
+def _nearness(number: int, new: Novelty | None) -> str:
+    if new is None:
+        return ""
+    copied = ", a copy" if new.copies[number] else ""
+    distance, novelty = float(new.distances[number, 0]), float(new.novelty[number])
+    return f": distance {distance:.4f}, novelty {novelty:.2f}{copied}"
 
 
 _LOCATION = {"image": "output", "value": "output value", "pixel": "pixel"}
@@ -85,10 +90,10 @@ def _facts(found: Attribution, weights: NDArray[np.float64]) -> str:
     others = len(found.images) - len(weights)
     return (
         f"Effective number of images of one {place}: {middle:.3g}{spread}. "
-        f"The {len(weights)} images below hold {_percent(float(weights.sum()))} of the weight"
+        f"The {len(weights)} images below hold {percent(float(weights.sum()))} of the weight"
         f"{f', the {others:,} others the rest' if others else ''}. "
         f"The {found.sources.shape[1]} main sources of each {place} hold "
-        f"{_percent(float(found.mass.mean()))} on average; alone they give the output within "
+        f"{percent(float(found.mass.mean()))} on average; alone they give the output within "
         f"RMSE {found.top_error():.2g}."
     )
 
@@ -96,24 +101,8 @@ def _facts(found: Attribution, weights: NDArray[np.float64]) -> str:
 def _source(
     store: ImageStore, row: int, weight: float, area: float, pixels: NDArray[np.uint8], colour: str
 ) -> str:
-    caption = f"<b>{_percent(weight)}</b> {name(store, row)}<br>main in {_percent(area)}"
-    style = f' style="--mark: #{colour}"'
-    return figure(pixels, f"training image {row}", caption, style) + "\n"
-
-
-def figure(pixels: NDArray[np.uint8], alt: str, caption: str, style: str = "") -> str:
-    """A ``figure`` element."""
-    return (
-        f'<figure{style}><img alt="{alt}" src="{data_uri(pixels)}">'
-        f"<figcaption>{caption}</figcaption></figure>"
-    )
-
-
-def data_uri(pixels: NDArray[np.uint8]) -> str:
-    """(H, W) or (H, W, 3) pixels as a PNG inside the page."""
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    caption = f"<b>{percent(weight)}</b> {image_name(store, row)}<br>main in {percent(area)}"
+    return figure(pixels, f"training image {row}", caption, f"--mark: #{colour}") + "\n"
 
 
 def _patchwork(found: Attribution, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -132,19 +121,3 @@ def _area(found: Attribution, row: int) -> float:
 
 def _rgb(colour: str) -> tuple[int, ...]:
     return tuple(bytes.fromhex(colour))
-
-
-def name(store: ImageStore, row: int) -> str:
-    """A training image by its row, and its class where it has one."""
-    if store.labels is None:
-        return f"#{row}"
-    label = int(store.labels[row])
-    named = store.class_names is not None and label < len(store.class_names)
-    name = store.class_names[label] if named and store.class_names else f"class {label}"
-    return f"#{row} ({html.escape(name)})"
-
-
-def _percent(share: float) -> str:
-    if share >= 0.9995 or share == 0:
-        return f"{share:.0%}"
-    return f"{share:.1%}" if share >= 0.001 else "< 0.1%"

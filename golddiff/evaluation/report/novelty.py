@@ -9,10 +9,10 @@ import torch
 
 from golddiff import __version__
 from golddiff.errors import ArgumentError
-from golddiff.evaluation.figures.images import to_pixels
-from golddiff.evaluation.report.cards import figure, name
+from golddiff.evaluation.figures.sources import figure, image_name
 from golddiff.evaluation.report.page import write_page
 from golddiff.index.nearest import Novelty
+from golddiff.pictures import to_pixels
 from golddiff.store.images import ImageStore
 from golddiff.system.files import check_writable
 
@@ -47,7 +47,7 @@ def write_novelty_report(
         row, copied = int(found.nearest[i]), ", <b>a copy</b>" if found.copies[i] else ""
         figures = (
             figure(own, f"picture {i}", f"picture {i}: novelty {found.novelty[i]:.2f}{copied}"),
-            figure(other, "nearest training image", f"nearest: {name(store, row)}"),
+            figure(other, "nearest training image", f"nearest: {image_name(store, row)}"),
         )
         cards.append(f'<article><div class="main">{"".join(figures)}</div></article>')
     copies = int(found.copies.sum())

@@ -14,7 +14,9 @@ import numpy as np
 import torch
 
 from golddiff.oracles.edm.arguments import check_arguments
-from golddiff.oracles.edm.network import architecture
+from golddiff.oracles.edm.load import WithClasses, architecture
+from golddiff.oracles.edm.preconditioning import PRECONDITIONINGS, iddpm_levels
+from golddiff.oracles.oracle import Oracle
 
 VP = {
     "model_type": "SongUNet",
@@ -106,10 +108,35 @@ class EDMPickler(pickle.Pickler):
         return _reconstruct_persistent_obj, (meta,), None
 
 
+class Preconditioned(torch.nn.Module):
+    """A network with its preconditioner, as the files nest them."""
+
+    def __init__(self, arguments):
+        super().__init__()
+        self.model, self.arguments = architecture(arguments), arguments
+        if arguments.precond == "iDDPMPrecond":
+            self.register_buffer("u", torch.tensor(iddpm_levels(0.001, 0.008, 1000)))
+
+    def forward(self, x, sigma, one_hot):
+        made = PRECONDITIONINGS[self.arguments.precond](**self.arguments.settings)
+        classes = self.arguments.images["label_dim"]
+        oracle = Oracle(
+            WithClasses(self.model, classes),
+            made.parameterisation,
+            made.schedule,
+            num_classes=classes,
+        )
+        return oracle(x, sigma, None if one_hot is None else one_hot.argmax(dim=1))
+
+
+def precond_class(name):
+    return type(name, (Preconditioned,), {})
+
+
 def make_network(precond="EDMPrecond", side=8, channels=3, classes=0, seed=0, **kwargs):
     """A network with random parameters, none of them zero, and its constructor arguments."""
     kwargs = {"img_resolution": side, "img_channels": channels, "label_dim": classes} | kwargs
-    network = architecture(check_arguments(precond, (), kwargs))
+    network = precond_class(precond)(check_arguments(precond, (), kwargs))
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in network.named_parameters():

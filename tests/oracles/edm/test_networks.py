@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from golddiff.oracles.edm import preconditioning
+from golddiff.oracles.oracle import Oracle
 from tests.oracles.edm import direct
 from tests.oracles.edm.make import ADM, SKIP, TINY, VE, VP, make_network
 
@@ -112,25 +113,12 @@ def test_names_and_shapes_are_those_of_the_files():
 )
 def test_published_sizes(design, parameters):
     from golddiff.oracles.edm.arguments import check_arguments
-    from golddiff.oracles.edm.network import architecture
+    from golddiff.oracles.edm.load import architecture
 
     kwargs = {"img_resolution": 32, "img_channels": 3} | design
     with torch.device("meta"):
         network = architecture(check_arguments("EDMPrecond", (), kwargs))
     assert sum(p.numel() for p in network.parameters()) == parameters
-
-
-class Zero(torch.nn.Module):
-    """Keeps what it is called with and predicts 0."""
-
-    def forward(self, x, noise, classes):
-        self.x, self.noise = x, noise
-        return torch.zeros_like(x)
-
-
-class One(Zero):
-    def forward(self, x, noise, classes):
-        return torch.ones_like(super().forward(x, noise, classes))
 
 
 SIGMAS = torch.tensor([0.002, 0.5, 3.0, 80.0], dtype=torch.float64)
@@ -141,15 +129,15 @@ S = SIGMAS.numpy()
     ("precond", "skip", "out", "scale", "noise"),
     [
         (
-            preconditioning.EDMPrecond,
+            preconditioning.edm,
             0.25 / (S**2 + 0.25),
             S * 0.5 / np.sqrt(0.25 + S**2),
             1 / np.sqrt(0.25 + S**2),
             np.log(S) / 4,
         ),
-        (preconditioning.VEPrecond, np.ones(4), S, np.ones(4), np.log(S / 2)),
+        (preconditioning.ve, np.ones(4), S, np.ones(4), np.log(S / 2)),
         (
-            preconditioning.VPPrecond,
+            preconditioning.vp,
             np.ones(4),
             -S,
             1 / np.sqrt(1 + S**2),
@@ -159,39 +147,40 @@ S = SIGMAS.numpy()
     ids=["EDM", "VE", "VP"],
 )
 def test_preconditioning_is_table_1(precond, skip, out, scale, noise):
-    x = torch.randn(4, 3, 2, 2, dtype=torch.float64)
-    zero, one = precond(Zero()), precond(One())
+    made = precond()
+    x, sigma = torch.randn(4, 3, 2, 2, dtype=torch.float64), SIGMAS[:, None, None, None]
     wide = (slice(None), None, None, None)
-    np.testing.assert_allclose(zero(x, SIGMAS, None), skip[wide] * x.numpy(), rtol=1e-9)
-    added = (one(x, SIGMAS, None) - zero(x, SIGMAS, None))[:, 0, 0, 0]
+    zero = made.parameterisation(x, sigma, torch.zeros_like(x))
+    np.testing.assert_allclose(zero, skip[wide] * x.numpy(), rtol=1e-9)
+    added = (made.parameterisation(x, sigma, torch.ones_like(x)) - zero)[:, 0, 0, 0]
     np.testing.assert_allclose(added, out, rtol=1e-6)
-    np.testing.assert_allclose(zero.model.x, scale[wide] * x.numpy(), rtol=1e-9)
-    np.testing.assert_allclose(zero.model.noise, noise, rtol=1e-9)
+    factor, told = made.schedule(SIGMAS)
+    np.testing.assert_allclose(factor, scale, rtol=1e-9)
+    np.testing.assert_allclose(told, noise, rtol=1e-9)
 
 
 def test_vp_limits_are_the_noise_at_the_ends_of_time():
-    made = preconditioning.VPPrecond(Zero())
+    made = preconditioning.vp()
     assert made.sigma_max == pytest.approx(math.sqrt(math.exp(19.9 / 2 + 0.1) - 1))
-    made(torch.zeros(1, 1, 1, 1), torch.tensor([made.sigma_max]), None)
-    assert float(made.model.noise) == pytest.approx(999)
+    assert float(made.schedule(torch.tensor([made.sigma_max]))[1]) == pytest.approx(999)
     assert made.sigma_min == pytest.approx(1e-3, rel=1e-3)
 
 
 def test_iddpm_takes_the_nearest_of_its_levels_and_drops_the_variance():
-    class Echo(Zero):
-        def forward(self, x, noise, classes):
-            self.noise = noise
-            return torch.cat([torch.zeros_like(x), torch.ones_like(x)], dim=1)
-
-    made = preconditioning.iDDPMPrecond(Echo())
-    levels = made.u.double()
-    assert (made.u[1:] < made.u[:-1]).all()
-    assert made.u[-1] == 0
+    levels = torch.tensor(preconditioning.iddpm_levels(0.001, 0.008, 1000), dtype=torch.float64)
+    assert (levels[1:] < levels[:-1]).all()
+    assert levels[-1] == 0
     # Unclipped, u_j is the noise level of alpha-bar(j): tan of the rest of the quarter turn.
     j = np.arange(500, 1001)
     bar = np.sin(np.pi / 2 * j / (1000 * 1.008)) ** 2
     last = np.sin(np.pi / 2 / 1.008) ** 2
     np.testing.assert_allclose(levels[500:], np.sqrt(last / bar - 1), rtol=1e-4, atol=1e-4)
-    x = torch.zeros(3, 2, 1, 1)
-    assert (made(x, made.u[[999, 500, 0]] * 1.0001, None) == 0).all()
-    assert made.model.noise.tolist() == [0, 499, 999]
+    made, told = preconditioning.iddpm(), []
+
+    def echo(x, noise):
+        told.append(noise)
+        return torch.cat([torch.zeros_like(x), torch.ones_like(x)], dim=1)
+
+    denoiser = Oracle(echo, made.parameterisation, made.schedule)
+    assert (denoiser(torch.zeros(3, 2, 1, 1), levels[[999, 500, 0]] * 1.0001) == 0).all()
+    assert told[0].tolist() == [0, 499, 999]

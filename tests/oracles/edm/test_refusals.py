@@ -110,24 +110,29 @@ def test_registered_extensions_are_refused_too(refused):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (ARGUMENTS + ARGUMENTS + b"R", "calls a value of type tuple"),
-        (unicode("eval") + ARGUMENTS + b"R", "calls a value of type str"),
-        (unicode("eval") + ARGUMENTS + b"\x81", "calls a value of type str"),
-        (b"(" + unicode("eval") + unicode("1") + b"o", "calls a value of type str"),
-        (b"ccollections\nOrderedDict\n)}" + unicode("a") + b"Ns\x92", "with keyword arguments"),
-        (b"ccollections\nOrderedDict\n)R}b", "sets the state of a value of type OrderedDict"),
-        (b"ccollections\nOrderedDict\n}b", "sets the state of a value of type Allowed"),
-        (b"]}b", "sets the state of a value of type list"),
-        (b"ctorch.nn.modules.linear\nIdentity\n)\x81]b", "state of a Identity is not a dict"),
-        (b"ctorch.nn.modules.linear\nIdentity\n)\x81Na", "adds values to Record"),
-        (b"ctorch.nn.modules.linear\nIdentity\n)\x81NNs", "adds values to Record"),
-        (b"ctorch.nn.modules.linear\nIdentity\n(K\1tR", "with wrong arguments"),
+        (ARGUMENTS + ARGUMENTS + b"R", "calls a tuple"),
+        (unicode("eval") + ARGUMENTS + b"R", "calls a text"),
+        (unicode("eval") + ARGUMENTS + b"\x81", "calls a text"),
+        (b"(" + unicode("eval") + unicode("1") + b"o", "calls a text"),
+        (b"ccollections\nOrderedDict\n)}" + unicode("a") + b"Ns\x92", "must be a type"),
+        (b"ccollections\nOrderedDict\n}b", "sets the state of a name"),
+        (b"ctorch.nn.modules.linear\nIdentity\n}b", "sets the state of a name"),
+        (b"cdnnlib.util\nEasyDict\n)\x81}b", "sets the state of an EasyDict"),
+        (b"]}b", "sets the state of a list"),
+        (b"ctorch.nn.modules.linear\nIdentity\n)\x81]b", "a Identity whose state is not a dict"),
+        (b"ctorch.nn.modules.linear\nIdentity\n)\x81Na", "adds values to a object"),
+        (b"ctorch.nn.modules.linear\nIdentity\n)\x81NNs", "adds values to a object"),
+        (b"ctorch.nn.modules.linear\nIdentity\n(K\1tR", "takes 1 positional argument"),
+        (b"ctorch\nfloat32\n)R", "not callable"),
         (b"cnumpy\ndtype\n" + unicode("O8") + b"\x85R", "the NumPy type O8"),
         (b"cnumpy\ndtype\n" + unicode("V1000") + b"\x85R", "the NumPy type V1000"),
-        (b"c_codecs\nencode\n" + unicode("a") + unicode("rot13") + b"\x86R", "another encoding"),
-        (b"ctorch._utils\n_rebuild_parameter\n(NNNtR", "a parameter in it is made of NoneType"),
-        (b"ctorch._utils\n_rebuild_tensor_v2\n(NK\0))NNtR", "a tensor in it is made of NoneType"),
-        (b"ctorch_utils.persistence\n_reconstruct_persistent_obj\n}\x85R", "an unknown form"),
+        (
+            b"c_codecs\nencode\n" + unicode("a") + unicode("rot13") + b"\x86R",
+            "encoding 'rot13'",
+        ),
+        (b"ctorch._utils\n_rebuild_parameter\n(NNNtR", "a parameter made of NoneType"),
+        (b"ctorch._utils\n_rebuild_tensor_v2\n(NK\0))NNtR", "a tensor made of NoneType"),
+        (b"ctorch_utils.persistence\n_reconstruct_persistent_obj\n}\x85R", "of an unknown form"),
     ],
 )
 def test_allowed_names_only_do_what_they_stand_for(refused, body, message):
@@ -154,8 +159,7 @@ def array_of(thing):
 
 def test_arrays_of_objects_are_refused(refused, network):
     evil = array_of(Evil(os.system, TOUCH))
-    module = type(evil).__reduce__(evil)[0].__module__
-    refused(pickled(network, extra={"x": evil}), f"{module}._reconstruct")
+    refused(pickled(network, extra={"x": evil}), "the NumPy type O8")
 
 
 def test_numbers_of_objects_are_refused(refused):
@@ -173,5 +177,5 @@ def test_modules_without_end_are_refused(tmp_path):
     network.model._modules["loop"] = loop
     path = tmp_path / "network.pkl"
     path.write_bytes(pickled(network))
-    with pytest.raises(CheckpointError, match="nested without end"):
+    with pytest.raises(CheckpointError, match="another one holds"):
         load_edm(path)

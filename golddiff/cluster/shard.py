@@ -1,0 +1,209 @@
+"""One shard's process: an ordinary store of its images, and what is asked of it from elsewhere.
+
+It keeps nothing that a question does not bring along, but for what makes it quick: a process that
+was started again answers as the one before.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from golddiff import __version__
+from golddiff.cluster.agreement import About
+from golddiff.cluster.copies import local_folder
+from golddiff.cluster.joining import ray_package
+from golddiff.cluster.slices import Part, Supports, listed_here, narrow
+from golddiff.denoiser import over
+from golddiff.errors import GoldDiffError, StoreError
+from golddiff.posterior import Posterior
+from golddiff.store.images import ImageStore
+from golddiff.store.manifest import identity_of
+from golddiff.store.nearest import Drawing, Found, Metric, nearest_with_distances
+from golddiff.store.on_device import device_store
+from golddiff.store.residency import DEFAULT_LIMIT
+from golddiff.store.statistics import Axes, Moments, factor_places, moments
+from golddiff.support import Support, TiledSupport, whole
+
+# How an answer begins: done; the shard's files fail; the call is bad; another version runs here.
+DONE, LOST, REFUSED, OTHER = "done", "lost", "refused", "other"
+KEPT = 64  # of what travels once: estimators at a noise level, metrics
+
+
+def _slim(found: Found) -> Found:
+    tiles = [Support(narrow(tile.rows), tile.log_weights) for tile in found.tiles]
+    return Found(tiles, found.distances)
+
+
+class ShardServer:
+    """Answers for the images of one shard. There is no Ray in here.
+
+    Args:
+        path: of the shard's store: a folder, or an address that fsspec reads, which is then
+            copied to this machine's cache first.
+        memory_limit: bytes of its files that may be resident at a time.
+
+    Raises:
+        StoreError: it cannot be opened.
+    """
+
+    def __init__(self, path: str, memory_limit: float = DEFAULT_LIMIT) -> None:
+        self.store = ImageStore.open(local_folder(path), memory_limit)
+        self._there: Any = self.store
+        if torch.cuda.is_available():
+            self._there = device_store(self.store, torch.device("cuda"))
+
+    def about(self) -> About:
+        """What the shard holds."""
+        manifest = self.store.manifest
+        return About(
+            self.store.n, self.store.shape, manifest.dtype, manifest.class_names,
+            manifest.proxy_shape, manifest.source, self.store.class_counts, manifest.labelled,
+            identity_of(manifest), sum(file.bytes for file in manifest.files.values()),
+            self.store.radius,
+        )  # fmt: skip
+
+    def posterior(
+        self, estimator: Any, x: NDArray[np.float32], sigma: float, supports: Supports
+    ) -> tuple[list[int], Posterior | None]:
+        """The partial posterior of those queries (b, D) that have images here, and which they are.
+
+        Args:
+            estimator: as :func:`golddiff.denoiser.at_level` made it.
+            x: queries.
+            sigma: noise level.
+            supports: of the queries.
+        """
+        each = supports.over(self.store)
+        some = [i for i, support in enumerate(each) if len(support.rows)]
+        if not some:
+            return [], None
+        estimator, here = self._over(estimator), [each[i] for i in some]
+        return some, self._there.posterior(estimator, x[some], sigma, here)
+
+    def _over(self, estimator: Any) -> Any:
+        """The estimator over this shard's images, the same one each time it is asked for."""
+        if "here" not in vars(estimator):
+            estimator.here = over(estimator, self.store)
+        return estimator.here
+
+    def nearest(
+        self, metric: Metric, x: NDArray[np.float32], k: int, within: Supports
+    ) -> list[Found | None]:
+        """Of each query the nearest images here, at most k, with their distances."""
+        among = within.over(self.store)
+        answers = nearest_with_distances(self.store, x, k, metric, among, all_told=True)
+        return [None if found is None else _slim(found) for found in answers]
+
+    def summary(self, drawing: Drawing, x: NDArray[np.float32], within: Supports) -> Any:
+        """What a draw by weight has to know of the images here."""
+        return drawing.summary(self.store, x, list(map(whole, within.over(self.store))))
+
+    def chosen(
+        self, drawing: Drawing, x: NDArray[np.float32], within: Supports, total: Any, first: int
+    ) -> Sequence[Support | TiledSupport]:
+        """The images here that are drawn for each query."""
+        self.store.first_row = first
+        return drawing.chosen(self.store, x, list(map(whole, within.over(self.store))), total)
+
+    def moments(self, all_: Part, images: int | None, seed: int) -> Moments:
+        """Sums that mean and covariance are made of, of the images of a class (or all) here.
+
+        Args:
+            all_: the class.
+            images: how many to draw of all shards', as a single store draws them
+                (:func:`golddiff.store.statistics.factor_rows`).
+            seed: of the draw.
+        """
+        rows = listed_here(self.store, all_).rows
+        drawn = factor_places(all_.support.images, self.store.d, images, seed)
+        if drawn is not None:
+            mine = slice(*np.searchsorted(drawn, [all_.place, all_.place + len(rows)]))
+            rows = rows[drawn[mine] - all_.place]
+        return moments(self.store.flat, rows)
+
+    def values(self, rows: NDArray[np.int64], onto: Axes | None) -> NDArray[np.float32]:
+        """Images (k, D) by row, or their coordinates along some axes."""
+        return self.store.values(rows.astype(np.int64), onto)
+
+    def labels(self) -> NDArray[np.int64]:
+        """The class of each image."""
+        assert self.store.labels is not None
+        return self.store.labels.numpy()
+
+    def verify(self) -> None:
+        """Recompute the shard's checksums.
+
+        Raises:
+            StoreError: names the first file whose contents changed.
+        """
+        self.store.verify()
+
+
+class Worker:
+    """The Ray actor around a :class:`ShardServer`; it opens the shard at its first question.
+
+    Args:
+        path: of the shard.
+        threads: for the kernels.
+        memory_limit: bytes of the shard's files that may be resident at a time.
+        version: of the driver's golddiff; what travels means the same in that one alone.
+    """
+
+    def __init__(self, path: str, threads: int, memory_limit: float, version: str) -> None:
+        self._path, self._threads, self._memory_limit = path, threads, memory_limit
+        self._driver = version
+        self._server: ShardServer | None = None
+        self._once: OrderedDict[str, Any] = OrderedDict()
+
+    def ask(
+        self, method: str, packed: bytes, once: Sequence[Any]
+    ) -> tuple[tuple[str, str, int], bytes]:
+        """Call a method of the server.
+
+        Args:
+            method: its name.
+            packed: its arguments, but for the first ones.
+            once: references to the first ones, which are fetched once and kept.
+
+        Returns:
+            How it went, a word about it and this process's id; and what came out, packed.
+        """
+        pid = os.getpid()
+        if self._driver != __version__:
+            return (OTHER, f"{__version__} on {socket.gethostname()}", pid), b""
+        from golddiff.system.parallel import use_threads
+
+        # The number of threads belongs to the thread that sets it.
+        if torch.get_num_threads() != self._threads:
+            use_threads(self._threads)
+        try:
+            if self._server is None:
+                self._server = ShardServer(self._path, self._memory_limit)
+            first = [self._kept(reference) for reference in once]
+            made = getattr(self._server, method)(*first, *pickle.loads(packed))
+        except (StoreError, OSError) as error:
+            return (LOST, str(error), pid), b""
+        except GoldDiffError as error:
+            return (REFUSED, str(error), pid), b""
+        return (DONE, "", pid), pickle.dumps(made, pickle.HIGHEST_PROTOCOL)
+
+    def alive(self) -> int:
+        """Answers at once, also while ``ask`` works."""
+        return os.getpid()
+
+    def _kept(self, reference: Any) -> Any:
+        name = reference.hex()
+        if name not in self._once:
+            while len(self._once) >= KEPT:
+                self._once.popitem(last=False)
+            self._once[name] = pickle.loads(ray_package().get(reference))
+        return self._once[name]

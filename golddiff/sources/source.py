@@ -1,0 +1,238 @@
+"""What a source of training images is: a shape, a data type, and batches in a fixed order."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from golddiff.errors import ArgumentError, printable
+from golddiff.sources.source_options import SourceOptions, require_integer
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+class Batch(NamedTuple):
+    """A run of consecutive examples.
+
+    Attributes:
+        pixels: (b, *shape), C order; uint8 in 0..255, or float32 as given (images in [-1, 1]).
+        labels: (b,) int64 class indices, or None where the source has no labels.
+    """
+
+    pixels: NDArray[np.generic]
+    labels: NDArray[np.int64] | None
+
+    def part(self, start: int, stop: int) -> Batch:
+        """Some of them, as views."""
+        labels = None if self.labels is None else self.labels[start:stop]
+        return Batch(self.pixels[start:stop], labels)
+
+
+@dataclass(frozen=True)
+class SourceInfo:
+    """What is known of a source before it is read.
+
+    Attributes:
+        shape: shape of one example: (C, H, W), or (D,) for plain points.
+        dtype: ``uint8`` or ``float32``.
+        labelled: whether batches carry labels.
+        class_names: a name for each class index, where the source has them.
+        count: number of examples, or None where only reading tells.
+        description: one line for the manifest and the progress bar ("folder photos").
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+    labelled: bool
+    class_names: tuple[str, ...] | None = None
+    count: int | None = None
+    description: str = ""
+
+
+@dataclass
+class Skipped:
+    """Examples that could not be read and were left out (``skip_bad=True``)."""
+
+    names: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+
+    def add(self, name: str, reason: str) -> None:
+        """Record one example by name, with why it was left out."""
+        self.names.append(printable(name))
+        self.reasons.append(printable(reason))
+
+    def lines(self, most: int = 5) -> list[str]:
+        """What was left out, for people: how many, the first few by name and reason."""
+        if not self.names:
+            return []
+        pairs = list(zip(self.names, self.reasons, strict=True))
+        return [
+            f"left out {len(pairs):,} that could not be read:",
+            *(f"  {name}: {reason}" for name, reason in pairs[:most]),
+            *([f"  and {len(pairs) - most:,} more"] if len(pairs) > most else []),
+        ]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+class Source(Protocol):
+    """A training set that can be read once from start to end, in a fixed order."""
+
+    info: SourceInfo
+    skipped: Skipped
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """Yield the examples in order, ``size`` at a time (the last batch may be shorter)."""
+        ...
+
+
+class Rows:
+    """A source whose examples can be read from any place: arrays, crops, the images of a store.
+
+    Args:
+        read: the examples from a start to a stop, (stop - start, *shape), as a copy; called by
+            several threads.
+        total: how many there are, before the limit.
+        shape: of one example.
+        dtype: uint8 or float32.
+        options: ``limit`` and ``labels`` apply.
+        description: one line for the manifest.
+        labels: the source's own, (total,) int64, or None.
+        class_names: of the source's own classes, or None.
+
+    Raises:
+        ArgumentError: the labels given do not fit.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[int, int], NDArray[Any]],
+        total: int,
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        options: SourceOptions,
+        description: str,
+        labels: NDArray[np.int64] | None = None,
+        class_names: tuple[str, ...] | None = None,
+    ) -> None:
+        self.pixels = read
+        self.labels, class_names = chosen_labels(options, total, labels, class_names)
+        self.count = options.limited(total)
+        self.skipped = Skipped()
+        labelled = self.labels is not None
+        self.info = SourceInfo(
+            shape, np.dtype(dtype), labelled, class_names, self.count, description
+        )
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """Yield the examples in order, as copies: pixels (b, *shape) and labels (b,) or None.
+
+        Raises:
+            SourceError: an example cannot be used.
+        """
+        starts = range(0, self.count, require_integer("size", size, least=1))
+        spans = [(start, min(start + size, self.count)) for start in starts]
+        return (
+            Batch(pixels, None if self.labels is None else self.labels[start:stop].copy())
+            for (start, stop), pixels in zip(
+                spans, ahead(lambda span: self.pixels(*span), spans), strict=True
+            )
+        )
+
+
+def chosen_labels(
+    options: SourceOptions,
+    total: int,
+    labels: NDArray[np.int64] | None,
+    class_names: tuple[str, ...] | None,
+) -> tuple[NDArray[np.int64] | None, tuple[str, ...] | None]:
+    """The labels that the caller gave, which have no names; else the source's own and theirs.
+
+    Raises:
+        ArgumentError: those given are too many or too few, not integers, or negative.
+    """
+    if options.labels is None:
+        return labels, class_names
+    return check_labels(options.labels, total), None
+
+
+def check_labels(labels: Any, count: int) -> NDArray[np.int64]:
+    """Labels as (count,) int64 class indices.
+
+    Args:
+        labels: array-like or tensor of ``count`` whole numbers, none negative.
+        count: number of examples they belong to.
+
+    Raises:
+        ArgumentError: another length or shape, another data type, or a negative label.
+    """
+    if hasattr(labels, "detach"):
+        labels = labels.detach().cpu()
+    try:
+        array = np.asarray(labels)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(f"labels cannot be read as an array: {error}") from error
+    if array.ndim != 1:
+        raise ArgumentError(f"labels have shape {array.shape}; give one dimension, ({count},)")
+    if len(array) != count:
+        raise ArgumentError(f"{len(array)} labels were given for {count} examples")
+    if array.dtype.kind not in "iu":
+        raise ArgumentError(f"labels have data type {array.dtype}; give whole numbers")
+    indices = array.astype(np.int64)
+    if count and indices.min() < 0:
+        where = int(np.argmax(indices < 0))
+        raise ArgumentError(f"label {where} is {array[where]}; class indices start at 0")
+    return indices
+
+
+def ahead(function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
+    """Yield ``function(job)`` for each job in order, computed by a few threads ahead.
+
+    Jobs are taken as they are needed and at most six results exist at a time, so memory stays
+    bounded however slow the reader is. An error of ``function`` is raised in its job's place.
+    """
+    workers = max(2, min(4, os.cpu_count() or 2))  # at least 2, to overlap reading
+    pending: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            for job in jobs:
+                pending.append(pool.submit(function, job))
+                if len(pending) > workers + 1:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+def rebatch(pieces: Iterable[Batch], size: int) -> Iterator[Batch]:
+    """Cut and join pieces of any lengths into batches of ``size`` (the last may be shorter)."""
+    held: list[Batch] = []
+    room = size
+    for piece in pieces:
+        start = 0
+        while start < len(piece.pixels):
+            held.append(piece.part(start, start + room))
+            start += room
+            room -= len(held[-1].pixels)
+            if room == 0:
+                yield _joined(held)
+                held, room = [], size
+    if held:
+        yield _joined(held)
+
+
+def _joined(held: list[Batch]) -> Batch:
+    labels = [batch.labels for batch in held if batch.labels is not None]
+    pixels = np.concatenate([batch.pixels for batch in held])
+    return Batch(pixels, np.concatenate(labels) if labels else None)

@@ -1,0 +1,83 @@
+"""How a training set is read: the options of :func:`golddiff.sources.open_source`, checked once."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+from golddiff.errors import ArgumentError
+
+ENLARGED = "enlarged:"  # and another source
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """How a source is read.
+
+    Attributes:
+        size: scale the shorter side of each image to this and crop the middle square.
+        channels: 1 (grey) or 3 (RGB). None: grey where the first 64 images are, otherwise RGB;
+            arrays stay as they are.
+        split: the part to read, where a source has parts.
+        column: the column, or array of a .npz, that holds the images.
+        label_column: the column, or array of a .npz, that holds the labels.
+        skip_bad: leave out images that cannot be read, and list them in ``skipped``, instead of
+            raising. ``info.count`` is then None.
+        limit: read at most this many examples, the first ones (with ``skip_bad``: the readable
+            ones among them). The number of points of moons, of images of patches, and of an
+            enlarged set.
+        seed: chooses the points of moons, the crops of patches, and the changes of an enlarged
+            set.
+        labels: N whole numbers >= 0, one for each example of the whole source (before ``limit``),
+            in place of the source's own labels.
+
+    Raises:
+        ArgumentError: an option has a value that is not allowed.
+    """
+
+    size: int | None = None
+    channels: int | None = None
+    split: str = "train"
+    column: str | None = None
+    label_column: str | None = None
+    skip_bad: bool = False
+    limit: int | None = None
+    seed: int = 0
+    labels: Any = None
+
+    def __post_init__(self) -> None:
+        if self.size is not None:
+            require_integer("size", self.size, least=1)
+        if self.channels is not None and self.channels not in (1, 3):
+            raise ArgumentError(f"channels is {self.channels!r}; give 1 (grey) or 3 (RGB)")
+        if self.limit is not None:
+            require_integer("limit", self.limit, least=1)
+        require_integer("seed", self.seed, least=0)
+        if not isinstance(self.split, str) or not self.split:
+            raise ArgumentError(f"split is {self.split!r}; give a name such as 'train'")
+
+    def told(self) -> dict[str, Any]:
+        """The options as a file may tell them: all but the labels."""
+        return {name: value for name, value in vars(self).items() if name != "labels"}
+
+    def limited(self, count: int) -> int:
+        """How many of ``count`` examples are to be read."""
+        return count if self.limit is None else min(count, self.limit)
+
+    def refuse_columns(self, kind: str) -> None:
+        """Raise ArgumentError where a column is named for a source that has none."""
+        for name, value in (("column", self.column), ("label_column", self.label_column)):
+            if value is not None:
+                raise ArgumentError(f"{name}={value!r} does not apply to {kind}")
+
+
+def require_integer(name: str, value: object, *, least: int) -> int:
+    """Return ``value`` as an int that is at least ``least``, or raise ArgumentError."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or number < least:
+        raise ArgumentError(f"{name} is {value!r}; give a whole number of at least {least}")
+    return number

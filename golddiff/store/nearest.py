@@ -1,0 +1,222 @@
+"""The nearest images of a store under a metric, and the metrics of the paper's schedule.
+
+A distance is made of one query and one image alone (true differences, summed in a fixed order), and
+of images at the same distance the first in row order count as nearer. So the answer depends on
+neither batch, thread nor processor, and parts of a training set find together what it would find
+as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.kernels.lowest import lowest
+from golddiff.kernels.mask_tiles import Side, tile_count
+from golddiff.kernels.rows import squared_distances
+from golddiff.store.proxy import pool
+from golddiff.support import AnySupport, Support, TiledSupport, grouped, one_each, whole
+
+BYTES_AT_ONCE = 2.5e8  # of distances
+
+
+class Images(Protocol):
+    """The images of a part of a training set, or of all of it."""
+
+    shape: tuple[int, ...]
+    flat: NDArray[Any]
+    scale: float
+    offset: float
+
+    def proxies(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """Average-pooled images of a shape, (n, d')."""
+        ...
+
+
+class Metric(Protocol):
+    """A distance of images to queries, of each location of an image.
+
+    Plain data: it goes to wherever the images are.
+
+    Attributes:
+        side: of the tiles that have a distance each; None: one distance an image.
+    """
+
+    @property
+    def side(self) -> Side | None:
+        """See the class."""
+        ...
+
+    def distances(
+        self, images: Any, x: NDArray[np.float32], rows: NDArray[np.int64]
+    ) -> NDArray[np.floating[Any]]:
+        """Of some images (n,) to queries (b, D): (b, n), or (b, T, n) of T tiles."""
+        ...
+
+
+class Drawing(Protocol):
+    """Images drawn at random by weight, in two rounds: what all parts hold, then each its own.
+
+    Plain data: it goes to wherever the images are. What decides is the row in the whole training
+    set (a part's ``first_row`` and the row in it), so that parts draw what the whole would.
+    """
+
+    def summary(self, images: Any, x: NDArray[np.float32], within: Sequence[Support]) -> Summary:
+        """What the weights depend on, of a part's images (their rows in it)."""
+        ...
+
+    def chosen(
+        self, images: Any, x: NDArray[np.float32], within: Sequence[Support], total: Any
+    ) -> Sequence[Support | TiledSupport]:
+        """The images of a part that are drawn for each query, with log weights.
+
+        Args:
+            images: of the part.
+            x: (b, D) queries.
+            within: of each query the rows of the part that compete.
+            total: the summaries of all parts, merged.
+        """
+        ...
+
+
+class Summary(Protocol):
+    """What one part of a training set tells the others before images are drawn."""
+
+    def merge(self, other: Any) -> Any:
+        """That of both parts."""
+        ...
+
+
+@runtime_checkable
+class Vectors(Metric, Protocol):
+    """A metric that is the squared distance of one vector an image: any device can compare them."""
+
+    def of_queries(self, images: Images, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The vectors (b, d') of queries (b, D)."""
+        ...
+
+    def of_images(self, images: Images) -> NDArray[np.float32] | None:
+        """The vectors (n, d') of all images; None: their pixels."""
+        ...
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Squared distance of whole images."""
+
+    side = None
+
+    def of_queries(self, images: Images, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The queries themselves; see :class:`Vectors`."""
+        return x
+
+    def of_images(self, images: Images) -> None:
+        """The pixels themselves; see :class:`Vectors`."""
+
+    def distances(
+        self, images: Images, x: NDArray[np.float32], rows: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """(b, n); see :class:`Metric`."""
+        return squared_distances(images.flat, rows, x, images.scale, images.offset)
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """Squared distance of average-pooled images.
+
+    Attributes:
+        shape: of one, pooled.
+    """
+
+    shape: tuple[int, ...]
+    side = None
+
+    def of_queries(self, images: Images, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Pooled queries; see :class:`Vectors`."""
+        return pool(x.reshape(-1, *images.shape), self.shape)
+
+    def of_images(self, images: Images) -> NDArray[np.float32]:
+        """Pooled images; see :class:`Vectors`."""
+        return images.proxies(self.shape)
+
+    def distances(
+        self, images: Images, x: NDArray[np.float32], rows: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """(b, n); see :class:`Metric`."""
+        queries = self.of_queries(images, x)
+        return squared_distances(self.of_images(images), rows, queries, 1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The nearest images of one query in a part of a training set.
+
+    Attributes:
+        tiles: of each location its images.
+        distances: of each location, (k,) of these images.
+    """
+
+    tiles: list[Support]
+    distances: list[NDArray[np.floating[Any]]]
+
+
+def nearest(
+    images: Images,
+    x: NDArray[np.float32],
+    k: int,
+    metric: Metric,
+    within: AnySupport | Sequence[AnySupport],
+) -> list[AnySupport]:
+    """Of each query (b, D) the k nearest images of those it may have; see ImageStore.nearest."""
+    among = one_each(within, len(x))
+    return [
+        among[i] if found is None else supported(metric.side, found.tiles)
+        for i, found in enumerate(nearest_with_distances(images, x, k, metric, among))
+    ]
+
+
+def supported(side: Side | None, tiles: list[Support]) -> AnySupport:
+    """A query's support, made of those of its locations."""
+    return tiles[0] if side is None else TiledSupport(side, tiles)
+
+
+def nearest_with_distances(
+    images: Images,
+    x: NDArray[np.float32],
+    k: int,
+    metric: Metric,
+    within: Sequence[AnySupport],
+    all_told: bool = False,
+) -> list[Found | None]:
+    """Of each query the k nearest images; None where there are no more than k.
+
+    Args:
+        images: of the store.
+        x: (b, D) queries.
+        k: how many, for each location.
+        metric: what is near.
+        within: of each query the images that it may have.
+        all_told: tell the distances where there are no more than k, too.
+    """
+    answers: list[Found | None] = [None] * len(x)
+    for support, queries in grouped(within):
+        if len(support) <= k and not all_told:
+            continue
+        among = whole(support)
+        locations = 1 if metric.side is None else tile_count(images.shape, metric.side)
+        step = max(1, int(BYTES_AT_ONCE / (8 * locations * max(1, len(among)))))
+        for i in range(0, len(queries), step):
+            some = queries[i : i + step]
+            distances = metric.distances(images, x[some], among.rows)
+            for query, found in zip(some, distances, strict=True):
+                tiles = np.atleast_2d(found)
+                places = [lowest(tile, k) for tile in tiles]
+                answers[query] = Found(
+                    [among.at(place) for place in places],
+                    [tile[place] for tile, place in zip(tiles, places, strict=True)],
+                )
+    return answers

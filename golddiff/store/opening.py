@@ -1,0 +1,88 @@
+"""What a store can be built of: any source, and another store, in its own order."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.errors import ArgumentError, SourceError, StoreError
+from golddiff.sources import open_source as open_other
+from golddiff.sources.source import Rows, Source
+from golddiff.sources.source_options import SourceOptions
+from golddiff.store.build import LABELS, PIXELS
+from golddiff.store.manifest import FORMAT, NAME, Manifest
+from golddiff.store.residency import DEFAULT_LIMIT, Residency, at_hand, parts
+
+
+def open_source(source: Any, **options: Any) -> Source:
+    """Open a training set of any kind, a store among them.
+
+    Args:
+        source: as :func:`golddiff.sources.open_source` takes it; or the folder of a store, also
+            after ``"enlarged:"``.
+        options: those of :class:`SourceOptions`.
+
+    Raises:
+        ArgumentError: an option has a value that is not allowed or does not apply.
+        SourceError: the source cannot be read or holds images that do not fit together.
+    """
+    return open_other(
+        source,
+        open_folder=lambda path, reading: open_store(path, reading) if is_store(path) else None,
+        **options,
+    )
+
+
+def is_store(path: Path) -> bool:
+    """Whether a folder is a store of golddiff's, sound or not."""
+    try:
+        body = json.loads((path / NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(body, dict) and body.get("format") == FORMAT
+
+
+def open_store(path: Path, options: SourceOptions, description: str = "") -> Rows:
+    """The images of a store, in its order.
+
+    Args:
+        path: the store's folder.
+        options: ``limit`` and ``labels`` apply.
+        description: one line for the manifest; that of the store where it is empty.
+
+    Raises:
+        SourceError: the store is damaged.
+        ArgumentError: an option that does not apply.
+    """
+    options.refuse_columns("a store")
+    for name in ("size", "channels"):
+        if getattr(options, name) is not None:
+            raise ArgumentError(
+                f"{name}={getattr(options, name)} does not apply to a store, whose images are as "
+                "they are; index the images that it was made from"
+            )
+    try:
+        manifest = Manifest.read(path)
+        manifest.check_sizes(path)
+    except StoreError as error:
+        raise SourceError(str(error)) from error
+    n, shape, names = manifest.n, manifest.shape, manifest.class_names
+    flat = Residency(DEFAULT_LIMIT).map(path / PIXELS, manifest.dtype, (n, math.prod(shape)))
+    labels = np.fromfile(path / LABELS, np.int64) if manifest.labelled else None
+
+    def read(start: int, stop: int) -> NDArray[Any]:
+        out = np.empty((stop - start, flat.shape[1]), flat.dtype)
+        for at, rows in parts(np.arange(start, stop)):
+            with at_hand(flat, rows) as (images, places):
+                out[at : at + len(rows)] = images[places]
+        return out.reshape(-1, *shape)
+
+    return Rows(
+        read, n, shape, flat.dtype, options, description or manifest.source, labels,
+        None if names is None else tuple(names),
+    )  # fmt: skip

@@ -1,0 +1,112 @@
+"""Weighing images of a store for queries: threads, memory and the exact merge, for any estimator.
+
+An estimator weighs some images for some queries on one thread; which ones, here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.errors import ArgumentError
+from golddiff.posterior import Posterior
+from golddiff.support import AnySupport, Support, TiledSupport, grouped, listed, one_each
+from golddiff.system.parallel import in_order
+from golddiff.system.units import byte_size
+
+Task = tuple[int, Support]
+
+
+class Weigher(Protocol):
+    """What weighs images: an estimator over the store (:class:`golddiff.denoiser.Estimator`)."""
+
+    memory_limit: float
+
+    def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
+        """The partial posterior of queries (b, D) over some images, on this thread alone."""
+        ...
+
+    def tiled_posterior(
+        self, x: NDArray[np.float32], sigma: float, support: TiledSupport
+    ) -> Posterior:
+        """The partial posterior of queries (b, D), each tile's outputs over the tile's images."""
+        ...
+
+    def part_size(self, images: int) -> int:
+        """How many of so many images are weighed at a time."""
+        ...
+
+    def working_bytes(self, images: int) -> tuple[int, int]:
+        """Memory that weighing so many images takes: (fixed, for each query)."""
+        ...
+
+
+def weighed(
+    estimator: Weigher,
+    x: NDArray[np.float32],
+    sigma: float,
+    supports: AnySupport | Sequence[AnySupport],
+) -> Posterior:
+    """The posterior of queries (b, D), each over the images of its support.
+
+    Queries that share a support (the same object) go through its images together; parts of
+    different supports go side by side. Sums are added in the order of the images, so the result
+    does not depend on the number of threads.
+
+    Args:
+        estimator: over the store that holds the images.
+        x: queries.
+        sigma: noise level.
+        supports: one for all queries, or one each.
+
+    Raises:
+        ArgumentError: one query alone needs more than the estimator's ``memory_limit``; tiles,
+            and the estimator has one location.
+        ZeroDivisionError: a query has no image.
+    """
+    groups: list[list[int]] = []
+    tasks: list[Task] = []
+    totals: dict[int, Posterior] = {}
+    for support, queries in grouped(one_each(supports, len(x))):
+        if isinstance(support, TiledSupport):
+            groups.append(queries)
+            totals[len(groups) - 1] = estimator.tiled_posterior(x[queries], sigma, support)
+            continue
+        images = listed(support)
+        step = queries_at_once(estimator, len(images))
+        parts = images.split(estimator.part_size(len(images)))
+        for i in range(0, len(queries), step):
+            tasks += [(len(groups), part) for part in parts]
+            groups.append(queries[i : i + step])
+
+    def weigh(task: Task) -> Posterior:
+        group, part = task
+        return estimator.weigh(x[groups[group]], sigma, part)
+
+    for (group, _), part in zip(tasks, in_order(weigh, tasks), strict=True):
+        if group in totals:
+            totals[group].add(part)
+        else:
+            totals[group] = part
+    if len(totals) < len(groups):
+        raise ZeroDivisionError("the posterior of no images is not defined")
+    made = [totals[group] for group in range(len(groups))]
+    return Posterior.of_queries(made, [query for queries in groups for query in queries])
+
+
+def queries_at_once(estimator: Weigher, images: int) -> int:
+    """How many queries can be weighed over so many images within the memory limit.
+
+    Raises:
+        ArgumentError: one query alone needs more.
+    """
+    fixed, each = estimator.working_bytes(images)
+    if fixed + each > estimator.memory_limit:
+        raise ArgumentError(
+            f"memory_limit: got {byte_size(int(estimator.memory_limit))}, but one query over "
+            f"{images:,} images needs {byte_size(fixed + each)}"
+        )
+    return max(1, int((estimator.memory_limit - fixed) // each))

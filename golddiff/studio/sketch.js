@@ -1,0 +1,25 @@
+// A sheet to draw on, in the page alone: the picture goes to the studio when its button is pressed.
+const sheet = element.querySelector("canvas"), pen = sheet.getContext("2d");
+let ink = "#ffffff", drawing = false;
+const wipe = () => { pen.fillStyle = "#000000"; pen.fillRect(0, 0, sheet.width, sheet.height); };
+const at = (event) => {
+  const box = sheet.getBoundingClientRect();
+  return [(event.clientX - box.left) * sheet.width / box.width,
+          (event.clientY - box.top) * sheet.height / box.height];
+};
+const line = (event) => { pen.lineTo(...at(event)); pen.stroke(); };
+wipe();
+sheet.onpointerdown = (event) => {
+  sheet.setPointerCapture(event.pointerId);
+  pen.lineWidth = element.querySelector("input").value;
+  pen.lineCap = pen.lineJoin = "round";
+  pen.strokeStyle = ink;
+  pen.beginPath();
+  pen.moveTo(...at(event));
+  drawing = true;
+  line(event);
+};
+sheet.onpointermove = (event) => { if (drawing) line(event); };
+sheet.onpointerup = sheet.onpointercancel = () => { drawing = false; };
+element.querySelectorAll("[data-ink]").forEach((b) => { b.onclick = () => { ink = b.dataset.ink; }; });
+element.querySelector("[data-wipe]").onclick = wipe;

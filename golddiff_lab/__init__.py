@@ -1,0 +1,1 @@
+"""Benchmarks, races against others' code, the paper's tables and figures: golddiff at work."""

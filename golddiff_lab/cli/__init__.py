@@ -1,0 +1,1 @@
+"""``golddiff bench`` and ``golddiff reproduce``."""

@@ -1,0 +1,164 @@
+"""``golddiff reproduce``: the paper's tables and figures."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from golddiff.cli.terminal import progress_bar, say
+from golddiff.errors import ArgumentError
+from golddiff.system.files import check_writable
+from golddiff_lab.paper.registry import EXPERIMENTS, find
+
+ALL = "all"
+
+
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(help="Which (see --list), or all.", show_default=False)
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A data set: a store, or images to index. Repeat for several. Names: mnist, "
+            "fashion-mnist, cifar10, celeba-hq, afhq, imagenet, imagenet64-100.",
+            metavar="NAME=PATH",
+            show_default=False,
+        ),
+    ] = None,
+    oracle: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The network to compare with on a data set; NAME-conditional, NAME-edm-vp and "
+            "NAME-edm-ve for networks of these kinds.",
+            metavar="NAME=PATH",
+            show_default=False,
+        ),
+    ] = None,
+    n: Annotated[int, typer.Option("--n", help="Images compared; the paper's 128.")] = 128,
+    out: Annotated[Path, typer.Option(help="The folder of results.")] = Path("results"),
+    seed: Annotated[int, typer.Option(help="Of the noise and the random picks.")] = 0,
+    batch: Annotated[int, typer.Option(help="Images denoised together.")] = 16,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads to use; default: all cores.", show_default=False)
+    ] = None,
+    kamb_images: Annotated[
+        int | None,
+        typer.Option(
+            help="Kamb's methods over this many random images, and the tables say so; default: "
+            "all, which takes long.",
+            show_default=False,
+        ),
+    ] = None,
+    most_steps: Annotated[
+        int | None,
+        typer.Option(
+            help="Runs of more steps are left out, and stand as not run; default: none, ImageNet's "
+            "have 100.",
+            show_default=False,
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A few images and steps: a trial run, no result.")
+    ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Collect all finished experiments in --out into this page, with the remarks of "
+            "NAME.notes.md beside it.",
+            metavar="PATH.md",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Compute a table or figure of the paper, our figures beside the paper's.
+
+    What is computed is kept in --out: a second run, or one after an interrupt, goes on from there.
+    Data sets and networks that are not given stand as "no data here" and "no oracle here".
+
+    For example:
+
+      golddiff reproduce --list
+
+      golddiff reproduce mnist --data mnist=mnist.store --oracle mnist=mnist-oracle/
+
+      golddiff reproduce all --data cifar10=cifar.store --oracle cifar10=net/ --kamb-images 1000
+
+      golddiff reproduce --report docs/results.md
+    """  # fmt: skip
+    if listed:
+        _list()
+        return
+    if name is None and report is None:
+        raise ArgumentError(f"name: none given, expected all or one of {', '.join(EXPERIMENTS)}")
+    if report is not None:
+        check_writable("report", report, (".md",))
+    if name is not None:
+        names = list(EXPERIMENTS) if name == ALL else [find(name).name]
+        check_writable("out", out / f"{names[0]}.md")
+        if threads is not None and threads < 1:
+            raise ArgumentError(f"threads: got {threads}, expected 1 or more")
+        given = n, out, seed, batch, threads, kamb_images, most_steps, quick
+        _run(names, data or [], oracle or [], *given)
+    if report is not None:
+        from golddiff_lab.paper.report import write_report
+
+        finished = write_report(out, report)
+        say(f"{report}: {', '.join(finished)}")
+
+
+def _list() -> None:
+    for experiment in EXPERIMENTS.values():
+        say(f"{experiment.name:<18} {experiment.title} ({experiment.source})")
+
+
+def _run(
+    names: list[str],
+    data: list[str],
+    oracle: list[str],
+    n: int,
+    out: Path,
+    seed: int,
+    batch: int,
+    threads: int | None,
+    kamb_images: int | None,
+    most_steps: int | None,
+    quick: bool,
+) -> None:
+    from golddiff_lab.paper.datasets import parse_data, parse_oracles
+
+    stores, networks = parse_data(data), parse_oracles(oracle)
+
+    from golddiff.sampling import check_settings
+    from golddiff.system.parallel import use_threads
+    from golddiff_lab.paper.context import Context
+
+    check_settings(n, 10, "ddim", seed, batch)
+    if threads is not None:
+        use_threads(threads)
+    context = Context(
+        out, stores, networks, n, seed, batch, quick, kamb_images, most_steps, say, _watch
+    )
+    # What is given is opened before anything is computed: a wrong path shows at once.
+    for given in stores:
+        context.store(given)
+    for given in networks:
+        context.oracle(given)
+    for name in names:
+        experiment = find(name)
+        say(f"{name}: {experiment.title}")
+        page = experiment.run(context)
+        paths = page.write(out, name, experiment.title, experiment.source, quick=quick)
+        say(", ".join(map(str, paths)))
+
+
+@contextlib.contextmanager
+def _watch(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    with progress_bar() as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda images: bar.advance(task, images)

@@ -1,0 +1,1 @@
+"""``golddiff bench gpu``: a step of GoldDiff(PCA) on a device."""

@@ -1,0 +1,116 @@
+"""What an experiment runs on: the user's data and oracles, the settings, the stored results."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from golddiff.errors import ArgumentError
+from golddiff.evaluation.references import Oracle
+from golddiff.sampling import OnStep
+from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.store.images import ImageStore
+from golddiff_lab.paper.cells import Cells
+from golddiff_lab.paper.datasets import DATA_SETS
+
+QUICK_IMAGES = 4
+QUICK_STEPS = 3
+
+
+@contextlib.contextmanager
+def unwatched(title: str, total: int) -> Iterator[OnStep]:
+    """No progress shown."""
+    yield lambda images: None
+
+
+@dataclass
+class Context:
+    """Everything that an experiment asks for.
+
+    Attributes:
+        out: folder of the results.
+        data: path of each data set that is here, by name: a store, or images to index.
+        oracles: path of each network, by name.
+        n: images compared.
+        seed: of noise and random picks.
+        batch: images denoised together.
+        quick: few images and steps, to see that everything runs; no result.
+        kamb_images: Kamb's methods run over so many random images; None: over all.
+        most_steps: runs of more steps stand as not run; None: all run.
+        say: called with a line of progress.
+        watch: opens a progress bar, ``watch(title, total)``, and gives what advances it.
+    """
+
+    out: Path
+    data: dict[str, str] = field(default_factory=dict)
+    oracles: dict[str, str] = field(default_factory=dict)
+    n: int = 128
+    seed: int = 0
+    batch: int = 16
+    quick: bool = False
+    kamb_images: int | None = None
+    most_steps: int | None = None
+    say: Callable[[str], None] = lambda line: None
+    watch: Callable[[str, int], contextlib.AbstractContextManager[OnStep]] = unwatched
+
+    def __post_init__(self) -> None:
+        for name in ("n", "batch", "kamb_images", "most_steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ArgumentError(f"{name.replace('_', '-')}: got {value}, expected 1 or more")
+        if self.quick:
+            self.n = min(self.n, QUICK_IMAGES)
+        self.cells = Cells(self.out / "cells")
+        self._stores: dict[str, ImageStore] = {}
+        self._oracles: dict[str, Oracle] = {}
+
+    def steps(self, steps: int) -> int:
+        """The number of steps, fewer in quick mode."""
+        return min(steps, QUICK_STEPS + steps // 50) if self.quick else steps
+
+    def store(self, name: str) -> ImageStore | None:
+        """The data set of this name, or None where it is not here.
+
+        Raises:
+            GoldDiffError: it is here and cannot be read.
+        """
+        if name not in self.data:
+            return None
+        if name not in self._stores:
+            path = Path(self.data[name]).expanduser()
+            if (path / "manifest.json").is_file():
+                self._stores[name] = ImageStore.open(path)
+            else:
+                reading = SourceOptions(size=DATA_SETS[name].side, skip_bad=True)
+                self._stores[name] = cached_store(self.data[name], reading, say=self.say)
+        return self._stores[name]
+
+    def oracle(self, name: str) -> Oracle | None:
+        """The oracle of this name, or None where it is not here.
+
+        Raises:
+            ArgumentError: nothing at its path.
+        """
+        if name not in self.oracles:
+            return None
+        if name not in self._oracles:
+            self._oracles[name] = Oracle.at(self.oracles[name])
+        return self._oracles[name]
+
+    def part(self, name: str, store: ImageStore, images: int | None) -> ImageStore:
+        """A store of ``images`` of the store's, drawn at random; itself where it has no more."""
+        if images is None or images >= store.n:
+            return store
+        path = self.out / "stores" / f"{name}-{images}-{store.manifest.images_checksum[:12]}"
+        if not (path / "manifest.json").is_file():
+            drawn = np.random.default_rng(self.seed).permutation(store.n)[:images]
+            rows = np.sort(drawn)
+            values = torch.from_numpy(np.array(store.flat[rows])).reshape(images, *store.shape)
+            labels = None if store.labels is None else store.labels[torch.from_numpy(rows)]
+            ImageStore.build(values, path, labels)
+        return ImageStore.open(path)

@@ -1,0 +1,88 @@
+"""The qualitative grid: every method from the same noise, the oracle's images in the last row."""
+
+from __future__ import annotations
+
+from golddiff_lab.paper.cells import Result
+from golddiff_lab.paper.context import Context
+from golddiff_lab.paper.likeness import (
+    PICTURES,
+    Here,
+    column_here,
+    likeness,
+    packed,
+    reference_of,
+    row_title,
+    unpacked,
+)
+from golddiff_lab.paper.main import COLUMNS as MAIN
+from golddiff_lab.paper.methods import ALL
+from golddiff_lab.paper.mnist import COLUMNS as MNIST
+from golddiff_lab.paper.page import Page
+
+SHOWN = 5
+COLUMNS = (MNIST[0], MNIST[1], *MAIN)
+
+
+def run(context: Context) -> Page:
+    """The page of the figure; its cells are those of the tables."""
+    page = Page()
+    found, missing = [], []
+    for column in COLUMNS:
+        here = column_here(context, column)
+        if isinstance(here, str):
+            missing.append(f"{column.title}: {here}")
+        else:
+            found.append(here)
+    if found:
+        parts = {
+            row_title(context, here, row)
+            for here in found
+            for row in ALL
+            if row_title(context, here, row) != row.title
+        }
+        page.lines.append(
+            "A row a method, the same noise in every column; the last row is the oracle. The "
+            "images are the first of those behind the tables."
+        )
+        page.lines += [f"Of {title.partition(' (')[0]}: {title}." for title in sorted(parts)]
+        page.pictures["grid"] = _draw(context, found, bool(parts))
+        page.rows += [
+            {"column": here.column.title, "row": row_title(context, here, row), **_scores(result)}
+            for here in found
+            for row in ALL
+            for result in (likeness(context, here, row),)
+        ]
+    if missing:
+        page.lines += ["", *(f"- {line}" for line in missing)]
+    return page
+
+
+def _scores(result: Result) -> dict[str, float | None]:
+    return {metric: result[metric]["mean"] for metric in ("mse", "r2")}
+
+
+def _draw(context: Context, found: list[Here], part: bool) -> object:
+    from golddiff.evaluation.figures.methods import Block, Made, draw_methods
+    from golddiff.sampling import initial_noise
+
+    shown = min(SHOWN, PICTURES, context.n)
+    blocks = []
+    for here in found:
+        made = {}
+        for row in ALL:
+            result = likeness(context, here, row)
+            star = "*" if part and row.method == "kamb" else ""
+            made[row.title + star] = Made(
+                unpacked(result["pictures"])[:shown], result["seconds"]["per_image_and_step"]
+            )
+        reference = reference_of(context, here)
+        # Through the same rounding as the other rows.
+        images = unpacked(packed(reference.images[:shown]))
+        seconds = reference.seconds / (here.settings.n * here.settings.steps)
+        made["oracle (network)"] = Made(images, seconds)
+        noise = initial_noise(shown, here.store.shape, context.seed)
+        blocks.append(Block(here.column.title, here.column.title, noise, made))
+    steps = found[0].settings.steps
+    note = f" *Kamb over {context.kamb_images:,} random images." if part else ""
+    caption = f"{steps} DDIM steps, seed {context.seed}; measured seconds an image and step.{note}"
+    return draw_methods(blocks, caption)

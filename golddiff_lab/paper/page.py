@@ -1,0 +1,82 @@
+"""What an experiment leaves: a page of markdown, figures as JSON, pictures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from golddiff import __version__
+from golddiff.evaluation.figures.curves import Panel, draw_panels
+from golddiff.pictures import save
+from golddiff.system.files import written_whole
+
+
+@dataclass
+class Page:
+    """One experiment's results.
+
+    Attributes:
+        lines: markdown, under the title.
+        rows: every figure of the tables, for JSON.
+        panels: line plots, drawn together as ``<name>.png``.
+        pictures: other pictures by file name without suffix.
+    """
+
+    lines: list[str] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    panels: list[Panel] = field(default_factory=list)
+    pictures: dict[str, Any] = field(default_factory=dict)
+
+    def write(self, out: Path, name: str, title: str, source: str, *, quick: bool) -> list[Path]:
+        """Write ``<name>.md``, ``<name>.json`` and the pictures into ``out``.
+
+        Args:
+            out: the folder.
+            name: of the experiment.
+            title: its heading.
+            source: where it stands in the paper.
+            quick: whether it was a trial run, which the page then says.
+
+        Returns:
+            The files written, the page first.
+
+        Raises:
+            ArgumentError: a file cannot be written.
+        """
+        pictures = dict(self.pictures)
+        if self.panels:
+            pictures[name] = draw_panels(self.panels)
+        for stem, picture in pictures.items():
+            save("out", picture, out / f"{stem}.png")
+        lines = [f"## {title}", "", f"Paper: {source}. `golddiff reproduce {name}`", ""]
+        if quick:
+            lines += ["**A trial run (`--quick`): a few images and steps. No result.**", ""]
+        lines += self.lines
+        # The figure of the experiment's own name first.
+        for stem in sorted(pictures, key=lambda stem: (stem != name, stem)):
+            lines += ["", f"![{title}]({stem}.png)"]
+        body = {
+            "golddiff": __version__,
+            "kind": "experiment",
+            "name": name,
+            "title": title,
+            "quick": quick,
+            "rows": self.rows,
+            "panels": [panel.figures() for panel in self.panels],
+        }
+        texts = {
+            out / f"{name}.md": "\n".join(lines).rstrip() + "\n",
+            out / f"{name}.json": json.dumps(body, indent=1, allow_nan=False) + "\n",
+        }
+        for path, text in texts.items():
+            with written_whole("out", path) as temporary:
+                temporary.write_text(text, "utf-8")
+        return [*texts, *(out / f"{stem}.png" for stem in pictures)]
+
+
+def table(header: list[str], rows: list[list[str]]) -> list[str]:
+    """A markdown table; its first column is left-aligned, the others right."""
+    rule = ["---", *["---:"] * (len(header) - 1)]
+    return ["| " + " | ".join(line) + " |" for line in [header, rule, *rows]]

@@ -1,0 +1,81 @@
+"""The experiments by name, in the order of the paper."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from golddiff.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from golddiff_lab.paper.context import Context
+    from golddiff_lab.paper.page import Page
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table or figure of the paper.
+
+    Attributes:
+        name: on the command line.
+        title: of its page.
+        source: where it stands in the paper.
+        module: in this package; imported when it is run.
+        function: in the module, ``function(context) -> Page``.
+    """
+
+    name: str
+    title: str
+    source: str
+    module: str
+    function: str = "run"
+
+    def run(self, context: Context) -> Page:
+        """Compute what is not stored yet, and make the page.
+
+        Raises:
+            GoldDiffError: data or an oracle that was given cannot be used.
+        """
+        page: Page = getattr(
+            importlib.import_module(f"golddiff_lab.paper.{self.module}"), self.function
+        )(context)
+        return page
+
+
+EXPERIMENTS = {
+    e.name: e
+    for e in (
+        Experiment("moons", "Posterior concentration on the Moons", "Figure 1", "moons"),
+        Experiment("smoothing", "Averaged weights smooth", "Figure 2", "steps", "run_smoothing"),
+        Experiment(
+            "weights", "Posterior weights and random subsets", "Figure 3, Sec. 3.3", "weights"
+        ),
+        Experiment("complexity", "Complexity", "Table 1, Sec. 3.5", "complexity"),
+        Experiment("theorem1", "The truncation bound", "Theorem 1", "theorem1"),
+        Experiment("main", "CIFAR-10, CelebA-HQ and AFHQv2", "Table 2", "main"),
+        Experiment("grid", "Every method from the same noise", "Figure 4", "grid"),
+        Experiment("imagenet", "ImageNet", "Table 3", "imagenet"),
+        Experiment("tench", "One class, step by step", "Figure 5", "steps", "run_tench"),
+        Experiment("edm", "EDM networks", "Table 4", "edm"),
+        Experiment("orthogonality", "Golden subsets for Optimal and Kamb", "Table 5",
+                   "orthogonality"),
+        Experiment("wss", "Batch-averaged against exact weights", "Table 6", "wss"),
+        Experiment("sensitivity-m-max", "How large the candidate set must be", "Figure 6 (a)",
+                   "sensitivity", "run_m_max"),
+        Experiment("sensitivity-k-min", "How large the golden subset must be", "Figure 6 (b)",
+                   "sensitivity", "run_k_min"),
+        Experiment("mnist", "MNIST and Fashion-MNIST", "Table 7, appendix", "mnist"),
+    )
+}  # fmt: skip
+
+
+def find(name: str) -> Experiment:
+    """The experiment of a name.
+
+    Raises:
+        ArgumentError: lists the names there are.
+    """
+    if name not in EXPERIMENTS:
+        raise ArgumentError(f"name: got {name!r}, expected all or one of {', '.join(EXPERIMENTS)}")
+    return EXPERIMENTS[name]

@@ -1,0 +1,94 @@
+"""One page of all finished experiments, with the prose that was written by hand."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from golddiff.errors import ArgumentError
+from golddiff.system.files import written_whole
+from golddiff_lab.paper.registry import EXPERIMENTS
+
+INTRODUCTION = "introduction"
+LONG = 150  # characters of a line that is a paragraph
+
+HEAD = """# Results
+
+Written by `golddiff reproduce --report {page}` from the results of `golddiff reproduce NAME`; the
+remarks come from `{notes}`. Edit those, not this page. Paper: "Fast and Scalable Analytical
+Diffusion", ICML 2026.
+"""
+
+
+def notes_path(page: Path) -> Path:
+    """Where the remarks of a page are kept: ``results.notes.md`` beside ``results.md``."""
+    return page.with_name(f"{page.stem}.notes.md")
+
+
+def write_report(out: Path, page: Path) -> list[str]:
+    """Collect the pages in ``out`` into one, pictures copied beside it.
+
+    Args:
+        out: folder of ``golddiff reproduce``.
+        page: the file to write, ``.md``; pictures go into a folder of its name without suffix.
+
+    Returns:
+        The names of the experiments on the page.
+
+    Raises:
+        ArgumentError: nothing is finished there; a remark for an experiment that is none; the page
+            cannot be written.
+    """
+    finished = [name for name in EXPERIMENTS if (out / f"{name}.md").is_file()]
+    if not finished:
+        raise ArgumentError(
+            f"out: {out} holds no finished experiment; golddiff reproduce NAME first"
+        )
+    notes = read_notes(notes_path(page))
+    parts = [HEAD.format(page=page.name, notes=notes_path(page).name)]
+    if notes.get(INTRODUCTION):
+        parts.append(notes[INTRODUCTION] + "\n")
+    pictures = page.parent / page.stem
+    for name in finished:
+        text = (out / f"{name}.md").read_text("utf-8")
+        heading, _, body = text.partition("\n")
+        remark = f"\n{notes[name]}\n" if notes.get(name) else ""
+        # Notes that several tables share are read once.
+        body = "\n".join(
+            line for line in body.splitlines() if len(line) < LONG or not _repeated(line, parts)
+        )
+        linked = re.sub(r"\]\(([\w-]+\.png)\)", rf"]({page.stem}/\1)", body)
+        parts.append(f"{heading}\n{remark}{linked}")
+        for picture in re.findall(r"\]\(([\w-]+\.png)\)", body):
+            with written_whole("report", pictures / picture) as temporary:
+                shutil.copyfile(out / picture, temporary)
+    with written_whole("report", page) as temporary:
+        temporary.write_text("\n".join(parts).rstrip() + "\n", "utf-8")
+    return finished
+
+
+def _repeated(line: str, parts: list[str]) -> bool:
+    return any(line in part.splitlines() for part in parts)
+
+
+def read_notes(path: Path) -> dict[str, str]:
+    """The remarks by the name in each ``## name`` heading; empty where there is no file.
+
+    Raises:
+        ArgumentError: a heading that is neither an experiment's nor ``introduction``.
+    """
+    if not path.is_file():
+        return {}
+    # What stands before the first heading is for whoever edits the file.
+    _, *sections = re.split(r"^## +", path.read_text("utf-8"), flags=re.MULTILINE)
+    notes = {}
+    for section in sections:
+        name, _, text = section.partition("\n")
+        if name.strip() not in {INTRODUCTION, *EXPERIMENTS}:
+            raise ArgumentError(
+                f"report: {path} has remarks for {name.strip()!r}, expected {INTRODUCTION} or one "
+                f"of {', '.join(EXPERIMENTS)}"
+            )
+        notes[name.strip()] = text.strip()
+    return notes

@@ -1,0 +1,200 @@
+"""The likeness tables: a table a column of the paper's, a row a method, paper and ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from golddiff.evaluation.bootstrap import Interval, paired_difference
+from golddiff.evaluation.figures.curves import Panel, Series
+from golddiff.system.units import shape_text
+from golddiff_lab.paper.cells import Result
+from golddiff_lab.paper.context import Context
+from golddiff_lab.paper.likeness import (
+    NOT_RUN,
+    Column,
+    Here,
+    Row,
+    column_here,
+    likeness,
+    row_store,
+    row_title,
+)
+from golddiff_lab.paper.page import Page, table
+from golddiff_lab.paper.paper import paper_value
+
+HEADINGS = {"MSE": "MSE", "r2": "r2", "Time": "s a step", "Memory": "peak GB"}
+SAMPLERS = {"ddim": "DDIM", "heun": "Heun"}
+DASH = "–"
+
+NOTE = (
+    "MSE and r2 of images in [0, 1] against the oracle's from the same noise, averaged over the "
+    "images, with 95% bootstrap intervals. Seconds an image and step, without what is made once "
+    "(masks, compiled kernels), and in brackets of processors, which other work on the machine "
+    "does not lengthen. The paper's times and memory are of its GPU, ours of this machine: "
+    "our memory is the whole process's at its highest, mapped images included, and in brackets "
+    "what it grew by while the method was set up and ran."
+)
+
+
+def likeness_page(
+    context: Context,
+    label: str,
+    columns: Sequence[Column],
+    rows: Sequence[Row],
+    metrics: Sequence[str] = ("MSE", "r2"),
+    difference: Sequence[tuple[str, str]] = (),
+    notes: Sequence[str] = (),
+) -> Page:
+    """A page of tables.
+
+    Args:
+        context: data, oracles and settings.
+        label: of the paper's table.
+        columns: a table each.
+        rows: the methods.
+        metrics: of ``HEADINGS``.
+        difference: pairs of row titles whose paired difference is told under each table.
+        notes: paragraphs above the tables.
+    """
+    page = Page([NOTE, *(line for note in notes for line in ("", note))])
+    for column in columns:
+        here = column_here(context, column)
+        # A stand-in that is not here is no gap in the paper's table.
+        if isinstance(here, str) and here != NOT_RUN and column.stand_in:
+            continue
+        page.lines += ["", f"### {column.title}", ""]
+        if isinstance(here, str):
+            page.lines += _missing(label, column, rows, metrics, here)
+            continue
+        results = {row.title: likeness(context, here, row) for row in rows}
+        titles = [row_title(context, here, row) for row in rows]
+        texts = [
+            [title, *_cells(label, column, row.title, metrics, results[row.title])]
+            for title, row in zip(titles, rows, strict=True)
+        ]
+        header = [
+            "Method",
+            *(f"{HEADINGS[metric]}, {who}" for metric in metrics for who in ("paper", "ours")),
+        ]
+        page.lines += [about(here, next(iter(results.values()))), "", *table(header, texts)]
+        page.lines += [line for a, b in difference for line in _difference(a, b, results)]
+        page.rows += [
+            {
+                "column": column.title,
+                "row": title,
+                "method": row.method,
+                "images": row_store(context, here, row).n,
+                "paper": _paper(label, column, row.title, metrics),
+                **{k: v for k, v in results[row.title].items() if k != "pictures"},
+            }
+            for title, row in zip(titles, rows, strict=True)
+        ]
+        page.panels += curves(column.title, dict(zip(titles, results.values(), strict=True)))
+    return page
+
+
+def about(here: Here, result: Result) -> str:
+    """One line: what was compared with what, and how."""
+    store, settings = here.store, here.settings
+    theirs = here.column.oracle_sampler or settings.sampler
+    sampler = SAMPLERS[settings.sampler]
+    if theirs != settings.sampler:
+        sampler = f"{sampler} (the oracle's: {SAMPLERS[theirs]})"
+    return (
+        f"{store.n:,} images, {shape_text(store.shape)} "
+        f"(checksum {store.manifest.images_checksum[:12]}); "
+        f"oracle `{here.oracle.name}` (checksum {here.oracle.checksum[:12]}); {settings.n} images"
+        f"{' of all classes in turn' if settings.labels else ''}, {settings.steps} {sampler} "
+        f"steps, seed {settings.seed}, batches of {result['batch']}, {result['threads']} "
+        f"thread{'' if result['threads'] == 1 else 's'}."
+    )
+
+
+def curves(title: str, results: dict[str, Result]) -> list[Panel]:
+    """Likeness of each step's prediction, method by method, where both sides share the steps."""
+    lines = [
+        Series(name, result["per_step"]["sigma"], result["per_step"]["own"]["r2"])
+        for name, result in results.items()
+        if result["per_step"]["own"] is not None
+    ]
+    if not lines:
+        return []
+    xlabel, ylabel = "noise level σ", "r2 of the predicted x0"
+    return [Panel(title, xlabel, ylabel, lines, xscale="log", falling=True, floor=-1.0)]
+
+
+def _missing(
+    label: str, column: Column, rows: Sequence[Row], metrics: Sequence[str], reason: str
+) -> list[str]:
+    header = ["Method", *(f"{HEADINGS[metric]}, paper" for metric in metrics), "ours"]
+    texts = [
+        [
+            row.title,
+            *(_paper(label, column, row.title, metrics)[m] or DASH for m in metrics),
+            reason,
+        ]
+        for row in rows
+    ]
+    return table(header, texts)
+
+
+def _paper(label: str, column: Column, row: str, metrics: Sequence[str]) -> dict[str, str | None]:
+    return {metric: paper_value(label, column.group, row, metric) for metric in metrics}
+
+
+def _cells(
+    label: str, column: Column, row: str, metrics: Sequence[str], result: Result
+) -> list[str]:
+    ours = {
+        "MSE": _interval(result["mse"], 4),
+        "r2": _interval(result["r2"], 3) + _undefined(result["r2_undefined"]),
+        "Time": seconds_text(result),
+        "Memory": _memory(**result["memory"]),
+    }
+    paper = _paper(label, column, row, metrics)
+    return [text for metric in metrics for text in (paper[metric] or DASH, ours[metric])]
+
+
+def seconds_text(result: Result) -> str:
+    """Seconds an image and step, and of processors."""
+    seconds = result["seconds"]
+    wall, processor = (
+        seconds[name] for name in ("per_image_and_step", "processor_per_image_and_step")
+    )
+    return f"{wall:.2g} ({processor:.2g})"
+
+
+def _memory(bytes: int, kind: str, before: int) -> str:
+    grown = f" (+{max(0, bytes - before) / 1e9:.2f})" if before else ""
+    return f"{bytes / 1e9:.2f}{grown}{' on a GPU' if kind == 'allocator' else ''}"
+
+
+def _interval(figures: dict[str, Any], digits: int) -> str:
+    if figures["mean"] is None:
+        return "undefined"
+    mean, low, high = (figures[name] for name in ("mean", "low", "high"))
+    return f"{mean:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def _undefined(count: int) -> str:
+    return f"; {count} undefined" if count else ""
+
+
+def _difference(a: str, b: str, results: dict[str, Result]) -> list[str]:
+    if a not in results or b not in results:
+        return []
+    mse, r2 = (
+        paired_difference(results[a]["per_image"][metric], results[b]["per_image"][metric])
+        for metric in ("mse", "r2")
+    )
+    return [
+        "",
+        f"{a} less {b}, image by image: MSE {_signed(mse, 4)}, r2 {_signed(r2, 3)}.",
+    ]
+
+
+def _signed(value: Interval, digits: int) -> str:
+    if value.count == 0:
+        return "undefined"
+    return f"{value.mean:+.{digits}f} ({value.low:+.{digits}f} to {value.high:+.{digits}f})"

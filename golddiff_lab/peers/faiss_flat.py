@@ -1,0 +1,93 @@
+"""FAISS: exact search for the k nearest images, then their softmax average."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from golddiff.errors import ArgumentError
+from golddiff.estimators.optimal import Optimal
+from golddiff.golden import GoldDiff
+from golddiff.noise import precision
+from golddiff.store.images import ImageStore
+from golddiff.support import AnySupport
+from golddiff.supports.paper import PaperSchedule
+from golddiff_lab.sides import Check, Side, SideSpec
+
+
+def load_faiss() -> Any:
+    """The module faiss.
+
+    Raises:
+        ArgumentError: it is not installed.
+    """
+    try:
+        return import_module("faiss")
+    except ImportError:
+        raise ArgumentError(
+            "faiss is not installed; it comes with the extra: pip install 'golddiff[dev]'"
+        ) from None
+
+
+def check(spec: SideSpec, store: ImageStore) -> None:
+    """Refuse where faiss is missing, or where there are fewer images than it is to find."""
+    load_faiss()
+    _schedule(spec).budgets(1.0, store.n)
+
+
+def _schedule(spec: SideSpec) -> PaperSchedule:
+    given = spec.settings.given().items()
+    sizes = {name: value for name, value in given if name in ("k_min", "k_max")}
+    variant = spec.settings.variant or "released"
+    return PaperSchedule(variant=variant, **sizes)  # type: ignore[arg-type]
+
+
+def make(spec: SideSpec, store: ImageStore) -> Side:
+    """``IndexFlatL2`` over all values, k as in the schedule, a gather and a softmax in torch.
+
+    The squared distances that the search returns are the logits; none is computed twice.
+
+    Raises:
+        ArgumentError: as :func:`check`.
+    """
+    check(spec, store)
+    faiss, schedule = load_faiss(), _schedule(spec)
+    faiss.omp_set_num_threads(spec.threads)
+    images = store.images().reshape(store.n, store.d)
+    index = faiss.IndexFlatL2(store.d)
+    index.add(images.numpy())
+
+    def step(x: torch.Tensor, sigma: float) -> torch.Tensor:
+        _, k = schedule.budgets(sigma, store.n)
+        distances, rows = index.search(x.reshape(len(x), -1).numpy(), k)
+        logits = torch.from_numpy(distances) * -precision(sigma)
+        weights = torch.softmax(logits, dim=1)
+        nearest = images[torch.from_numpy(rows)]
+        return torch.einsum("bk,bkd->bd", weights, nearest).reshape(x.shape)
+
+    def made() -> Check:
+        ours = GoldDiff(Optimal(store), _AllScreened(schedule))
+        return Check(step, ours, "Optimal over the k nearest images")
+
+    return Side(step, made)
+
+
+class _AllScreened:
+    """The k nearest of all images, k of another schedule."""
+
+    def __init__(self, schedule: PaperSchedule) -> None:
+        self.schedule = schedule
+
+    def budgets(self, sigma: float, n: int) -> tuple[int, int]:
+        return n, self.schedule.budgets(sigma, n)[1]
+
+    def supports(
+        self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+    ) -> list[AnySupport]:
+        _, k = self.budgets(sigma, store.n)
+        exact = PaperSchedule(k_min=k, k_max=k, m_min=1.0, m_max=1.0)
+        return list(exact.supports(store, x, sigma, label, seed))

@@ -1,0 +1,86 @@
+"""Kamb & Ganguli's patch denoisers, ``src/utils/idealscore.py``: full scans."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+
+from golddiff.errors import ArgumentError
+from golddiff.estimators.kamb import Kamb
+from golddiff.noise import alpha_of_sigma
+from golddiff.store.images import ImageStore
+from golddiff_lab.peers.checkout import check_square, imported
+from golddiff_lab.sides import Side, SideSpec, Step
+
+BATCH = 64  # images at once, in their code's default
+
+STUBS: dict[str, list[str]] = {
+    "torchvision": ["datasets", "models", "transforms"],
+    "torchvision.transforms": [],
+}
+
+# Their class for each of our boundary rules.
+CLASSES = {"zeros": "LocalEquivBordersScoreModule", "circular": "LocalEquivScoreModule"}
+
+
+def check(spec: SideSpec, store: ImageStore) -> None:
+    """Refuse a missing patch size, one that does not fit, and other boundary rules."""
+    size, boundary = spec.settings.patch_size, spec.settings.boundary or "zeros"
+    check_square(store, "their code")
+    if not isinstance(size, int):
+        raise ArgumentError(f"patch_size: got {size!r}, expected an odd number to race Kamb's code")
+    if boundary not in CLASSES:
+        raise ArgumentError(f"boundary: got {boundary!r}, expected 'zeros' or 'circular'")
+    Kamb(store, size, boundary)  # checks the size
+    if not 3 <= size < store.shape[1]:
+        raise ArgumentError(
+            f"patch_size: got {size}, expected 3 to {store.shape[1] - 1} to race Kamb's code"
+        )
+
+
+def make(spec: SideSpec, store: ImageStore) -> Side:
+    """Their score module of the boundary rule and patch size asked for, as a denoiser.
+
+    Their circular one does not wrap the training images and weighs the images of a last, smaller
+    batch more: it is given images padded by wrapping, in batches of one size, which makes it
+    the equivariant machine of their paper.
+
+    Raises:
+        ArgumentError: as :func:`check`.
+    """
+    check(spec, store)
+    assert spec.path is not None
+    size, boundary = spec.settings.patch_size, spec.settings.boundary or "zeros"
+    assert isinstance(size, int)
+    return Side(_step(spec.path, store, size, boundary), warm_up=False)  # a step takes a minute
+
+
+def _step(path: Path, store: ImageStore, size: int, boundary: str) -> Step:
+    images = store.images()
+    if boundary == "circular":
+        images = torch.nn.functional.pad(images, (size // 2,) * 4, mode="circular")
+    batch = max(b for b in range(1, BATCH + 1) if store.n % b == 0)
+    data = torch.utils.data.TensorDataset(images, torch.zeros(len(images)))
+    beta = torch.zeros(1)
+    with imported(path, "src.utils.idealscore", STUBS) as module:
+        model = getattr(module, CLASSES[boundary])(
+            data,
+            kernel_size=size,
+            batch_size=batch,
+            image_size=store.shape[1],
+            channels=store.shape[0],
+            schedule=lambda t: beta,
+        )
+
+    def step(x: torch.Tensor, sigma: float) -> torch.Tensor:
+        alpha = alpha_of_sigma(sigma)
+        beta.fill_(1 - alpha)
+        noisy = x * math.sqrt(alpha)
+        with torch.no_grad():
+            score = model(torch.zeros(1), noisy, device=torch.device("cpu"))
+        x0: torch.Tensor = (noisy + (1 - alpha) * score) / math.sqrt(alpha)
+        return x0
+
+    return step

@@ -1,0 +1,86 @@
+"""Lukoianov et al.'s PCA locality denoiser: a full scan, averaging the softmaxes of batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from golddiff.estimators.pca import PCA
+from golddiff.noise import alpha_of_sigma
+from golddiff.store.images import ImageStore
+from golddiff_lab.peers.checkout import (
+    bundle,
+    check_square,
+    factor_of,
+    imported,
+    threshold_of,
+    vp_timestep,
+)
+from golddiff_lab.peers.release import over
+from golddiff_lab.sides import Check, Side, SideSpec, Step
+
+BATCH = 512  # images at once in their configuration files
+CHECKED = 3  # batches
+
+# Imported by their package, not used by a step of this model.
+STUBS: dict[str, list[str]] = {
+    "faiss": [],
+    "local_diffusion.data": ["DatasetBundle"],
+    "local_diffusion.models.nearest_dataset": [],
+    "local_diffusion.models.optimal": [],
+    "local_diffusion.models.scfdm": [],
+    "local_diffusion.models.wiener": [],
+    "local_diffusion.utils.neural_networks": ["UNet"],
+}
+
+
+def check(spec: SideSpec, store: ImageStore) -> None:
+    """Refuse images that are not square."""
+    check_square(store, "their code")
+
+
+def make(spec: SideSpec, store: ImageStore) -> Side:
+    """``PCALocalityDenoiser`` over the images of ``store``, or over the first ``spec.images``.
+
+    The same covariance as ours is given to it; the masks it makes anew at every step.
+
+    Raises:
+        ArgumentError: as :func:`check`.
+    """
+    check(spec, store)
+    assert spec.path is not None
+    path, threshold = spec.path, threshold_of(spec.settings, store)
+    part = spec.images // (4 * BATCH) * 4 * BATCH  # a quarter of it is whole batches
+    count = part if 0 < part < store.n else store.n
+    images = store.images(slice(count))
+
+    def made() -> Check:
+        checked = min(CHECKED * BATCH, store.n)
+        base = PCA(store, threshold, "wss", BATCH)
+        theirs = _step(path, store, images[:checked], threshold)
+        text = f"PCA wss over the first {checked:,} images"
+        return Check(theirs, lambda x, sigma: over(base, x, sigma, checked), text)
+
+    return Side(
+        _step(path, store, images, threshold),
+        made,
+        images=count if count < store.n else None,
+        half=_step(path, store, images[: count // 2], threshold),
+        quarter=_step(path, store, images[: count // 4], threshold),
+    )
+
+
+def _step(path: Path, store: ImageStore, images: torch.Tensor, threshold: float) -> Step:
+    given = bundle(store, torch.split(images, BATCH))
+    with imported(path / "src", "local_diffusion.models.pca_locality", STUBS) as module:
+        module.load_wiener_filter = lambda *a, **k: factor_of(store)
+        model = module.PCALocalityDenoiser(given, "cpu", 10, params={"mask_threshold": threshold})
+        model.train(given)
+
+    def step(x: torch.Tensor, sigma: float) -> torch.Tensor:
+        timestep = torch.tensor(vp_timestep("analytic-diffusion-studio", sigma))
+        x0: torch.Tensor = model.denoise(x * alpha_of_sigma(sigma) ** 0.5, timestep)
+        return x0
+
+    return step

@@ -1,0 +1,136 @@
+"""The noisy images that sides and methods are compared at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from golddiff.denoiser import Labels, Sigma
+from golddiff.errors import ArgumentError
+from golddiff.registry import create
+from golddiff.sampling import Denoises, sample
+from golddiff.sources.augment import NUMBERS, augmented
+from golddiff.store.images import ImageStore
+
+STEPS = 10
+SOURCES = ("trajectory", "noised")
+TRAJECTORY_OF = "golddiff-pca"
+
+
+def check_source(source: str) -> None:
+    """Raise ArgumentError where it is none of ``SOURCES``."""
+    if source not in SOURCES:
+        raise ArgumentError(f"queries_from: got {source!r}, expected {' or '.join(SOURCES)}")
+
+
+def queries(
+    source: str, store: ImageStore, sigmas: Sequence[float], batch: int, seed: int
+) -> list[torch.Tensor]:
+    """A batch of noisy images (batch, *shape) for each noise level.
+
+    Args:
+        source: "trajectory", what a run of golddiff-pca from seeded noise passes through; or
+            "noised", training images with noise.
+        store: the training set.
+        sigmas: noise levels.
+        batch: images a level.
+        seed: of all noise.
+
+    Raises:
+        ArgumentError: another source.
+    """
+    check_source(source)
+    if source == "noised":
+        return noised(store, sigmas, batch, seed)
+    return trajectory(create(TRAJECTORY_OF, store, seed=seed), sigmas, batch, seed)
+
+
+def noised(store: ImageStore, sigmas: Sequence[float], batch: int, seed: int) -> list[torch.Tensor]:
+    """The same random training images and the same noise at every level."""
+    generator = torch.Generator().manual_seed(seed)
+    clean = store.images(torch.randint(store.n, (batch,), generator=generator))
+    noise = torch.randn(clean.shape, generator=generator)
+    return [clean + sigma * noise for sigma in sigmas]
+
+
+def trajectory(
+    denoiser: Denoises, sigmas: Sequence[float], batch: int, seed: int
+) -> list[torch.Tensor]:
+    """Where a 10-step DDIM run passes each noise level.
+
+    At a level of the run that is what its step there sees; between two levels it is on the straight
+    line from the step above: x = x0 + sigma / sigma_above (x_above - x0); above all of them, on the
+    line through the first.
+    """
+    watched = _Watched(denoiser)
+    sample(watched, batch, STEPS, seed=seed, batch_size=batch, trajectory=False)
+    return [_at(sigma, watched.seen) for sigma in sigmas]
+
+
+def mixed(
+    store: ImageStore, denoiser: Denoises, sigmas: Sequence[float], batch: int, seed: int
+) -> list[torch.Tensor]:
+    """A batch (batch, *shape) for each noise level: a point of a run, a held-out image, and so on.
+
+    Args:
+        store: whose images the held-out ones resemble.
+        denoiser: over it, whose run it is.
+        sigmas: noise levels.
+        batch: queries a level.
+        seed: of all noise.
+    """
+    passed = trajectory(denoiser, sigmas, -(-batch // 2), seed)
+    clean = held_out(store, batch // 2, seed)
+    noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(seed + 1))
+    levels = []
+    for sigma, points in zip(sigmas, passed, strict=True):
+        x = torch.empty(batch, *store.shape)
+        x[0::2], x[1::2] = points, clean + sigma * noise
+        levels.append(x)
+    return levels
+
+
+def held_out(store: ImageStore, count: int, seed: int) -> torch.Tensor:
+    """Images (count, *shape) in [-1, 1] like those of the set that are not in it.
+
+    Changed copies of some of its images (:mod:`golddiff.sources.augment`), by another seed than any
+    enlarged set's.
+
+    Raises:
+        ArgumentError: a store of other data than uint8 images of 1 or 3 channels.
+    """
+    if not store.is_pixels or len(store.shape) != 3 or store.shape[0] not in (1, 3):
+        raise ArgumentError(
+            f"data: got {store.shape} {store.manifest.dtype}, expected uint8 images of 1 or 3 "
+            "channels"
+        )
+    generator = np.random.default_rng([4, seed])
+    rows = generator.integers(0, store.n, count)
+    pixels = store.flat[rows].reshape(count, *store.shape)
+    changed = augmented(pixels, generator.random((count, NUMBERS)))
+    return torch.from_numpy(changed).float() / 127.5 - 1
+
+
+Seen = list[tuple[float, torch.Tensor, torch.Tensor]]
+
+
+def _at(sigma: float, seen: Seen) -> torch.Tensor:
+    above = [state for state in seen if state[0] >= sigma * (1 - 1e-9)]
+    level, x, x0 = above[-1] if above else seen[0]
+    return x if level == sigma else x0 + sigma / level * (x - x0)
+
+
+class _Watched:
+    """A denoiser that keeps what it was given and what it answered."""
+
+    def __init__(self, denoiser: Denoises) -> None:
+        self.store = denoiser.store
+        self._denoiser = denoiser
+        self.seen: Seen = []
+
+    def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
+        x0 = self._denoiser(x, sigma, labels)
+        self.seen.append((float(sigma), x, x0))
+        return x0

@@ -1,0 +1,105 @@
+"""Stores of several sizes, the smaller ones the first images of the largest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from golddiff.errors import ArgumentError, StoreError
+from golddiff.sources.source_options import SourceOptions
+from golddiff.store.build import build
+from golddiff.store.cache import cache_folder, cached_store
+from golddiff.store.images import ImageStore
+from golddiff.store.opening import is_store, open_store
+from golddiff_lab.scaling.job import ScalingJob
+
+Say = Callable[[str], None]
+
+
+def stores_for(job: ScalingJob, say: Say = lambda line: None) -> list[ImageStore]:
+    """The stores of a job, the smallest first.
+
+    Of one source: a store of the largest size (the source itself, where it is one of that size or
+    more, else built in the cache folder), and stores of its first images, in the cache folder too.
+    All have the factor, and so the masks, of the largest: only the number of images differs.
+
+    Raises:
+        ArgumentError: fewer images than asked for; several stores of different shapes or the same
+            size.
+        GoldDiffError: as building a store.
+    """
+    if len(job.data) > 1:
+        return _given(job)
+    largest = _largest(job, max(job.sizes), say)
+    return [
+        largest if n == largest.n else prefix(largest, n, job.memory_limit, say)
+        for n in sorted(job.sizes)
+    ]
+
+
+def _given(job: ScalingJob) -> list[ImageStore]:
+    stores = [ImageStore.open(path, job.memory_limit) for path in job.data]
+    stores.sort(key=lambda store: store.n)
+    if len({store.shape for store in stores}) > 1 or len({s.n for s in stores}) < len(stores):
+        raise ArgumentError(
+            f"data: got stores of {', '.join(f'{s.n:,} x {s.shape}' for s in stores)}, expected "
+            "one shape and different sizes"
+        )
+    return stores
+
+
+def _largest(job: ScalingJob, n: int, say: Say) -> ImageStore:
+    path = Path(job.data[0]).expanduser()
+    if is_store(path):
+        store = ImageStore.open(path, job.memory_limit)
+        return store if store.n == n else prefix(store, n, job.memory_limit, say)
+    store = cached_store(job.data[0], SourceOptions(limit=n), say=say)
+    if store.n < n:
+        raise ArgumentError(f"sizes: got {n:,}, but {job.data[0]} has only {store.n:,} images")
+    return ImageStore.open(store.path, job.memory_limit)
+
+
+def prefix(store: ImageStore, n: int, memory_limit: float, say: Say) -> ImageStore:
+    """The first n images as a store of its own in the cache folder; made where it is not there.
+
+    Raises:
+        ArgumentError: the store has fewer.
+    """
+    if n > store.n:
+        raise ArgumentError(f"sizes: got {n:,}, but {store.path} has only {store.n:,} images")
+    digest = store.manifest.files["pixels.bin"].sha256[:16]
+    path = cache_folder() / "scaling" / f"first-{n}-of-{digest}"
+    try:
+        return ImageStore.open(path, memory_limit)
+    except StoreError:
+        say(f"building a store of the first {n:,} images in {path}")
+    complete = (path / "manifest.json").is_file()
+    about = f"first {n:,} of {store.manifest.source}"
+    source = open_store(store.path, SourceOptions(limit=n), about)
+    build(source, path, overwrite=complete, progress=False)
+    return ImageStore.open(path, memory_limit)
+
+
+def share_factor(stores: list[ImageStore], job: ScalingJob) -> list[ImageStore]:
+    """The stores, those that were made here with the factor of the largest; opened anew."""
+    if len(job.data) > 1:
+        return stores
+    largest = stores[-1]
+    largest.factors.put(largest.factor())  # whose masks all can share then
+    ours = cache_folder() / "scaling"
+    shared = []
+    for store in stores[:-1]:
+        theirs = largest.factor()
+        if store.path.parent == ours and not _same(store, largest):
+            store.factors.put(theirs)
+        shared.append(ImageStore.open(store.path, job.memory_limit))
+    return [*shared, largest]
+
+
+def same_factor(stores: list[ImageStore]) -> bool:
+    """Whether all stores have one factor."""
+    return all(_same(store, stores[-1]) for store in stores)
+
+
+def _same(one: ImageStore, other: ImageStore) -> bool:
+    return one.factor().digest == other.factor().digest

@@ -1,0 +1,1 @@
+"""``golddiff bench step`` and ``golddiff bench kamb``: methods and peers, step by step."""

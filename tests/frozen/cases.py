@@ -1,0 +1,264 @@
+"""What is frozen: each method's outputs on digits and on 2,000 images of CIFAR-10."""
+
+import io
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow.parquet
+import torch
+from PIL import Image
+
+import golddiff
+from tests.frozen.names import method, tiled
+
+CIFAR_IMAGES = 2000
+# Of every query: an image of the store, another, and the mirror image of a third.
+ROWS = (3, 710, 1500)
+COLUMNS, PROJECTIONS = 48, 8
+TOLERANCE = 0.05  # of the adaptive methods
+TOP = 8  # sources of a location
+ATTRIBUTED = (1, 4, 6, 9)  # places among the noise levels
+ADAPTED = (6,)  # the same, of the adaptive PCA on CIFAR-10
+LOCATIONS = 12
+
+
+def digits():
+    """The built-in digits, as a source and labels."""
+    return "digits", None
+
+
+def cifar10(folder):
+    """The first 2,000 images of CIFAR-10 and their classes, from its parquet file."""
+    (file,) = sorted((folder / "cifar10").glob("*.parquet"))
+    rows = pyarrow.parquet.read_table(file).slice(0, CIFAR_IMAGES).to_pylist()
+    images = [np.asarray(Image.open(io.BytesIO(row["img"]["bytes"]))) for row in rows]
+    return np.stack(images).transpose(0, 3, 1, 2).copy(), np.array([row["label"] for row in rows])
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A store with three queries at each of ten noise levels.
+
+    Attributes:
+        name: "digits" or "cifar10".
+        store: the training images.
+        levels: (10,) noise levels, descending: DDIM's. Frozen, for a schedule computed with other
+            kernels has other last digits, and these seed the released code's draws.
+        seeds: (10, 3) of the noise of each query.
+    """
+
+    name: str
+    store: golddiff.ImageStore
+    levels: np.ndarray
+    seeds: np.ndarray
+
+    @cached_property
+    def labels(self):
+        """The classes (3,) of the queries' images."""
+        return torch.from_numpy(np.asarray(self.store.labels)[list(ROWS)].astype(np.int64))
+
+    def query(self, level, i, seed=None):
+        """Query ``i`` (1, *shape) at a place among the noise levels."""
+        seed = int(self.seeds[level, i]) if seed is None else seed
+        noise = np.random.default_rng([level, i, seed]).standard_normal(self.store.shape)
+        image = self.store.images([ROWS[i]]).numpy()
+        image = image[..., ::-1] if i == 2 else image
+        return torch.from_numpy((image + self.levels[level] * noise).astype(np.float32))
+
+    def kept(self, x0):
+        """What is kept of images (b, *shape): some values, and signed sums over all of them."""
+        flat = x0.double().reshape(len(x0), -1).numpy()
+        generator = np.random.default_rng(0)
+        columns = generator.permutation(flat.shape[1])[:COLUMNS]
+        signs = generator.choice([-1.0, 1.0], (flat.shape[1], PROJECTIONS))
+        return np.hstack([flat[:, columns], flat @ signs / np.sqrt(flat.shape[1])])
+
+    def outputs(self, denoiser, labelled, places=range(10), queries=range(3)):
+        """(levels, queries, kept values) of a denoiser."""
+        out = []
+        for level in places:
+            x = torch.cat([self.query(level, i) for i in queries])
+            classes = self.labels[list(queries)] if labelled else None
+            out.append(self.kept(denoiser(x, float(self.levels[level]), classes)))
+        return np.stack(out)
+
+
+def _method(name, seed=0, labelled=(False, True), places=range(10), queries=range(3), **settings):
+    def run(problem):
+        denoiser = method(name, problem.store, seed, **settings)
+        return {
+            "class" if given else "all": problem.outputs(denoiser, given, places, queries)
+            for given in labelled
+        }
+
+    return run
+
+
+def _made(make, labelled=(False, True), places=range(10)):
+    def run(problem):
+        denoiser = make(problem.store)
+        return {
+            "class" if given else "all": problem.outputs(denoiser, given, places)
+            for given in labelled
+        }
+
+    return run
+
+
+def _tiles(problem):
+    small = problem.name == "digits"
+    base = golddiff.PCA(problem.store, 0.02 if small else 0.03)
+    return _made(lambda store: tiled(base, 4 if small else 8, 4 if small else 16, 60))(problem)
+
+
+def _certified(schedule):
+    def run(problem):
+        denoiser = golddiff.GoldDiff(golddiff.Optimal(problem.store), schedule())
+        out = {"mean": [], "bound": []}
+        for level, sigma in enumerate(problem.levels.tolist()):
+            x = torch.cat([problem.query(level, i) for i in range(3)])
+            mean, bound = denoiser.certified(x, sigma)
+            out["mean"].append(problem.kept(mean))
+            out["bound"].append(bound.numpy())
+        return {name: np.stack(values) for name, values in out.items()}
+
+    return run
+
+
+def _attribution(make, places=ATTRIBUTED):
+    """Main sources and weights of some locations, of the whole image, of tiles and of pixels."""
+
+    def run(problem):
+        denoiser = make(problem.store)
+        out = {}
+        for level in places:
+            sigma = float(problem.levels[level])
+            (found,) = denoiser.attribute(problem.query(level, 1), sigma, top=TOP)
+            some = np.linspace(0, len(found.weights) - 1, LOCATIONS).astype(int)
+            rows, weights = found.top_images(TOP)
+            tiles = found.tile_weights.reshape(-1, TOP)
+            out |= {
+                f"{level}.sources": found.sources[some],
+                f"{level}.weights": found.weights[some],
+                f"{level}.mass": found.mass[some],
+                f"{level}.effective": found.effective[some],
+                f"{level}.image_sources": rows[None],
+                f"{level}.image_weights": weights[None],
+                f"{level}.tile_sources": found.tile_sources.reshape(-1, TOP)[:LOCATIONS],
+                f"{level}.tile_weights": tiles[:LOCATIONS],
+                f"{level}.main_weights": found.main_weights.ravel()[:: found.main.size // 16],
+                f"{level}.output": problem.kept(found.reconstruct()[None]),
+            }
+            if found.positions is not None:
+                out[f"{level}.positions"] = found.positions[some]
+        return out
+
+    return run
+
+
+def _sampled(make, sampler):
+    def run(problem):
+        made = golddiff.sample(make(problem.store), 2, sampler=sampler, seed=7)
+        return {
+            "start": problem.kept(made.x_init),
+            "sigmas": np.array(made.sigmas),
+            "images": problem.kept(made.images),
+            "trajectory": np.stack([problem.kept(step) for step in made.trajectory]),
+        }
+
+    return run
+
+
+def _paper(base, variant="text"):
+    schedule = golddiff.PaperSchedule(variant=variant)
+    return lambda store: golddiff.GoldDiff(base(store), schedule)
+
+
+def _blend(store):
+    parts = [golddiff.Optimal(store), golddiff.Wiener(store)]
+    return golddiff.Blend(parts, [(0.1, (0.7, 0.3)), (10.0, (0.2, 0.8))])
+
+
+def _pca(store):
+    return golddiff.PCA(store, 0.03)
+
+
+def _few(store):
+    return golddiff.Kamb(store, 3, "zeros")
+
+
+SAMPLED = {
+    "sample wiener ddim": _sampled(golddiff.Wiener, "ddim"),
+    "sample wiener heun": _sampled(golddiff.Wiener, "heun"),
+    "sample optimal ddim": _sampled(golddiff.Optimal, "ddim"),
+}
+
+# Of both data sets.
+SHARED = {
+    "optimal": _method("optimal"),
+    "wiener": _method("wiener"),
+    "pca": _method("pca"),
+    "pca wss": _method("pca", weighting="wss"),
+    "golddiff-optimal": _method("golddiff-optimal"),
+    "golddiff-optimal text": _method("golddiff-optimal", variant="text"),
+    "golddiff-pca": _method("golddiff-pca"),
+    "golddiff-pca text": _method("golddiff-pca", variant="text"),
+    "golddiff-pca wss": _method("golddiff-pca", weighting="wss"),
+    "kamb none": _method("kamb", patch_size=5, boundary="none"),
+    "blend": _made(_blend),
+    "one gaussian": _made(lambda store: golddiff.GaussianMixture(store, 1, shrinkage=0)),
+    "tiles": _tiles,
+    "certified text": _certified(golddiff.PaperSchedule),
+    "certified released": _certified(lambda: golddiff.PaperSchedule(variant="released")),
+    "attribution optimal": _attribution(golddiff.Optimal),
+    "attribution pca": _attribution(_pca),
+    "attribution golddiff-pca": _attribution(_paper(_pca)),
+    "attribution kamb none": _attribution(lambda store: golddiff.Kamb(store, 5, "none")),
+}
+
+CASES = {
+    "digits": SHARED
+    | SAMPLED
+    | {
+        "recommended": _method("network-like"),
+        "pca 0.005": _method("pca", mask_threshold=0.005),
+        "golddiff-optimal seed": _method("golddiff-optimal", seed=5),
+        "golddiff-optimal sizes": _method("golddiff-optimal", variant="text", k_max=90, m_max=0.5),
+        "golddiff-kamb": _method("golddiff-kamb", patch_size=3),
+        "golddiff-kamb text": _method("golddiff-kamb", patch_size=3, variant="text"),
+        "kamb zeros": _method("kamb", patch_size=3),
+        "kamb circular": _method("kamb", patch_size=3, boundary="circular"),
+        "kamb measured": _method("kamb"),
+        "mixture": _made(golddiff.GaussianMixture),
+        "patches": _made(golddiff.PatchMixture),
+        "attribution kamb zeros": _attribution(_few),
+    },
+    "cifar10": SHARED
+    | {
+        "golddiff-kamb": _method("golddiff-kamb", patch_size=5, labelled=(True,), queries=(0, 2)),
+        "kamb zeros": _method("kamb", patch_size=5, labelled=(True,), queries=(1,)),
+        "kamb circular": _method(
+            "kamb", patch_size=5, boundary="circular", labelled=(True,), queries=(1,), places=(2, 6)
+        ),
+    },
+}
+
+# What is held to the full scan of a method, within what it promises.
+ADAPTIVE = {
+    "digits": {
+        "adaptive-optimal": ("optimal", _method("adaptive-optimal", tol=TOLERANCE)),
+        "adaptive-pca": ("pca", _method("adaptive-pca", tol=TOLERANCE)),
+        "adaptive-kamb": (
+            "kamb zeros",
+            _method("adaptive-kamb", patch_size=3, tol=TOLERANCE, labelled=(False,)),
+        ),
+    },
+    "cifar10": {
+        "adaptive-optimal": ("optimal", _method("adaptive-optimal", tol=TOLERANCE)),
+        "adaptive-pca": (
+            "pca",
+            _method("adaptive-pca", tol=TOLERANCE, labelled=(False,), places=ADAPTED),
+        ),
+    },
+}

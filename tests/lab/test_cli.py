@@ -1,0 +1,236 @@
+import json
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import golddiff
+from golddiff.cli import run
+from golddiff.errors import ArgumentError
+from golddiff.noise import ddim_sigmas
+from golddiff_lab.machine import measure
+from golddiff_lab.process import Process
+from golddiff_lab.sides import RunningSide, SideSpec
+from golddiff_lab.step.job import StepJob
+from tests.lab.checkouts import write_checkout
+
+
+@pytest.fixture(scope="module")
+def store(make_store, smooth_images):
+    return make_store(smooth_images(40))
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("GOLDDIFF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("golddiff_lab.step.run.measure", lambda: measure(small=True))
+    monkeypatch.setattr("golddiff_lab.step.run.Process", Here)
+    monkeypatch.setattr("golddiff_lab.step.kamb.Process", Here)
+
+
+class Here(Process):
+    """An object in this process: starting others takes seconds, and few tests are about that."""
+
+    def __init__(self, name, make, spec, threads):
+        self.name, self._make, self._spec = name, make, spec
+
+    def __enter__(self):
+        self._made = self._make(self._spec)
+        return self
+
+    def close(self):
+        pass
+
+    def ask(self, method, *arguments):
+        return getattr(self._made, method)(*arguments)
+
+
+@pytest.fixture
+def fails(capsys):
+    def check(*arguments):
+        capsys.readouterr()
+        assert run(["bench", *map(str, arguments)]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        return line
+
+    return check
+
+
+def test_a_race_prints_and_writes_every_side_at_every_level(store, tmp_path, capsys):
+    peer = write_checkout("release", tmp_path / "peer")
+    out = tmp_path / "race.json"
+    arguments = ["bench", "step", str(store.path), "--method", "golddiff-pca,wiener", "--peer",
+                 str(peer), "--batch", "2", "--repeats", "2", "--levels", "60.8,0.342",
+                 "--threads", "1", "--memory", "--verbose", "--json", str(out)]  # fmt: skip
+    assert run(arguments) == 0
+    text = capsys.readouterr().out
+    assert "ratio     the time of release over this side's" in text
+    assert "golddiff-pca: screens" in text
+    assert "peak resident" in text
+
+    figures = json.loads(out.read_text())
+    sides = {"golddiff-pca", "wiener", "release"}
+    assert set(figures["sides"]) == sides
+    assert figures["against"] == "release"
+    assert figures["sides"]["golddiff-pca"]["reference"] == {
+        "estimator": "PCA", "mask_threshold": 0.02,
+    }  # fmt: skip
+    assert set(figures["machine"]) == {"threads", "float32_matrix", "copy"}
+    rate = figures["machine"]["float32_matrix"]
+    steps = ddim_sigmas(10)
+    assert [level["sigma"] for level in figures["levels"]] == [steps[0], steps[8]]
+    for level in figures["levels"]:
+        assert set(level["sides"]) == sides
+        release = level["sides"]["release"]["seconds"]
+        for side in level["sides"].values():
+            assert len(side["seconds_measured"]) == 2
+            assert side["ratio"] == pytest.approx(release / side["seconds"])
+            assert side["rmse"] >= 0
+            assert side["gflop"] == pytest.approx(side["seconds"] * rate / 1e9)
+        assert level["sides"]["release"]["same_maths_difference"] < 1e-3
+    for side in figures["sides"].values():
+        assert side["bytes_peak"] >= side["bytes_opened"] > 1 << 20
+        assert math.isfinite(side["rmse"])
+
+
+def test_without_truth_there_is_no_error_and_part_of_a_store_will_do(store, tmp_path, capsys):
+    out = tmp_path / "race.json"
+    arguments = ["step", str(store.path), "--method", "pca", "--no-truth", "--limit", "30",
+                 "--levels", "1", "--repeats", "1", "--queries-from", "noised", "--json",
+                 str(out)]  # fmt: skip
+    assert run(["bench", *arguments]) == 0
+    figures = json.loads(out.read_text())
+    assert figures["store"]["n"] == 30
+    assert figures["levels"][0]["sides"]["pca"]["rmse"] is None
+    assert "RMSE  " not in capsys.readouterr().out.split("ms   ")[-1]
+    assert not (tmp_path / "cache" / "truth").exists()
+
+
+def test_kamb_is_raced_for_each_patch_size(store, tmp_path, capsys):
+    peer = write_checkout("kamb-ganguli", tmp_path / "peer")
+    out = tmp_path / "kamb.json"
+    arguments = ["kamb", str(store.path), "--peer", str(peer), "--sizes", "7", "--json", str(out)]
+    assert run(["bench", *arguments]) == 0
+    (row,) = json.loads(out.read_text())["rows"]
+    assert (row["boundary"], row["size"]) == ("zeros", 7)
+    assert row["ratio"] == pytest.approx(row["theirs"] / row["ours"])
+    # The miniature compares every position with itself only, which Kamb's machine does not.
+    assert row["difference"] > 0
+    assert "zeros" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--method", "magic"], "method: got 'magic', expected one of recommended"),
+        (["--method", "pca,pca"], "method: got pca twice"),
+        (["--batch", "0"], "batch: got 0, expected 1 or more"),
+        (["--repeats", "0"], "repeats: got 0"),
+        (["--threads", "0"], "threads: got 0"),
+        (["--limit", "0"], "limit: got 0"),
+        (["--truth-queries", "-1"], "truth_queries: got -1"),
+        (["--levels", "1,x"], "levels: got '1,x'"),
+        (["--levels", "0"], "levels: got 0.0"),
+        (["--levels", "nan"], "levels: got nan"),
+        (["--queries-from", "x"], "queries_from: got 'x'"),
+        (["--peer", "no/such/folder"], "peer: got no/such/folder, which is no folder"),
+        (["--against", "release"], "against: got 'release', expected one of golddiff-pca"),
+        (["--patch-size", "3"], "patch_size: does not apply to golddiff-pca"),
+        (["--json", "/"], "json: / is a folder"),
+        (["--k-min", "100"], "k_min: got 100, but there are only 40 images"),
+    ],
+)
+def test_bad_arguments_are_one_line(arguments, message, store, fails):
+    assert message in fails("step", store.path, *arguments)
+
+
+@pytest.fixture
+def no_work(monkeypatch):
+    """Measuring, sampling or scanning fails."""
+    for name in ("measure", "queries", "full_scans", "Process"):
+        monkeypatch.setattr(f"golddiff_lab.step.run.{name}", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("release", ["--levels", "26"], "levels: got 26, but the authors' release"),
+        ("studio", ["--levels", "0.5"], "levels: got 0.5, but Lukoianov et al."),
+        ("release", ["--variant", "text"], "variant: got 'text'"),
+        ("kamb-ganguli", [], "patch_size: got None"),
+        ("kamb-ganguli", ["--method", "kamb", "--patch-size", "9"], "patch_size: got 9"),
+    ],
+)
+@pytest.mark.usefixtures("no_work")
+def test_what_a_peer_cannot_do_is_told_before_any_work(
+    name, arguments, message, store, fails, tmp_path
+):
+    peer = write_checkout(name, tmp_path / "peer")
+    assert message in fails("step", store.path, "--peer", peer, *arguments)
+
+
+def test_three_digits_of_a_level_are_enough():
+    steps = ddim_sigmas(10)
+    typed = tuple(float(f"{sigma:.3g}") for sigma in steps)
+    assert StepJob("", levels=typed).sigmas() == steps
+    assert StepJob("", levels=(26.0,)).sigmas() == [26.0]
+
+
+def test_a_missing_store_is_one_line(fails, tmp_path):
+    assert "does not exist" in fails("step", tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--sizes", "3,4"], "patch_size: got 4"),
+        (["--sizes", "2.5"], "patch_size: got 2.5"),
+        (["--boundary", "none"], "boundary: got 'none'"),
+        (["--sigma", "0"], "sigma: got 0.0"),
+        (["--limit", "0"], "limit: got 0"),
+    ],
+)
+def test_bad_arguments_of_kamb(arguments, message, store, fails, tmp_path):
+    peer = write_checkout("kamb-ganguli", tmp_path / "peer")
+    assert message in fails("kamb", store.path, "--peer", peer, *arguments)
+
+
+def test_kamb_wants_kambs_checkout(store, fails, tmp_path):
+    peer = write_checkout("release", tmp_path / "peer")
+    assert "expected a checkout of Kamb" in fails("kamb", store.path, "--peer", peer)
+
+
+# Sides in processes of their own
+
+
+def test_a_peer_that_fails_is_an_error_with_its_name(store, tmp_path):
+    peer = write_checkout("release", tmp_path / "peer")
+    file = Path(peer) / "methods" / "ours.py"
+    file.write_text(file.read_text() + "\n\nraise LookupError('their own fault')\n")
+    spec = SideSpec("release", store.path, peer="release", path=peer)
+    with (
+        pytest.raises(ArgumentError, match=r"release: peer: .*their own fault"),
+        Process("release", RunningSide, spec, 1),
+    ):
+        pass
+
+
+def test_a_method_in_a_process_of_its_own(store):
+    spec = SideSpec("wiener", store.path, "wiener")
+    x = store.images([0, 1])
+    before = os.environ.get("OMP_NUM_THREADS")
+    with Process("wiener", RunningSide, spec, 1) as side:
+        assert os.environ.get("OMP_NUM_THREADS") == before
+        seconds, out = side.ask("step", x.numpy(), 1.0)
+        assert seconds > 0
+        np.testing.assert_allclose(out, golddiff.Wiener(store)(x, 1.0), atol=1e-5)
+        opened, images, warm_up = side.ask("about")
+        assert side.ask("peak") >= opened > 1 << 20
+        assert images is None
+        assert warm_up
+        assert side.ask("check", x.numpy(), 1.0) is None
+        side._process.kill()
+        with pytest.raises(ArgumentError, match=r"wiener: its process ended \(exit code -9\)"):
+            side.ask("step", x.numpy(), 1.0)

@@ -1,0 +1,65 @@
+import math
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from golddiff_lab import machine
+from golddiff_lab.machine import (
+    CPU,
+    Rates,
+    disk_bytes,
+    measure,
+    memory,
+    peak_resident,
+    times,
+    watched_memory,
+)
+
+
+def test_rates_are_positive_and_finite():
+    rates = measure(small=True)
+    assert all(math.isfinite(rate) and rate > 0 for rate in (rates.matrix, rates.copy))
+    assert rates.threads == torch.get_num_threads()
+
+
+def test_the_first_run_is_not_timed(monkeypatch):
+    clock = iter([0.5, 1.0, 2.0, 2.25])  # runs of 0.5 and 0.25 seconds
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    runs = []
+    assert times(lambda: runs.append(1), 2) == [0.5, 0.25]
+    assert len(runs) == 3
+
+
+def test_a_rate_is_what_is_counted_over_the_time_of_the_fastest_run(monkeypatch):
+    monkeypatch.setattr(machine, "times", lambda work, repeats, device: [0.5, 0.25, 0.75])
+    rates = measure(CPU, small=True)
+    assert rates.matrix == 2 * 256**3 / 0.25
+    assert rates.copy == 2 * (1 << 20) / 0.25  # both ways
+
+
+def test_of_two_measurements_the_higher_rates_are_kept():
+    assert Rates(2, 1.0, 4.0).best_of(Rates(2, 3.0, 2.0)) == Rates(2, 3.0, 4.0)
+
+
+def test_peak_memory_is_bytes_and_never_falls():
+    before = peak_resident()
+    assert 1 << 24 < before < 1 << 40
+    np.ones(1 << 20, np.uint8)
+    assert peak_resident() >= before
+
+
+def test_a_block_s_peak_is_no_less_than_what_was_held():
+    with watched_memory() as peak:
+        held = np.ones(5_000_000)
+        inside = memory()
+    if not inside:
+        pytest.skip("no /proc/self/status")
+    assert inside["anonymous"] >= held.nbytes
+    assert peak["anonymous"] >= inside["anonymous"] - 1_000_000
+
+
+def test_bytes_read_from_disk_only_grow():
+    before = disk_bytes()
+    assert before is None or disk_bytes() >= before

@@ -1,0 +1,198 @@
+import os
+import sys
+
+import pytest
+import torch
+
+import golddiff
+from golddiff.errors import ArgumentError
+from golddiff.noise import ddim_sigmas, precision
+from golddiff.registry import MethodSettings
+from golddiff_lab.peers import PEERS, recognise
+from golddiff_lab.peers.checkout import imported, vp_timestep
+from golddiff_lab.sides import SideSpec
+from tests.lab.checkouts import FILES, write_checkout
+
+LEVELS = [ddim_sigmas(10)[i] for i in (0, 4, 9)]
+
+
+@pytest.fixture(scope="module")
+def store(make_store, smooth_images):
+    return make_store(smooth_images(40, (3, 8, 8)))
+
+
+def side(name, path, store, images=0, **settings):
+    spec = SideSpec(
+        name, store.path, peer=name, path=path, settings=MethodSettings(**settings), images=images
+    )
+    return PEERS[name].make(spec, store)
+
+
+def from_environment(name):
+    """$GOLDDIFF_PEER_RELEASE and so on: a real checkout."""
+    path = os.environ.get("GOLDDIFF_PEER_" + name.upper().replace("-", "_"))
+    if path is None:
+        pytest.skip(f"needs a checkout of {PEERS[name].title}")
+    return recognise(path)[1]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_checkout_is_known_by_its_content(name, tmp_path):
+    folder = write_checkout(name, tmp_path / "any name")
+    assert recognise(str(folder)) == (name, folder.resolve())
+
+
+def test_faiss_needs_no_checkout():
+    assert recognise("faiss") == ("faiss", None)
+
+
+@pytest.mark.parametrize("content", [None, "empty", "other"])
+def test_no_checkout_of_a_peer_is_an_error(content, tmp_path):
+    folder = tmp_path / "x"
+    if content is not None:
+        folder.mkdir()
+    if content == "other":
+        (folder / "methods").mkdir()
+        (folder / "methods" / "ours.py").write_text("class Another: pass")
+    with pytest.raises(ArgumentError, match=r"peer: got .*methods/ours.py.*'faiss'"):
+        recognise(str(folder))
+
+
+def test_importing_a_checkout_leaves_no_trace(tmp_path):
+    folder = write_checkout("kamb-ganguli", tmp_path / "x")
+    path, modules = list(sys.path), set(sys.modules)
+    stubs = {"torchvision": ["datasets", "models", "transforms"], "torchvision.transforms": []}
+    with imported(folder, "src.utils.idealscore", stubs) as module:
+        assert module.__file__.startswith(str(folder))
+    assert sys.path == path
+    ours = {n for n in set(sys.modules) - modules if n.startswith(("src", "torchvision"))}
+    assert not ours
+
+
+def test_two_checkouts_with_the_same_module_are_not_mixed_up(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name / "common_name").mkdir(parents=True)
+        (tmp_path / name / "common_name" / "part.py").write_text(f"NAME = {name!r}")
+        with imported(tmp_path / name, "common_name.part", {}) as module:
+            assert name == module.NAME
+
+
+def test_a_checkout_that_does_not_import_is_an_error(tmp_path):
+    (tmp_path / "broken.py").write_text("import no_such_module")
+    with (
+        pytest.raises(ArgumentError, match="no_such_module"),
+        imported(tmp_path, "broken", {}),
+    ):
+        pass
+
+
+def test_a_noise_level_between_two_timesteps_is_an_error():
+    assert [vp_timestep("x", s) for s in ddim_sigmas(10)] == list(range(900, -1, -100))
+    with pytest.raises(ArgumentError, match=r"levels: got 3\.4, but x runs"):
+        vp_timestep("x", 3.4)
+
+
+@pytest.mark.parametrize("name", ["release", "studio"])
+def test_where_the_maths_is_the_same_so_are_the_outputs(name, store, tmp_path, queries):
+    made = side(name, write_checkout(name, tmp_path / name), store)
+    check = made.check()
+    for sigma in LEVELS:
+        x = queries(store, sigma)
+        assert check.theirs(x, sigma).allclose(check.ours(x, sigma), atol=2e-4)
+
+
+@pytest.mark.parametrize("name", ["release", "studio"])
+def test_a_peer_is_given_the_same_threshold(name, store, tmp_path, queries):
+    path = write_checkout(name, tmp_path / name)
+    x = queries(store, LEVELS[1])
+    a, b = (side(name, path, store, mask_threshold=t).check() for t in (0.01, 0.3))
+    assert not a.theirs(x, LEVELS[1]).allclose(b.theirs(x, LEVELS[1]), atol=1e-3)
+    assert b.theirs(x, LEVELS[1]).allclose(b.ours(x, LEVELS[1]), atol=2e-4)
+
+
+def test_the_studio_may_scan_a_part(make_store, smooth_images, tmp_path, monkeypatch, queries):
+    monkeypatch.setattr("golddiff_lab.peers.studio.BATCH", 4)
+    store = make_store(smooth_images(40))
+    path = write_checkout("studio", tmp_path / "x")
+    part = side("studio", path, store, images=37)
+    assert part.images == 32  # a quarter of it is whole batches of 4
+    x = queries(store, LEVELS[1])
+    few = golddiff.PCA(make_store(smooth_images(40)[:32]), weighting="wss", batch_size=4)
+    few._ready[LEVELS[1]] = golddiff.PCA(store).ready(LEVELS[1])  # the masks of all 40
+    assert part.step(x, LEVELS[1]).allclose(few(x, LEVELS[1]), atol=2e-4)
+    assert part.quarter is not None
+    whole = side("studio", path, store)
+    assert whole.images is None
+    assert side("studio", path, store, images=4000).images is None
+
+
+def test_kambs_code_is_read_as_a_denoiser(store, tmp_path, queries):
+    path = write_checkout("kamb-ganguli", tmp_path / "x")
+    made = side("kamb-ganguli", path, store, patch_size=5)
+    for sigma in (0.3, 2.0):
+        x = queries(store, sigma)
+        ours = golddiff.Kamb(store, 5, "none")(x, sigma)  # what the miniature computes
+        assert made.step(x, sigma).allclose(ours, atol=1e-4)
+    assert not made.warm_up
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "patch_size: got None"),
+        ({"patch_size": 4}, "got size 4"),
+        ({"patch_size": 1}, "3 to 7"),
+        ({"patch_size": 9}, "3 to 7"),
+        ({"patch_size": 3, "boundary": "none"}, "boundary: got 'none'"),
+    ],
+)
+def test_settings_that_kambs_code_does_not_have(settings, message, store, tmp_path):
+    path = write_checkout("kamb-ganguli", tmp_path / "x")
+    with pytest.raises(ArgumentError, match=message):
+        side("kamb-ganguli", path, store, **settings)
+
+
+def test_the_release_has_its_own_schedule_and_square_images(
+    store, make_store, smooth_images, tmp_path
+):
+    path = write_checkout("release", tmp_path / "x")
+    with pytest.raises(ArgumentError, match="variant"):
+        side("release", path, store, variant="text")
+    wide = make_store(smooth_images(10, (1, 4, 8)))
+    for name in FILES:
+        with pytest.raises(ArgumentError, match=r"store: got shape \(1, 4, 8\)"):
+            side(name, path, wide, patch_size=3)
+
+
+def test_faiss_averages_the_k_nearest(store, queries):
+    pytest.importorskip("faiss")
+    made = side("faiss", None, store, k_min=4, k_max=12)
+    check = made.check()
+    schedule = golddiff.PaperSchedule(k_min=4, k_max=12, variant="released")
+    for sigma in LEVELS:
+        x = queries(store, sigma)
+        assert check.theirs(x, sigma).allclose(check.ours(x, sigma), atol=1e-3)
+        k = schedule.budgets(sigma, store.n)[1]
+        distances = (x[:, None] - store.images()).double().square().sum((2, 3, 4))
+        near, rows = distances.topk(k, largest=False)
+        weights = torch.softmax(-near * precision(sigma), 1)
+        mean = torch.einsum("bk,bkcij->bcij", weights, store.images().double()[rows])
+        assert made.step(x, sigma).double().allclose(mean, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["release", "studio"])
+def test_the_real_code_agrees(name, store, queries):
+    check = side(name, from_environment(name), store).check()
+    for sigma in LEVELS:
+        x = queries(store, sigma)
+        assert check.theirs(x, sigma).allclose(check.ours(x, sigma), atol=2e-3)
+
+
+@pytest.mark.parametrize("boundary", ["zeros", "circular"])
+def test_the_real_code_of_kamb_agrees(boundary, make_store, smooth_images, queries):
+    path = from_environment("kamb-ganguli")
+    store = make_store(smooth_images(20, (3, 32, 32)))  # they hold the side at 32
+    made = side("kamb-ganguli", path, store, patch_size=5, boundary=boundary)
+    x = queries(store, 1.0, b=1)
+    ours = golddiff.Kamb(store, 5, boundary)(x, 1.0)
+    assert made.step(x, 1.0).allclose(ours, atol=1e-3)

@@ -1,0 +1,253 @@
+"""``golddiff reproduce``, ``evaluate`` and ``plot`` on the command line."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import golddiff
+from golddiff.cli import run
+from golddiff_lab.paper import likeness
+from golddiff_lab.paper.registry import EXPERIMENTS
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GOLDDIFF_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def fails(capsys):
+    """fails(*arguments): status 2 and a single line on stderr, which is returned."""
+
+    def check(*arguments):
+        capsys.readouterr()
+        assert run(list(map(str, arguments))) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        return line.removeprefix("golddiff: ")
+
+    return check
+
+
+@pytest.fixture
+def mnist(tiny):
+    root, stores, _ = tiny
+    return ["--data", f"mnist={stores['mnist']}", "--oracle", f"mnist={root / 'mnist'}.pt"]
+
+
+QUICK = ["--quick", "--n", "2"]
+
+
+def test_the_list_names_every_experiment(capsys):
+    assert run(["reproduce", "--list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(EXPERIMENTS)
+
+
+@pytest.mark.usefixtures("loads")
+def test_a_second_run_computes_nothing(mnist, monkeypatch):
+    assert run(["reproduce", "wss", *mnist, *QUICK]) == 0
+    first = Path("results/wss.md").read_bytes()
+
+    def computes(*arguments, **options):
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(likeness, "compare", computes)
+    assert run(["reproduce", "wss", *mnist, *QUICK]) == 0
+    assert Path("results/wss.md").read_bytes() == first
+
+
+@pytest.mark.usefixtures("loads")
+def test_an_interrupt_loses_one_cell_at_most(mnist, monkeypatch, capsys):
+    whole, done = likeness.compare, []
+
+    def interrupted(*arguments, **options):
+        if len(done) == 1:
+            raise KeyboardInterrupt
+        done.append(whole(*arguments, **options))
+        return done[-1]
+
+    monkeypatch.setattr(likeness, "compare", interrupted)
+    assert run(["reproduce", "wss", *mnist, *QUICK]) == 130
+    assert len(list(Path("results/cells").iterdir())) == 1
+    assert not Path("results/wss.md").exists()
+    capsys.readouterr()
+    monkeypatch.setattr(likeness, "compare", whole)
+    assert run(["reproduce", "wss", *mnist, *QUICK]) == 0
+    said = capsys.readouterr().out
+    assert "GoldDiff + SS" in said
+    assert "GoldDiff + WSS, 2 images" not in said  # it was there
+
+
+@pytest.mark.usefixtures("loads")
+def test_other_data_of_the_same_name_is_computed_anew(tiny, mnist):
+    assert run(["reproduce", "wss", *mnist, *QUICK]) == 0
+    root, stores, _ = tiny
+    first = golddiff.ImageStore.open(stores["mnist"])
+    pixels = np.asarray(first.flat).reshape(-1, 1, 6, 6).copy()
+    pixels[0] += 1
+    golddiff.ImageStore.build(pixels, "other.store")
+    other = ["--data", "mnist=other.store", "--oracle", f"mnist={root / 'mnist'}.pt"]
+    count = len(list(Path("results/cells").iterdir()))
+    assert run(["reproduce", "wss", *other, *QUICK]) == 0
+    assert len(list(Path("results/cells").iterdir())) == 2 * count
+
+
+def test_without_data_or_oracle_the_page_still_stands(tiny):
+    assert run(["reproduce", "mnist", "--data", f"mnist={tiny[1]['mnist']}"]) == 0
+    text = Path("results/mnist.md").read_text()
+    assert text.count("no oracle here") == 6
+    assert text.count("no data here") == 6
+    assert run(["reproduce", "tench"]) == 0
+    assert "No data here" in Path("results/tench.md").read_text()
+
+
+def test_the_report_keeps_the_remarks(all_pages):
+    notes = Path("docs/results.notes.md")
+    notes.parent.mkdir()
+    notes.write_text("For editors.\n\n## introduction\n\nHello.\n\n## mnist\n\nDigits are easy.\n")
+    for _ in range(2):
+        assert run(["reproduce", "--report", "docs/results.md", "--out", str(all_pages)]) == 0
+        text = Path("docs/results.md").read_text()
+        assert text.startswith("# Results\n")
+        assert text.count("Hello.") == text.count("Digits are easy.") == 1
+        assert "For editors" not in text
+        part = text[text.index("## MNIST and") :]
+        assert 0 < part.index("Digits are easy.") < part.index("### MNIST")
+    for name in EXPERIMENTS:
+        assert f"](results/{name}.png)" in text
+        assert Path(f"docs/results/{name}.png").is_file()
+    assert text.count("with 95% bootstrap intervals") == 1
+
+
+def test_bad_input_to_reproduce(fails, tiny):
+    _, stores, _ = tiny
+    line = fails("reproduce", "tables")
+    assert line.startswith("name: got 'tables', expected all or one of ")
+    assert all(name in line for name in EXPERIMENTS)
+    assert fails("reproduce").startswith("name: none given, expected all or one of moons")
+    assert fails("reproduce", "main", "--data", "cifar10") == (
+        "data: got 'cifar10', expected NAME=PATH"
+    )
+    assert fails("reproduce", "main", "--data", "cifar=x").startswith(
+        "data: got the name 'cifar', expected one of mnist, fashion-mnist, cifar10, "
+    )
+    assert "oracle: got the name" in fails("reproduce", "main", "--oracle", "net=x")
+    twice = ["--data", f"mnist={stores['mnist']}"] * 2
+    assert fails("reproduce", "main", *twice) == "data: mnist is given twice"
+    assert "oracle: nowhere does not exist" in fails(
+        "reproduce", "mnist", "--oracle", "mnist=nowhere"
+    )
+    assert fails("reproduce", "main", "--n", "0").startswith("n: got 0")
+    assert fails("reproduce", "main", "--kamb-images", "0").startswith("kamb-images: got 0")
+    assert fails("reproduce", "main", "--threads", "0").startswith("threads: got 0")
+    assert fails("reproduce", "main", "--most-steps", "0").startswith("most-steps: got 0")
+    assert "holds no finished experiment" in fails("reproduce", "--report", "r.md", "--out", "x")
+    assert fails("reproduce", "--report", "r.html").startswith("report: got r.html")
+
+
+@pytest.mark.usefixtures("loads")
+def test_longer_runs_than_asked_for_stand_as_not_run(tiny, given_all, tmp_path):
+    from golddiff.cli import run
+
+    limits = ["--most-steps", "10", "--n", "2", "--quick", "--out", str(tmp_path)]
+    assert run(["reproduce", "imagenet", *given_all, *limits]) == 0
+    text = (tmp_path / "imagenet.md").read_text()
+    parts = text.split("### ")[1:]
+    stand_in = [part for part in parts if part.startswith("imagenet64-100")]
+    assert len(stand_in) == 4
+    for part in stand_in:
+        assert (", 100 steps" in part.partition("\n")[0]) == ("not run" in part)
+
+
+@pytest.mark.usefixtures("loads")
+def test_an_oracle_of_another_resolution_is_told(fails, tiny):
+    root, stores, _ = tiny
+    expected = "oracle: is for images of shape (3, 6, 6), the store's are (1, 6, 6)"
+    data = ["--data", f"mnist={stores['mnist']}", "--oracle", f"mnist={root / 'cifar10'}.pt"]
+    assert fails("reproduce", "wss", *data, *QUICK) == expected
+    assert fails("evaluate", stores["mnist"], "--oracle", f"{root / 'cifar10'}.pt") == expected
+
+
+def test_remarks_on_what_is_no_experiment_are_an_error(fails, all_pages):
+    Path("r.notes.md").write_text("## figure-9\n\nNice.\n")
+    line = fails("reproduce", "--report", "r.md", "--out", all_pages)
+    assert "r.notes.md has remarks for 'figure-9', expected introduction or one of" in line
+
+
+# evaluate
+
+
+@pytest.mark.usefixtures("loads")
+def test_evaluate_tells_every_method_and_their_differences(tiny, capsys):
+    root, stores, _ = tiny
+    options = ["--n", "3", "--steps", "3", "--method", "pca", "--method", "golddiff-pca"]
+    sizes = ["--k-min", "5", "--mask-threshold", "0.1", "--labels", "0,1", "--seed", "7"]
+    command = ["evaluate", stores["mnist"], "--oracle", f"{root / 'mnist'}.pt", *options, *sizes]
+    assert run([*map(str, command), "--json", "e.json", "--out", "e"]) == 0
+    said = capsys.readouterr().out
+    assert "golddiff-pca less pca, image by image: MSE " in said
+    body = json.loads(Path("e.json").read_text())
+    assert body == json.loads(Path("e/evaluation.json").read_text())
+    assert body["methods"]["pca"]["settings"] == {"mask_threshold": 0.1}
+    assert body["methods"]["golddiff-pca"]["settings"] == {"mask_threshold": 0.1, "k_min": 5}
+    assert body["methods"]["pca"]["labels"] == [0, 1, 0]
+    store = golddiff.ImageStore.open(stores["mnist"])
+    oracle = golddiff.load_oracle(root / "mnist.pt")
+    direct = golddiff.evaluate(
+        golddiff.PCA(store, 0.1), oracle, n=3, steps=3, seed=7, labels=[0, 1, 0]
+    )
+    assert body["methods"]["pca"]["mse"]["mean"] == pytest.approx(direct.mse.mean, rel=1e-6)
+    assert f"{direct.mse.mean:.4f}" in said
+    for name in ("curves", "images"):
+        with Image.open(f"e/{name}.png") as picture:
+            assert picture.width > 500
+
+
+def test_bad_input_to_evaluate(fails, tiny):
+    root, stores, _ = tiny
+    start = ["evaluate", stores["mnist"], "--oracle", f"{root / 'mnist'}.pt"]
+    assert fails(*start, "--method", "best").startswith("method: got 'best', expected one of")
+    assert fails(*start, "--method", "pca", "--method", "pca") == "method: pca is given twice"
+    assert "k_min: does not apply to method pca" in fails(
+        *start, "--method", "pca", "--method", "wiener", "--k-min", "3"
+    )
+    assert fails(*start, "--sampler", "euler").startswith("sampler: got 'euler'")
+    assert "oracle: none.pt does not exist" in fails(
+        "evaluate", stores["mnist"], "--oracle", "none.pt"
+    )
+    assert "store: nowhere does not exist" in fails("evaluate", "nowhere", "--oracle", "none.pt")
+
+
+# plot
+
+
+def test_plot_draws_the_same_picture_again(all_pages):
+    assert run(["plot", str(all_pages / "theorem1.json"), "--out", "again.png"]) == 0
+    with Image.open("again.png") as again, Image.open(all_pages / "theorem1.png") as first:
+        np.testing.assert_array_equal(np.asarray(again), np.asarray(first))
+
+
+def test_plot_draws_what_sample_wrote():
+    command = ["sample", "--method", "wiener", "--n", "2", "--steps", "3", "--json", "run.json"]
+    assert run(command) == 0
+    assert run(["plot", "run.json", "--title", "Wiener"]) == 0
+    with Image.open("run.png") as picture:
+        assert picture.width > 500
+
+
+def test_bad_input_to_plot(fails, all_pages):
+    assert "cannot be read" in fails("plot", "none.json")
+    Path("text.json").write_text("no json")
+    assert fails("plot", "text.json") == "path: text.json is not JSON"
+    Path("empty.json").write_text("{}")
+    assert "has no line plots" in fails("plot", "empty.json")
+    Path("odd.json").write_text('{"panels": [{"title": "x"}]}')
+    assert fails("plot", "odd.json").startswith("path: odd.json: panels: a panel is not as")
+    Path("race.json").write_text('{"levels": [{"sigma": 1.0, "sides": {"a": {}}}]}')
+    assert fails("plot", "race.json") == (
+        "path: race.json: its figures are not as golddiff writes them"
+    )
+    assert "out: is for one file" in fails("plot", "a.json", "b.json", "--out", "c.png")

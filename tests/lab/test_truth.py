@@ -1,0 +1,148 @@
+import pytest
+import torch
+
+import golddiff
+from golddiff_lab import truth
+from golddiff_lab.truth import describe, full_scans, key, one_pass, reference_of, rmse
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("GOLDDIFF_CACHE", str(tmp_path))
+    return tmp_path / "truth"
+
+
+@pytest.fixture(scope="module")
+def store(make_store, smooth_images):
+    return make_store(smooth_images(40))
+
+
+def full_scan(reference, x, sigma, **options):
+    """Of one level."""
+    return full_scans(reference, [(sigma, x)], **options)[0]
+
+
+class Counting(golddiff.PCA):
+    """Counts the queries that it was asked."""
+
+    asked = 0
+
+    def posterior(self, x, sigma, supports):
+        self.asked += len(x)
+        return super().posterior(x, sigma, supports)
+
+
+def test_a_second_time_the_full_scan_is_read_and_the_same(store, queries, cache):
+    pca, x = Counting(store), queries(store, 1.0)
+    first = full_scan(pca, x, 1.0)
+    assert first.allclose(golddiff.PCA(store)(x, 1.0), atol=1e-6)
+    assert torch.equal(full_scan(pca, x, 1.0), first)
+    assert pca.asked == len(x) == len(list(cache.iterdir()))
+
+
+def test_fewer_or_more_queries_share_entries(store, queries):
+    pca, x = Counting(store), queries(store, 1.0)
+    full_scan(pca, x[:2], 1.0)
+    assert full_scan(pca, x, 1.0).allclose(golddiff.PCA(store)(x, 1.0), atol=1e-6)
+    assert pca.asked == len(x)
+
+
+def test_without_the_cache_nothing_is_read_or_written(store, queries, cache):
+    pca, x = Counting(store), queries(store, 1.0)
+    full_scan(pca, x, 1.0, use_cache=False)
+    full_scan(pca, x, 1.0, use_cache=False)
+    assert pca.asked == 2 * len(x)
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("damage", ["cut", "bit", "text"])
+def test_a_damaged_entry_is_made_again(store, queries, cache, damage):
+    pca, x = Counting(store), queries(store, 1.0, b=1)
+    right = full_scan(pca, x, 1.0)
+    (file,) = cache.iterdir()
+    data = bytearray(file.read_bytes())
+    if damage == "bit":
+        data[-1] ^= 1
+    file.write_bytes({"cut": data[:-5], "bit": data, "text": b"no tensor"}[damage])
+    assert torch.equal(full_scan(pca, x, 1.0), right)
+    assert pca.asked == 2
+    full_scan(pca, x, 1.0)
+    assert pca.asked == 2
+
+
+def test_the_key_tells_everything_that_the_values_depend_on(
+    store, make_store, smooth_images, queries
+):
+    x = queries(store, 1.0)[0]
+    other_store = make_store(smooth_images(40, seed=9))
+    keys = [
+        key(golddiff.PCA(store), x, 1.0),
+        key(golddiff.PCA(store, 0.05), x, 1.0),
+        key(golddiff.PCA(store), x, 1.0 + 1e-12),
+        key(golddiff.PCA(store), x + 1e-6, 1.0),
+        key(golddiff.PCA(other_store), x, 1.0),
+        key(golddiff.Optimal(store), x, 1.0),
+        key(golddiff.Kamb(store, 3), x, 1.0),
+        key(golddiff.Kamb(store, 5), x, 1.0),
+        key(golddiff.Kamb(store, 3, "none"), x, 1.0),
+    ]
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_copy_of_the_store_has_the_same_key(store, make_store, queries):
+    copy = make_store(torch.from_numpy(store.flat.copy()).reshape(-1, *store.shape))
+    x = queries(store, 1.0)[0]
+    assert key(golddiff.PCA(copy), x, 1.0) == key(golddiff.PCA(store), x, 1.0)
+
+
+def test_changed_code_makes_old_entries_stale(store, queries, monkeypatch):
+    x = queries(store, 1.0)[0]
+    before = key(golddiff.PCA(store), x, 1.0)
+    monkeypatch.setattr(truth, "code", lambda names: "other")
+    assert key(golddiff.PCA(store), x, 1.0) != before
+
+
+def test_the_reference_is_the_full_scan_of_the_base(store):
+    def of(denoiser):
+        return describe(reference_of(denoiser, store, None))
+
+    assert of(golddiff.GoldDiff(golddiff.Optimal(store)))["estimator"] == "Optimal"
+    assert of(golddiff.GoldDiff(golddiff.PCA(store, 0.1))) == {
+        "estimator": "PCA",
+        "mask_threshold": 0.1,
+    }
+    kamb = golddiff.GoldDiff(golddiff.Kamb(store, 5, "none"))
+    assert of(kamb) == {"estimator": "Kamb", "patch_sizes": 5, "boundary": "none"}
+    # The average of batches is measured against the exact softmax.
+    assert reference_of(golddiff.PCA(store, weighting="wss"), store, None).weighting == "ss"
+    assert of(golddiff.Wiener(store))["estimator"] == "PCA"
+    assert reference_of(None, store, 0.07).mask_threshold == 0.07
+
+
+def test_rmse_is_over_all_values():
+    assert rmse(torch.zeros(2, 8), torch.full((2, 8), 0.5)) == 0.5
+
+
+@pytest.mark.parametrize("make", [golddiff.Optimal, golddiff.PCA])
+def test_one_pass_is_every_full_scan(store, queries, make, monkeypatch):
+    monkeypatch.setattr(truth, "ROWS_AT_ONCE", 15)
+    levels = [(sigma, queries(store, sigma, b)) for sigma, b in ((20.0, 2), (1.0, 3))]
+    for (sigma, x), out in zip(levels, one_pass(make(store), levels), strict=True):
+        assert torch.allclose(out, make(store)(x, sigma), atol=2e-6)
+
+
+def test_what_takes_too_long_is_left_out_unless_it_is_kept(store, queries):
+    optimal, x = golddiff.Optimal(store), queries(store, 1.0, 3)
+    assert len(full_scan(optimal, x, 1.0, seconds=1e-9)) == 0
+    first = full_scan(optimal, x, 1.0)
+    assert torch.equal(full_scan(optimal, x, 1.0, seconds=1e-9), first)
+
+
+def test_the_factor_is_part_of_its_name(queries, tmp_path, smooth_images):
+    other = golddiff.ImageStore.build(smooth_images(60), tmp_path / "store")
+    x = queries(other, 1.0, 1)[0]
+    names = [key(make(other), x, 1.0) for make in (golddiff.Optimal, golddiff.PCA)]
+    other.factors.estimate(30)
+    again = [key(make(other), x, 1.0) for make in (golddiff.Optimal, golddiff.PCA)]
+    assert names[0] == again[0]
+    assert names[1] != again[1]

@@ -1,0 +1,86 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golddiff.errors import ArgumentError
+from golddiff.noise import ddim_scheduler, ddim_sigmas
+from golddiff.oracles.oracle import Oracle
+from golddiff.oracles.parameterisations import PREDICTIONS, Steps, ddpm_alphas
+
+STEPS = Steps(ddpm_alphas())
+
+
+def test_alphas_are_those_of_the_scheduler():
+    expected = ddim_scheduler(10, clip=True).alphas_cumprod
+    torch.testing.assert_close(ddpm_alphas().float(), expected, rtol=2e-5, atol=0)
+
+
+@pytest.mark.parametrize("steps", [1, 10, 50, 1000])
+def test_sampler_levels_are_whole_timesteps(steps):
+    expected = ddim_scheduler(steps, clip=True).timesteps.double()
+    assert torch.equal(STEPS.at(torch.tensor(ddim_sigmas(steps), dtype=torch.float64)), expected)
+
+
+@given(st.floats(0, 999))
+def test_levels_between_steps_interpolate_in_log_sigma(t):
+    low = min(int(t), 998)
+    a, b = STEPS.sigmas[low].log(), STEPS.sigmas[low + 1].log()
+    sigma = ((1 - (t - low)) * a + (t - low) * b).exp()
+    assert float(STEPS.at(sigma[None])) == pytest.approx(t, abs=0.011)
+
+
+def test_below_the_first_step_it_is_the_first():
+    assert STEPS.at(torch.tensor([1e-6, 0.002, 0.0099], dtype=torch.float64)).tolist() == [0, 0, 0]
+
+
+def test_above_the_last_step_is_an_error():
+    assert float(STEPS.at(torch.tensor([157.4]))) == pytest.approx(999, abs=0.02)
+    with pytest.raises(ArgumentError, match=r"sigma: got 200.*up to 157\.4"):
+        STEPS(torch.tensor([1.0, 200.0]))
+
+
+@given(st.floats(0.01, 157), st.integers(0, 2**31))
+def test_every_kind_of_prediction_gives_back_x0(sigma, seed):
+    generator = torch.Generator().manual_seed(seed)
+    x0, eps = (torch.randn(2, 1, 2, 2, generator=generator, dtype=torch.float64) for _ in "ab")
+    a = 1 / (1 + sigma**2)
+    outputs = {
+        "epsilon": eps,
+        "sample": x0,
+        "v_prediction": math.sqrt(a) * eps - math.sqrt(1 - a) * x0,
+    }
+    assert outputs.keys() == PREDICTIONS.keys()
+    for kind, out in outputs.items():
+        made = PREDICTIONS[kind](x0 + sigma * eps, torch.tensor(sigma, dtype=torch.float64), out)
+        torch.testing.assert_close(made, x0, atol=1e-9, rtol=0)
+
+
+def test_network_sees_the_variance_preserving_state_and_its_timestep():
+    seen = []
+
+    def network(x_t, t):
+        seen.append((x_t, t))
+        return torch.zeros_like(x_t)
+
+    x, sigma = torch.randn(2, 1, 2, 2), torch.tensor(ddim_sigmas(10)[:2], dtype=torch.float64)
+    made = Oracle(network)(x, sigma)
+    torch.testing.assert_close(made, x)
+    x_t, t = seen[0]
+    alpha = ddim_scheduler(10, clip=True).alphas_cumprod[[900, 800]]
+    torch.testing.assert_close(x_t, x * alpha.sqrt()[:, None, None, None], rtol=1e-4, atol=0)
+    assert t.tolist() == [900, 800]
+    assert t.dtype == torch.int64
+    Oracle(network)(x, torch.tensor([1.0, 2.0], dtype=torch.float64))
+    assert seen[1][1].dtype == torch.float32
+
+
+def test_an_exact_epsilon_at_the_highest_level_gives_x0_back():
+    x0, eps = torch.full((1, 1, 2, 2), 0.25), torch.full((1, 1, 2, 2), 1.5)
+    sigma = STEPS.sigmas[-1:]
+    x = (x0 + sigma * eps).float()
+    made = Oracle(lambda x_t, t: eps)(x, sigma)
+    # What is left is the rounding of x itself, of size 236.
+    torch.testing.assert_close(made, x0, atol=2e-5, rtol=0)
