@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from golddiff.attribution import Attribution as Attribution
     from golddiff.attribution import PixelSources as PixelSources
     from golddiff.attribution import pixel_sources as pixel_sources
-    from golddiff.dial import recommended as recommended
     from golddiff.diffusers import AnalyticUNet as AnalyticUNet
     from golddiff.errors import ArgumentError as ArgumentError
     from golddiff.errors import CheckpointError as CheckpointError
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from golddiff.errors import SourceError as SourceError
     from golddiff.errors import StoreError as StoreError
     from golddiff.estimators.blend import Blend as Blend
+    from golddiff.estimators.dial import recommended as recommended
     from golddiff.estimators.kamb import Kamb as Kamb
     from golddiff.estimators.mixture import GaussianMixture as GaussianMixture
     from golddiff.estimators.network_like import network_like as network_like
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from golddiff.evaluation.compare import evaluate as evaluate
     from golddiff.evaluation.report import write_report as write_report
     from golddiff.golden import GoldDiff as GoldDiff
-    from golddiff.index.nearest import Novelty as Novelty
-    from golddiff.index.nearest import novelty as novelty
     from golddiff.oracles.load import load_oracle as load_oracle
     from golddiff.oracles.oracle import Oracle as Oracle
     from golddiff.registry import create as create
@@ -41,6 +39,8 @@ if TYPE_CHECKING:
     from golddiff.sampling import Samples as Samples
     from golddiff.sampling import sample as sample
     from golddiff.store.images import ImageStore as ImageStore
+    from golddiff.store.novelty import Novelty as Novelty
+    from golddiff.store.novelty import novelty as novelty
     from golddiff.supports.adaptive import AdaptiveSchedule as AdaptiveSchedule
     from golddiff.supports.paper import PaperSchedule as PaperSchedule
 
@@ -58,7 +58,7 @@ _HOMES = {
     "GoldDiffError": "errors",
     "ImageStore": "store.images",
     "Kamb": "estimators.kamb",
-    "Novelty": "index.nearest",
+    "Novelty": "store.novelty",
     "Optimal": "estimators.optimal",
     "Oracle": "oracles.oracle",
     "PCA": "estimators.pca",
@@ -78,8 +78,8 @@ _HOMES = {
     "metrics": "metrics",
     "pixel_sources": "attribution",
     "network_like": "estimators.network_like",
-    "novelty": "index.nearest",
-    "recommended": "dial",
+    "novelty": "store.novelty",
+    "recommended": "estimators.dial",
     "sample": "sampling",
     "steps": "samplers",
     "write_report": "evaluation.report",

@@ -197,7 +197,7 @@ _OF_SCHEDULE = frozenset({"variant", "k_min", "k_max", "m_min", "m_max"})
 
 
 def _recommended(store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
-    from golddiff.dial import NOVELTY, recommended
+    from golddiff.estimators.dial import NOVELTY, recommended
 
     return recommended(store, NOVELTY if settings.novelty is None else settings.novelty, seed)
 

@@ -67,8 +67,8 @@ def novelty(options: NoveltyOptions) -> None:
         check_writable("json", json)
 
     from golddiff.evaluation.report.novelty import write_novelty_report
-    from golddiff.index.nearest import novelty as novelty_of
     from golddiff.store.images import ImageStore
+    from golddiff.store.novelty import novelty as novelty_of
 
     if (Path(options.store) / "manifest.json").is_file():
         opened = ImageStore.open(options.store)
@@ -105,7 +105,7 @@ def novelty(options: NoveltyOptions) -> None:
 
 def measure_dial(store: ImageStore) -> None:
     """Find out which mask thresholds give which novelty, where the store does not say."""
-    from golddiff.dial import dial, is_measured
+    from golddiff.estimators.dial import dial, is_measured
 
     if is_measured(store):
         return
@@ -118,7 +118,7 @@ def novelty_lines(job: SampleJob, store: ImageStore, samples: Samples) -> list[s
     """What a run tells of its outputs' novelty, and what to do about copies."""
     if store.n < 2:
         return []
-    from golddiff.dial import NOVELTY
+    from golddiff.estimators.dial import NOVELTY
 
     found = samples.novelty
     lines = [

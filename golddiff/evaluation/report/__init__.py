@@ -17,9 +17,9 @@ from golddiff.errors import ArgumentError
 from golddiff.evaluation.figures.curves import Panel, Series, draw_panels
 from golddiff.evaluation.report.cards import ToImages, card
 from golddiff.evaluation.report.page import write_page
-from golddiff.index.nearest import Novelty
 from golddiff.pictures import data_uri, rendered
 from golddiff.recording import Subsets
+from golddiff.store.novelty import Novelty
 from golddiff.system.files import check_writable
 from golddiff.system.units import shape_text
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from golddiff.attribution import Attribution
 from golddiff.evaluation.figures.sources import figure, image_name, percent
-from golddiff.index.nearest import Novelty
 from golddiff.pictures import to_pixels
 from golddiff.store.images import ImageStore
+from golddiff.store.novelty import Novelty
 
 ToImages = Callable[[torch.Tensor], torch.Tensor]
 

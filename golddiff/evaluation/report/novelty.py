@@ -11,9 +11,9 @@ from golddiff import __version__
 from golddiff.errors import ArgumentError
 from golddiff.evaluation.figures.sources import figure, image_name
 from golddiff.evaluation.report.page import write_page
-from golddiff.index.nearest import Novelty
 from golddiff.pictures import to_pixels
 from golddiff.store.images import ImageStore
+from golddiff.store.novelty import Novelty
 from golddiff.system.files import check_writable
 
 MOST_CARDS = 64

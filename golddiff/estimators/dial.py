@@ -20,10 +20,10 @@ from golddiff.errors import ArgumentError
 from golddiff.estimators.pca import PCA
 from golddiff.estimators.shared import UnitMasks
 from golddiff.golden import GoldDiff
-from golddiff.index.nearest import novelty as novelty_of
 from golddiff.posterior import Float
 from golddiff.samplers import initial_noise, noise_levels, steps
 from golddiff.store.images import ImageStore
+from golddiff.store.novelty import novelty as novelty_of
 from golddiff.supports.paper import PaperSchedule
 
 NOVELTY = 0.7  # new, and whole: the default

@@ -6,7 +6,7 @@ import torch
 
 import golddiff
 from golddiff.errors import ArgumentError
-from golddiff.index.nearest import SPACING, spacing, two_nearest
+from golddiff.store.novelty import SPACING, spacing, two_nearest
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_a_copy_is_nearer_than_a_third_of_the_way_to_the_second(make_store):
 
 
 def test_the_two_nearest_are_exact_and_of_equals_the_first(make_store, store, monkeypatch):
-    monkeypatch.setattr("golddiff.index.nearest.QUERIES_AT_ONCE", 3)  # many parts
+    monkeypatch.setattr("golddiff.store.novelty.QUERIES_AT_ONCE", 3)  # many parts
     big = make_store(np.random.default_rng(0).standard_normal((1500, 7)).astype(np.float32))
     x = torch.randn(20, 7, generator=torch.Generator().manual_seed(0))
     rows, distances = two_nearest(big, x.numpy())

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.dial import Dial, dial, is_measured
 from golddiff.errors import ArgumentError
+from golddiff.estimators.dial import Dial, dial, is_measured
 from golddiff.sampling import sample
 
 
