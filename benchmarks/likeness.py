@@ -23,8 +23,8 @@ import golddiff
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.mirror import Mirrored, OfMirrored
 from golddiff.estimators.network_like import GOLDEN, NetworkLike
+from golddiff.estimators.registry import create
 from golddiff.metrics import mse_per_image, r2_per_image
-from golddiff.registry import create
 from golddiff.sampling import sample
 
 Make = Callable[[golddiff.ImageStore, NetworkLike], Denoiser]

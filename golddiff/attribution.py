@@ -14,13 +14,13 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser, Estimator, Labels, Sigma
-from golddiff.errors import ArgumentError
 from golddiff.estimators.contributions import Ranking, Rows, outputs_at
 from golddiff.estimators.weights import Weights
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
-from golddiff.store.residency import parts
 from golddiff.support import AnySupport
+from golddiff.system.errors import ArgumentError
+from golddiff.system.residency import parts
 
 IMAGES_AT_ONCE = 4096  # whose values are in memory
 

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError
 from golddiff.kernels.mask_tiles import Side
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.on_device import DeviceStore, Weigh, device_store
 from golddiff.support import AnySupport, Support, TiledSupport
+from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
     from golddiff.attribution import Attribution

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 
 def mse(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from golddiff.attribution import Attribution
 from golddiff.denoiser import Denoiser, Labels, Sigma
+from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.weights import mean_effective
-from golddiff.golden import GoldDiff
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ import torch
 
 from golddiff import __version__, samplers
 from golddiff.denoiser import Denoiser, Labels, Sigma
-from golddiff.errors import ArgumentError
-from golddiff.pictures import SUFFIXES, draw_grid, save, to_pixels
+from golddiff.figures.pictures import SUFFIXES, draw_grid, save, to_pixels
 from golddiff.samplers import (
     SAMPLERS,
     Denoises,
@@ -29,6 +28,7 @@ from golddiff.samplers import (
 )
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty, novelty
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable, written_whole
 from golddiff.system.progress import progress_bar
 

@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError
 from golddiff.kernels.mask_tiles import Side
+from golddiff.system.errors import ArgumentError
 
 ABSENT = -1e300  # a log weight of nothing, finite, so that differences of two are no NaN
 

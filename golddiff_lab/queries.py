@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from golddiff.denoiser import Labels, Sigma
-from golddiff.errors import ArgumentError
-from golddiff.registry import create
+from golddiff.estimators.registry import create
 from golddiff.sampling import Denoises, sample
 from golddiff.sources.augment import NUMBERS, augmented
 from golddiff.store.images import ImageStore
+from golddiff.system.errors import ArgumentError
 
 STEPS = 10
 SOURCES = ("trajectory", "noised")

@@ -6,13 +6,13 @@ import torch
 
 from golddiff import PCA, GoldDiff, Kamb, Optimal, PaperSchedule, Wiener, pixel_sources, sample
 from golddiff.denoiser import Estimator
-from golddiff.errors import ArgumentError
 from golddiff.estimators.contributions import Ranking
 from golddiff.estimators.reference import pca_mask
 from golddiff.estimators.reference_kamb import compared, framed_by
 from golddiff.estimators.weights import Weights
 from golddiff.kernels.kamb_cpu import Axis
 from golddiff.support import Support
+from golddiff.system.errors import ArgumentError
 from tests.conftest import float64_images
 
 SIGMAS = [60.0, 3.0, 0.5, 0.05]

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from golddiff import PCA, GoldDiff, Kamb, Optimal, sample, write_report
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import typer
 from golddiff.cli.command import command
 from golddiff.cli.options import JsonPath, Size
 from golddiff.cli.terminal import progress_bar, say, watched, write_json
-from golddiff.errors import ArgumentError
 from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.blend import in_range
+from golddiff.estimators.golden import Schedule
 from golddiff.estimators.mirror import Symmetrised
-from golddiff.golden import Schedule
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
 from golddiff.support import Support, whole

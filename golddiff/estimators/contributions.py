@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
-from golddiff.store.residency import at_hand
+from golddiff.system.residency import at_hand
 
 Rows = NDArray[np.int64]
 

@@ -16,15 +16,15 @@ import numpy as np
 import torch
 
 from golddiff.denoiser import Labels, Sigma
-from golddiff.errors import ArgumentError
+from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.pca import PCA
 from golddiff.estimators.shared import UnitMasks
-from golddiff.golden import GoldDiff
 from golddiff.posterior import Float
 from golddiff.samplers import initial_noise, noise_levels, steps
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import novelty as novelty_of
 from golddiff.supports.paper import PaperSchedule
+from golddiff.system.errors import ArgumentError
 
 NOVELTY = 0.7  # new, and whole: the default
 # The name changes with what is kept in it and how that is found: an older file is not read.

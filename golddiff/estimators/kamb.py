@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
-from golddiff.errors import ArgumentError
 from golddiff.estimators.contributions import Contribution, Ranking, outputs_at
 from golddiff.kernels.kamb_cpu import Axis, Boundary, patch_posterior
 from golddiff.kernels.kamb_logits import patch_contributions
@@ -27,6 +26,7 @@ from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.on_device import DeviceStore, Weigh
 from golddiff.support import AnySupport, Support, whole
+from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import in_order, results_held
 
 PatchSizes = int | str | Sequence[tuple[float, int]] | None

@@ -15,9 +15,9 @@ from golddiff.kernels.rows import ROWS_PER_TASK, distances_of, squared_distances
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.on_device import DeviceStore, Weigh
-from golddiff.store.residency import at_hand
 from golddiff.support import AnySupport, Support, whole
 from golddiff.system.parallel import results_held
+from golddiff.system.residency import at_hand
 
 SMALL_TASK, PIECES = 64, 8  # images of a task at least; tasks of a golden subset
 

@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
-from golddiff.errors import ArgumentError
 from golddiff.estimators.contributions import Contribution, log_sum_exp, outputs_at, values_at
 from golddiff.estimators.kept_masks import tree_of
 from golddiff.estimators.shared import SIDES, UnitMasks
@@ -37,6 +36,7 @@ from golddiff.posterior import Float, Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.on_device import DeviceStore, Weigh
 from golddiff.support import AnySupport, Support, TiledSupport, grouped, one_each, whole
+from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import in_order, results_held
 
 TILES_ROWS = 1 / 4  # of the memory limit: rows that are read for all tiles together

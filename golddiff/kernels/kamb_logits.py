@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from golddiff.estimators.contributions import Contribution, Ranking
 from golddiff.kernels.kamb_cpu import Axis
 from golddiff.noise import precision
-from golddiff.store.residency import at_hand
+from golddiff.system.residency import at_hand
 
 CUTOFF = 45.0  # nats below an image's best patch: exp(-45) is 3e-20
 

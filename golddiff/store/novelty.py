@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Pixels
 from golddiff.support import whole
+from golddiff.system.errors import ArgumentError
 
 SPACING = "spacing-1"
 SPACED = 100  # training images whose distance to their nearest other one is measured

@@ -11,9 +11,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError
 from golddiff.posterior import Posterior
 from golddiff.support import AnySupport, Support, TiledSupport, grouped, listed, one_each
+from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import in_order
 from golddiff.system.units import byte_size
 

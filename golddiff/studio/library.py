@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable, Mapping
 
 from golddiff.denoiser import Denoiser, Estimator
-from golddiff.errors import ArgumentError, GoldDiffError, StoreError
+from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.network_like import NetworkLike
-from golddiff.golden import GoldDiff
-from golddiff.registry import SHOWN, MethodSettings, create, golden
+from golddiff.estimators.registry import SHOWN, MethodSettings, create, golden
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import Manifest
+from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError
 
 Opener = Callable[[], ImageStore]
 

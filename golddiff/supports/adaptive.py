@@ -12,11 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Estimator
-from golddiff.errors import ArgumentError
-from golddiff.index.distances import KeptBlocks, Metric, TileBlocks
-from golddiff.index.drawing import RandomNumbers
-from golddiff.index.files import Index, open_or_build
-from golddiff.index.search import NeighborSearch
 from golddiff.kernels.mask_tiles import Side, tile_of_each
 from golddiff.noise import bits, precision
 from golddiff.posterior import Float, Posterior
@@ -24,6 +19,10 @@ from golddiff.store.images import ImageStore
 from golddiff.store.training_set import TrainingSet
 from golddiff.support import AnySupport, Support, TiledSupport
 from golddiff.supports.enlarging import DrawnImages, NearestImages, Tiles
+from golddiff.supports.index.distances import KeptBlocks, Metric, TileBlocks
+from golddiff.supports.index.drawing import RandomNumbers
+from golddiff.supports.index.files import Index, open_or_build
+from golddiff.supports.index.search import NeighborSearch
 from golddiff.supports.rule import (
     DRAWN_MARGIN,
     FEWEST,
@@ -32,6 +31,7 @@ from golddiff.supports.rule import (
     drawn_from,
     side_of,
 )
+from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import in_order
 
 INDEXED_FROM = 100_000  # images; of fewer all pixels are compared

@@ -16,8 +16,8 @@ from golddiff.store.artifacts import Artifacts
 from golddiff.store.factors import Factors
 from golddiff.store.images import ImageStore, counts_of
 from golddiff.store.proxy import pool
-from golddiff.store.residency import DEFAULT_LIMIT, Residency
 from golddiff.store.statistics import Factor
+from golddiff.system.residency import DEFAULT_LIMIT, Residency
 from golddiff_lab.gpu.cases import Case
 
 CHUNK = 4096

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.errors import ArgumentError
 from golddiff.estimators.dial import Dial, dial, is_measured
 from golddiff.sampling import sample
+from golddiff.system.errors import ArgumentError
 
 
 @pytest.fixture(scope="module")

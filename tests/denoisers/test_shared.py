@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.errors import ArgumentError
 from golddiff.estimators.masks import locality_mask, unit_counts
 from golddiff.sampling import sample
+from golddiff.system.errors import ArgumentError
 
 SIDES = {"pixel": 1, "2x2": 2, "4x4": 4}
 SIGMAS = (0.01, 0.3, 1.0, 5.0, 60.0)
@@ -131,7 +131,7 @@ def test_masks_too_wide_for_the_memory_limit_are_refused(make_store, smooth_imag
 
 
 def test_it_can_be_described_and_built_again(store):
-    from golddiff.describe import build, describe
+    from golddiff.estimators.describe import build, describe
 
     again = build(describe(golddiff.PCA(store, share="4x4")), store)
     assert again.share == "4x4"

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.errors import ArgumentError
 from golddiff.store.novelty import SPACING, spacing, two_nearest
+from golddiff.system.errors import ArgumentError
 
 
 @pytest.fixture(scope="module")

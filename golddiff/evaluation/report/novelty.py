@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 
 from golddiff import __version__
-from golddiff.errors import ArgumentError
-from golddiff.evaluation.figures.sources import figure, image_name
 from golddiff.evaluation.report.page import write_page
-from golddiff.pictures import to_pixels
+from golddiff.figures.pictures import to_pixels
+from golddiff.figures.sources import figure, image_name
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 
 MOST_CARDS = 64

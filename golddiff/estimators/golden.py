@@ -12,14 +12,14 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser, Estimator, Labels, Sigma
-from golddiff.errors import ArgumentError
 from golddiff.estimators.optimal import Optimal
-from golddiff.index.files import Index, open_or_build
 from golddiff.store.images import ImageStore
 from golddiff.support import AnySupport
 from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule
 from golddiff.supports.certificate import Certified, certify, guaranteed
+from golddiff.supports.index.files import Index, open_or_build
 from golddiff.supports.paper import PaperSchedule
+from golddiff.system.errors import ArgumentError
 
 
 class Schedule(Protocol):

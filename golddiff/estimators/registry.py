@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
     from golddiff.denoiser import Denoiser, Estimator
-    from golddiff.golden import GoldDiff
+    from golddiff.estimators.golden import GoldDiff
     from golddiff.store.images import ImageStore
     from golddiff.supports.adaptive import AdaptiveSchedule
 
@@ -99,7 +99,7 @@ def create(
     """A method by its name, exactly as the command line builds it.
 
     Args:
-        name: one of ``golddiff.registry.METHODS``, such as "recommended" or "golddiff-pca".
+        name: one of ``golddiff.estimators.registry.METHODS``, such as "recommended" or "golddiff-pca".
         store: the training set.
         settings: what differs from the defaults.
         seed: of the images that a golden subset draws at random.
@@ -158,7 +158,7 @@ def _pca(store: ImageStore, settings: MethodSettings, seed: int) -> Estimator:
 
 def golden(base: Estimator, settings: MethodSettings, seed: int) -> GoldDiff:
     """``base`` over the golden subsets of the paper's schedule, "released" unless told."""
-    from golddiff.golden import GoldDiff
+    from golddiff.estimators.golden import GoldDiff
     from golddiff.supports.paper import PaperSchedule
 
     names = ("k_min", "k_max", "m_min", "m_max")
@@ -177,7 +177,7 @@ def _adaptive(
     make: Callable[[ImageStore, MethodSettings, int], Estimator],
 ) -> Callable[[ImageStore, MethodSettings, int], Denoiser]:
     def made(store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
-        from golddiff.golden import GoldDiff
+        from golddiff.estimators.golden import GoldDiff
 
         return GoldDiff(make(store, settings, seed), _adaptive_schedule(settings.tol), seed)
 
