@@ -19,9 +19,9 @@ from diffusers import ConfigMixin, DDPMScheduler, ModelMixin, __version__
 from diffusers.models.unets.unet_2d import UNet2DOutput
 from numpy.typing import NDArray
 
-from golddiff.denoiser import Denoiser, Labels
+from golddiff.denoiser import Denoiser
 from golddiff.estimators.describe import build, describe
-from golddiff.noise import sigma_of_alpha
+from golddiff.noise import Labels, sigma_of_alpha
 from golddiff.store.images import ImageStore
 from golddiff.store.latents import decode, index_latents
 from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError

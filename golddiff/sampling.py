@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from golddiff import __version__, samplers
-from golddiff.denoiser import Denoiser, Labels, Sigma
+from golddiff.denoiser import Denoiser
 from golddiff.figures.pictures import SUFFIXES, draw_grid, save, to_pixels
+from golddiff.noise import Labels, Sigma
 from golddiff.samplers import (
     SAMPLERS,
     Denoises,

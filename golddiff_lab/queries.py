@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from golddiff.denoiser import Labels, Sigma
 from golddiff.estimators.registry import create
+from golddiff.noise import Labels, Sigma
 from golddiff.sampling import Denoises, sample
 from golddiff.sources.augment import NUMBERS, augmented
 from golddiff.store.images import ImageStore

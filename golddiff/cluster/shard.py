@@ -29,7 +29,8 @@ from golddiff.store.manifest import identity_of
 from golddiff.store.nearest import Drawing, Found, Metric, nearest_with_distances
 from golddiff.store.on_device import device_store
 from golddiff.store.statistics import Axes, Moments, factor_places, moments
-from golddiff.support import Support, TiledSupport, whole
+from golddiff.store.weighing import whole
+from golddiff.support import Support, TiledSupport
 from golddiff.system.errors import GoldDiffError, StoreError
 from golddiff.system.residency import DEFAULT_LIMIT
 

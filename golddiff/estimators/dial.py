@@ -15,10 +15,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
-from golddiff.denoiser import Labels, Sigma
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.pca import PCA
 from golddiff.estimators.shared import UnitMasks
+from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Float
 from golddiff.samplers import initial_noise, noise_levels, steps
 from golddiff.store.images import ImageStore

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.estimators.masks import unit_counts
-from golddiff.kernels.mask_tiles import tile_of_each
 from golddiff.noise import precision
 from golddiff.posterior import Float, Posterior
 from golddiff.store.statistics import Factor
 from golddiff.store.training_set import TrainingSet
+from golddiff.support import tile_of_each
 
 SIDES = {"pixel": 1, "2x2": 2, "4x4": 4, "smooth": 4}  # of the units, by the name of ``share``
 

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import torch
 
-from golddiff.denoiser import Labels, Sigma
 from golddiff.figures.trajectory import thinned
+from golddiff.noise import Labels, Sigma
 from golddiff.sampling import OnStep, Space, check_settings, noise_levels, sample
 from golddiff.system.errors import ArgumentError
 

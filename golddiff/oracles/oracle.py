@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from golddiff.denoiser import Labels, Sigma
+from golddiff.noise import Labels, Sigma
 from golddiff.oracles.parameterisations import (
     Parameterisation,
     check_positive,

@@ -25,8 +25,8 @@ from golddiff.store.nearest import Drawing, Metric, nearest
 from golddiff.store.proxy import pool
 from golddiff.store.spill import spilled
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
-from golddiff.store.weighing import Weigher, weighed
-from golddiff.support import AnySupport, DescribedSupport, one_each, whole
+from golddiff.store.weighing import Weigher, weighed, whole
+from golddiff.support import AnySupport, DescribedSupport, one_each
 from golddiff.system.errors import ArgumentError, StoreError
 from golddiff.system.residency import DEFAULT_LIMIT, Residency, at_hand, parts
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Pixels
-from golddiff.support import whole
+from golddiff.store.weighing import whole
 from golddiff.system.errors import ArgumentError
 
 SPACING = "spacing-1"

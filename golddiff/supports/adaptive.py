@@ -7,17 +7,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.denoiser import Estimator
-from golddiff.kernels.mask_tiles import Side, tile_of_each
 from golddiff.noise import bits, precision
 from golddiff.posterior import Float, Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.training_set import TrainingSet
-from golddiff.support import AnySupport, Support, TiledSupport
+from golddiff.support import AnySupport, Side, Support, TiledSupport, tile_of_each
 from golddiff.supports.enlarging import DrawnImages, NearestImages, Tiles
 from golddiff.supports.index.distances import KeptBlocks, Metric, TileBlocks
 from golddiff.supports.index.drawing import RandomNumbers
@@ -73,7 +72,7 @@ class AdaptiveSchedule:
         self.index = index
         self.guarantee = guarantee
 
-    def fitted(self, estimator: Estimator) -> FittedSchedule:
+    def fitted(self, estimator: Any) -> FittedSchedule:
         """The schedule for one estimator; :class:`golddiff.GoldDiff` asks for it.
 
         Raises:
@@ -124,7 +123,7 @@ class Comparison:
     drawn_from: int
 
     @classmethod
-    def of(cls, estimator: Estimator, sigma: float, index: Index | None) -> Comparison:
+    def of(cls, estimator: Any, sigma: float, index: Index | None) -> Comparison:
         """By the estimator's masks, and by all pixels where there is no index."""
         store, relevance = estimator.store, estimator.relevance(sigma)
         width = float(relevance.mean())
@@ -158,7 +157,7 @@ class FittedSchedule:
         settings: the schedule's.
     """
 
-    def __init__(self, estimator: Estimator, settings: AdaptiveSchedule) -> None:
+    def __init__(self, estimator: Any, settings: AdaptiveSchedule) -> None:
         self.estimator, self.settings = estimator, settings
         self._comparisons: dict[float, Comparison] = {}
         self._numbers: dict[tuple[int, ...], RandomNumbers] = {}

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from golddiff.contributions import Weights
 from golddiff.denoiser import Estimator
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.optimal import Optimal
 from golddiff.estimators.pca import PCA
-from golddiff.estimators.weights import Weights
 from golddiff.evaluation.runs import Run, RunSettings
 from golddiff.evaluation.runs import run as run_sampler
 from golddiff.figures.curves import Panel, Series
