@@ -113,17 +113,20 @@ def log_sum_exp(logits: Float) -> Float:
 def values_at(store: Any, rows: Rows, pixel: int | None) -> NDArray[np.float32]:
     """Images as float32 (k, D), or only their channels at one pixel (y * W + x), (k, C)."""
     if pixel is None:
-        return store.values(rows)
+        values: NDArray[np.float32] = store.values(rows)
+        return values
     columns = outputs_at(store, pixel)
     with at_hand(store.flat, rows) as (flat, places):
         stored = flat[places[:, None], columns].astype(np.float32)
-    return stored * np.float32(store.scale) + np.float32(store.offset)
+    values = stored * np.float32(store.scale) + np.float32(store.offset)
+    return values
 
 
 def outputs_at(store: Any, pixel: int) -> Rows:
     """The output values of one pixel, one a channel, (C,)."""
     channels, height, width = store.shape
-    return np.arange(channels) * (height * width) + pixel
+    outputs: Rows = np.arange(channels) * (height * width) + pixel
+    return outputs
 
 
 class Weights:

@@ -142,11 +142,12 @@ class Kamb(Estimator):
             vertical, horizontal = vertical.at(pixel // width), horizontal.at(pixel % width)
 
         def task(part: Support) -> Contribution:
-            found = patch_contributions(
+            logits, values, best = patch_contributions(
                 images.flat, part.rows, part.log_importance(), x, sigma,
                 (vertical, horizontal), (channels, height, width), images.scale,
                 images.offset, top,
             )  # fmt: skip
+            found = Contribution(part.rows, logits, values, Ranking(*best))
             return found if pixel is None else self._only(found, pixel)
 
         yield from in_order(task, whole(support).split(IMAGES_PER_TASK))

@@ -99,7 +99,7 @@ def create(
     """A method by its name, exactly as the command line builds it.
 
     Args:
-        name: one of ``golddiff.estimators.registry.METHODS``, such as "recommended" or "golddiff-pca".
+        name: one of ``METHODS`` here, such as "recommended" or "golddiff-pca".
         store: the training set.
         settings: what differs from the defaults.
         seed: of the images that a golden subset draws at random.

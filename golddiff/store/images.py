@@ -293,6 +293,15 @@ class ImageStore:
         among = [whole(support) for support in one_each(within, len(x))]
         return list(drawing.chosen(self, x, among, drawing.summary(self, x, among)))
 
+    def summary(
+        self,
+        x: NDArray[np.float32],
+        drawing: Drawing,
+        within: AnySupport | Sequence[AnySupport],
+    ) -> Any:
+        """What a draw by weight has to know of all images, before any is drawn."""
+        return drawing.summary(self, x, [whole(one) for one in one_each(within, len(x))])
+
     def contributions(
         self, estimator: Any, x: NDArray[np.float32], sigma: float, support: AnySupport, top: int,
         pixel: int | None,

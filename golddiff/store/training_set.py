@@ -103,6 +103,15 @@ class TrainingSet(Protocol):
         """Images drawn at random by weight."""
         ...
 
+    def summary(
+        self,
+        x: NDArray[np.float32],
+        drawing: Drawing,
+        within: AnySupport | Sequence[AnySupport],
+    ) -> Any:
+        """What a draw by weight has to know of all images, before any is drawn."""
+        ...
+
     def contributions(
         self, estimator: Any, x: NDArray[np.float32], sigma: float, support: AnySupport, top: int,
         pixel: int | None,

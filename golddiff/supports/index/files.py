@@ -120,7 +120,7 @@ class Index:
         memory_limit: float = 2e9,
         progress: Progress = lambda what, done, total: None,
     ) -> Index:
-        """Build the index of a store in its folder and open it; see :mod:`golddiff.supports.index.build`.
+        """Build the index of a store in its folder and open it.
 
         Raises:
             ArgumentError: ``memory_limit`` is too small.
