@@ -26,7 +26,7 @@ from golddiff.store.proxy import pool
 from golddiff.store.spill import spilled
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
 from golddiff.store.weighing import Weigher, weighed, whole
-from golddiff.support import AnySupport, DescribedSupport, one_each
+from golddiff.support import AnySupport, DescribedSupport, TiledSupport, listed, one_each
 from golddiff.system.errors import ArgumentError, StoreError
 from golddiff.system.residency import DEFAULT_LIMIT, Residency, at_hand, parts
 
@@ -307,7 +307,8 @@ class ImageStore:
         pixel: int | None,
     ) -> Iterator[Any]:  # fmt: skip
         """The terms of one query's posterior (D,), some images at a time; the estimator's own."""
-        yield from estimator.contributions(x, sigma, support, top, pixel)
+        images = support if isinstance(support, TiledSupport) else listed(support)
+        yield from estimator.contributions(x, sigma, images, top, pixel)
 
     def factor(self, label: int | None = None, progress: Callable[[int], None] = silent) -> Factor:
         """Mean and covariance factor of the store, or of one class (computed once, kept).
