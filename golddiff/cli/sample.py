@@ -34,7 +34,8 @@ class SampleJob:
         str | None,
         typer.Option(
             help="Training images: folder, file, built-in (digits, moons, patches) or hub name. "
-            "Indexed once in a cache ($GOLDDIFF_CACHE, ~/.cache/golddiff). Default digits.",
+            "Indexed once in a cache ($GOLDDIFF_CACHE, ~/.cache/golddiff). Default: patches of two "
+            "photographs.",
             show_default=False,
         ),
     ] = None

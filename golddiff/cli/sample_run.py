@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 # A gigabyte of float32: more images than a picture can show.
 MOST_VALUES = 2**28
+PATCHES = 1000  # of two photographs: what a run without --data is of, ready in seconds
 
 ALLOWED = {"out": (*PICTURES, ".npz"), "json": (), "explain": (".html", ".htm")}
 
@@ -254,9 +255,12 @@ def _open(job: SampleJob) -> ImageStore:
     if job.store is not None:
         return ImageStore.open(job.store)
     needed = memory_needed(job.method, job.settings)
+    reading = job.reading.source(skip_bad=True)
+    if job.data is None and job.reading == ReadingOptions():
+        reading = replace(reading, limit=PATCHES)
     return cached_store(
-        job.data or "digits",
-        job.reading.source(skip_bad=True),
+        job.data or "patches",
+        reading,
         say=say,
         progress=watched(),
         needed=needed,

@@ -28,10 +28,10 @@ from golddiff.system.errors import ArgumentError
 
 NOVELTY = 0.7  # new, and whole: the default
 # The name changes with what is kept in it and how that is found: an older file is not read.
-KEPT = "dial-1"
+KEPT = "dial-2"
 THRESHOLDS = tuple(float(f"{0.0002 * 1.8**i:.2g}") for i in range(13))  # 0.0002 to 0.23
 IMAGES, STEPS, SEED = 5, 10, 1
-FEW, MORE = 64, 128  # images that a golden subset has at least, where there are so many
+FEW, MORE = 64, 128  # images a golden subset: of more the pictures are blurred, and take longer
 SMALLEST = 16  # pixels a side that an image has for units of several pixels
 
 Watch = Callable[[int, int], None]
@@ -43,8 +43,8 @@ def recommended(store: ImageStore, novelty: float = NOVELTY, seed: int = 0) -> G
     """The denoiser that we advise for pictures: as new as you ask for, from your own images.
 
     GoldDiff over PCA with one softmax for the values of a neighbourhood, so that what belongs
-    together comes from the same images; the released code's schedule, with at least 64 to 128
-    images a golden subset where there are so many; and the mask threshold that gives pictures of
+    together comes from the same images; the released code's schedule, with 64 to 128
+    images a golden subset; and the mask threshold that gives pictures of
     that novelty, measured once a store (seconds) and kept with it: see :func:`dial`.
 
     Args:
@@ -63,8 +63,10 @@ def recommended(store: ImageStore, novelty: float = NOVELTY, seed: int = 0) -> G
 
 def at_threshold(store: ImageStore, threshold: float, seed: int = 0) -> GoldDiff:
     """What :func:`recommended` is made of, with a mask threshold."""
-    # Fractions, because the images of a class are fewer.
-    k_min, k_max = max(1 / 20, min(1.0, FEW / store.n)), max(1 / 10, min(1.0, MORE / store.n))
+    k_min: float = FEW
+    k_max: float = MORE
+    if min(map(store.count_of, store.classes), default=store.n) < MORE:  # fractions of a class
+        k_min, k_max = max(1 / 20, min(1.0, FEW / store.n)), max(1 / 10, min(1.0, MORE / store.n))
     schedule = PaperSchedule(k_min=k_min, k_max=k_max, variant="released")
     return GoldDiff(PCA(store, threshold, share=_share(store.shape)), schedule, seed)
 

@@ -197,9 +197,10 @@ _OF_SCHEDULE = frozenset({"variant", "k_min", "k_max", "m_min", "m_max"})
 
 
 def _recommended(store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
-    from golddiff.estimators.dial import NOVELTY, recommended
+    from golddiff.estimators.dial import recommended
 
-    return recommended(store, NOVELTY if settings.novelty is None else settings.novelty, seed)
+    given = {} if settings.novelty is None else {"novelty": settings.novelty}
+    return recommended(store, **given, seed=seed)
 
 
 def _network_like(store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
