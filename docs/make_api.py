@@ -27,6 +27,8 @@ GROUPS = {
         "PatchMixture",
         "Blend",
         "recommended",
+        "network_like",
+        "create",
     ],
     "Golden subsets": ["PaperSchedule", "AdaptiveSchedule"],
     "Sampling": ["sample", "Samples", "steps", "State"],
@@ -35,6 +37,8 @@ GROUPS = {
         "PixelSources",
         "pixel_sources",
         "write_report",
+        "novelty",
+        "Novelty",
     ],
     "Trained networks, and comparing with them": [
         "load_oracle",

@@ -39,11 +39,11 @@ PCA = Row("PCA", "pca", pca_settings)
 PCA_UNBIASED = Row("PCA (Unbiased)", "pca", unbiased_settings)
 GOLDDIFF = Row("GoldDiff", "golddiff-pca", golden_settings)
 
-RECOMMENDED = Row("Recommended (ours)", "recommended")  # not in the paper
+NETWORK_LIKE = Row("Network-like (ours)", "network-like")  # not in the paper
 
 ALL = (OPTIMAL, WIENER, KAMB, PCA, GOLDDIFF)
-OURS_TOO = (*ALL, RECOMMENDED)
-GOLDDIFF_LESS_PCA = ((GOLDDIFF.title, PCA.title), (RECOMMENDED.title, GOLDDIFF.title))
+OURS_TOO = (*ALL, NETWORK_LIKE)
+GOLDDIFF_LESS_PCA = ((GOLDDIFF.title, PCA.title), (NETWORK_LIKE.title, GOLDDIFF.title))
 
 SETTINGS_NOTE = (
     "Settings: PCA is Lukoianov's (batch-averaged weights, mask threshold 0.005 for MNIST and "

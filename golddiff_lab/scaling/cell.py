@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from golddiff.denoiser import Denoiser, Estimator
-from golddiff.estimators.registry import MethodSettings, make_denoiser
+from golddiff.estimators.registry import MethodSettings, create
 from golddiff.noise import ddim_scheduler
 from golddiff.sampling import sample
 from golddiff.store.images import ImageStore
@@ -76,7 +76,7 @@ def measured(spec: CellSpec, watch: Watch = lambda what: None) -> dict[str, Any]
     use_threads(spec.threads)
     start = time.perf_counter()
     store = ImageStore.open(spec.store, spec.memory_limit)
-    denoiser = make_denoiser(spec.method, store, spec.settings, spec.seed)
+    denoiser = create(spec.method, store, spec.settings, spec.seed)
     opened = time.perf_counter() - start
     before = now()
     levels, outs = [], {}

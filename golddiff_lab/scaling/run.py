@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 
 from golddiff import __version__
 from golddiff.denoiser import Estimator
-from golddiff.estimators.registry import make_denoiser
+from golddiff.estimators.registry import create
 from golddiff.store.cache import cache_folder
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError, GoldDiffError
@@ -90,7 +90,7 @@ def run(job: ScalingJob, watch: Watch = lambda what: None) -> Outcome:
     if not queries.is_file():
         watch("queries")
         with written_whole("cache", queries) as temporary:
-            passes = make_denoiser(passing(job.methods), stores[0], seed=job.seed)
+            passes = create(passing(job.methods), stores[0], seed=job.seed)
             for sigma in job.sigmas:
                 share_masks(passes, sigma, folder)
             levels = mixed(stores[0], passes, job.sigmas, job.batch, job.seed)
@@ -231,5 +231,5 @@ def _scanning(watch: Watch, name: str, done: int, images: int) -> None:
 
 
 def _reference(job: ScalingJob, store: ImageStore, method: str) -> Estimator:
-    denoiser = make_denoiser(method, store, job.own_settings(method), job.seed)
+    denoiser = create(method, store, job.own_settings(method), job.seed)
     return truth.reference_of(denoiser, store, job.settings.mask_threshold)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import golddiff
 from golddiff.cli import run
 from golddiff.estimators import kept_masks
-from golddiff.estimators.registry import make_denoiser
+from golddiff.estimators.registry import create
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.scaling import run as scaling_run
 from golddiff_lab.scaling.cell import load_levels, measured, save_levels
@@ -102,7 +102,7 @@ class TestStores:
 
 class TestQueries:
     def test_points_of_a_run_and_held_out_images_take_turns(self, store):
-        levels = mixed(store, make_denoiser("golddiff-optimal", store), [5.0, 0.01], 4, seed=0)
+        levels = mixed(store, create("golddiff-optimal", store), [5.0, 0.01], 4, seed=0)
         assert [x.shape for x in levels] == [(4, 3, 8, 8)] * 2
         clean = held_out(store, 2, seed=0)
         noise = (levels[0][1::2] - clean) / 5.0
@@ -121,7 +121,7 @@ class TestQueries:
             held_out(make_store(torch.randn(20, 2)), 2, 0)
 
     def test_a_file_keeps_them(self, tmp_path, store):
-        levels = mixed(store, make_denoiser("golddiff-optimal", store), [5.0, 0.01], 2, seed=0)
+        levels = mixed(store, create("golddiff-optimal", store), [5.0, 0.01], 2, seed=0)
         save_levels(tmp_path / "q", [5.0, 0.01], levels)
         for (sigma, x), kept, level in zip(
             load_levels(tmp_path / "q"), levels, [5.0, 0.01], strict=True
