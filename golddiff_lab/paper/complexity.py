@@ -22,7 +22,7 @@ from golddiff.evaluation.figures.curves import Panel, Series
 from golddiff.golden import GoldDiff
 from golddiff.store.images import ImageStore
 from golddiff.supports.paper import PaperSchedule
-from golddiff_lab.paper.cells import Key, Result
+from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.page import Page, table
 from golddiff_lab.paper.paper import paper_value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from golddiff_lab.paper.cells import Result
+from golddiff_lab.cells import Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.likeness import (
     PICTURES,

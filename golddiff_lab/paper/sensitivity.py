@@ -9,7 +9,7 @@ from functools import partial
 
 from golddiff.evaluation.figures.curves import Panel, Series
 from golddiff.registry import MethodSettings
-from golddiff_lab.paper.cells import Result
+from golddiff_lab.cells import Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DataSet
 from golddiff_lab.paper.likeness import Column, Here, Row, column_here, likeness

@@ -8,7 +8,7 @@ from golddiff.evaluation.figures import trajectory
 from golddiff.registry import make_denoiser
 from golddiff.sampling import sample
 from golddiff.store.images import ImageStore
-from golddiff_lab.paper.cells import Key, Result
+from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DATA_SETS
 from golddiff_lab.paper.likeness import Row, packed, unpacked

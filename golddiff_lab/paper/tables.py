@@ -8,7 +8,7 @@ from typing import Any
 from golddiff.evaluation.bootstrap import Interval, paired_difference
 from golddiff.evaluation.figures.curves import Panel, Series
 from golddiff.system.units import shape_text
-from golddiff_lab.paper.cells import Result
+from golddiff_lab.cells import Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.likeness import (
     NOT_RUN,

@@ -25,7 +25,7 @@ from golddiff.evaluation.runs import RunSettings
 from golddiff.machine import CONSTANTS
 from golddiff.machine import read as read_machine
 from golddiff.sampling import noise_levels
-from golddiff_lab.paper.cells import Cells
+from golddiff_lab.cells import Cells
 from reliability.fuzz.stores import IMAGES, base
 from reliability.fuzz.structured import json_values, safetensors_header, sealed_json
 from reliability.fuzz.target import Target

@@ -20,7 +20,7 @@ from golddiff.oracles.settings import TrainSettings
 from golddiff.oracles.train import train
 from golddiff.store.images import ImageStore
 from golddiff.store.latents import index_latents
-from golddiff_lab.paper.cells import Cells
+from golddiff_lab.cells import Cells
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from golddiff_lab.process import Process
 from golddiff_lab.sides import RunningSide, SideSpec
 from golddiff_lab.step.job import StepJob
 from tests.lab.checkouts import write_checkout
+from tests.lab.here import Here
 
 
 @pytest.fixture(scope="module")
@@ -28,23 +29,6 @@ def _own_cache(monkeypatch, tmp_path):
     monkeypatch.setattr("golddiff_lab.step.run.measure", lambda: measure(small=True))
     monkeypatch.setattr("golddiff_lab.step.run.Process", Here)
     monkeypatch.setattr("golddiff_lab.step.kamb.Process", Here)
-
-
-class Here(Process):
-    """An object in this process: starting others takes seconds, and few tests are about that."""
-
-    def __init__(self, name, make, spec, threads):
-        self.name, self._make, self._spec = name, make, spec
-
-    def __enter__(self):
-        self._made = self._make(self._spec)
-        return self
-
-    def close(self):
-        pass
-
-    def ask(self, method, *arguments):
-        return getattr(self._made, method)(*arguments)
 
 
 @pytest.fixture
