@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from golddiff.adaptive.schedule import AdaptiveSchedule as AdaptiveSchedule
     from golddiff.attribution import Attribution as Attribution
     from golddiff.attribution import PixelSources as PixelSources
     from golddiff.attribution import pixel_sources as pixel_sources
@@ -38,10 +37,11 @@ if TYPE_CHECKING:
     from golddiff.sampling import Samples as Samples
     from golddiff.sampling import sample as sample
     from golddiff.store.images import ImageStore as ImageStore
+    from golddiff.supports.adaptive import AdaptiveSchedule as AdaptiveSchedule
     from golddiff.supports.paper import PaperSchedule as PaperSchedule
 
 _HOMES = {
-    "AdaptiveSchedule": "adaptive.schedule",
+    "AdaptiveSchedule": "supports.adaptive",
     "AnalyticUNet": "diffusers",
     "ArgumentError": "errors",
     "Attribution": "attribution",

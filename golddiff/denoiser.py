@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from golddiff.errors import ArgumentError
 from golddiff.kernels.mask_tiles import Side
-from golddiff.machine import seconds
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.on_device import DeviceStore, Weigh, device_store
@@ -193,9 +192,7 @@ class Estimator(Denoiser):
         images: the part of the training set that lies here.
     """
 
-    # Queries on which an error is measured: the fewer, the more locations one query has.
-    probes = 24
-    alike = False  # whether logits hold all squared differences alike, at every noise level
+    merges = True  # whether its mean is that of its merged posteriors
 
     def __init__(self, store: ImageStore, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
         super().__init__(store)
@@ -231,19 +228,6 @@ class Estimator(Denoiser):
             self._ready[sigma] = made
         return self._ready[sigma]
 
-    def at_level(self, sigma: float) -> Estimator:
-        """A copy for one noise level without any images: what goes to other machines."""
-        made = copy.copy(self)
-        made._ready = {sigma: self.ready(sigma)}
-        del made.images, made.store
-        return made
-
-    def over(self, images: ImageStore) -> Estimator:
-        """The same over other images of the same shape; what is ready stays so."""
-        made = copy.copy(self)
-        made.images = images
-        return made
-
     def denoise(
         self, x: NDArray[np.float32], sigma: float, label: int | None
     ) -> NDArray[np.float32]:
@@ -277,12 +261,6 @@ class Estimator(Denoiser):
         """Posterior means (b, D) of queries (b, D); see :meth:`posterior`."""
         return self.posterior(x, sigma, supports).mean().astype(np.float32)
 
-    def denoise_each(
-        self, x: NDArray[np.float32], sigma: float, supports: Sequence[AnySupport]
-    ) -> NDArray[np.float32]:
-        """As :meth:`denoise_over`."""
-        return self.denoise_over(x, sigma, supports)
-
     def posterior(
         self,
         x: NDArray[np.float32],
@@ -296,17 +274,6 @@ class Estimator(Denoiser):
                 estimator has one location.
         """
         return self.store.posterior(self, x, sigma, supports)
-
-    def means_without(
-        self,
-        x: NDArray[np.float32],
-        sigma: float,
-        label: int | None,
-        left_out: Sequence[int | None],
-    ) -> NDArray[np.float32]:
-        """Posterior means (b, D) of queries (b, D) over all images but one each, or none."""
-        supports = [self.store.everything(label, () if r is None else (r,)) for r in left_out]
-        return self.denoise_over(x, sigma, supports)
 
     def relevance(self, sigma: float, side: Side | None = None) -> NDArray[np.float32]:
         """How much of each squared difference the logits hold, on average over outputs, (T, D).
@@ -332,34 +299,6 @@ class Estimator(Denoiser):
             f"support: got tiles, but {type(self).__name__} needs one support for the image"
         )
 
-    def tile_means(
-        self,
-        x: NDArray[np.float32],
-        sigma: float,
-        side: Side,
-        pieces: Sequence[tuple[int, int, Support]],
-    ) -> NDArray[np.float32]:
-        """Posterior means at some tiles alone.
-
-        Args:
-            x: (b, D) queries.
-            sigma: noise level.
-            side: of the tiles.
-            pieces: (query, tile, images), no tile of a query twice.
-
-        Returns:
-            (b, D); 0 at outputs of other tiles.
-
-        Raises:
-            ArgumentError: an estimator that has no tiles.
-        """
-        raise ArgumentError(
-            f"side: got {side}, but {type(self).__name__} has one location for the image"
-        )
-
-    def forget_tiles(self, sigma: float, side: Side | None) -> None:
-        """Let go of what was made for tiles of a sigma but for those of one side."""
-
     def signature(self) -> str:
         """The class and the settings that its output depends on, apart from the store."""
         return type(self).__name__
@@ -367,19 +306,6 @@ class Estimator(Denoiser):
     def tile_sides(self) -> tuple[Side, ...]:
         """Sides of the tiles that can have a support each, coarse first; none for one location."""
         return ()
-
-    def cost(self, sigma: float, side: Side | None = None) -> float:
-        """Predicted seconds of weighing one image for one query, all threads at it.
-
-        By :mod:`golddiff.machine`; it decides how images are chosen. Here: a distance and a sum
-        over all values, and reading them where they are not resident.
-
-        Args:
-            sigma: noise level.
-            side: of the tiles that have a support each; None: one support.
-        """
-        read = 0.0 if self.store.residency.fits else self.store.flat.itemsize * seconds("byte")
-        return (2 * seconds("distance") + read) * self.store.d
 
     def weighing(
         self, x: NDArray[np.float32], sigma: float, label: int | None
@@ -418,3 +344,18 @@ class Estimator(Denoiser):
     @abstractmethod
     def working_bytes(self, images: int) -> tuple[int, int]:
         """Memory that weighing so many images takes: (fixed, for each query)."""
+
+
+def at_level(estimator: Estimator, sigma: float) -> Estimator:
+    """A copy for one noise level without any images: what goes to other machines."""
+    made = copy.copy(estimator)
+    made._ready = {sigma: estimator.ready(sigma)}
+    del made.images, made.store
+    return made
+
+
+def over(estimator: Estimator, images: ImageStore) -> Estimator:
+    """The same over other images of the same shape; what is ready stays so."""
+    made = copy.copy(estimator)
+    made.images = images
+    return made

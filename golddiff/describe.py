@@ -48,7 +48,7 @@ SCHEDULES = {
     "paper": Kind(
         "golddiff.supports.paper", "PaperSchedule", ("k_min", "k_max", "m_min", "m_max", "variant")
     ),
-    "adaptive": Kind("golddiff.adaptive.schedule", "AdaptiveSchedule", ("tol",)),
+    "adaptive": Kind("golddiff.supports.adaptive", "AdaptiveSchedule", ("tol",)),
 }
 
 
@@ -64,10 +64,6 @@ def describe(denoiser: Denoiser) -> dict[str, Any]:
         # A schedule that was fitted to its estimator is described as it was before.
         schedule = getattr(description["schedule"], "settings", description["schedule"])
         described = _described("schedule", schedule, "schedule", SCHEDULES)
-        if isinstance(described.get("tol"), list):
-            described["tol"] = [
-                _described("tol", other, "schedule", SCHEDULES) for other in described["tol"]
-            ]
         description["schedule"] = described
     return description
 
@@ -87,9 +83,6 @@ def build(description: Mapping[str, Any], store: ImageStore) -> Denoiser:
         raise ArgumentError("description: golddiff needs a base, the description of an estimator")
     if "schedule" in settings:
         schedule, sizes = _parsed(settings["schedule"], "schedule", SCHEDULES)
-        if isinstance(sizes.get("tol"), list):
-            others = [_parsed(other, "schedule", SCHEDULES) for other in sizes["tol"]]
-            sizes["tol"] = [kind(**theirs) for kind, theirs in others]
         settings["schedule"] = schedule(**sizes)
     if description["method"] == "golddiff":
         made: Denoiser = kind(**settings)

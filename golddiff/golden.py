@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Protocol, TypeGuard
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.adaptive.schedule import AdaptiveSchedule, FittedSchedule
 from golddiff.denoiser import Denoiser, Estimator, Labels, Sigma
 from golddiff.errors import ArgumentError
 from golddiff.estimators.optimal import Optimal
 from golddiff.index.files import Index, open_or_build
 from golddiff.store.images import ImageStore
 from golddiff.support import AnySupport
+from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule
+from golddiff.supports.certificate import Certified, certify, guaranteed
 from golddiff.supports.paper import PaperSchedule
 
 
@@ -72,7 +75,6 @@ class GoldDiff(Denoiser):
         self.base = base
         self.schedule: Schedule = PaperSchedule() if schedule is None else schedule
         self.seed = seed
-        self._kept_index: Index | None = None
 
     def to(self, device: torch.device) -> GoldDiff:
         """The same, its images compared and weighed on a device."""
@@ -100,8 +102,6 @@ class GoldDiff(Denoiser):
         Raises:
             ArgumentError: as a call; another estimator than ``Optimal``.
         """
-        from golddiff.supports.certificate import certify
-
         if not isinstance(self.base, Optimal):
             raise ArgumentError(_ONLY_OPTIMAL.format("certified", type(self.base).__name__))
         if not isinstance(self.store, ImageStore):
@@ -113,12 +113,12 @@ class GoldDiff(Denoiser):
         means, bounds = np.empty_like(queries), np.empty(len(queries))
         for i, (query, level, label) in enumerate(zip(queries, sigmas, classes, strict=True)):
             if self._guarantees(self.schedule):
-                (proved,) = self.schedule.guaranteed(query[None], level, label)
+                (proved,) = self._guaranteed(query[None], level, label)
                 means[i] = proved.mean
             else:
                 means[i] = self.denoise(query[None], level, label)[0]
                 (_, support), *_ = self.weighing(query[None], level, label)
-                proved = certify(self._index(), query, level, support.rows, label)
+                proved = certify(self._index, query, level, support.rows, label)
             off = float(np.linalg.norm(means[i].astype(np.float64) - proved.mean))
             bounds[i] = proved.bound + off
         return torch.from_numpy(means).reshape(x.shape).to(x.device), torch.from_numpy(bounds)
@@ -127,22 +127,71 @@ class GoldDiff(Denoiser):
     def _guarantees(schedule: Schedule) -> TypeGuard[FittedSchedule]:
         return isinstance(schedule, FittedSchedule) and schedule.settings.guarantee
 
+    @property
+    def _tol(self) -> float:
+        assert isinstance(self.schedule, FittedSchedule)
+        return self.schedule.settings.tol
+
+    def _guaranteed(
+        self, x: NDArray[np.float32], sigma: float, label: int | None
+    ) -> list[Certified]:
+        most = self._tol * math.sqrt(self.store.d)
+        return guaranteed(self._index, x, sigma, label, most)
+
+    @cached_property
     def _index(self) -> Index:
-        if self._kept_index is None:
-            self._kept_index = open_or_build(self.store)
-        return self._kept_index
+        assert isinstance(self.store, ImageStore)
+        return open_or_build(self.store)
 
     def denoise(
         self, x: NDArray[np.float32], sigma: float, label: int | None
     ) -> NDArray[np.float32]:
         """Posterior means (b, D), each over its own support."""
         if self._guarantees(self.schedule):
-            proved = self.schedule.guaranteed(x, sigma, label)
+            proved = self._guaranteed(x, sigma, label)
             return np.stack([p.mean for p in proved]).astype(np.float32)
         if isinstance(self.schedule, FittedSchedule):
             return self.schedule.means(x, sigma, label, self.seed)
         supports = self.schedule.supports(self.store, x, sigma, label, self.seed)
         return self.base.denoise_over(x, sigma, supports)
+
+    @property
+    def estimates(self) -> bool:
+        """Whether each output's error is estimated; see :meth:`estimated`."""
+        return isinstance(self.schedule, FittedSchedule) and not self.schedule.settings.guarantee
+
+    def estimated(
+        self, x: torch.Tensor, sigma: Sigma, labels: Labels = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Denoise a batch over adaptive supports, and say how wrong each output is.
+
+        Args:
+            x: (B, *store.shape) noisy images.
+            sigma: noise level, as in a call.
+            labels: classes, as in a call.
+
+        Returns:
+            (x0, errors): what a call returns, and (B,) float64 estimates of the RMSE to the full
+            scan; 0 where all images were weighed.
+
+        Raises:
+            ArgumentError: as a call; another schedule than ``AdaptiveSchedule``.
+        """
+        if not (isinstance(self.schedule, FittedSchedule) and self.estimates):
+            raise ArgumentError(
+                f"estimated: got {self.schedule!r}, expected AdaptiveSchedule without guarantee, "
+                "which estimates its errors"
+            )
+        queries, sigmas, classes = self.checked(x, sigma, labels)
+        means, errors = np.empty_like(queries), np.empty(len(queries))
+        keys = list(zip(sigmas, classes, strict=True))
+        for key in dict.fromkeys(keys):
+            group = [i for i, k in enumerate(keys) if k == key]
+            for i, one in zip(
+                group, self.schedule.weighed(queries[group], *key, self.seed), strict=True
+            ):
+                means[i], errors[i] = one.mean, one.error
+        return torch.from_numpy(means).reshape(x.shape).to(x.device), torch.from_numpy(errors)
 
     def describe_step(self, sigma: float, label: int | None = None) -> str:
         """How the images of a noise level are chosen, in words."""

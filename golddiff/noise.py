@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import threading
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from diffusers import DDIMScheduler
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 # diffusers loads its parts when they are first asked for, and fails where two threads ask at once.
 LOADING = threading.Lock()
+
+SAME_LEVEL = 1e-5  # relative; neighbouring timesteps are a hundred times as far apart, or more
 
 
 def normalised_noise(sigma: float) -> float:
@@ -31,8 +34,35 @@ def precision(sigma: float) -> float:
 
 
 def bits(sigma: float) -> int:
-    """The 64 bits of a noise level: a seed for random numbers of its own."""
-    return int(np.float64(sigma).view(np.uint64))
+    """The 64 bits of a noise level: a seed for random numbers of its own.
+
+    Of a level next to one of the 1,000 timesteps, that one's: schedulers round them differently
+    from processor to processor, and a seed must not follow.
+    """
+    levels = timestep_sigmas()
+    nearest = min(levels, key=lambda level: abs(level - sigma))
+    level = nearest if abs(nearest - sigma) < SAME_LEVEL * sigma else sigma
+    return int(np.float64(level).view(np.uint64))
+
+
+@cache
+def timestep_sigmas() -> list[float]:
+    """The noise level of each of the paper's 1,000 timesteps, ascending."""
+    alphas = np.cumprod((np.float32(1) - _betas()).astype(np.float64)).astype(np.float32)
+    return [sigma_of_alpha(float(alpha)) for alpha in alphas]
+
+
+def _betas() -> NDArray[np.float32]:
+    """1,000 betas from 1e-4 to 0.02 in float32, as diffusers has them.
+
+    In an order of operations of our own: torch's linspace rounds differently from processor to
+    processor.
+    """
+    first, last = np.float32(1e-4), np.float32(0.02)
+    steps = np.float64(np.float32((last - first) / np.float32(999))) * np.arange(500)
+    both = np.concatenate([np.float64(first) + steps, np.float64(last) - steps[::-1]])
+    betas: NDArray[np.float32] = both.astype(np.float32)
+    return betas
 
 
 def sigma_of_alpha(alpha: float) -> float:
@@ -57,9 +87,7 @@ def ddim_scheduler(steps: int, *, clip: bool) -> DDIMScheduler:
 
     scheduler = DDIMScheduler(
         num_train_timesteps=1000,
-        beta_start=1e-4,
-        beta_end=0.02,
-        beta_schedule="linear",
+        trained_betas=_betas(),
         prediction_type="sample",
         clip_sample=clip,
     )
@@ -69,9 +97,8 @@ def ddim_scheduler(steps: int, *, clip: bool) -> DDIMScheduler:
 
 def ddim_sigmas(steps: int) -> list[float]:
     """The noise levels of :func:`ddim_scheduler`, descending: 60.8 to 0.010 for 10 steps."""
-    alphas = torch.cumprod(1 - torch.linspace(1e-4, 0.02, 1000), 0)  # float32, as diffusers has it
     every = 1000 // steps
-    return [sigma_of_alpha(float(alphas[i * every])) for i in reversed(range(steps))]
+    return [timestep_sigmas()[i * every] for i in reversed(range(steps))]
 
 
 def edm_sigmas(

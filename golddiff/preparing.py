@@ -14,7 +14,6 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 from numpy.typing import NDArray
 
-from golddiff.adaptive.schedule import FittedSchedule
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.errors import ArgumentError, StoreError
 from golddiff.estimators import kept_masks
@@ -29,6 +28,7 @@ from golddiff.golden import GoldDiff
 from golddiff.index import Index
 from golddiff.store.images import ImageStore
 from golddiff.support import Support
+from golddiff.supports.adaptive import FittedSchedule
 from golddiff.system.files import check_writable
 
 # Images of a plain scan that compiles it: a few tasks of the kernels.
@@ -69,7 +69,7 @@ def prepare(
     """Make what ``denoiser(x, sigma, label)`` would make at its first call, and keep it.
 
     In the store's folder: the covariance factor; what :func:`golddiff.recommended` weighs; masks
-    (of images of 512 values and more); the index of large sets and the plans of adaptive supports.
+    (of images of 512 values and more) and the index of large sets.
     And the compiled kernels, by a few steps of one and two images.
 
     Args:
@@ -125,15 +125,11 @@ def _kept(
     if masks and store.d >= kept_masks.FEWEST_VALUES:
         yield "masks", masks
     schedule = denoiser.schedule if isinstance(denoiser, GoldDiff) else None
-    if isinstance(schedule, FittedSchedule) and any(
-        schedule.indexed(store.count_of(label)) for label in labels
-    ):
+    if isinstance(schedule, FittedSchedule) and schedule.indexed:
         yield (
             "index",
             [_Item(lambda: _has_index(store), lambda: Index.build(store, progress=watch))],
         )
-    if isinstance(schedule, FittedSchedule):
-        yield "supports", [_plan(schedule, s, label) for label in labels for s in sigmas]
 
 
 def _has_index(store: ImageStore) -> bool:
@@ -149,10 +145,6 @@ def _mask(store: ImageStore, sigma: float, threshold: float) -> _Item:
         lambda: kept_masks.recall(store, sigma, threshold) is not None,
         lambda: kept_masks.tree_of(store, sigma, threshold),
     )
-
-
-def _plan(schedule: FittedSchedule, sigma: float, label: int | None) -> _Item:
-    return _Item(lambda: schedule.is_known(sigma, label), lambda: schedule.plan(sigma, label))
 
 
 def _parts_of(denoiser: Denoiser, sigma: float | None = None) -> Iterator[Denoiser]:
@@ -213,8 +205,8 @@ def _compiled(
 def _differing(denoiser: Denoiser, sigmas: Sequence[float], label: int | None) -> list[float]:
     """Of the noise levels those whose steps run different kernels."""
     if isinstance(denoiser, GoldDiff) and isinstance(denoiser.schedule, FittedSchedule):
-        of_kind = {denoiser.schedule.plan(sigma, label).kind: sigma for sigma in sigmas}
-        return list(of_kind.values())
+        sides = {denoiser.schedule.comparison(sigma).side: sigma for sigma in sigmas}
+        return list(sides.values())
     # A schedule may screen at low noise only.
     return list(dict.fromkeys((max(sigmas), min(sigmas))))
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from golddiff.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from golddiff.adaptive.schedule import AdaptiveSchedule
     from golddiff.denoiser import Denoiser, Estimator
     from golddiff.golden import GoldDiff
     from golddiff.store.images import ImageStore
+    from golddiff.supports.adaptive import AdaptiveSchedule
 
 
 DEFAULT_METHOD = "recommended"
@@ -30,8 +30,7 @@ class MethodSettings:
         variant: of the schedule: "released" (default here: it reproduces the paper's figures) or
             "text".
         k_min, k_max, m_min, m_max: of the schedule; int a count, float a fraction of the images.
-        tol: of the adaptive schedule: expected RMSE to the full scan, in units of x0; or "paper":
-            at each noise level no more than the paper's schedule (its text) has.
+        tol: of the adaptive schedule: RMSE to the full scan, in units of x0.
     """
 
     mask_threshold: float | None = None
@@ -43,7 +42,7 @@ class MethodSettings:
     k_max: int | float | None = None
     m_min: int | float | None = None
     m_max: int | float | None = None
-    tol: float | str | None = None
+    tol: float | None = None
 
     def given(self) -> dict[str, object]:
         """The settings that are not None."""
@@ -105,6 +104,15 @@ def make_denoiser(
     return METHODS[name].make(store, settings, seed)
 
 
+def memory_needed(name: str, settings: MethodSettings) -> Callable[[int, int], float]:
+    """Bytes of memory that a method takes for n images of d values, beside parts of the images."""
+    from golddiff.store.needs import covariance_bytes, mask_bytes
+
+    if "optimal" in name or settings.patch_size is not None:
+        return lambda n, d: 0.0
+    return covariance_bytes if name == "wiener" else mask_bytes
+
+
 def _optimal(store: ImageStore, settings: MethodSettings, seed: int) -> Estimator:
     from golddiff.estimators.optimal import Optimal
 
@@ -162,17 +170,10 @@ def _adaptive(
     return made
 
 
-def _adaptive_schedule(tol: float | str | None) -> AdaptiveSchedule:
-    from golddiff.adaptive.schedule import AdaptiveSchedule
-    from golddiff.supports.paper import PaperSchedule
+def _adaptive_schedule(tol: float | None) -> AdaptiveSchedule:
+    from golddiff.supports.adaptive import AdaptiveSchedule
 
-    if tol is None:
-        return AdaptiveSchedule()
-    if isinstance(tol, str):
-        if tol != "paper":
-            raise ArgumentError(f"tol: got {tol!r}, expected an RMSE of 0 or more, or 'paper'")
-        return AdaptiveSchedule(PaperSchedule())
-    return AdaptiveSchedule(tol)
+    return AdaptiveSchedule() if tol is None else AdaptiveSchedule(tol)
 
 
 _OF_PCA = frozenset({"mask_threshold", "weighting"})
@@ -201,6 +202,5 @@ METHODS = {
     "adaptive-pca": Method("Adaptive (PCA)", _OF_ADAPTIVE | _OF_PCA, _adaptive(_pca)),
 }
 
-# What the demo and the studio show: an adaptive method measures its supports first, which takes
-# longer than they may.
+# What the demo and the studio show: an adaptive method's pictures are those of its full scan.
 SHOWN = {name: method for name, method in METHODS.items() if not name.startswith("adaptive-")}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from golddiff import __version__, samplers
-from golddiff.denoiser import Denoiser, Labels
+from golddiff.denoiser import Denoiser, Labels, Sigma
 from golddiff.errors import ArgumentError
 from golddiff.pictures import SUFFIXES, draw_grid, save, to_pixels
 from golddiff.samplers import (
@@ -55,6 +55,8 @@ class Samples:
         trajectory: (steps, n, *shape) predicted x0 at each step, or None.
         attribution: where each image of the last step comes from, n of them, or None.
         subsets: how many images each denoiser call weighed, or None.
+        errors: (calls, n) estimated RMSE of each denoiser call to the full scan, where the method
+            tells it (``AdaptiveSchedule``); else None.
         share: of the training images that was seen at every step; below 1 where shards of a store
             were missing.
         about: method, sampler, steps, seed and version, as text; PNGs carry it.
@@ -68,6 +70,7 @@ class Samples:
     subsets: Subsets | None = None
     share: float = 1.0
     about: dict[str, str] = field(default_factory=dict)
+    errors: torch.Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.images)
@@ -206,12 +209,15 @@ def sample(
     if x_init is not None or generator is not None:
         about["seed"] = "noise given"
     recorders: list[Recorder] = []
+    estimating: list[_Estimating] = []
     made: list[list[torch.Tensor]] = []
     share = 1.0
     with progress_bar(progress) as bar:
         task = bar.add_task(f"sampling with {about['method']}", total=n * len(levels))
         for rows in (slice(i, i + batch_size) for i in range(0, n, batch_size)):
-            caller = denoiser
+            caller = _Estimating(denoiser) if getattr(denoiser, "estimates", False) else denoiser
+            if isinstance(caller, _Estimating):
+                estimating.append(caller)
             if attribution:
                 from golddiff.recording import Recorder  # its kernels import slowly
 
@@ -237,7 +243,24 @@ def sample(
         _joined(recorders) if attribution else None,
         share,
         about,
+        torch.cat([torch.stack(one.errors) for one in estimating], dim=1)
+        if estimating and not attribution
+        else None,
     )
+
+
+class _Estimating:
+    """A denoiser that estimates its errors, and keeps what each call told of them."""
+
+    def __init__(self, denoiser: Any) -> None:
+        self.store, self._denoiser = denoiser.store, denoiser
+        self.errors: list[torch.Tensor] = []
+
+    def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
+        x0: torch.Tensor
+        x0, errors = self._denoiser.estimated(x, sigma, labels)
+        self.errors.append(errors)
+        return x0
 
 
 def _joined(recorders: list[Recorder]) -> Subsets:

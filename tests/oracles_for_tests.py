@@ -22,7 +22,7 @@ class Shrinking:
 
 def stand_in(store, path):
     """The weights (the store's mean image) in a file, and the function that loads them."""
-    torch.save(store.mean, path)
+    torch.save(store.images().mean(0), path)
 
     def load(where, device="cpu"):
         return Shrinking(torch.load(where, weights_only=True), store.shape)

@@ -14,6 +14,7 @@ from golddiff import PCA, ImageStore
 from golddiff.estimators import kept_masks
 from golddiff.estimators.masks import locality_mask
 from golddiff.kernels.mask_tree import Additions, additions, assembled, check, mask_tree
+from golddiff.store.artifacts import digest_of
 from tests.kernels.test_mask_tiles import SHAPES, random_mask
 
 SIGMA, THRESHOLD = 1.5, 0.05
@@ -44,7 +45,11 @@ def store(make_store, smooth_images):
 @pytest.fixture
 def kept(store):
     kept_masks.tree_of(store, SIGMA, THRESHOLD)
-    return kept_masks.path_in(store.path, SIGMA, THRESHOLD)
+    return path_in(store, SIGMA, THRESHOLD)
+
+
+def path_in(store, sigma, threshold):
+    return store.artifacts.path(kept_masks.name_of(sigma, threshold))
 
 
 def must_not_be_made(monkeypatch):
@@ -57,7 +62,7 @@ def test_what_is_kept_is_the_tree_that_was_made(store, monkeypatch):
     must_not_be_made(monkeypatch)
     again = ImageStore.open(store.path)
     assert same(kept_masks.tree_of(again, SIGMA, THRESHOLD), first)
-    assert again._factors == {}  # 1.2 GB at 64 x 64, not read for this
+    assert again.factors._made == {}  # 1.2 GB at 64 x 64, not read for this
     again.verify()
 
 
@@ -126,12 +131,12 @@ class TestNotTrusted:
     def test_a_file_of_another_store(self, store, kept, make_store, smooth_images):
         other = make_store(smooth_images(300, (3, 9, 10), seed=5))
         kept_masks.tree_of(other, SIGMA, THRESHOLD)
-        kept.write_bytes(kept_masks.path_in(other.path, SIGMA, THRESHOLD).read_bytes())
+        kept.write_bytes(path_in(other, SIGMA, THRESHOLD).read_bytes())
         assert kept_masks.recall(store, SIGMA, THRESHOLD) is None
 
     def test_a_file_of_another_noise_level_or_threshold(self, store, kept):
         for sigma, threshold in ((1.6, THRESHOLD), (SIGMA, 0.06)):
-            other = kept_masks.path_in(store.path, sigma, threshold)
+            other = path_in(store, sigma, threshold)
             other.write_bytes(kept.read_bytes())
             assert kept_masks.recall(store, sigma, threshold) is None
 
@@ -159,7 +164,7 @@ class TestNotTrusted:
         found = load_file(kept)
         counts, inputs = change(found["counts"].astype(np.int64), found["inputs"])
         counts, inputs = counts.astype(np.int32), inputs.astype(np.uint16)
-        about["digest"] = kept_masks._digest(counts, inputs)
+        about["digest"] = digest_of({"counts": counts, "inputs": inputs})
         save_file({"counts": counts, "inputs": inputs}, kept, about)
         assert kept_masks.recall(store, SIGMA, THRESHOLD) is None
 
@@ -171,12 +176,12 @@ class TestNotTrusted:
             about = file.metadata()
         found = load_file(kept)
         counts, inputs = found["counts"], found["inputs"].astype(kind)
-        about["digest"] = kept_masks._digest(counts, inputs)
+        about["digest"] = digest_of({"counts": counts, "inputs": inputs})
         save_file({"counts": counts, "inputs": inputs}, kept, about)
         assert kept_masks.recall(store, SIGMA, THRESHOLD) is None
 
     def test_a_folder_in_its_place(self, store):
-        path = kept_masks.path_in(store.path, SIGMA, THRESHOLD)
+        path = path_in(store, SIGMA, THRESHOLD)
         path.mkdir(parents=True)
         assert same(kept_masks.tree_of(store, SIGMA, THRESHOLD), direct(store))
 
@@ -195,30 +200,30 @@ class TestRoom:
         sigmas = [1.0, 2.0, 3.0]
         for age, sigma in enumerate(sigmas):
             kept_masks.tree_of(store, sigma, THRESHOLD)
-            path = kept_masks.path_in(store.path, sigma, THRESHOLD)
+            path = path_in(store, sigma, THRESHOLD)
             os.utime(path, (1000 + age, 1000 + age))
         kept_masks.tree_of(store, 1.0, THRESHOLD)  # used: 2.0 is now the oldest
-        sizes = [kept_masks.path_in(store.path, s, THRESHOLD).stat().st_size for s in sigmas]
+        sizes = [path_in(store, s, THRESHOLD).stat().st_size for s in sigmas]
         monkeypatch.setattr(kept_masks, "LIMIT", sum(sizes) + min(sizes) // 2)
         kept_masks.tree_of(store, 2.5, THRESHOLD)
-        there = [kept_masks.path_in(store.path, s, THRESHOLD).exists() for s in (*sigmas, 2.5)]
+        there = [path_in(store, s, THRESHOLD).exists() for s in (*sigmas, 2.5)]
         assert there == [True, False, True, True]
 
     def test_what_is_larger_than_all_room_is_not_kept(self, store, monkeypatch):
         monkeypatch.setattr(kept_masks, "LIMIT", 100)
         assert same(kept_masks.tree_of(store, SIGMA, THRESHOLD), direct(store))
-        assert not kept_masks.path_in(store.path, SIGMA, THRESHOLD).exists()
+        assert not path_in(store, SIGMA, THRESHOLD).exists()
 
     def test_other_files_are_left_alone(self, store, monkeypatch):
-        folder = kept_masks.path_in(store.path, SIGMA, THRESHOLD).parent
+        folder = path_in(store, SIGMA, THRESHOLD).parent
         folder.mkdir()
         (folder / "notes.txt").write_bytes(b"x" * 10_000)
         kept_masks.tree_of(store, 1.0, THRESHOLD)
-        size = kept_masks.path_in(store.path, 1.0, THRESHOLD).stat().st_size
+        size = path_in(store, 1.0, THRESHOLD).stat().st_size
         monkeypatch.setattr(kept_masks, "LIMIT", int(1.5 * size))
         kept_masks.tree_of(store, 1.1, THRESHOLD)
         assert (folder / "notes.txt").exists()
-        assert not kept_masks.path_in(store.path, 1.0, THRESHOLD).exists()
+        assert not path_in(store, 1.0, THRESHOLD).exists()
 
 
 def test_small_images_are_not_kept(store, monkeypatch):
@@ -232,13 +237,6 @@ def test_where_nothing_may_be_written_nothing_is_kept(store, monkeypatch):
     (store.path / kept_masks.FOLDER).write_bytes(b"")
     assert same(kept_masks.tree_of(store, SIGMA, THRESHOLD), direct(store))
     assert kept_masks.recall(store, SIGMA, THRESHOLD) is None
-
-
-def test_a_factor_that_is_not_kept_names_no_masks(store):
-    del store.manifest.files["factor.safetensors"]
-    store._factors[None] = ImageStore.open(store.path).factor()  # as where adding it was refused
-    assert same(kept_masks.tree_of(store, SIGMA, THRESHOLD), direct(store))
-    assert not (store.path / kept_masks.FOLDER).exists()
 
 
 def test_a_store_in_memory_keeps_nothing(store):
@@ -267,5 +265,5 @@ def test_many_at_once_leave_one_whole_file(store):
     assert all(same(tree, wanted) for tree in trees)
     assert kept_masks.recall(store, SIGMA, THRESHOLD) is not None
     assert [p.name for p in (store.path / kept_masks.FOLDER).iterdir()] == [
-        kept_masks.path_in(store.path, SIGMA, THRESHOLD).name
+        path_in(store, SIGMA, THRESHOLD).name
     ]

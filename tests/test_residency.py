@@ -151,7 +151,7 @@ class TestResidentMemory:
         store = ImageStore.open(large)
         Optimal(store)(store.images([0]), 1.0)
         assert resident(large / "pixels.bin") > 60 * MB
-        store.release()
+        store.residency.release()
         assert resident(large / "pixels.bin") == 0
         assert torch.equal(store.images([7]), ImageStore.open(large).images([7]))
 
@@ -234,7 +234,7 @@ class TestFactorOfSome:
     def test_a_store_keeps_the_factor_and_of_how_many_images_it_is(self, tmp_path, smooth_images):
         store = ImageStore.build(smooth_images(300, (1, 6, 6)), tmp_path / "store")
         assert store.factor().images == 300
-        estimated = store.estimate_factor(100, seed=3)
+        estimated = store.factors.estimate(100, seed=3)
         again = ImageStore.open(store.path)
         again.verify()
         assert again.factor().images == estimated.images == 100
@@ -243,26 +243,26 @@ class TestFactorOfSome:
         direct = np.cov(store.images(rows).reshape(100, -1).double().numpy().T)
         rebuilt = (estimated.eigenvectors * estimated.eigenvalues) @ estimated.eigenvectors.T
         assert np.abs(rebuilt - direct).max() < 1e-6
-        assert store.estimate_factor(1000).images == 300
+        assert store.factors.estimate(1000).images == 300
 
     def test_plans_are_told_apart_by_the_masks_they_are_for(self, tmp_path, smooth_images):
         store = ImageStore.build(smooth_images(60, (1, 6, 6)), tmp_path / "store")
         whole = PCA(store).signature()
-        store.estimate_factor(30)
+        store.factors.estimate(30)
         assert PCA(store).signature() == whole[:-1] + ", masks of 30 images)"
-        store.estimate_factor(60)
+        store.factors.estimate(60)
         assert PCA(store).signature() == whole
 
     @pytest.mark.parametrize("estimated", [None, 20])
     def test_of_how_many_images_it_is_takes_no_factor(self, tmp_path, smooth_images, estimated):
         store = ImageStore.build(smooth_images(60, (1, 6, 6)), tmp_path / "store")
         if estimated is not None:
-            store.estimate_factor(estimated)
+            store.factors.estimate(estimated)
         again = ImageStore.open(store.path)
-        assert again.factor_images == (estimated or 60)
+        assert again.factors.images == (estimated or 60)
         assert PCA(again).signature() == PCA(store).signature()
-        assert again._factors == {}
-        assert again.factor().images == again.factor_images
+        assert again.factors._made == {}
+        assert again.factor().images == again.factors.images
 
     @pytest.mark.parametrize(("n", "d", "images"), [(90, 4, 90), (90, 5, 50), (40, 5, 40)])
     def test_before_there_is_one_it_is_told_too(self, monkeypatch, n, d, images):
@@ -284,4 +284,4 @@ class TestFactorOfSome:
     @pytest.mark.parametrize("images", [1, 0, -5, 2.5, True, "all"])
     def test_numbers_that_are_none(self, small, images):
         with pytest.raises(ArgumentError, match="images: got"):
-            ImageStore.open(small).estimate_factor(images)
+            ImageStore.open(small).factors.estimate(images)

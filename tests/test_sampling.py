@@ -10,7 +10,14 @@ from PIL import Image
 import golddiff
 from golddiff import PCA, GoldDiff, Optimal, PaperSchedule, sample
 from golddiff.errors import ArgumentError
-from golddiff.noise import alpha_of_sigma, ddim_scheduler, ddim_sigmas, edm_sigmas, sigma_of_alpha
+from golddiff.noise import (
+    alpha_of_sigma,
+    bits,
+    ddim_scheduler,
+    ddim_sigmas,
+    edm_sigmas,
+    sigma_of_alpha,
+)
 from golddiff.sampling import initial_noise, noise_levels, noised, steps
 from tests.recorded import Recorded
 
@@ -302,3 +309,26 @@ def test_progress_is_a_bar_with_the_method_s_name(store, capsys, monkeypatch):
 def test_bad_noise_levels_and_starts_are_named(store, arguments, message):
     with pytest.raises(ArgumentError, match=message):
         sample(Optimal(store), 4, **arguments)
+
+
+LEVELS = [
+    "0x1.e694155f1623bp+5",
+    "0x1.9bc693fcd0fa7p+4",
+    "0x1.80cb870b60699p+3",
+    "0x1.8b1ab9249a1bep+2",
+    "0x1.b8b3268fade2bp+1",
+    "0x1.054258f1085f3p+1",
+    "0x1.3d7b362c95043p+0",
+    "0x1.727a8c0ce41e6p-1",
+    "0x1.5e796f75b6c77p-2",
+    "0x1.47b93c41797c4p-7",
+]
+
+
+def test_noise_levels_and_their_seeds_are_the_same_on_every_processor():
+    """Written down from one; torch's own linspace differs in the last digits elsewhere."""
+    levels = ddim_sigmas(10)
+    assert [level.hex() for level in levels] == LEVELS
+    for level in levels:
+        assert bits(level * (1 + 2e-7)) == bits(level) == int(np.float64(level).view(np.uint64))
+    assert bits(levels[3] * 1.001) != bits(levels[3])

@@ -169,8 +169,8 @@ def _trajectory(denoiser: Denoiser, seed: int) -> Any:
     subsets = golden_subsets(denoiser, STEPS, "ddim", None) or []
     return draw_trajectory(
         [
-            Row("noisy $x_t$", noisy),
-            Row("prediction $x_0$", predicted),
+            Row("noisy xₜ", noisy),
+            Row("prediction x₀", predicted),
         ],
         [state.sigma for state in run],
         [f"{k:,}" for k in subsets[0]["k"]],

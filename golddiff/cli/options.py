@@ -131,8 +131,7 @@ MMax = Annotated[
 Tol = Annotated[
     str | None,
     typer.Option(
-        help="Adaptive methods: expected RMSE to the full scan, default 0.02; or paper: no more "
-        "than the paper's schedule (its text) has.",
+        help="Adaptive methods: RMSE to the full scan, default 0.02.",
         rich_help_panel=_SCHEDULE,
     ),
 ]

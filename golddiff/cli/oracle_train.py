@@ -14,100 +14,29 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from golddiff.cli.from_dataclass import takes
 from golddiff.cli.terminal import say, watched
 from golddiff.errors import ArgumentError
+from golddiff.oracles.settings import TrainSettings
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.units import duration
 
 if TYPE_CHECKING:
-    from golddiff.oracles.settings import TrainSettings
     from golddiff.oracles.state import Progress as Trained
     from golddiff.store.images import ImageStore
 
 TOLD_EVERY = 100
-_NETWORK, _TRAINING, _RUNNING = "Network", "Training", "Running"
 
 
+@takes(TrainSettings)
 def train(
     out: Annotated[Path, typer.Option(help="The folder of the run; one that is there goes on.")],
+    settings: dict[str, Any],
     data: Annotated[
         str, typer.Option(help="A store, or any source of images that golddiff sample takes.")
     ] = "digits",
-    minutes: Annotated[
-        float | None, typer.Option(help="Time to train; default 60, without --steps.")
-    ] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps to train.")] = None,
-    channels: Annotated[
-        int, typer.Option(help="Width of the first level.", rich_help_panel=_NETWORK)
-    ] = 64,
-    multipliers: Annotated[
-        str,
-        typer.Option(
-            help="Width of each level, in multiples of --channels.", rich_help_panel=_NETWORK
-        ),
-    ] = "1,2,2",
-    blocks: Annotated[
-        int, typer.Option(help="Residual blocks a level.", rich_help_panel=_NETWORK)
-    ] = 2,
-    groups: Annotated[
-        int | None,
-        typer.Option(
-            help="Of its normalisation; default: of four channels or more, 32 at most.",
-            rich_help_panel=_NETWORK,
-        ),
-    ] = None,
-    conditional: Annotated[
-        bool,
-        typer.Option("--conditional", help="Learn the classes too.", rich_help_panel=_NETWORK),
-    ] = False,
-    label_dropout: Annotated[
-        float,
-        typer.Option(
-            help="With --conditional: share of labels left out, to learn the network without.",
-            rich_help_panel=_NETWORK,
-        ),
-    ] = 0.2,
-    dropout: Annotated[
-        float,
-        typer.Option(
-            help="Share of features dropped; the published networks have 0.15, for long runs.",
-            rich_help_panel=_TRAINING,
-        ),
-    ] = 0.0,
-    batch: Annotated[int, typer.Option(help="Images a step.", rich_help_panel=_TRAINING)] = 64,
-    learning_rate: Annotated[
-        float, typer.Option(help="Adam's, at its peak.", rich_help_panel=_TRAINING)
-    ] = 2e-4,
-    noise_weight: Annotated[
-        float,
-        typer.Option(
-            help="Weigh the loss by (1 + sigma^2) to this power, 0 to 1.", rich_help_panel=_TRAINING
-        ),
-    ] = 0.0,
-    prediction: Annotated[
-        str,
-        typer.Option(
-            help="What it learns to return: v_prediction, or epsilon as the published networks.",
-            rich_help_panel=_TRAINING,
-        ),
-    ] = "v_prediction",
-    flip: Annotated[
-        bool,
-        typer.Option("--flip", help="Mirror half of the images.", rich_help_panel=_TRAINING),
-    ] = False,
-    seed: Annotated[
-        int, typer.Option(help="Of the weights and all that is drawn.", rich_help_panel=_TRAINING)
-    ] = 0,
-    device: Annotated[str, typer.Option(help="cpu or cuda.", rich_help_panel=_RUNNING)] = "cpu",
-    precision: Annotated[
-        str | None,
-        typer.Option(
-            help="bfloat16 or float32; default bfloat16 where the device has it.",
-            rich_help_panel=_RUNNING,
-        ),
-    ] = None,
     threads: Annotated[
-        int | None, typer.Option(help="Processor threads.", rich_help_panel=_RUNNING)
+        int | None, typer.Option(help="Processor threads.", rich_help_panel="Running")
     ] = None,
 ) -> None:
     """Train an attention-free DDPM U-Net, or go on with a run that was stopped.
@@ -121,25 +50,19 @@ def train(
 
       golddiff oracle train --data digits --out digits-oracle --steps 500 --channels 32
     """
-    from golddiff.oracles.settings import TrainSettings
     from golddiff.system.parallel import use_threads
 
     if threads is not None:
         if threads < 1:
             raise ArgumentError(f"threads: got {threads}, expected 1 or more")
         use_threads(threads)
-    settings = TrainSettings(
-        channels=channels, multipliers=parse_multipliers(multipliers), blocks=blocks,
-        dropout=dropout, groups=groups, noise_weight=noise_weight,
-        conditional=conditional, label_dropout=label_dropout,
-        minutes=60.0 if minutes is None and steps is None else minutes, steps=steps, batch=batch,
-        learning_rate=learning_rate, prediction=prediction, flip=flip, seed=seed,
-        precision=precision, device=device,
-    )  # fmt: skip
-    settings.check()
-    command = command_of(data, out, settings, threads)
+    if settings["minutes"] is None and settings["steps"] is None:
+        settings["minutes"] = 60.0
+    chosen = TrainSettings(**settings)
+    chosen.check()
+    command = command_of(data, out, chosen, threads)
     with _stop_asked() as stopped:
-        trained = _train(_store(data), out, settings, stopped, command)
+        trained = _train(_store(data), out, chosen, stopped, command)
         _draw(trained, out)
         say(
             f"{out}: {trained.step:,} steps in {duration(trained.elapsed)}"
@@ -152,8 +75,6 @@ def train(
 
 def command_of(data: str, out: Path, settings: TrainSettings, threads: int | None) -> str:
     """The command line of a run: every setting that is not the default."""
-    from golddiff.oracles.settings import TrainSettings
-
     words = ["golddiff", "oracle", "train", "--data", data, "--out", str(out)]
     plain = TrainSettings().as_dict()
     given: dict[str, Any] = {n: v for n, v in settings.as_dict().items() if v != plain[n]}
@@ -166,20 +87,6 @@ def command_of(data: str, out: Path, settings: TrainSettings, threads: int | Non
             number = f"{value:g}" if isinstance(value, float) else str(value)
             words += [f"--{name.replace('_', '-')}", number]
     return shlex.join(words)
-
-
-def parse_multipliers(text: str) -> tuple[int, ...]:
-    """Widths of the levels: whole numbers with commas between.
-
-    Raises:
-        ArgumentError: something else.
-    """
-    try:
-        return tuple(int(word) for word in text.split(","))
-    except ValueError:
-        raise ArgumentError(
-            f"multipliers: got {text!r}, expected whole numbers with commas between (1,2,2)"
-        ) from None
 
 
 def _train(

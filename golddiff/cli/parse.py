@@ -79,15 +79,18 @@ def _class_index(word: str, store: ImageStore) -> int:
     return names.index(word)
 
 
-def parse_tol(text: str | None) -> float | str | None:
-    """A tolerance: a number, or a word that the method knows.
+def parse_tol(text: str | None) -> float | None:
+    """A tolerance.
 
     Args:
         text: as given; None stays None.
+
+    Raises:
+        ArgumentError: no number.
     """
     if text is None:
         return None
     try:
         return float(text)
     except ValueError:
-        return text
+        raise ArgumentError(f"tol: got {text!r}, expected a number of 0 or more") from None

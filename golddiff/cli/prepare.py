@@ -59,8 +59,7 @@ def prepare(
     labels: Annotated[
         str | None,
         typer.Option(
-            help="Classes to measure adaptive supports for, with commas between; default: all "
-            "images together.",
+            help="Classes of the runs to come, with commas between; default: all images together.",
             show_default=False,
         ),
     ] = None,
@@ -69,7 +68,7 @@ def prepare(
     ] = None,
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", help="Say what was chosen at each noise level, and by what."),
+        typer.Option("--verbose", help="Say how images are chosen at each noise level."),
     ] = False,
     mask_threshold: MaskThreshold = None,
     weighting: Weighting = None,
@@ -83,7 +82,7 @@ def prepare(
     tol: Tol = None,
     json: JsonPath = None,
 ) -> None:
-    """Make what a first run would wait for: covariance, masks, adaptive supports, kernels.
+    """Make what a first run would wait for: covariance, masks, the index of large sets, kernels.
 
     It is kept in the store's folder. With the method's options and the steps of the runs to come;
     what is there already is left as it is.
@@ -154,9 +153,8 @@ def prepare(
 def _choices(
     denoiser: Denoiser, levels: Sequence[float], classes: Sequence[int | None]
 ) -> Iterator[str]:
-    """The plan of each level and class, the seconds that it is predicted to take, the model."""
+    """How the images of each level and class are chosen."""
     from golddiff.golden import GoldDiff
-    from golddiff.machine import costs, text
 
     if not isinstance(denoiser, GoldDiff):
         return
@@ -164,7 +162,6 @@ def _choices(
         of_class = "" if label is None else f", class {label}"
         for sigma in levels:
             yield f"sigma {sigma:.3g}{of_class}: {denoiser.describe_step(sigma, label)}"
-    yield f"predicted by (all threads; golddiff.machine): {text(costs())}"
 
 
 def _table(parts: list[Part]) -> Table:

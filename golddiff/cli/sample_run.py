@@ -15,14 +15,13 @@ from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, watched, write_json
 from golddiff.errors import ArgumentError
 from golddiff.pictures import SUFFIXES
-from golddiff.registry import MethodSettings, check_method, make_denoiser
+from golddiff.registry import MethodSettings, check_method, make_denoiser, memory_needed
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.files import check_writable
 from golddiff.system.units import duration
 
 if TYPE_CHECKING:
     from golddiff.denoiser import Denoiser
-    from golddiff.golden import Schedule
     from golddiff.sampling import Samples
     from golddiff.store.images import ImageStore
 
@@ -113,23 +112,11 @@ def run_sample(job: SampleJob) -> None:
 
 def _prepare(denoiser: Denoiser, job: SampleJob, labels: list[int] | None) -> None:
     """What a method finds out about a store once takes long enough to be told."""
-    from golddiff.adaptive.schedule import FittedSchedule
     from golddiff.estimators.recommended import Recommended
-    from golddiff.golden import GoldDiff
-    from golddiff.sampling import noise_levels
 
     if isinstance(denoiser, Recommended) and not denoiser.is_ready:
         say("weighing the parts of recommended on images left out, once for this store")
         denoiser.blend  # noqa: B018  made now, not in the first step
-    schedule = denoiser.schedule if isinstance(denoiser, GoldDiff) else None
-    if isinstance(schedule, FittedSchedule):
-        classes: list[int | None] = [None] if labels is None else list(dict.fromkeys(labels))
-        levels = [(s, c) for c in classes for s in noise_levels(job.steps, job.sampler)]
-        with progress_bar() as bar:
-            task = bar.add_task("measuring supports, once for this store", total=len(levels))
-            for sigma, label in levels:
-                schedule.plan(sigma, label)
-                bar.advance(task)
 
 
 def golden_subsets(
@@ -148,15 +135,13 @@ def golden_subsets(
 
     if isinstance(denoiser, Recommended):
         denoiser = denoiser.golden
-    if not isinstance(denoiser, GoldDiff):
-        return None
+    if not isinstance(denoiser, GoldDiff) or denoiser.estimates:
+        return None  # each query's size is its own
     entries = []
     classes: list[int | None] = [None] if labels is None else list(dict.fromkeys(labels))
     for label in classes:
         count = denoiser.store.count_of(label)
-        budgets = [
-            _budgets(denoiser.schedule, s, count, label) for s in noise_levels(steps, sampler)
-        ]
+        budgets = [denoiser.schedule.budgets(s, count) for s in noise_levels(steps, sampler)]
         entries.append(
             {
                 "label": label,
@@ -166,14 +151,6 @@ def golden_subsets(
             }
         )
     return entries
-
-
-def _budgets(schedule: Schedule, sigma: float, count: int, label: int | None) -> tuple[int, int]:
-    from golddiff.adaptive.schedule import FittedSchedule
-
-    if isinstance(schedule, FittedSchedule):
-        return count, schedule.plan(sigma, label).k
-    return schedule.budgets(sigma, count)
 
 
 def _check(job: SampleJob) -> None:
@@ -260,7 +237,10 @@ def _open(job: SampleJob) -> ImageStore:
         return open_sharded(job.store, job.cluster, job.allow_missing)
     if job.store is not None:
         return ImageStore.open(job.store)
-    return cached_store(job.data or "digits", job.reading, say=say, progress=watched())
+    needed = memory_needed(job.method, job.settings)
+    return cached_store(
+        job.data or "digits", job.reading, say=say, progress=watched(), needed=needed
+    )
 
 
 def _generate(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.denoiser import over
 from golddiff.errors import ArgumentError
 from golddiff.support import AnySupport, Support, TiledSupport
 from golddiff.system.units import byte_size
@@ -52,7 +53,7 @@ def gathered_contributions(
             f"expected at most {byte_size(int(MOST_BYTES))}, say by a golden subset"
         )
     estimator.ready(sigma)
-    here = estimator.over(Gathered(store.shape, store.values(rows)))
+    here = over(estimator, Gathered(store.shape, store.values(rows)))  # type: ignore[arg-type]
     for part in here.contributions(x, sigma, _moved(support, rows), top, pixel):
         best = part.best
         if best is not None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import re
 import socket
+from collections.abc import Iterator
 from typing import Any
 
 from golddiff.errors import ArgumentError, ClusterError
 
 SECONDS_TO_ANSWER = 10.0
 STARTS = 3
+SEVERAL_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 # HTTP/2, RFC 9113: how a client begins, with settings that change nothing.
 SETTINGS = b"\x04"
 HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + SETTINGS + bytes(5)
@@ -27,7 +30,8 @@ def connect(address: str | None = None, num_cpus: int | None = None) -> None:
     Args:
         address: "host:port" of a cluster's head (what ``ray start --head`` prints), or "auto" for
             the one that runs on this machine. None: $RAY_ADDRESS where it is set, else a cluster
-            of this machine's cores, which ends with this process.
+            of this machine's cores, which ends with this process. It listens on 127.0.0.1 alone,
+            unless $RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER is 1.
         num_cpus: cores of a cluster that is started here; default all.
 
     Raises:
@@ -54,7 +58,8 @@ def connect(address: str | None = None, num_cpus: int | None = None) -> None:
     # On a machine that is busy with other things Ray gives its own start up after half a minute.
     for left in reversed(range(STARTS if address is None else 1)):
         try:
-            ray.init(**options)
+            with _on_this_machine() if address is None else contextlib.nullcontext():
+                ray.init(**options)
             return
         except Exception as error:  # Ray's own kinds differ from release to release
             ray.shutdown()
@@ -62,6 +67,26 @@ def connect(address: str | None = None, num_cpus: int | None = None) -> None:
                 raise ClusterError(
                     f"cluster: {address or 'this machine'}: {_why(error)}"
                 ) from error
+
+
+@contextlib.contextmanager
+def _on_this_machine() -> Iterator[None]:
+    """A cluster that is started meanwhile listens on this machine's own address alone.
+
+    Ray turns an address of 127.0.0.1 that it is given into the machine's outer one, but on systems
+    where it runs no clusters of several machines; so it is told that this is one.
+    """
+    constants: Any = importlib.import_module("ray._private.ray_constants")
+    asked, before = os.environ.get(SEVERAL_MACHINES), constants.ENABLE_RAY_CLUSTER
+    if asked is None:
+        os.environ[SEVERAL_MACHINES] = "0"
+        constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        if asked is None:
+            del os.environ[SEVERAL_MACHINES]
+            constants.ENABLE_RAY_CLUSTER = before
 
 
 def ray_package() -> Any:

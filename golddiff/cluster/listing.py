@@ -12,7 +12,7 @@ from typing import Any
 
 from golddiff.cluster.copies import is_local, joined, read_text, without_scheme
 from golddiff.errors import ArgumentError, StoreError
-from golddiff.system.files import written_whole
+from golddiff.system.files import leads_out, written_whole
 
 NAME = "shards.json"
 FORMAT = "golddiff-shards"
@@ -118,7 +118,7 @@ class Listing:
             records = [ShardRecord(**record) for record in body["shards"]]
             if not all(type(r.path) is str and "\0" not in r.path for r in records):
                 raise ValueError("a path that is none")
-            if any(_leads_out(r.path) for r in records):
+            if any(_leads_out(home or ".", r.path) for r in records):
                 raise ValueError("a shard outside its folder")
             if not all(type(r.n) is int and type(r.identity) is str for r in records):
                 raise ValueError("a shard without its number of images")
@@ -129,10 +129,13 @@ class Listing:
         return listing
 
 
-def _leads_out(path: str) -> bool:
-    """Whether a shard's path is no name below the list's folder, which is all that is written."""
+def _leads_out(home: str, path: str) -> bool:
+    """Whether a shard's path is no name below the list's folder, or a link that leads out of it."""
     parts = path.replace("\\", "/").split("/")
-    return not path or ".." in parts or os.path.isabs(path) or "://" in path
+    if not path or ".." in parts or os.path.isabs(path) or "://" in path:
+        return True
+    folder = Path(without_scheme(home))
+    return is_local(home) and leads_out(folder, folder / path)
 
 
 def _digest(body: dict[str, Any]) -> str:

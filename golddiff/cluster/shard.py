@@ -22,6 +22,7 @@ from golddiff.cluster.agreement import About
 from golddiff.cluster.copies import local_folder
 from golddiff.cluster.joining import ray_package
 from golddiff.cluster.slices import Part, Supports, listed_here, narrow
+from golddiff.denoiser import over
 from golddiff.errors import GoldDiffError, StoreError
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
@@ -76,7 +77,7 @@ class ShardServer:
         """The partial posterior of those queries (b, D) that have images here, and which they are.
 
         Args:
-            estimator: as :meth:`golddiff.denoiser.Estimator.at_level` made it.
+            estimator: as :func:`golddiff.denoiser.at_level` made it.
             x: queries.
             sigma: noise level.
             supports: of the queries.
@@ -91,7 +92,7 @@ class ShardServer:
     def _over(self, estimator: Any) -> Any:
         """The estimator over this shard's images, the same one each time it is asked for."""
         if "here" not in vars(estimator):
-            estimator.here = estimator.over(self.store)
+            estimator.here = over(estimator, self.store)
         return estimator.here
 
     def nearest(

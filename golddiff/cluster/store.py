@@ -25,6 +25,7 @@ from golddiff.cluster.joining import connect, ray_package
 from golddiff.cluster.listing import Listing
 from golddiff.cluster.pool import Pool, Resources
 from golddiff.cluster.slices import Borders, joined, narrow, nearest_of
+from golddiff.denoiser import at_level
 from golddiff.errors import ArgumentError, ClusterError
 from golddiff.posterior import Posterior
 from golddiff.store.artifacts import Artifacts
@@ -86,7 +87,7 @@ class ShardedStore:
         )  # fmt: skip
         self.path = _home(listing, identity)
         self.artifacts = Artifacts(self.path, identity)
-        self.factors = Factors(self, self._make_factor, keeps=lambda: not pool.missing)
+        self.factors = Factors(self, ShardedStore._make_factor, keeps=lambda: not pool.missing)
 
     @classmethod
     def open(
@@ -216,7 +217,7 @@ class ShardedStore:
             ClusterError: a shard is lost; no image of the supports is left.
         """
         parts = self.borders.parts(one_each(supports, len(x)))
-        once = self.pool.once((estimator, sigma), lambda: estimator.at_level(sigma))
+        once = self.pool.once((estimator, sigma), lambda: at_level(estimator, sigma))
         total: Posterior | None = None
         for _, (queries, part) in self.pool.ask(
             "posterior", lambda shard: (x, sigma, parts[shard]), [once]

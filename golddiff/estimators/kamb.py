@@ -17,13 +17,11 @@ from numpy.typing import NDArray
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.errors import ArgumentError
 from golddiff.estimators.contributions import Contribution, Ranking, outputs_at
-from golddiff.kernels.kamb_counts import offset_operations
 from golddiff.kernels.kamb_cpu import Axis, Boundary, patch_posterior
 from golddiff.kernels.kamb_logits import patch_contributions
 from golddiff.kernels.lanes import LANES
 from golddiff.kernels.mask_tiles import Side
 from golddiff.kernels.on_device import patches
-from golddiff.machine import seconds
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
@@ -62,8 +60,6 @@ class Kamb(Estimator):
         ArgumentError: images that are not (C, H, W); a size that is not odd; an unknown preset or
             boundary.
     """
-
-    probes = 8
 
     def __init__(
         self,
@@ -170,14 +166,15 @@ class Kamb(Estimator):
         rule = "none" if no_interior else self.boundary
         return Axis.of(height, size, rule), Axis.of(width, size, rule)
 
+    def relevance(self, sigma: float, side: Side | None = None) -> NDArray[np.float32]:
+        """The share of an image that a patch holds, everywhere; see the base class."""
+        _, height, width = self.store.shape
+        share = min(1.0, self.patch_size(sigma) ** 2 / (height * width))
+        return np.full((1, self.store.d), share, np.float32)
+
     def signature(self) -> str:
         """The patch sizes and the boundary."""
         return f"Kamb(patch_sizes={self.patch_sizes!r}, {self.boundary})"
-
-    def cost(self, sigma: float, side: Side | None = None) -> float:
-        """Predicted seconds of weighing one image, every operation counted as an addition."""
-        operations = offset_operations(*self._axes(sigma), self.store.shape[0])
-        return seconds("addition") * operations
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """A block of images a thread: pixels, sums, distances; posteriors in flight and merged."""

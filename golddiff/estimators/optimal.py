@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -31,8 +31,6 @@ class Optimal(Estimator):
     exactly, and so returns training images as sigma falls.
     """
 
-    alike = True
-
     def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over some images; one location an image."""
         images = self.images
@@ -56,28 +54,6 @@ class Optimal(Estimator):
     def part_size(self, images: int) -> int:
         """So many that all threads have something to do, and none does it in too small pieces."""
         return min(ROWS_PER_TASK, max(SMALL_TASK, images // PIECES))
-
-    def means_without(
-        self,
-        x: NDArray[np.float32],
-        sigma: float,
-        label: int | None,
-        left_out: Sequence[int | None],
-    ) -> NDArray[np.float32]:
-        """See the base class; one scan serves all queries, but for the few images left out."""
-        out = sorted({row for row in left_out if row is not None})
-        rest = self.store.everything(label, tuple(out))
-        if len(rest) == 0:
-            return super().means_without(x, sigma, label, left_out)
-        shared = self.posterior(x, sigma, rest)
-        means = []
-        for i, row in enumerate(left_out):
-            part = shared.of([i])
-            few = np.array([other for other in out if other != row], np.int64)
-            if len(few):
-                part = part.merge(self.posterior(x[i : i + 1], sigma, Support(few)))
-            means.append(part.mean().astype(np.float32))
-        return np.concatenate(means)
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """Sums of the tasks in flight; two posteriors."""

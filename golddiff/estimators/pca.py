@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -29,20 +28,17 @@ from golddiff.kernels.mask_tiles import (
 )
 from golddiff.kernels.mask_tree import MaskTree, dense_mask
 from golddiff.kernels.on_device import masked
-from golddiff.kernels.pca_cpu import Sums, add_images, masked_posterior
+from golddiff.kernels.pca_cpu import Sums, masked_posterior
 from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
 from golddiff.kernels.pca_logits import branches, masked_logits
-from golddiff.machine import seconds
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.on_device import DeviceStore, Weigh
 from golddiff.support import AnySupport, Support, TiledSupport, grouped, one_each, whole
-from golddiff.system.parallel import for_each, in_order, results_held
+from golddiff.system.parallel import in_order, results_held
 
 TILES_ROWS = 1 / 4  # of the memory limit: rows that are read for all tiles together
-DISTINCT = 0.4  # of the images that tiles choose; 0.15 to 0.8 were measured
-IMAGES_PER_PASS = 512  # few enough to stay in caches from one tile to the next
 BYTES_A_VALUE = 100  # of one batch's posterior, made and joined
 TILE_SIDES: tuple[Side, ...] = (8, OfChannel(8), 4)
 TILE_SIDES_OF_ONE_CHANNEL: tuple[Side, ...] = (8, 4)
@@ -68,10 +64,6 @@ class Masks:
             self._tiles[side] = cut(self.tree, self.shape, side)
         return self._tiles[side]
 
-    def forget(self, but: Side | None) -> None:
-        """Let go of the trees of all tiles but those of one side."""
-        self._tiles = {side: trees for side, trees in self._tiles.items() if side == but}
-
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_tiles": {}}
 
@@ -94,8 +86,6 @@ class PCA(Estimator):
             16 D^2 bytes while a sigma's are made.
     """
 
-    probes = 16
-
     def __init__(
         self,
         store: ImageStore,
@@ -113,6 +103,7 @@ class PCA(Estimator):
             raise ArgumentError(f"batch_size: got {batch_size!r}, expected an integer of 1 or more")
         self.mask_threshold = mask_threshold
         self.weighting = weighting
+        self.merges = weighting == "ss"
         self.batch_size = batch_size
 
     def make_ready(self, sigma: float) -> Masks:
@@ -175,29 +166,6 @@ class PCA(Estimator):
         add_tiles(support, self.images, x, sigma, trees, memory, sums)
         return sums.posterior()
 
-    def tile_means(
-        self,
-        x: NDArray[np.float32],
-        sigma: float,
-        side: Side,
-        pieces: Sequence[tuple[int, int, Support]],
-    ) -> NDArray[np.float32]:
-        """Posterior means at some tiles alone; see the base class.
-
-        All pieces go through the same images before the next ones are read.
-        """
-        sums, tiles = Sums.empty(*x.shape), self.tiles(sigma, side)
-        parts = [
-            [(i, t, part) for part in support.split(IMAGES_PER_PASS)] for i, t, support in pieces
-        ]
-        for turn in zip_longest(*parts):
-            for_each(
-                lambda p: self._add(x[p[0] : p[0] + 1], sigma, p[2], tiles[p[1]], sums.of(p[0])),
-                [part for part in turn if part is not None],
-            )
-        seen = np.maximum(sums.total, np.float32(1e-30))
-        return (sums.weighted / seen).astype(np.float32)
-
     def relevance(self, sigma: float, side: Side | None = None) -> NDArray[np.float32]:
         """The mean over a tile's outputs of their masks, (T, D); see the base class."""
         trees = [self.tree(sigma)] if side is None else self.tiles(sigma, side)
@@ -216,25 +184,6 @@ class PCA(Estimator):
         images = self.store.factors.images
         masks = "" if images in (None, self.store.n) else f", masks of {images} images"
         return f"PCA(mask_threshold={self.mask_threshold!r}, {self.weighting}{batches}{masks})"
-
-    def cost(self, sigma: float, side: Side | None = None) -> float:
-        """Predicted seconds: additions of the masks' shared sums, values read, outputs' softmax.
-
-        And rows that are not in their place are read, for all tiles at once.
-        """
-        trees = [self.tree(sigma)] if side is None else self.tiles(sigma, side)
-        outputs = seconds("softmax") * self.store.d
-        if not self.images.residency.fits:
-            rows = 1.0 if side is None else DISTINCT * len(trees)
-            outputs += rows * self.images.flat.strides[0] * seconds("byte")
-        return outputs + sum(
-            seconds("addition") * len(tree.inputs) + seconds("value") * len(tree.columns)
-            for tree in trees
-        )
-
-    def forget_tiles(self, sigma: float, side: Side | None) -> None:
-        """Let go of the trees for tiles of a sigma but for those of one side."""
-        self.ready(sigma).forget(side)
 
     def tree(self, sigma: float) -> MaskTree:
         """The masks of one sigma as a tree of shared sums; made once, kept here and on disk.
@@ -291,14 +240,6 @@ class PCA(Estimator):
         d = self.images.d
         block = BLOCK * d * (4 + self.images.flat.itemsize)
         return block * torch.get_num_threads(), d * (36 * results_held() + 100)
-
-    def _add(
-        self, x: NDArray[np.float32], sigma: float, support: Support, tile: MaskTree, sums: Sums
-    ) -> None:
-        add_images(
-            self.images.flat, support.rows, support.log_importance().astype(np.float32), x, sigma,
-            tile, self.images.scale, self.images.offset, sums,
-        )  # fmt: skip
 
 
 def mask_width(store: ImageStore, sigma: float, mask_threshold: float = MEASURED_AT) -> float:

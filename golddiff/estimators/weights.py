@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from golddiff.denoiser import Estimator
 from golddiff.estimators.contributions import Contribution, Ranking
-from golddiff.posterior import Float
+from golddiff.posterior import Float, Posterior
 from golddiff.support import AnySupport
 
 # Of an estimator's memory limit: terms that fit are kept between the two passes, not made again.
@@ -54,10 +54,10 @@ class Weights:
         )
         self._kept: list[Contribution] | None = []
         kept_bytes, limit = 0, KEPT_SHARE * estimator.memory_limit
-        sums: _Sums | None = None
+        sums: Posterior | None = None
         ranking: Ranking | None = None
         for part in self._parts():
-            sums = _Sums.of(part.logits) if sums is None else sums.merge(_Sums.of(part.logits))
+            sums = _sums(part.logits) if sums is None else sums.merge(_sums(part.logits))
             ranking = ranking or Ranking.empty(len(part.logits), self.top)
             ranking = (
                 ranking.offered(part.logits, part.rows)
@@ -71,8 +71,8 @@ class Weights:
                 self._kept.append(part)
         assert sums is not None
         assert ranking is not None  # a support has at least one image
-        self.log_total = sums.highest + np.log(sums.total)
-        self.effective: Float = np.exp(np.log(sums.total) - sums.moment / sums.total)
+        self.log_total = (sums.log_max + np.log(sums.total))[0]
+        self.effective: Float = np.exp(self.log_total - sums.mean()[0])
         self._ranking = ranking.descending()
 
     def __iter__(self) -> Iterator[tuple[Contribution, Float]]:
@@ -86,27 +86,16 @@ class Weights:
         return Ranking(np.exp(best.scores - self.log_total[:, None]), best.rows, best.positions)
 
 
-class _Sums:
-    """Sums for a total and an entropy: of e and of e * log e, with e = exp(logit - highest)."""
+def _sums(logits: Float) -> Posterior:
+    """The partial posterior over some images of their own logits: for their total and entropy.
 
-    def __init__(self, highest: Float, total: Float, moment: Float) -> None:
-        self.highest, self.total, self.moment = highest, total, moment
-
-    @classmethod
-    def of(cls, logits: Float) -> _Sums:
-        highest = logits.max(axis=1)
-        below = logits - highest[:, None]
-        e = np.exp(below)
-        return cls(highest, e.sum(axis=1), (e * below).sum(axis=1))
-
-    def merge(self, other: _Sums) -> _Sums:
-        highest = np.maximum(self.highest, other.highest)
-        total, moment = np.zeros_like(highest), np.zeros_like(highest)
-        for part in (self, other):
-            shift = part.highest - highest
-            total += np.exp(shift) * part.total
-            moment += np.exp(shift) * (part.moment + shift * part.total)
-        return _Sums(highest, total, moment)
+    One row; the images' values at a location are their logits there (L, k), so that the mean is
+    E[l], and the entropy log sum exp(l) - E[l].
+    """
+    highest = logits.max(axis=1)
+    e = np.exp(logits - highest[:, None])
+    weighted = (e * np.where(e > 0, logits, 0.0)).sum(axis=1)
+    return Posterior(highest[None], e.sum(axis=1)[None], weighted[None])
 
 
 def mean_effective(

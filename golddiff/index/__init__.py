@@ -1,6 +1,5 @@
-"""An index over a store: finding the images that matter at a cost that hardly grows with N."""
+"""An index over a store: a sixteenth of every image's numbers, a byte each, kept in memory."""
 
-from golddiff.index.files import Index
-from golddiff.index.search import nearest
+from golddiff.index.files import Index, open_or_build
 
-__all__ = ["Index", "nearest"]
+__all__ = ["Index", "open_or_build"]

@@ -4,7 +4,7 @@ What blocks of 8 x 8 pixels look like has far fewer directions than pixels: 12 o
 the squares of photographs of 3 x 64 x 64, where averages over 4 x 4 pixels, as many numbers, hold
 most of three channels' brightness three times over. One basis serves all blocks, so that
 projecting costs 24 operations a pixel. The rows of all blocks together are orthonormal: distances
-in them are at most those of pixels, and what they lack is at a right angle to what they have.
+in them are at most those of pixels.
 """
 
 from __future__ import annotations
@@ -15,61 +15,59 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.index.fitting import rounded, scale_of
-from golddiff.system.parallel import for_each
-
 SIDE = 8  # pixels, at most
 PART = 16  # values of a block for each number that is kept
+MIDDLE = 128  # the byte that stands for 0
+LARGEST = 127
+ROOM = 1.25  # what lies further out than this times any of the sample is clipped
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """How blocks are seen: z = basis block, kept as round(z / scale) in -127..127.
+    """How blocks are seen: z = basis block, kept as the byte 128 + round(z / unit).
 
     Attributes:
         columns: (B, W) int64 input values of each block.
         basis: (q, W) float32, orthonormal rows.
-        scale: (q,) float32, above 0.
+        unit: of all numbers alike.
     """
 
     columns: NDArray[np.int64]
     basis: NDArray[np.float32]
-    scale: NDArray[np.float32]
+    unit: float
 
     @property
     def numbers(self) -> int:
         """Of an image: B q."""
         return len(self.columns) * len(self.basis)
 
-    @property
-    def scales(self) -> NDArray[np.float32]:
-        """(B q,) of each number, block after block."""
-        return np.tile(self.scale, len(self.columns))
-
     def project(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The numbers (B q,) of one query (D,), in units of z."""
-        z: NDArray[np.float32] = (x[self.columns] @ self.basis.T).ravel()
-        return z
+        """The numbers z of queries (Q, D), (Q, B q), block after block.
 
-    def seen(self, values: NDArray[np.float32]) -> NDArray[np.int8]:
-        """What is kept of images, (n, B q).
-
-        Args:
-            values: (D, n) an input of all images together.
+        In float64 and query by query, so that their last digit hangs on neither batch nor machine.
         """
-        q = len(self.basis)
-        kept = np.empty((values.shape[1], self.numbers), np.int8)
+        basis = self.basis.T.astype(np.float64)
+        made = [(query.astype(np.float64)[self.columns] @ basis).ravel() for query in x]
+        return np.stack(made).astype(np.float32)
 
-        def project(b: int) -> None:
-            z = self.basis @ values[self.columns[b]]
-            kept[:, b * q : (b + 1) * q] = rounded(z, self.scale).T
+    def kept(self, values: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+        """What is kept of images (n, D).
 
-        for_each(project, range(len(self.columns)))
-        return kept
+        Returns:
+            Their bytes (n, B q); and (n, 2) the length of what the numbers lack of the image, and
+            of what the bytes lack of the numbers, in float64 and rounded.
+        """
+        z = (values[:, self.columns] @ self.basis.T).reshape(len(values), -1)
+        whole = np.clip(np.rint(z / np.float32(self.unit)), -LARGEST, LARGEST)
+        off = z - whole * np.float32(self.unit)
+        left = np.einsum("nd,nd->n", values, values, dtype=np.float64)
+        left -= np.einsum("nb,nb->n", z, z, dtype=np.float64)
+        lengths = [np.sqrt(left.clip(0)), np.linalg.norm(off.astype(np.float64), axis=1)]
+        return (whole + MIDDLE).astype(np.uint8), np.stack(lengths, 1).astype(np.float32)
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """What was fitted, for a file."""
-        return {"basis": self.basis, "scale": self.scale}
+        return {"basis": self.basis, "unit": np.array([self.unit])}
 
 
 def columns_of(shape: tuple[int, ...]) -> NDArray[np.int64]:
@@ -103,10 +101,8 @@ def fitted(shape: tuple[int, ...], sample: NDArray[np.float32]) -> Blocks:
         part = sample[:, block]
         squares += part.T @ part
     basis = np.ascontiguousarray(np.linalg.eigh(squares)[1][:, ::-1][:, :q].T.astype(np.float32))
-    reach = np.zeros(q, np.float32)
-    for block in columns:
-        np.maximum(reach, np.abs(sample[:, block] @ basis.T).max(axis=0), out=reach)
-    return Blocks(columns, basis, scale_of(reach))
+    reach = max(float(np.abs(sample[:, block] @ basis.T).max()) for block in columns)
+    return Blocks(columns, basis, reach * ROOM / LARGEST if reach > 0 else 1.0)
 
 
 def of_tensors(shape: tuple[int, ...], tensors: dict[str, NDArray[Any]]) -> Blocks:
@@ -117,11 +113,12 @@ def of_tensors(shape: tuple[int, ...], tensors: dict[str, NDArray[Any]]) -> Bloc
     """
     columns = columns_of(shape)
     q = numbers_of(shape) // len(columns)
-    expected = {"basis": (q, columns.shape[1]), "scale": (q,)}
-    for name, wanted in expected.items():
+    expected = {"basis": ((q, columns.shape[1]), np.float32), "unit": ((1,), np.float64)}
+    for name, (wanted, dtype) in expected.items():
         array = tensors[name]
-        if array.shape != wanted or array.dtype != np.float32 or not np.isfinite(array).all():
+        if array.shape != wanted or array.dtype != dtype or not np.isfinite(array).all():
             raise ValueError(f"{name}: {array.dtype} of shape {array.shape}")
-    if (tensors["scale"] <= 0).any():
-        raise ValueError("scale: expected numbers above 0")
-    return Blocks(columns, tensors["basis"], tensors["scale"])
+    unit = float(tensors["unit"][0])
+    if unit <= 0:
+        raise ValueError("unit: expected a number above 0")
+    return Blocks(columns, tensors["basis"], unit)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,64 +15,28 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from golddiff.errors import StoreError
-from golddiff.index.blocks import of_tensors
-from golddiff.index.build import Progress, build, identity
-from golddiff.index.fitting import Fitted, check_fitted
-from golddiff.index.layout import (
+from golddiff.index.blocks import Blocks, of_tensors
+from golddiff.index.build import (
     FOLDER,
     FORMAT,
+    LENGTHS,
     MANIFEST,
+    NUMBERS,
+    TENSORS,
     VERSION,
-    columns_of_files,
-    files_of,
-    tensors_name,
+    Progress,
+    build,
+    file_sizes,
+    identity,
 )
-from golddiff.index.rawfiles import Lines
-from golddiff.index.screen import NAME as SCREEN
-from golddiff.index.screen import TENSORS as SCREEN_TENSORS
-from golddiff.index.screen import Screen, shape_of
-from golddiff.index.sweep import Sweep, bytes_of
-from golddiff.index.views import View, views_of
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import FileRecord, file_record
 from golddiff.system.files import leads_out
 
 log = logging.getLogger("golddiff")
 
-
-@dataclass(frozen=True)
-class Clusters:
-    """A view's clusters; see :func:`golddiff.index.clusters.empty`."""
-
-    starts: NDArray[np.int64]
-    centres: NDArray[np.float32]
-    spread: NDArray[np.float32]
-    rest: NDArray[np.float32]
-    radius: NDArray[np.float32]
-    error: NDArray[np.float32]
-    shortest: NDArray[np.float32]
-    longest: NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Locations:
-    """A view of all images: what its locations compare, by cluster.
-
-    Attributes:
-        view: which.
-        fit: bases and scales; its ``centres`` are those of ``clusters``.
-        clusters: of each location.
-        rows: (T, N) uint32 images by cluster, read from the file run by run.
-        coordinates: (T, N, r) int8, in that order.
-        rest: (T, N) float16, in that order.
-    """
-
-    view: View
-    fit: Fitted
-    clusters: Clusters
-    rows: Lines
-    coordinates: Lines
-    rest: Lines
+# Files whose contents were found to be what their manifest says: (path, inode, time, size).
+_verified: set[tuple[str, int, int, int, str]] = set()
 
 
 @dataclass(frozen=True)
@@ -82,24 +45,31 @@ class Index:
 
     Attributes:
         store: the training set.
-        views: by the side of their tiles, None for the whole image.
-        screen: compares whole images more finely.
+        blocks: what its numbers are of an image.
     """
 
     store: ImageStore
-    views: dict[int | None, Locations]
-    screen: Screen
+    blocks: Blocks
 
     @cached_property
-    def sweep(self) -> Sweep | None:
-        """The whole image's coordinates, in memory; None where the store's limit leaves no room."""
-        whole = self.views[None]
-        fit = whole.fit
+    def numbers(self) -> NDArray[np.uint8]:
+        """(N, numbers) bytes of every image, in store order.
 
-        def make() -> Sweep:
-            return Sweep(whole.coordinates, whole.rows, fit.basis[0], fit.mean[0], fit.scale[0])
+        Resident as far as they are read, within the store's memory limit; where they would take
+        more than two thirds of that, rows are read one by one.
+        """
+        shape = (self.store.n, self.blocks.numbers)
+        return self.store.residency.beside(self.folder / NUMBERS, "uint8", shape)
 
-        return self.store.residency.in_memory(bytes_of(self.store.n, fit.basis.shape[1]), make)
+    @cached_property
+    def lengths(self) -> NDArray[np.float32]:
+        """(N, 2): of what the numbers lack of an image, and the bytes of the numbers."""
+        return self.store.residency.beside(self.folder / LENGTHS, "float32", (self.store.n, 2))
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+        return self.store.path / FOLDER
 
     @classmethod
     def open(cls, store: ImageStore) -> Index:
@@ -117,9 +87,8 @@ class Index:
             )
         if body["store"] != identity(store) or body["n"] != store.n:
             raise StoreError(f"index: {folder} is of another store; build the index again")
-        views = views_of(store.shape)
-        needed = {SCREEN, SCREEN_TENSORS, *(f for v in views for f in files_of(v))}
-        if missing := sorted(needed - body["files"].keys()):
+        sizes = file_sizes(store)
+        if missing := sorted({*sizes, TENSORS} - body["files"].keys()):
             raise StoreError(
                 f"index: {folder / MANIFEST} is damaged (it lacks {', '.join(missing)}); "
                 "build the index again"
@@ -130,13 +99,18 @@ class Index:
                 raise StoreError(
                     f"index: {path} is a symbolic link that leads out of the store; copy the file"
                 )
-            if not path.is_file() or path.stat().st_size != record["bytes"]:
+            size = sizes.get(name, record["bytes"])
+            if not path.is_file() or path.stat().st_size != size or record["bytes"] != size:
                 raise StoreError(
-                    f"index: {path} is missing or has another size than {record['bytes']} bytes; "
+                    f"index: {path} is missing or has another size than {size} bytes; "
                     "build the index again"
                 )
-        locations = {view.side: _locations(store, view, folder) for view in views}
-        return cls(store, locations, _screen(store, folder))
+        try:
+            return cls(store, of_tensors(store.shape, load_file(folder / TENSORS)))
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as problem:
+            raise StoreError(
+                f"index: {folder / TENSORS} is damaged ({problem}); build the index again"
+            ) from None
 
     @classmethod
     def build(
@@ -161,12 +135,26 @@ class Index:
         Raises:
             StoreError: names the first file whose contents changed.
         """
-        folder = self.store.path / FOLDER
-        for name, record in _manifest(folder)["files"].items():
-            if file_record(folder / name) != FileRecord(**record):
+        _verified.difference_update({key for key in _verified if key[0] == str(self.folder)})
+        self.check_contents()
+
+    def check_contents(self) -> None:
+        """As :meth:`verify`, once for a file as it lies there: before anything is proved from it.
+
+        Raises:
+            StoreError: names the first file whose contents changed.
+        """
+        for name, record in _manifest(self.folder)["files"].items():
+            path = self.folder / name
+            now = path.stat()
+            key = (str(self.folder), now.st_ino, now.st_mtime_ns, now.st_size, record["sha256"])
+            if key in _verified:
+                continue
+            if file_record(path) != FileRecord(**record):
                 raise StoreError(
-                    f"index: {folder / name} does not match its checksum; build the index again"
+                    f"index: {path} does not match its checksum; build the index again"
                 )
+            _verified.add(key)
 
 
 def open_or_build(store: ImageStore) -> Index:
@@ -194,61 +182,6 @@ def _manifest(folder: Path) -> dict[str, Any]:
             FileRecord(**record)
             if Path(name).name != name:
                 raise ValueError(f"a file outside its folder: {name}")
-        return {k: body[k] for k in ("version", "store", "n", "views", "files")}
+        return {k: body[k] for k in ("version", "store", "n", "files")}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StoreError(f"index: {path} is damaged ({error}); build the index again") from None
-
-
-def _screen(store: ImageStore, folder: Path) -> Screen:
-    path, tensors = folder / SCREEN, folder / SCREEN_TENSORS
-    if not path.is_file() or path.stat().st_size != math.prod(shape_of(store)):
-        raise StoreError(f"index: {path} is damaged; build the index again")
-    try:
-        blocks = of_tensors(store.shape, load_file(tensors))
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as problem:
-        raise StoreError(
-            f"index: {tensors} is damaged ({problem}); build the index again"
-        ) from None
-    return Screen(store, path, blocks)
-
-
-def _locations(store: ImageStore, view: View, folder: Path) -> Locations:
-    path = folder / tensors_name(view)
-    try:
-        tensors = load_file(path)
-        fit = Fitted(
-            centres=tensors["cluster_centres"],
-            **{name: tensors[f"fit_{name}"] for name in ("columns", "mean", "basis", "scale")},
-        )
-        clusters = Clusters(
-            **{name: tensors[f"cluster_{name}"] for name in (f.name for f in fields(Clusters))}
-        )
-        _check(store, view, fit, clusters)
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as problem:
-        raise StoreError(f"index: {path} is damaged ({problem}); build the index again") from None
-    columns = columns_of_files(view, fit, store.n)
-    return Locations(
-        view, fit, clusters, **{name: Lines(folder, column) for name, column in columns.items()}
-    )
-
-
-def _check(store: ImageStore, view: View, fit: Fitted, clusters: Clusters) -> None:
-    """Raise ValueError where compiled code would read outside an array."""
-    check_fitted(fit, view, store.shape)
-    t, r, c = fit.tiles, fit.basis.shape[1], fit.centres.shape[1]
-    expected: dict[str, tuple[NDArray[Any], tuple[int, ...], str]] = {
-        "centres": (clusters.centres, (t, c, r), "float32"),
-        "spread": (clusters.spread, (t, c, r), "float32"),
-        "rest": (clusters.rest, (t, c), "float32"),
-        "radius": (clusters.radius, (t, c), "float32"),
-        "starts": (clusters.starts, (t, c + 1), "int64"),
-        "error": (clusters.error, (t, c), "float32"),
-        "shortest": (clusters.shortest, (t, c), "float32"),
-        "longest": (clusters.longest, (t, c), "float32"),
-    }
-    for name, (array, shape, dtype) in expected.items():
-        if array.shape != shape or array.dtype != dtype or not np.isfinite(array).all():
-            raise ValueError(f"{name}: {array.dtype} of shape {array.shape}")
-    starts = clusters.starts
-    if (starts[:, 0] != 0).any() or (starts[:, -1] != store.n).any() or (np.diff(starts) < 0).any():
-        raise ValueError("clusters that do not hold each image once")

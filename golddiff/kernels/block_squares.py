@@ -21,14 +21,20 @@ SIDE = 4  # of a block in pixels
 
 
 def block_grid(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """(channels, rows, columns) of the blocks of images of a shape (C, H, W), ragged ones too."""
-    return shape[0], -(-shape[1] // SIDE), -(-shape[2] // SIDE)
+    """(channels, rows, columns) of the blocks of images of a shape, ragged ones too."""
+    channels, height, width = _sides(shape)
+    return channels, -(-height // SIDE), -(-width // SIDE)
+
+
+def _sides(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Images (C, H, W); points (D,) count as images of one row."""
+    return (shape[0], shape[1], shape[2]) if len(shape) == 3 else (1, 1, int(np.prod(shape)))
 
 
 def block_of_each(shape: tuple[int, ...]) -> NDArray[np.int64]:
     """The block that each value (D,) lies in."""
     _, rows, columns = block_grid(shape)
-    channel, row, column = np.unravel_index(np.arange(int(np.prod(shape))), shape)
+    channel, row, column = np.unravel_index(np.arange(int(np.prod(shape))), _sides(shape))
     blocks: NDArray[np.int64] = (channel * rows + row // SIDE) * columns + column // SIDE
     return blocks
 
@@ -56,9 +62,8 @@ class Weighing:
     shares: NDArray[np.float32]
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], shares: NDArray[np.float32]) -> Weighing:
-        """For images of a shape (C, H, W) and shares (T, blocks)."""
-        block = block_of_each(shape)
+    def of(cls, block: NDArray[np.int64], shares: NDArray[np.float32]) -> Weighing:
+        """For values (D,) that lie in these blocks, and shares (T, blocks)."""
         columns = runs(np.arange(len(block)), len(block))
         values = np.argsort(block, kind="stable")
         first, second = shares[0::2], shares[1::2]
@@ -153,7 +158,7 @@ def block_distances(
         weighing: of the tiles.
         scale: stored value times this ...
         offset: ... plus this is the value compared.
-        out: (Q, T, n) contiguous, n a multiple of 64 (:func:`golddiff.kernels.products.padded`);
+        out: (Q, T, n) contiguous, n a multiple of 64 (:func:`golddiff.kernels.gather.padded`);
             where ``rows`` end within 64 images, those behind them are written to as well.
         begin: a multiple of 64.
     """

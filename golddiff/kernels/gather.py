@@ -104,3 +104,8 @@ def places(columns: NDArray[np.int64], values: NDArray[np.integer[Any]]) -> NDAr
     order = np.argsort(columns, kind="stable")
     found: NDArray[np.int64] = order[np.searchsorted(columns, values, sorter=order)]
     return found
+
+
+def padded(n: int) -> int:
+    """``n`` rounded up to whole blocks of images."""
+    return -(-n // BLOCK) * BLOCK

@@ -43,8 +43,8 @@ class Oracle:
             beyond those of x (a learned variance) are dropped. A torch module is put into
             evaluation mode on ``device``.
         parameterisation: what it was trained to return: "eps", "v", "x0", "flow" (eps - x0) or
-            "edm" (Karras et al.'s F), or a function of (x, sigma (B, 1, ...), output) that gives
-            x0, in float64.
+            "edm" (Karras et al.'s F), or a function that gives x0 of x, sigma (B, 1, ...) and the
+            output, in float64.
         schedule: what it sees and is told of the noise: cumulative alphas (T,) of a VP process, or
             a diffusers scheduler that has them (it sees x / sqrt(1 + sigma^2) and is told the
             timestep); "sigma" (x as it is, and sigma); or a function of sigma (B,) that gives the
@@ -164,7 +164,9 @@ class Oracle:
         sigma = self.scale * sigma
         factor, told = self.schedule(sigma)
         seen = (factor.to(self.device, exact).reshape(wide) * x).to(self._dtype())
-        told = told.to(self.device) if not told.is_floating_point() else told.to(seen)
+        if told.is_floating_point():  # half precision cannot tell one timestep from the next
+            told = told.to(torch.promote_types(seen.dtype, torch.float32))
+        told = told.to(self.device)
         out = self.network(seen, told) if labels is None else self.network(seen, told, labels)
         out = getattr(out, "sample", out)
         if not isinstance(out, torch.Tensor) or out[:, : x.shape[1]].shape != x.shape:

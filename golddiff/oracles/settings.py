@@ -3,66 +3,86 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from golddiff.errors import ArgumentError
-from golddiff.oracles.oracle import checked_device
-from golddiff.oracles.parameterisations import EPSILON, V
-from golddiff.oracles.unet import UNetConfig
 
 if TYPE_CHECKING:
+    from golddiff.oracles.unet import UNetConfig
     from golddiff.store.images import ImageStore
 
 PRECISIONS = ("bfloat16", "float32")
+PREDICTED = ("epsilon", "v_prediction")
+
+
+def _option(value: Any, text: str, panel: str | None = None, **more: Any) -> Any:
+    """A setting with its help on the command line."""
+    return field(default=value, metadata={"help": text, "panel": panel, **more})
+
+
+_NETWORK, _TRAINING, _RUNNING = "Network", "Training", "Running"
 
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """Settings of :func:`golddiff.oracles.train.train`.
+    """Settings of :func:`golddiff.oracles.train.train`; the help of each is its documentation.
 
-    Attributes:
-        channels, multipliers, blocks, dropout: sizes of the network (:class:`UNetConfig`).
-        groups: of its normalisation; None for the most that divide ``channels``
-            and leave four channels in each, up to 32.
-        conditional: learn the store's classes too, and the network without them by leaving out a
-            share ``label_dropout`` of the labels.
-        minutes: time to train for; None for no limit. Time in which the process was stopped does
-            not count.
-        steps: steps to train for; None for no limit. With both, what comes first.
-        batch: images a step.
-        learning_rate: peak of Adam's, reached in ``warm_up`` steps; a cosine brings it to 0.
-        noise_weight: the loss at a level is weighed by (1 + sigma^2)^noise_weight; 0: DDPM's. The
-            minimum is the same, but x0 = x - sigma * eps multiplies an error of eps by sigma, and a
-            short run does not come to the minimum.
-        prediction: what the network learns to return: "v_prediction", sqrt(alpha) eps -
-            sqrt(1 - alpha) x0 (Salimans and Ho 2022), which leaves an error of x0 as it is at every
-            level; or "epsilon", as DDPM and the published networks, whose errors x0 = x - sigma *
-            eps multiplies by sigma.
-        flip: mirror half of the images left to right.
-        seed: of the weights and of all that is drawn.
-        precision: "bfloat16" (autocast) or "float32"; None for the device's default.
-        device: "cpu", "cuda" or another of torch's.
+    ``noise_weight`` leaves the minimum of the loss as it is, but x0 = x - sigma * eps multiplies an
+    error of eps by sigma, and a short run does not come to the minimum. A v_prediction, sqrt(alpha)
+    eps - sqrt(1 - alpha) x0 (Salimans and Ho 2022), leaves an error of x0 as it is at every level:
+    its loss is EDM's, of images of unit deviation. ``warm_up``: steps in which the rate rises.
     """
 
-    channels: int = 64
-    multipliers: tuple[int, ...] = (1, 2, 2)
-    blocks: int = 2
-    dropout: float = 0.0
-    groups: int | None = None
-    conditional: bool = False
-    label_dropout: float = 0.2
-    minutes: float | None = 60.0
-    steps: int | None = None
-    batch: int = 64
-    learning_rate: float = 2e-4
+    channels: int = _option(64, "Width of the first level.", _NETWORK)
+    multipliers: tuple[int, ...] = _option(
+        (1, 2, 2), "Width of each level, in multiples of --channels.", _NETWORK
+    )
+    blocks: int = _option(2, "Residual blocks a level.", _NETWORK)
+    dropout: float = _option(
+        0.0,
+        "Share of features dropped; the published networks have 0.15, for long runs.",
+        _TRAINING,
+    )
+    groups: int | None = _option(
+        None, "Of its normalisation; default: of four channels or more, 32 at most.", _NETWORK
+    )
+    conditional: bool = _option(False, "Learn the classes too.", _NETWORK)
+    label_dropout: float = _option(
+        0.2,
+        "With --conditional: share of labels left out, to learn the network without.",
+        _NETWORK,
+    )
+    minutes: float | None = _option(
+        60.0, "Time to train; default 60, without --steps.", default=None
+    )
+    steps: int | None = _option(None, "Steps to train.")
+    batch: int = _option(64, "Images a step.", _TRAINING)
+    learning_rate: float = _option(2e-4, "Adam's, at its peak.", _TRAINING)
     warm_up: int = 200
-    noise_weight: float = 0.0
-    prediction: str = V
-    flip: bool = False
-    seed: int = 0
-    precision: str | None = None
-    device: str = "cpu"
+    falling: float = _option(
+        1.0,
+        "The last share of the run, in which a cosine brings the rate to 0; before, it is at its "
+        "peak.",
+        _TRAINING,
+    )
+    average: float = _option(
+        0.999, "Decay a step of the averaged weights; 0.9999 for runs of days.", _TRAINING
+    )
+    noise_weight: float = _option(
+        0.0, "Weigh the loss by (1 + sigma^2) to this power, 0 to 1.", _TRAINING
+    )
+    prediction: str = _option(
+        "v_prediction",
+        "What it learns to return: v_prediction, or epsilon as the published networks.",
+        _TRAINING,
+    )
+    flip: bool = _option(False, "Mirror half of the images.", _TRAINING)
+    seed: int = _option(0, "Of the weights and all that is drawn.", _TRAINING)
+    precision: str | None = _option(
+        None, "bfloat16 or float32; default bfloat16 where the device has it.", _RUNNING
+    )
+    device: str = _option("cpu", "cpu or cuda.", _RUNNING)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -75,6 +95,9 @@ class TrainSettings:
             ArgumentError: a setting outside its range; a store of other than square images whose
                 side divides by 2^(levels - 1); classes asked of a store that has none.
         """
+        # With torch, which the command's help has no use for.
+        from golddiff.oracles.unet import UNetConfig
+
         self.check()
         if len(store.shape) != 3 or store.shape[1] != store.shape[2]:
             raise ArgumentError(
@@ -117,18 +140,22 @@ class TrainSettings:
             raise ArgumentError(f"minutes: got {self.minutes}, expected a number above 0")
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
             raise ArgumentError(f"learning_rate: got {self.learning_rate}, expected one above 0")
-        if not 0 <= self.noise_weight <= 1:
-            raise ArgumentError(f"noise_weight: got {self.noise_weight}, expected 0 to 1")
-        if not 0 <= self.label_dropout <= 1:
-            raise ArgumentError(f"label_dropout: got {self.label_dropout}, expected 0 to 1")
+        for name in ("noise_weight", "label_dropout", "falling", "average"):
+            value = getattr(self, name)
+            if not 0 <= value <= 1:
+                raise ArgumentError(f"{name}: got {value}, expected 0 to 1")
         if isinstance(self.seed, bool) or not 0 <= self.seed < 2**63:
             raise ArgumentError(f"seed: got {self.seed!r}, expected an integer from 0 to 2**63 - 1")
         if self.precision not in (None, *PRECISIONS):
             raise ArgumentError(
                 f"precision: got {self.precision!r}, expected {' or '.join(PRECISIONS)}"
             )
-        if self.prediction not in (EPSILON, V):
-            raise ArgumentError(f"prediction: got {self.prediction!r}, expected {EPSILON} or {V}")
+        if self.prediction not in PREDICTED:
+            raise ArgumentError(
+                f"prediction: got {self.prediction!r}, expected {' or '.join(PREDICTED)}"
+            )
+        from golddiff.oracles.oracle import checked_device
+
         checked_device(self.device)
 
 

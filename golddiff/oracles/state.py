@@ -21,8 +21,8 @@ from golddiff.system.files import written_whole
 STATE = "state.pt"
 LOSSES = "loss.csv"
 VERSION = 2
-# What may differ when a run goes on: how long, and where it runs.
-FREE = {"minutes", "steps", "precision", "device"}
+# What may differ when a run goes on: how long, how it ends, and where it runs.
+FREE = {"minutes", "steps", "falling", "average", "precision", "device"}
 
 
 @dataclass

@@ -128,6 +128,8 @@ _DTYPES = {
     "Float": torch.float32, "Double": torch.float64, "Half": torch.float16,
     "BFloat16": torch.bfloat16, "Long": torch.int64, "Int": torch.int32, "Short": torch.int16,
     "Char": torch.int8, "Byte": torch.uint8, "Bool": torch.bool,
+    "ComplexFloat": torch.complex64, "ComplexDouble": torch.complex128,
+    "QUInt8": torch.uint8, "QInt8": torch.int8, "QInt32": torch.int32,
 }  # fmt: skip
 # Where the numbers were does not matter: they are read into the processor's memory.
 STORAGES: dict[tuple[str, str], Any] = {
@@ -150,9 +152,9 @@ TENSORS: dict[tuple[str, str], Any] = {
     ("torch.serialization", "_get_layout"): _other("a layout"),
     ("torch", "Size"): lambda sides=(): tuple(sides),
     **{
-        ("torch", str(dtype).removeprefix("torch.")): dtype
-        for dtype in vars(torch).values()
-        if isinstance(dtype, torch.dtype)
+        ("torch", name): value
+        for name, value in vars(torch).items()
+        if isinstance(value, torch.dtype | torch.qscheme)
     },
 }
 

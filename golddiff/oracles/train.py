@@ -144,7 +144,7 @@ def train_step(run: Run, store: ImageStore, settings: TrainSettings, share: floa
     torch.nn.utils.clip_grad_norm_(run.network.parameters(), 1.0)
     run.optimiser.step()
     run.progress.step += 1
-    update_ema(run.average, run.network, run.progress.step)
+    update_ema(run.average, run.network, run.progress.step, settings.average)
     run.clock.tick()
     run.progress.record(value, rate, run.clock.elapsed, WINDOW)
     return value
@@ -166,8 +166,9 @@ def update_ema(average: nn.Module, network: nn.Module, step: int, decay: float =
 
 
 def learning_rate(settings: TrainSettings, step: int, share: float) -> float:
-    """Linear to the peak over ``warm_up`` steps, times a cosine over the share of the run done."""
-    cosine = 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
+    """Linear to the peak over ``warm_up`` steps, times a cosine over the last share of the run."""
+    falling = max(0.0, min(share, 1.0) - (1 - settings.falling)) / max(settings.falling, 1e-9)
+    cosine = 0.5 * (1 + math.cos(math.pi * falling))
     return settings.learning_rate * min(1.0, step / settings.warm_up) * cosine
 
 

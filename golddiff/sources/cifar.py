@@ -111,7 +111,7 @@ def _open(
         try:
             found = read_pickle(read(name), ARRAYS)
         except UnpicklingError as error:
-            raise SourceError(f"{name} is not a pickle of plain arrays: it {error}") from error
+            raise SourceError(f"{name} is no pickle of plain arrays: {error}") from error
         if not isinstance(found, dict):
             raise SourceError(
                 f"{name} holds a {type(found).__name__}, not the dict of a CIFAR file"

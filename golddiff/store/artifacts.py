@@ -94,7 +94,7 @@ class Artifacts:
         path = self.path(name)
         if not self.folder.is_dir() or leads_out(self.folder, path.parent):
             return
-        made = {key: np.ascontiguousarray(array) for key, array in tensors.items()}
+        made = {key: np.asarray(array, order="C") for key, array in tensors.items()}
         ours = {"format": FORMAT, "images": self._digest_of_images(), "digest": digest_of(made)}
         body = save(made, {**(made_of or {}), **ours})
         if most is not None and len(body) > most:
@@ -113,7 +113,7 @@ def digest_of(tensors: Mapping[str, NDArray[Any]]) -> str:
     """A checksum of named arrays."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
-        array = np.ascontiguousarray(tensors[name])
+        array = np.asarray(tensors[name], order="C")
         digest.update(f"{name} {array.dtype} {array.shape}".encode())
         digest.update(array.data)
     return digest.hexdigest()

@@ -27,9 +27,10 @@ from rich.progress import (
 )
 from safetensors.numpy import save_file
 
-from golddiff.errors import ArgumentError, SourceError, StoreError
-from golddiff.sources.source import Source
+from golddiff.errors import ArgumentError, SourceError, StoreError, printable
+from golddiff.sources.source import Source, SourceInfo
 from golddiff.store.manifest import FileRecord, Manifest, file_record
+from golddiff.store.needs import check_images
 from golddiff.store.proxy import pool, quarter_shape
 from golddiff.store.residency import DEFAULT_LIMIT, Residency
 from golddiff.store.statistics import covariance_factor
@@ -43,7 +44,9 @@ FACTOR = "factor.safetensors"
 # their golden subsets do not need it: it is made when first asked for.
 FACTOR_AT_BUILD = 4096
 
-BATCH = 512
+BATCH, BATCH_BYTES = 512, 1 << 25  # images read together, and bytes of them
+# Copies of a batch at a time: read ahead, cut into batches, and as float32.
+COPIES = 16
 
 
 def build(
@@ -71,6 +74,7 @@ def build(
     if path.exists() and not (path / "manifest.json").is_file():
         raise ArgumentError(f"path: {path} is not a golddiff store, so it is not overwritten")
     _check_space(source, path)
+    check_images(1, source.info.shape, _reading_bytes, "to read")
     try:
         with _building(path, overwrite), _beside(path) as folder:
             with _bar(source, shown=progress) as bar:
@@ -102,7 +106,8 @@ def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> Non
             name: stack.enter_context(_HashedFile(folder / name))
             for name in (PIXELS, PROXIES, NORMS, *([LABELS] if info.labelled else []))
         }
-        for pixels, labels in source.batches(BATCH):
+        size = max(1, min(BATCH, BATCH_BYTES // _bytes_each(info)))
+        for pixels, labels in source.batches(size):
             values = pixels.astype(np.float32)
             if uint8:
                 values = values * np.float32(1 / 127.5) - np.float32(1)
@@ -129,10 +134,10 @@ def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> Non
         with system_errors(folder / FACTOR):
             save_file(factor.tensors(), folder / FACTOR)
         records[FACTOR] = file_record(folder / FACTOR)
-    names = None if info.class_names is None else list(info.class_names)
+    names = None if info.class_names is None else [printable(name) for name in info.class_names]
     Manifest(
         n, info.shape, "uint8" if uint8 else "float32", info.labelled, names, proxy_shape,
-        info.description, len(source.skipped), records,
+        printable(info.description), len(source.skipped), records,
     ).write(folder)  # fmt: skip
 
 
@@ -220,7 +225,7 @@ def _check_space(source: Source, path: Path) -> None:
     parent = path.absolute()
     while not parent.exists():
         parent = parent.parent
-    each = math.prod(info.shape) * (1 if info.dtype == np.uint8 else 4)
+    each = _bytes_each(info)
     proxies = 4 * math.prod(quarter_shape(info.shape))
     needed, free = info.count * (each + proxies + 12), shutil.disk_usage(parent).free
     if needed > free:
@@ -230,15 +235,23 @@ def _check_space(source: Source, path: Path) -> None:
         )
 
 
+def _reading_bytes(n: int, d: int) -> float:
+    return COPIES * (BATCH_BYTES + 4.0 * d)
+
+
+def _bytes_each(info: SourceInfo) -> int:
+    return math.prod(info.shape) * (1 if info.dtype == np.uint8 else 4)
+
+
 @contextlib.contextmanager
 def _bar(source: Source, *, shown: bool) -> Iterator[Progress]:
     columns = (
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), disable=not shown) as bar:
-        bar.add_task(f"reading {source.info.description}", total=source.info.count)
+        bar.add_task(f"reading {printable(source.info.description)}", total=source.info.count)
         yield bar

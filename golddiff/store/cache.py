@@ -26,6 +26,7 @@ def cached_store(
     *,
     say: Callable[[str], None] = lambda line: None,
     progress: bool = False,
+    needed: Callable[[int, int], float] | None = None,
 ) -> ImageStore:
     """Open the cached store of a source, built first where there is none or it is damaged.
 
@@ -34,12 +35,15 @@ def cached_store(
         options: how it is read.
         say: called with one line that tells whether a store is built or used, and where.
         progress: show a bar while building.
+        needed: bytes of memory that what follows takes for n images of d values each.
 
     Raises:
+        ArgumentError: what follows would take more memory than there is; nothing was built.
         GoldDiffError: the source cannot be read, or the cache cannot be written.
     """
     from golddiff.store.build import build
     from golddiff.store.images import ImageStore
+    from golddiff.store.needs import check_images
     from golddiff.store.opening import open_source
 
     path = cache_folder() / cache_name(source, options)
@@ -54,6 +58,9 @@ def cached_store(
     # A folder that is there but does not open is damaged: its remains are replaced.
     complete = (path / "manifest.json").is_file()
     opened = open_source(source, **vars(options))
+    if needed is not None:
+        n = getattr(opened, "total", opened.info.count or 1)
+        check_images(n, opened.info.shape, needed, "the covariance and masks of")
     build(opened, path, overwrite=complete, progress=progress)
     for line in opened.skipped.lines():
         say(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -38,21 +39,25 @@ class Factors:
     """The factors of a training set.
 
     Args:
-        images: the set.
-        make: the factor of a class (None: all), of how many of its images (None: the default), by
-            a seed of their draw.
+        images: the set, which is not kept alive by this.
+        make: the set's factor of a class (None: all), of how many of its images (None: the
+            default), by a seed of their draw.
         built: a file that was made with the store, and its checksum; None: there is none.
+        check: raises where that file is no more of these images.
         keeps: whether results may be kept at this moment.
     """
 
     def __init__(
         self,
         images: Images,
-        make: Callable[[int | None, int | None, int, Progress], Factor],
+        make: Callable[[Any, int | None, int | None, int, Progress], Factor],
         built: tuple[Path, str] | None = None,
+        check: Callable[[Any], None] = lambda images: None,
         keeps: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._images, self._make, self._built, self._keeps = images, make, built, keeps
+        self._images: Images = weakref.proxy(images)
+        self._make, self._built = make, built
+        self._check, self._keeps = check, keeps
         self._made: dict[int | None, Factor] = {}
 
     def of(self, label: int | None, progress: Progress = silent) -> Factor:
@@ -119,7 +124,7 @@ class Factors:
         return default_images(self._images.n, self._images.d)
 
     def _new(self, label: int | None, images: int | None, seed: int, progress: Progress) -> Factor:
-        factor = self._made[label] = self._make(label, images, seed, progress)
+        factor = self._made[label] = self._make(self._images, label, images, seed, progress)
         if label is None:
             self.put(factor)
         return factor
@@ -130,6 +135,7 @@ class Factors:
             return self._sound(tensors, self._images.artifacts.path(NAME))
         if self._built is None:
             return None
+        self._check(self._images)
         path = self._built[0]
         try:
             return self._sound(load_file(path), path)

@@ -73,7 +73,8 @@ class ImageStore:
         self.scale, self.offset = (1 / 127.5, -1.0) if self.is_pixels else (1.0, 0.0)
         self.flat = self._map(PIXELS, manifest.dtype, (self.n, self.d))
         self.norms: NDArray[np.float32] = self._map(NORMS, "float32", (self.n,))
-        self.radius = float(self.norms.max())
+        # Read, not mapped: its pages would count as resident.
+        self.radius = float(np.fromfile(path / NORMS, np.float32).max())
         labels = np.array(self._map(LABELS, "int64", (self.n,))) if manifest.labelled else None
         self.labels = None if labels is None else torch.from_numpy(labels)
         self.class_counts = counts_of(labels)
@@ -86,9 +87,8 @@ class ImageStore:
         }
         self.artifacts = Artifacts(path, identity_of(manifest))
         built = manifest.files.get(FACTOR)
-        self.factors = Factors(
-            self, self._make_factor, None if built is None else (path / FACTOR, built.sha256)
-        )
+        there = None if built is None else (path / FACTOR, built.sha256)
+        self.factors = Factors(self, ImageStore._make_factor, there, ImageStore._check_in_place)
 
     @classmethod
     def open(cls, path: str | Path, memory_limit: float = DEFAULT_LIMIT) -> ImageStore:
@@ -174,6 +174,12 @@ class ImageStore:
                 raise StoreError(
                     f"store: {self.path / name} does not match its checksum; build the store again"
                 )
+
+    def _check_in_place(self) -> None:
+        if identity_of(Manifest.read(self.path)) != identity_of(self.manifest):
+            raise StoreError(
+                f"store: {self.path} was replaced by another since it was opened; open it again"
+            )
 
     def images(self, indices: Indices | None = None) -> torch.Tensor:
         """Images as float32 in [-1, 1] (float stores: as they were given), (k, *shape).

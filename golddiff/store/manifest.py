@@ -10,12 +10,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from golddiff.errors import StoreError
+from golddiff.errors import StoreError, printable
 from golddiff.system.files import leads_out
 
 FORMAT = "golddiff-store"
 VERSION = 1
 NAME = "manifest.json"
+CHECKED_BYTES = 1 << 28  # of floats are looked through when a store is opened
 
 
 @dataclass
@@ -101,23 +102,25 @@ class Manifest:
         problem = _problem(body)
         if problem:
             raise StoreError(f"store: {path} {problem}; build the store again")
+        names = body["class_names"]
         return cls(
             n=body["n"],
             shape=tuple(body["shape"]),
             dtype=body["dtype"],
             labelled=body["labelled"],
-            class_names=body["class_names"],
+            class_names=names and [printable(name) for name in names],
             proxy_shape=tuple(body["proxy_shape"]),
-            source=body["source"],
+            source=printable(body["source"]),
             skipped=body["skipped"],
             files={name: FileRecord(**record) for name, record in body["files"].items()},
         )
 
     def check_sizes(self, folder: Path) -> None:
-        """Check that every file is there and has its recorded and its implied size.
+        """Check that every file is there and has its size, and that labels are class indices.
 
         Raises:
-            StoreError: a file is missing or has another size.
+            StoreError: a file is missing or has another size than recorded or implied; labels are
+                negative; floats of a store of up to 256 MB are not finite.
         """
         implied = {
             "pixels.bin": self.n * math.prod(self.shape) * (1 if self.dtype == "uint8" else 4),
@@ -141,6 +144,21 @@ class Manifest:
                     f"store: {path} has {size} bytes, expected {record.bytes}; it was truncated "
                     "or altered; build the store again"
                 )
+        self._check_values(folder)
+
+    def _check_values(self, folder: Path) -> None:
+        """Checksums are no secret either: a forged file may hold what no build would write."""
+        import numpy as np  # --help must not
+
+        if self.labelled and np.fromfile(folder / "labels.bin", np.int64).min() < 0:
+            raise StoreError(
+                f"store: {folder / 'labels.bin'} holds negative class indices; build the store "
+                "again"
+            )
+        pixels = folder / "pixels.bin"
+        looked_through = self.dtype == "float32" and pixels.stat().st_size <= CHECKED_BYTES
+        if looked_through and not np.isfinite(np.fromfile(pixels, np.float32)).all():
+            raise StoreError(f"store: {pixels} holds a NaN or an infinity; build the store again")
 
 
 def _problem(body: dict[str, Any]) -> str | None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from scipy.linalg import eigh
 
+from golddiff.store.needs import check_images, covariance_bytes
 from golddiff.store.residency import at_hand, parts
 
 # 1024 products of two integers in -128..127 sum to at most 2^24, which float32 holds exactly:
@@ -54,7 +55,7 @@ class Factor:
     def of_tensors(cls, tensors: dict[str, NDArray[Any]], n: int) -> Factor:
         """The factor of :meth:`tensors`; of all n images where they do not say of how many."""
         images = tensors.pop("images", None)
-        return cls(**tensors, images=n if images is None else int(images))
+        return cls(**tensors, images=n if images is None else int(images.item()))
 
     def check(self, d: int) -> None:
         """Raise where a file gave arrays that are no factor of images of d values.
@@ -262,11 +263,13 @@ def covariance_factor(
         progress: called with the number of images done.
 
     Raises:
+        ArgumentError: it would take more memory than there is.
         ZeroDivisionError: no images.
     """
     n = len(flat) if rows is None else len(rows)
     if n == 0:
         raise ZeroDivisionError("the covariance of no images is not defined")
+    check_images(n, flat.shape[1:], covariance_bytes, "the covariance of")
     if n <= flat.shape[1]:
         values = torch.cat(list(_shifted(flat, rows))).double()
         return _factor_of_few(values, scale, offset + scale * _shift(flat))

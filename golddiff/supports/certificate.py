@@ -18,12 +18,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.index.bounds import Bounds
+from golddiff.index.bounds import least_squares
 from golddiff.index.files import Index
 from golddiff.noise import precision
 from golddiff.store.images import ImageStore
 
 IMAGES_AT_ONCE = 512
+STARTED_WITH = 32  # images, of those that a proof may take
 ROUNDING = 4e-15  # of a squared length summed in float64, relative
 LOWEST = 745.0  # nats below the largest, exp gives 0
 
@@ -55,8 +56,8 @@ def certify(
 ) -> Certified:
     """The posterior mean of ``Optimal`` over at least some images, and a bound on its error.
 
-    Clusters and images are looked at in the order of what they may weigh, until the bound is at
-    most ``most``: those whose bound on the distance does not rule them out are weighed too.
+    Images are weighed in the order of what they may weigh until the bound is at most ``most``:
+    those whose bound on the distance does not rule them out.
 
     Args:
         index: of the store.
@@ -67,36 +68,39 @@ def certify(
         most: the bound asked for; it may come out larger where not even all images give it in
             float64.
     """
+    index.check_contents()
     store, gain = index.store, precision(sigma)
-    allowed = None if label is None else store.rows_of(label)
-    state = _Sums(store, x, gain)
-    state.add(np.unique(rows))
-    bounds = Bounds(index, x)
-    sizes, outside = bounds.sizes(), -gain * bounds.of_clusters()
-    closed = outside + np.log(np.maximum(sizes, 1))
-    closed[sizes == 0] = -np.inf
-    left: list[tuple[NDArray[np.int64], Float]] = []  # members of opened clusters, not weighed
+    weighed = _Sums(store, x, gain)
+    weighed.add(np.unique(rows))
+    left = np.setdiff1d(store.rows_of(label), weighed.rows(), assume_unique=True)
+    logits = -gain * least_squares(index, x, left)
     while True:
-        rest = np.concatenate([closed, *(logits for _, logits in left)])
-        bound = state.bound(_log_sum(rest))
-        if bound <= most or not np.isfinite(rest).any():
-            return Certified(state.mean(), bound, state.rows())
-        if np.isfinite(closed).any() and _log_sum(closed) >= _log_sum_of(left):
-            for cluster in _heaviest(closed):
-                members, squares = bounds.of_members(int(cluster))
-                count = ~np.isin(members, state.rows())
-                if allowed is not None:
-                    count &= np.isin(members, allowed)
-                left.append((members[count], -gain * squares[count]))
-                closed[cluster] = -np.inf
-        else:
-            members = np.concatenate([m for m, _ in left])
-            logits = np.concatenate([logits for _, logits in left])
-            heavy = _heaviest(logits)
-            state.add(members[heavy])
-            kept = np.ones(len(members), np.bool_)
-            kept[heavy] = False
-            left = [(members[kept], logits[kept])]
+        bound = weighed.bound(_log_sum(logits))
+        if bound <= most or len(left) == 0:
+            return Certified(weighed.mean(), bound, weighed.rows())
+        heavy = _heaviest(logits)
+        weighed.add(left[heavy])
+        kept = np.ones(len(left), np.bool_)
+        kept[heavy] = False
+        left, logits = left[kept], logits[kept]
+
+
+def guaranteed(
+    index: Index,
+    x: NDArray[np.float32],
+    sigma: float,
+    label: int | None,
+    most: float,
+) -> list[Certified]:
+    """Posterior means of queries (b, D) whose error is proved to be at most ``most``."""
+    rows = index.store.rows_of(label)
+    count = min(STARTED_WITH, len(rows))
+    proved = []
+    for query in x:
+        bounds = least_squares(index, query, rows)
+        nearest = rows[np.sort(np.argsort(bounds, kind="stable")[:count])]
+        proved.append(certify(index, query, sigma, nearest, label, most))
+    return proved
 
 
 def _log_sum(logits: Float) -> float:
@@ -105,10 +109,6 @@ def _log_sum(logits: Float) -> float:
     if highest == -np.inf:
         return highest
     return highest + float(np.log(np.exp(logits - highest).sum()))
-
-
-def _log_sum_of(left: list[tuple[NDArray[np.int64], Float]]) -> float:
-    return _log_sum(np.concatenate([logits for _, logits in left])) if left else -np.inf
 
 
 def _heaviest(logits: Float) -> NDArray[np.int64]:

@@ -58,7 +58,7 @@ class MemoryStore(ImageStore):
         self._proxies = {}
         self._factor: Factor | None = None
         self.artifacts = Artifacts(Path("nowhere"), "")
-        self.factors = Factors(self, lambda *_: self.factor())
+        self.factors = Factors(self, lambda images, *_: images.factor())
 
     def factor(
         self, label: int | None = None, progress: Callable[[int], None] = lambda done: None

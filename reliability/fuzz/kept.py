@@ -1,4 +1,4 @@
-"""The readers of the rest that golddiff keeps: plans, masks, results, costs, lists, settings."""
+"""The readers of the rest that golddiff keeps: masks, results, lists, settings."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ import numpy as np
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from golddiff.adaptive import memory
-from golddiff.adaptive.plan import Kind, Plan
-from golddiff.cluster import kept
 from golddiff.cluster.listing import NAME as LIST
 from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.estimators import kept_masks
@@ -22,11 +19,10 @@ from golddiff.evaluation import references
 from golddiff.evaluation.figures.curves import Panel, draw_panels
 from golddiff.evaluation.figures.recorded import panels_of
 from golddiff.evaluation.runs import RunSettings
-from golddiff.machine import CONSTANTS
-from golddiff.machine import read as read_machine
 from golddiff.sampling import noise_levels
+from golddiff.store.artifacts import Artifacts
 from golddiff_lab.cells import Cells
-from reliability.fuzz.stores import IMAGES, base
+from reliability.fuzz.stores import base
 from reliability.fuzz.structured import json_values, safetensors_header, sealed_json
 from reliability.fuzz.target import Target
 
@@ -36,28 +32,18 @@ SIGMA, THRESHOLD = 1.0, 0.02
 def targets() -> list[Target]:
     """All of them."""
     return [
-        Target("plans.json", plans, _plans, (json_values,)),
-        Target("machine.json", machines, _machine, (json_values,)),
         Target("kept masks", masks, _masks, (safetensors_header,)),
         Target("reproduced result", cells, _cell, (json_values,)),
         Target("oracle's run", runs, _run, (safetensors_header,)),
         Target("list of shards", lists, _list, (sealed_json,)),
-        Target("beside shards", besides, _beside, (safetensors_header,)),
+        Target("artifact", besides, _beside, (safetensors_header,)),
         Target("pipeline", pipelines, _pipeline, (json_values,)),
         Target("recorded figures", records, _record, (json_values,)),
     ]
 
 
-def plans() -> list[bytes]:
-    """A plan."""
-    with tempfile.TemporaryDirectory() as place:
-        store = _beside_base(Path(place))
-        memory.remember(store, "key", Plan(Kind("nearest", 4), 5, 0.01))
-        return [(Path(place) / memory.NAME).read_bytes()]
-
-
 def _beside_base(folder: Path) -> Any:
-    """A store as far as plans and masks need one: its folder is another."""
+    """A store as far as masks need one: its folder is another."""
     return _Elsewhere(folder)
 
 
@@ -69,26 +55,6 @@ class _Elsewhere:
         return getattr(base(), name)
 
 
-def _plans(data: bytes, folder: Path) -> None:
-    (folder / memory.NAME).write_bytes(data)
-    plan = memory.recall(_beside_base(folder), "key")
-    if plan is not None:
-        # What comes of a file must be a plan that the rest of the code can follow.
-        assert 1 <= plan.k <= IMAGES
-        assert plan.kind.side in (None, 4, 8)
-
-
-def machines() -> list[bytes]:
-    """Seconds of every operation, and of one."""
-    return [json.dumps(CONSTANTS).encode(), json.dumps({"value": 1e-10}).encode()]
-
-
-def _machine(data: bytes, folder: Path) -> None:
-    (folder / "machine.json").write_bytes(data)
-    model = read_machine(folder / "machine.json")
-    assert all(0 < seconds < 1 for seconds in model.values())
-
-
 @functools.cache
 def masks() -> list[bytes]:
     """The kept masks of a noise level."""
@@ -96,12 +62,12 @@ def masks() -> list[bytes]:
     with tempfile.TemporaryDirectory() as place:
         store = _beside_base(Path(place))
         kept_masks.tree_of(store, SIGMA, THRESHOLD)
-        return [kept_masks.path_in(store.path, SIGMA, THRESHOLD).read_bytes()]
+        return [store.artifacts.path(kept_masks.name_of(SIGMA, THRESHOLD)).read_bytes()]
 
 
 def _masks(data: bytes, folder: Path) -> None:
     store = _beside_base(folder)
-    path = kept_masks.path_in(store.path, SIGMA, THRESHOLD)
+    path = store.artifacts.path(kept_masks.name_of(SIGMA, THRESHOLD))
     path.parent.mkdir()
     path.write_bytes(data)
     added = kept_masks.recall(store, SIGMA, THRESHOLD)
@@ -166,16 +132,17 @@ IDENTITY = "0123456789abcdef"
 
 
 def besides() -> list[bytes]:
-    """What is computed of all shards."""
+    """What was computed from images and lies beside them."""
     with tempfile.TemporaryDirectory() as place:
-        path = Path(place) / "x.safetensors"
-        kept.remember(path, IDENTITY, {"factor": np.zeros((3, 3))})
-        return [path.read_bytes()]
+        artifacts = Artifacts(Path(place), IDENTITY)
+        artifacts.save("x", {"factor": np.zeros((3, 3))})
+        return [artifacts.path("x").read_bytes()]
 
 
 def _beside(data: bytes, folder: Path) -> None:
-    (folder / "x.safetensors").write_bytes(data)
-    kept.recall(folder / "x.safetensors", IDENTITY)
+    artifacts = Artifacts(folder, IDENTITY)
+    artifacts.path("x").write_bytes(data)
+    artifacts.load("x")
 
 
 @functools.cache

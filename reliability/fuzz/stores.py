@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from golddiff.errors import StoreError
+from golddiff.index.build import PARTIAL, STATE
 from golddiff.index.build import build as build_index
 from golddiff.index.files import Index
-from golddiff.index.interrupted import STATE
-from golddiff.index.layout import PARTIAL
 from golddiff.sources import open_source
 from golddiff.store.images import ImageStore
 from reliability.fuzz.bundle import bundle, files_of, linked, unbundle, written
@@ -143,8 +142,7 @@ def _index(data: bytes, folder: Path) -> None:
     written(sound_store(), folder)
     store = ImageStore.open(folder)
     index = Index.open(store)
-    for locations in index.views.values():
-        locations.rows[0], locations.coordinates[0], locations.rest[0]
+    index.numbers[0], index.lengths[0]
     index.verify()
 
 
@@ -154,20 +152,16 @@ class _StoppedError(Exception):
 
 @functools.cache
 def interrupted() -> list[bytes]:
-    """What a build of the index had written when it was stopped: early, and while sorting."""
-    found = []
-    for stage in ("reading pixels", "sorting"):
-        with tempfile.TemporaryDirectory() as place:
-            written(sound_store(), Path(place))
+    """What a build of the index had written when it was stopped."""
 
-            def stop(what: str, done: int, total: int, stage: str = stage) -> None:
-                if what == stage:
-                    raise _StoppedError
+    def stop(what: str, done: int, total: int) -> None:
+        raise _StoppedError
 
-            with contextlib.suppress(_StoppedError):
-                build_index(ImageStore.open(Path(place)), progress=stop)
-            found.append(bundle(files_of(Path(place) / PARTIAL)))
-    return found
+    with tempfile.TemporaryDirectory() as place:
+        written(sound_store(), Path(place))
+        with contextlib.suppress(_StoppedError):
+            build_index(ImageStore.open(Path(place)), progress=stop)
+        return [bundle(files_of(Path(place) / PARTIAL))]
 
 
 def _part_of(rng: random.Random, data: bytes) -> bytes:

@@ -9,13 +9,15 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff import PCA, Blend, GaussianMixture, GoldDiff, Kamb, Optimal, PaperSchedule, Wiener
-from golddiff.adaptive.sweeping import SweepLooker
-from golddiff.adaptive.tilesweep import TileSweepLooker
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.estimators import reference as direct
 from golddiff.estimators.masks import locality_mask
 from golddiff.estimators.reference_kamb import kamb
+from golddiff.index.blocks import MIDDLE
+from golddiff.index.distances import KeptBlocks, TileBlocks
 from golddiff.index.files import Index
+from golddiff.index.search import NeighborSearch
+from golddiff.kernels.block_squares import block_of_each
 from golddiff.support import Support, TiledSupport
 from golddiff.supports.certificate import certify
 from reliability.numbers.cases import Case
@@ -171,63 +173,32 @@ def certificate(rng: np.random.Generator, case: Case) -> Measured:
 
 
 def compared(rng: np.random.Generator, case: Case) -> Measured:
-    """What all images are compared by, of an index's coordinates and blocks in memory."""
-    index = Index.build(case.store)
-    yield from swept(rng, case, index)
-    yield from by_blocks(rng, case, index)
-
-
-def swept(rng: np.random.Generator, case: Case, index: Index) -> Measured:
-    """Coordinates compared in one pass, and the posterior over all that may be drawn or weighed."""
-    store, sweep = case.store, index.sweep
-    assert sweep is not None
-    numbers = int(rng.choice((sweep.first, sweep.numbers)))
-    locations = index.views[None]
-    scale, mean = locations.fit.scale[0], locations.fit.mean[0].astype(np.float64)
-    z = (locations.coordinates[0] * scale.astype(np.float64))[:, :numbers]
-    goals = (case.x.numpy().reshape(len(case.x), -1) - mean) @ locations.fit.basis[0, :numbers].T
-    exact = (z**2).sum(1) - 2 * goals @ z.T
-    x = case.x.numpy().reshape(len(case.x), -1).astype(np.float32)
-    found = sweep.distances(x, numbers, np.empty((len(x), sweep.size), np.float32))
-    away = (found - exact) - (found - exact)[:, :1]  # what all images share does not matter
-    # Sums of products of numbers of these sizes.
-    size = (z**2).sum(1).max() + np.abs(goals).max() * np.abs(z).sum(1).max() + 1e-30
-    size += 256 * (scale[:numbers] * np.abs(goals).max()).sum()
-    yield "distances swept", float(np.abs(away).max() / size)
-    looker = SweepLooker(index, sweep, np.ones((1, store.d), np.float32), None, numbers)
-    twin = [direct.optimal(q, case.sigma, case.images) for q in case.queries]
-    looks = list(looker.looks(x))
-    for name, supports in (
-        ("nearest", [look.nearest(store.n)[0] for look in looks]),
-        ("drawn", [look.drawn(store.n, case.sigma, (1,))[0] for look in looks]),
-    ):
-        means = Optimal(store).denoise_over(x, case.sigma, supports)
-        yield f"all that are swept, {name}", off(case, torch.from_numpy(means), twin)
-
-
-def by_blocks(rng: np.random.Generator, case: Case, index: Index) -> Measured:
-    """Tiles' distances to all images by their blocks; how much further the nearest are than those.
-
-    As a share of the largest distance.
-    """
-    store, screen = case.store, index.screen
+    """Tiles' distances to all images by pixels and by an index; the nearest, and all drawn."""
+    store, index = case.store, Index.build(case.store)
     relevance = rng.random((int(rng.integers(1, 5)), store.d)).astype(np.float32)
-    looker = TileSweepLooker(screen, relevance, None)
-    blocks = screen._blocks
-    z = np.asarray(screen._flat).astype(np.float64) * blocks.scales
-    shares = relevance.astype(np.float64)[:, blocks.columns].mean(axis=2)
+    kept = index.numbers.astype(np.float64) * index.blocks.unit - MIDDLE * index.blocks.unit
+    of_pixel = block_of_each(store.shape)
+    shares = [np.bincount(of_pixel, r) / np.bincount(of_pixel) for r in relevance]
+    pixels = np.stack(shares)[:, of_pixel]
+    of_number = np.repeat(np.arange(len(index.blocks.columns)), len(index.blocks.basis))
+    blocks = relevance.astype(np.float64)[:, index.blocks.columns].mean(axis=2)[:, of_number]
+    x = case.x.numpy().reshape(len(case.x), -1).astype(np.float32)
     k = int(rng.integers(1, store.n + 1))
-    for query in case.queries:
-        goal = (query.reshape(-1)[blocks.columns] @ blocks.basis.T.astype(np.float64)).ravel()
-        squares = ((z - goal) ** 2).reshape(store.n, len(blocks.columns), -1).sum(axis=2)
-        exact = shares @ squares.T
-        x, largest = query.reshape(-1).astype(np.float32), exact.max() + 1e-30
-        energies = screen.energies(screen.project(x), 0, store.n)[:, : store.n]
-        yield "blocks compared", float(np.abs(looker.shares @ energies - exact).max() / largest)
-        for line, support in zip(exact, looker.look(x).nearest(k), strict=True):
-            further = line[support.rows].max() - np.sort(line)[k - 1]
-            short = np.inf if len(support.rows) != k else 0.0
-            yield "nearest by blocks, further", short + max(0.0, further) / largest
+    for name, metric, images, goals, weights in (
+        ("pixels", TileBlocks.of(store.shape, relevance), case.images, x, pixels),
+        ("index", KeptBlocks.of(index, relevance), kept, index.blocks.project(x), blocks),
+    ):
+        search = NeighborSearch(store, metric, x, store.rows_of(None))
+        found = metric.distances(store, x, store.rows_of(None))
+        for q, goal in enumerate(goals):
+            exact = weights @ ((images - goal.astype(np.float64)) ** 2).T
+            largest = exact.max() + 1e-30
+            yield f"compared by {name}", float(np.abs(found[q] - exact).max() / largest)
+            rings = search.rings(q, {t: (0, k) for t in range(len(relevance))})
+            for t, rows in rings.items():
+                further = exact[t][rows].max() - np.sort(exact[t])[k - 1]
+                short = np.inf if len(rows) != k else 0.0
+                yield f"nearest by {name}, further", short + max(0.0, further) / largest
 
 
 # How often each is tried on a store: those that build or loop much less often.

@@ -145,7 +145,7 @@ def coloured(cluster, patches, cut, tmp_path_factory):
     Open, like ``two``, for all tests that leave it as it is.
     """
     with ShardedStore.open(cut(patches, 2), memory_limit=50_000, patience=600.0) as store:
-        store.path = tmp_path_factory.mktemp("beside")
+        store.artifacts.folder = tmp_path_factory.mktemp("beside")
         yield store
 
 

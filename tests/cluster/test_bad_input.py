@@ -78,6 +78,14 @@ def test_a_list_that_is_missing_damaged_or_of_another_version(tmp_path):
         ShardedStore.open(tmp_path)
 
 
+def test_a_shard_that_is_a_link_out_of_the_folder(pair, tmp_path):
+    (tmp_path / "list").mkdir()
+    (tmp_path / "list" / "shard").symlink_to(pair[0])
+    Listing([ShardRecord("shard", 3, "x")]).write(tmp_path / "list")
+    with pytest.raises(StoreError, match=r"is damaged \(a shard outside its folder"):
+        Listing.of(tmp_path / "list")
+
+
 @pytest.fixture(scope="module")
 def odd_ones(digits, tmp_path_factory, make_store, smooth_images):
     """Shards that do not go with the digits."""

@@ -45,7 +45,7 @@ def store(cluster, third, shards):
     """The three shards, at least one of them on the third node."""
     for _ in range(OPENINGS):  # Ray spreads them, once all of it knows of the new node
         opened = ShardedStore.open(shards, patience=600.0)
-        if processes_of(third) & set(opened.pids.values()):
+        if processes_of(third) & set(opened.pool.pids.values()):
             break
         opened.close()
     with opened:
@@ -77,7 +77,7 @@ def during(step, action):
 
 def test_a_run_survives_the_death_of_a_node(store, cluster, third, digits):
     one, many = golddiff.Optimal(digits), Recorded(golddiff.Optimal(store))
-    before, dying = dict(store.pids), [psutil.Process(pid) for pid in processes_of(third)]
+    before, dying = dict(store.pool.pids), [psutil.Process(pid) for pid in processes_of(third)]
     there = [path for path, pid in before.items() if pid in {process.pid for process in dying}]
     assert there
 
@@ -94,16 +94,16 @@ def test_a_run_survives_the_death_of_a_node(store, cluster, third, digits):
     assert store.share == 1
     # Four steps were done with the node gone, so its shards have processes on the others.
     left = set().union(*(processes_of(n) for n in (cluster.head_node, *cluster.worker_nodes)))
-    assert set(store.pids.values()) <= left
-    assert all(store.pids[path] != before[path] for path in there)
+    assert set(store.pool.pids.values()) <= left
+    assert all(store.pool.pids[path] != before[path] for path in there)
 
 
 def test_a_run_survives_a_killed_worker(store, digits):
     one, many = (golddiff.GoldDiff(golddiff.PCA(s)) for s in (digits, store))
     many = Recorded(many)
-    before, victim = dict(store.pids), store.paths[1]
+    before, victim = dict(store.pool.pids), store.paths[1]
     found = golddiff.sample(many, 3, steps=10, on_step=during(4, lambda: kill(before[victim])))
-    changed = [path for path, pid in store.pids.items() if pid != before[path]]
+    changed = [path for path, pid in store.pool.pids.items() if pid != before[path]]
     assert changed == [victim]
     assert store.share == found.share == 1
     assert many.furthest(one) <= TOLERANCE
@@ -112,18 +112,18 @@ def test_a_run_survives_a_killed_worker(store, digits):
 def test_a_worker_killed_within_a_step_does_it_again(store, digits):
     x = digits.images([3, 900]) + 1.0
     expected = golddiff.PCA(digits)(x, 1.0)
-    denoiser, before, killed = golddiff.PCA(store), dict(store.pids), []
+    denoiser, before, killed = golddiff.PCA(store), dict(store.pool.pids), []
 
     def on_answer(shard):  # the first that answers has another killed, at work or just done
         if not killed:
             killed.append(store.paths[(shard + 1) % 3])
-            kill(store.pids[killed[0]])
+            kill(store.pool.pids[killed[0]])
 
-    store.watch(on_answer)
+    store.pool.on_answer = on_answer
     for _ in range(2):
         assert torch.allclose(denoiser(x, 1.0), expected, atol=TOLERANCE)
-    store.watch(lambda shard: None)
-    assert store.pids[killed[0]] != before[killed[0]]
+    store.pool.on_answer = lambda shard: None
+    assert store.pool.pids[killed[0]] != before[killed[0]]
 
 
 def test_a_slow_shard_does_not_hold_up_the_others(store, digits):
@@ -131,16 +131,16 @@ def test_a_slow_shard_does_not_hold_up_the_others(store, digits):
     denoiser = golddiff.Optimal(store)
     expected = denoiser(x, 2.0)
     slow, answered = store.paths[0], []
-    os.kill(store.pids[slow], signal.SIGSTOP)
+    os.kill(store.pool.pids[slow], signal.SIGSTOP)
 
     def wake(shard):  # it goes on only once the others were merged
         answered.append(store.paths[shard])
         if len(answered) == 2:
-            os.kill(store.pids[slow], signal.SIGCONT)
+            os.kill(store.pool.pids[slow], signal.SIGCONT)
 
-    store.watch(wake)
+    store.pool.on_answer = wake
     assert torch.equal(denoiser(x, 2.0), expected)
-    store.watch(lambda shard: None)
+    store.pool.on_answer = lambda shard: None
     assert answered[2] == slow
 
 
@@ -149,7 +149,7 @@ def test_a_shard_that_is_gone_stops_the_run_with_its_name(store, shards, digits)
     expected = denoiser(x, 1.0)
     aside = shards[2].with_name("aside")
     shards[2].rename(aside)
-    kill(store.pids[str(shards[2])])
+    kill(store.pool.pids[str(shards[2])])
     with pytest.raises(golddiff.ClusterError, match=f"shard {shards[2]} is lost: .*not exist"):
         denoiser(x, 1.0)
     aside.rename(shards[2])
@@ -157,8 +157,8 @@ def test_a_shard_that_is_gone_stops_the_run_with_its_name(store, shards, digits)
 
 
 def test_a_silent_shard_is_lost_after_the_patience(store, monkeypatch):
-    monkeypatch.setattr(store._pool, "patience", 3.0)
-    pid = store.pids[store.paths[1]]
+    monkeypatch.setattr(store.pool, "patience", 3.0)
+    pid = store.pool.pids[store.paths[1]]
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(golddiff.ClusterError, match="part-1 is lost: no sign of life for 3 s"):
@@ -178,10 +178,10 @@ def test_a_shard_that_is_missing_from_the_start_counts_as_the_list_says(cluster,
         assert (store.n, store.share) == (2000, 0.25)
         assert golddiff.sample(golddiff.Wiener(store), 1, 2).share == 0.25
         # Of the images that are there, and their number is that of the factor itself.
-        assert store.factor_images == 500
+        assert store.factors.images == 500
         assert golddiff.sample(golddiff.PCA(store), 1, 2).share == 0.25
         shutil.rmtree(there.path)
-        kill(store.pids[str(there.path)])
+        kill(store.pool.pids[str(there.path)])
         with pytest.raises(golddiff.ClusterError, match="every shard of the store is lost"):
             golddiff.Optimal(store)(torch.zeros(1, 1, 8, 8), 1.0)
 
@@ -190,17 +190,17 @@ def test_a_shard_that_is_missing_from_the_start_counts_as_the_list_says(cluster,
 def test_allow_missing_goes_on_and_says_what_share_was_seen(
     store, shards, digits, make_store, monkeypatch
 ):
-    monkeypatch.setattr(store._pool, "_allow_missing", True)
+    monkeypatch.setattr(store.pool, "_allow_missing", True)
     rest = make_store(np.array(digits.flat[:1100]).reshape(-1, 1, 8, 8), digits.labels[:1100])
-    assert (store.missing, store.share, store.n) == ({}, 1.0, digits.n)
+    assert (store.pool.missing, store.share, store.n) == ({}, 1.0, digits.n)
 
     def lose():
         shutil.rmtree(shards[2])
-        kill(store.pids[str(shards[2])])
+        kill(store.pool.pids[str(shards[2])])
 
     found = golddiff.sample(golddiff.Optimal(store), 2, steps=4, on_step=during(2, lose))
     assert found.share == store.share == 1100 / digits.n
-    assert list(store.missing) == [str(shards[2])]
+    assert list(store.pool.missing) == [str(shards[2])]
     x = digits.images([1500, 3]) + 2.0
     means = golddiff.Optimal(store)(x, 3.0)
     assert torch.allclose(means, golddiff.Optimal(rest)(x, 3.0), atol=TOLERANCE)

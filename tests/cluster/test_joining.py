@@ -1,7 +1,10 @@
 """Joining a cluster: addresses that are none, where nobody or somebody else answers, or another."""
 
 import contextlib
+import os
 import socket
+import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
@@ -9,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from golddiff.cluster import ClusterError, connect, joining
+from golddiff.cluster.joining import SEVERAL_MACHINES
 from golddiff.errors import ArgumentError
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'golddiff[cluster]'")
@@ -122,3 +126,23 @@ def test_one_process_joins_one_cluster(cluster):
     connect(cluster.address)
     with listening(SETTINGS) as address:
         assert f"asked for {address}, but this process has joined" in refusal(address)
+
+
+def test_a_cluster_that_is_started_here_listens_on_this_machine_alone():
+    script = (
+        "import psutil, ray, golddiff.cluster\n"
+        "golddiff.cluster.connect(num_cpus=1)\n"
+        "ray.get(ray.remote(lambda: 1).remote())\n"
+        "ours = [psutil.Process(), *psutil.Process().children(recursive=True)]\n"
+        "calls = [c for p in ours for c in p.net_connections('tcp') if c.status == 'LISTEN']\n"
+        "assert calls\n"
+        "print({c.laddr.ip.removeprefix('::ffff:') for c in calls})\n"
+        "ray.shutdown()\n"
+    )
+    environment = {
+        k: v for k, v in os.environ.items() if k not in (SEVERAL_MACHINES, "RAY_ADDRESS")
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment
+    )
+    assert done.stdout.strip() == "{'127.0.0.1'}", done.stderr

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.cluster.shard import Part, Supports
-from golddiff.cluster.store import _nearest_of
+from golddiff.cluster.slices import Part, Supports, nearest_of
 from golddiff.kernels.lowest import lowest
 from golddiff.posterior import Posterior
 from golddiff.store.nearest import Found
@@ -48,7 +47,7 @@ def test_parts_of_a_described_support_are_the_whole(sizes, data):
     st.integers(1, 1000),
     st.integers(0, 2**32),
 )
-def test_the_nearest_of_all_shards_are_those_of_one(sizes, k, distinct, seed):
+def test_thenearest_of_all_shards_are_those_of_one(sizes, k, distinct, seed):
     generator = np.random.default_rng(seed)
     # Few distinct values: ties within and across shards.
     distances = generator.integers(0, distinct, (2, sum(sizes))).astype(float)
@@ -59,7 +58,7 @@ def test_the_nearest_of_all_shards_are_those_of_one(sizes, k, distinct, seed):
         supports = [Support(p.astype(np.int32), weights[start:stop][p]) for p in tiles]
         parts = [tile[start:stop][p] for tile, p in zip(distances, tiles, strict=True)]
         found.append((start, Found(supports, parts)))
-    for tile, support in zip(distances, _nearest_of(found, k), strict=True):
+    for tile, support in zip(distances, nearest_of(found, k), strict=True):
         np.testing.assert_array_equal(support.rows, lowest(tile, k))
         np.testing.assert_array_equal(support.log_weights, weights[support.rows])
 

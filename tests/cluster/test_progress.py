@@ -1,5 +1,7 @@
 """What ``golddiff sample --cluster`` shows of each shard while it works."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from rich.progress import Progress
@@ -12,14 +14,12 @@ from golddiff.store.images import ImageStore
 class Sharded:
     """Stands for a store whose shards answer when they are told to."""
 
-    missing: dict[str, str]
-
     def __init__(self, shards):
         self.paths = [f"s3://bucket/photos/shard-{i:05d}/" for i in range(shards)]
-        self.missing = {}
+        self.pool = SimpleNamespace(missing={}, on_answer=None)
 
-    def watch(self, on_answer):
-        self.answer = on_answer
+    def answer(self, shard):
+        self.pool.on_answer(shard)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_of_many_shards_the_slowest_is_named(bar):
             if shard != 7:
                 store.answer(shard)
     assert (task.completed, task.description) == (0, f"  slowest of {BARS + 1} shards: shard-00007")
-    store.missing[store.paths[7]] = "its disk failed"
+    store.pool.missing[store.paths[7]] = "its disk failed"
     store.answer(3)
     assert task.completed == 2
     assert f"slowest of {BARS} shards" in task.description

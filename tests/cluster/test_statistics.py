@@ -14,10 +14,10 @@ SIGMA = 1.0
 def test_a_factor_is_of_the_images_that_a_single_stores_is_of(two, digits, tmp_path, monkeypatch):
     rows = factor_rows(digits.rows_of(None), digits.d, 300, 5)
     expected = covariance_factor(digits.flat, digits.scale, digits.offset, rows)
-    monkeypatch.setattr(two, "path", tmp_path)
+    monkeypatch.setattr(two.artifacts, "folder", tmp_path)
     whole = golddiff.PCA(two).denoise(np.ones((1, two.d), np.float32), 1.0, None)
     seen = []
-    factor = two.estimate_factor(300, 5, seen.append)
+    factor = two.factors.estimate(300, 5, seen.append)
     assert factor.images == 300
     assert seen == [300]
     np.testing.assert_allclose(factor.mean, expected.mean, atol=1e-12)
@@ -26,17 +26,17 @@ def test_a_factor_is_of_the_images_that_a_single_stores_is_of(two, digits, tmp_p
     other = golddiff.PCA(two).denoise(np.ones((1, two.d), np.float32), 1.0, None)
     assert np.abs(other - whole).max() > 1e-4
     assert golddiff.Wiener(two)(two.images([0]), 1.0).isfinite().all()
-    two._factors.clear()
-    assert two.has_factor()
-    assert two.factor_images == 300
-    assert two._factors == {}  # a gigabyte and more at 64 x 64, not read for this
+    two.factors._made.clear()
+    assert two.factors.is_kept()
+    assert two.factors.images == 300
+    assert two.factors._made == {}  # a gigabyte and more at 64 x 64, not read for this
     assert "masks of 300 images" in golddiff.PCA(two).signature()
-    assert two._factors == {}
+    assert two.factors._made == {}
     assert two.factor().images == 300
     with pytest.raises(golddiff.ArgumentError, match="images: got 1"):
-        two.estimate_factor(1)
+        two.factors.estimate(1)
     # All of them again, for those shards too that have weighed with the other.
-    assert two.estimate_factor(two.n).images == two.n
+    assert two.factors.estimate(two.n).images == two.n
     again = golddiff.PCA(two).denoise(np.ones((1, two.d), np.float32), 1.0, None)
     np.testing.assert_allclose(again, whole, atol=1e-6)
 
@@ -45,12 +45,12 @@ def test_masks_are_made_once_beside_the_list(coloured, patches):
     made = kept_masks.tree_of(coloured, SIGMA, 0.02)
     single = kept_masks.tree_of(patches, SIGMA, 0.02)
     np.testing.assert_array_equal(made.inputs, single.inputs)
-    assert kept_masks.path_in(coloured.path, SIGMA, 0.02).parent == coloured.path / "masks"
+    assert coloured.artifacts.path(kept_masks.name_of(SIGMA, 0.02)).is_file()
     assert kept_masks.recall(coloured, SIGMA, 0.02) is not None
     golddiff.PCA(coloured).denoise(np.ones((1, coloured.d), np.float32), SIGMA, None)
     for path in coloured.paths:  # no shard makes any: they are given
         shard = ImageStore.open(path)
-        assert not kept_masks.path_in(shard.path, SIGMA, 0.02).is_file()
+        assert not shard.artifacts.path(kept_masks.name_of(SIGMA, 0.02)).is_file()
 
 
 def test_shards_may_be_larger_than_memory(coloured, patches, queries):

@@ -46,9 +46,9 @@ def test_bytes_a_step_follow_the_formula(store, method, variant):
         schedule = golddiff.PaperSchedule(variant=variant)
         denoiser, golden = golddiff.GoldDiff(denoiser, schedule), chosen(store, schedule)
     golddiff.sample(denoiser, 1, STEPS)  # masks are given once
-    store.start_counting()
+    store.pool.start_counting()
     golddiff.sample(denoiser, B, STEPS)
-    traffic = store.traffic
+    traffic = store.pool.traffic
     # A golden step sends the queries with each choice, too.
     asked = traffic.calls - STEPS * SHARDS
     expected = STEPS * partials(store.d, locations) + golden + asked * B * 4 * store.d
@@ -62,16 +62,16 @@ def test_a_full_scan_does_not_move_more_for_more_images(coloured, halves):
     for store in (coloured, halves):
         denoiser = golddiff.PCA(store)
         golddiff.sample(denoiser, 1, STEPS)
-        store.start_counting()
+        store.pool.start_counting()
         golddiff.sample(denoiser, B, STEPS)
-        moved.append(store.traffic.sent + store.traffic.received)
+        moved.append(store.pool.traffic.sent + store.pool.traffic.received)
     assert moved[1] == pytest.approx(moved[0], rel=0.01)
 
 
 def test_a_full_scan_is_one_call_a_shard_and_step(coloured):
     denoiser = golddiff.Optimal(coloured)
     denoiser(coloured.images([0]), 1.0)
-    coloured.start_counting()
+    coloured.pool.start_counting()
     for sigma in ddim_sigmas(STEPS):
         denoiser(coloured.images([0]), sigma)
-    assert coloured.traffic.calls == STEPS * (SHARDS + 1)  # and one to fetch the image
+    assert coloured.pool.traffic.calls == STEPS * (SHARDS + 1)  # and one to fetch the image

@@ -22,7 +22,7 @@ def store(make_store, smooth_images):
 
 @pytest.fixture
 def oracle(store):
-    return Shrinking(store.mean, store.shape)
+    return Shrinking(store.images().mean(0), store.shape)
 
 
 def test_the_scores_are_those_of_two_runs_from_the_same_noise(store, oracle):

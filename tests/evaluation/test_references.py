@@ -20,7 +20,7 @@ def oracle(store, tmp_path):
     path = tmp_path / "weights.bin"
     path.write_bytes(b"one")
     made = Oracle.at(path)
-    made._loaded = Shrinking(store.mean, store.shape)
+    made._loaded = Shrinking(store.images().mean(0), store.shape)
     return made
 
 

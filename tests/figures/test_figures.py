@@ -77,6 +77,13 @@ def test_the_trajectory_has_noise_and_subset_size_over_each_column():
     assert {"60.8", "2.0", "0.01", "180", "95", "90", "one", "two"} <= set(texts)
 
 
+def test_names_that_look_like_formulas_are_shown_as_they_are(tmp_path):
+    rows = [Row(r"$\frac{$", torch.zeros(3, 1, 4, 4))]
+    figure = draw_trajectory(rows, [60.8, 2.0, 0.01], None, r"over $\frac{$")
+    save("out", figure, tmp_path / "trajectory.png")
+    assert (tmp_path / "trajectory.png").stat().st_size > 1000
+
+
 def test_the_methods_picture_names_each_method_and_its_time(tmp_path):
     made = {"A": Made(torch.zeros(2, 1, 4, 4), 0.0123), "B": Made(torch.zeros(2, 1, 4, 4), 1.5)}
     figure = draw_methods([Block("set", "a set", torch.randn(2, 1, 4, 4), made)])

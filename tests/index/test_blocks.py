@@ -39,16 +39,20 @@ def test_all_blocks_together_are_an_orthonormal_projection(shape):
     rows = direct(shape, fit)
     assert fit.numbers == len(rows) == blocks.numbers_of(shape)
     assert np.allclose(rows @ rows.T, np.eye(len(rows)), atol=1e-5)
-    assert np.allclose(fit.project(sample[0]), rows @ sample[0], atol=1e-4)
+    assert np.allclose(fit.project(sample[:2]), sample[:2] @ rows.T, atol=1e-4)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_is_kept_of_the_sample_is_within_half_a_step(shape):
     sample = np.random.default_rng(1).uniform(-1, 1, (50, math.prod(shape))).astype(np.float32)
     fit = blocks.fitted(shape, sample)
-    kept = fit.seen(np.ascontiguousarray(sample.T)) * fit.scales
-    exact = sample.astype(np.float64) @ direct(shape, fit).T
-    assert (np.abs(kept - exact) <= 0.5001 * fit.scales + 1e-5).all()
+    kept, lengths = fit.kept(sample)
+    back = (kept.astype(np.float64) - blocks.MIDDLE) * fit.unit
+    rows, values = direct(shape, fit), sample.astype(np.float64)
+    exact = values @ rows.T
+    assert (np.abs(back - exact) <= 0.5001 * fit.unit + 1e-5).all()
+    assert np.allclose(lengths[:, 0], np.linalg.norm(values - exact @ rows, axis=1), atol=2e-2)
+    assert np.allclose(lengths[:, 1], np.linalg.norm(back - exact, axis=1), atol=1e-4)
 
 
 def test_they_are_the_directions_with_the_largest_squares():
@@ -63,16 +67,18 @@ def test_they_are_the_directions_with_the_largest_squares():
 
 def test_images_that_are_all_nothing_are_seen_as_nothing():
     fit = blocks.fitted((1, 8, 8), np.zeros((3, 64), np.float32))
-    assert not fit.seen(np.zeros((64, 3), np.float32)).any()
-    assert (fit.scale > 0).all()
+    kept, lengths = fit.kept(np.zeros((3, 64), np.float32))
+    assert (kept == blocks.MIDDLE).all()
+    assert not lengths.any()
+    assert fit.unit > 0
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda t: t.pop("scale"),
-        lambda t: t.update(scale=np.zeros_like(t["scale"])),
-        lambda t: t.update(scale=t["scale"].astype(np.float64)),
+        lambda t: t.pop("unit"),
+        lambda t: t.update(unit=np.zeros_like(t["unit"])),
+        lambda t: t.update(unit=t["unit"].astype(np.float32)),
         lambda t: t.update(basis=t["basis"][:, 1:]),
         lambda t: t.update(basis=t["basis"] * np.float32("nan")),
     ],

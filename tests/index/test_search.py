@@ -1,139 +1,150 @@
-"""What is found through the index, against comparing every image."""
+"""Distances are those of NumPy; the nearest are the nearest; draws stand for all images."""
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from golddiff import PCA
-from golddiff.errors import StoreError
-from golddiff.index import nearest
-from golddiff.index.drawing import draw, uniform
-from golddiff.index.search import Near, Sight, checked, sight_of
-from golddiff.kernels.mask_tiles import OfChannel
-from golddiff.kernels.members import scaled_distances, weighed_distances
+from golddiff.index.blocks import MIDDLE
+from golddiff.index.distances import KeptBlocks, TileBlocks
+from golddiff.index.drawing import GROUPS, RandomNumbers, Sums, drawn, summary
+from golddiff.index.search import NeighborSearch
+from golddiff.kernels.block_squares import block_of_each
+from golddiff.noise import precision
+from golddiff.system.parallel import use_threads
 
 
-def test_weighed_distances_are_those_of_numpy():
+@pytest.fixture(scope="module")
+def x(indexed):
     rng = np.random.default_rng(0)
-    for n, r, s in ((1, 3, 2), (5, 16, 16), (64, 7, 30)):
-        z = rng.integers(-127, 128, (n, r)).astype(np.int8)
-        turn, goal = rng.standard_normal((r, s)), rng.standard_normal(s)
-        exact = ((z @ turn - goal) ** 2).sum(1)
-        got = weighed_distances(z, turn.astype(np.float32), goal.astype(np.float32))
-        assert np.allclose(got, exact, rtol=1e-5)
-        scale, goal = rng.random(r).astype(np.float32), rng.standard_normal(r).astype(np.float32)
-        exact = ((z * scale.astype(np.float64) - goal) ** 2).sum(1)
-        assert np.allclose(scaled_distances(z, scale, goal), exact, rtol=1e-5)
+    values = indexed.store.values(np.arange(5))
+    return values + rng.standard_normal(values.shape, np.float32)
 
 
-def test_most_of_the_nearest_are_found(indexed):
-    store = indexed.store
-    x = store.values(np.arange(20)) + np.float32(0.3) * np.random.default_rng(0).standard_normal(
-        (20, store.d), np.float32
+@pytest.fixture(scope="module")
+def relevance(indexed):
+    return np.random.default_rng(1).random((3, indexed.store.d)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def metrics(indexed, relevance):
+    return {
+        "pixels": TileBlocks.of(indexed.store.shape, relevance),
+        "index": KeptBlocks.of(indexed, relevance),
+    }
+
+
+def test_distances_by_pixels_are_weighed_squares(indexed, x, relevance, metrics):
+    store, rows = indexed.store, np.arange(100, 400)
+    block = block_of_each(store.shape)
+    shares = np.stack([np.bincount(block, r) / np.bincount(block) for r in relevance])[:, block]
+    squares = (store.values(rows).astype(np.float64) - x[:, None]) ** 2
+    exact = np.einsum("td,qnd->qtn", shares, squares)
+    found = metrics["pixels"].distances(store, x, rows)
+    assert np.allclose(found, exact, rtol=1e-5)
+
+
+def test_distances_by_the_index_are_those_of_its_bytes(indexed, x, relevance, metrics):
+    rows, blocks = np.arange(100, 400), indexed.blocks
+    z = (indexed.numbers[rows].astype(np.float64) - MIDDLE) * blocks.unit
+    shares = relevance[:, blocks.columns].mean(axis=2).repeat(len(blocks.basis), axis=1)
+    exact = np.einsum("td,qnd->qtn", shares, (z - blocks.project(x)[:, None]) ** 2)
+    assert np.allclose(metrics["index"].distances(indexed.store, x, rows), exact, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["pixels", "index"])
+def test_a_distance_is_its_query_s_and_image_s_alone(indexed, x, metrics, name):
+    """Whatever the batch, the rows beside it and the threads: to the bit."""
+    store, metric = indexed.store, metrics[name]
+    whole = metric.distances(store, x, np.arange(3000))
+    for query, rows in ((slice(1, 2), np.arange(7, 3000, 3)), (slice(2, 5), np.array([5, 2999]))):
+        use_threads(1)
+        some = metric.distances(store, x[query], rows)
+        use_threads(2)
+        assert np.array_equal(some, whole[query][:, :, rows])
+
+
+@pytest.mark.parametrize("name", ["pixels", "index"])
+def test_rings_are_the_images_by_rank(indexed, x, metrics, name):
+    store, rows = indexed.store, np.arange(0, 3000, 2)
+    search = NeighborSearch(store, metrics[name], x, rows)
+    distances = metrics[name].distances(store, x, rows)
+    for first, stop in ((0, 5), (5, 64), (64, 1400), (1400, 1500)):
+        found = search.rings(3, dict.fromkeys(range(3), (first, stop)))
+        for t, ring in found.items():
+            exact = rows[np.lexsort((rows, distances[3, t]))[first:stop]]
+            assert np.array_equal(ring, np.sort(exact))
+
+
+def test_of_equals_the_first_come_first(make_store):
+    store = make_store(np.full((50, 1, 4, 4), 9, np.uint8))
+    metric = TileBlocks.of(store.shape, np.ones((1, 16), np.float32))
+    search = NeighborSearch(store, metric, np.zeros((1, 16), np.float32), np.arange(50))
+    assert np.array_equal(search.rings(0, {0: (0, 7)})[0], np.arange(7))
+
+
+def test_random_numbers_are_uniform_and_hang_on_the_row_alone():
+    whole = RandomNumbers.of((3, 1), np.arange(100_000))
+    some = RandomNumbers.of((3, 1), np.array([5, 99_999]))
+    assert np.array_equal(some.uniform, whole.uniform[[5, 99_999]])
+    assert np.array_equal(some.group, whole.group[[5, 99_999]])
+    assert 0 <= whole.uniform.min() < whole.uniform.max() < 1
+    assert np.abs(np.histogram(whole.uniform, 20, (0, 1))[0] - 5000).max() < 400
+    assert np.abs(np.bincount(whole.group, minlength=GROUPS) - 25_000).max() < 700
+    assert abs(np.corrcoef(whole.uniform, whole.group)[0, 1]) < 0.02
+    other = RandomNumbers.of((3, 2), np.arange(100_000)).uniform
+    assert abs(np.corrcoef(whole.uniform, other)[0, 1]) < 0.02
+
+
+def sums(distances, gain):
+    return summary(distances, gain, np.empty(len(distances), np.float32))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 300), st.integers(0, 300), st.floats(0.01, 30), st.integers(0, 10**6))
+def test_sums_of_parts_are_those_of_all(a, b, gain, seed):
+    distances = np.random.default_rng(seed).gamma(2, size=a + b).astype(np.float32)
+    whole, parts = (
+        sums(distances, gain),
+        sums(distances[:a], gain).merge(sums(distances[a:], gain), gain),
     )
-    exact = ((x[:, None] - store.values(np.arange(store.n))[None]) ** 2).sum(-1)
-    found = nearest(indexed, x, 30, members=1500)
-    shares = [
-        np.isin(np.argsort(row)[:30], rows).mean() for row, rows in zip(exact, found, strict=True)
-    ]
-    assert np.mean(shares) > 0.8
-    assert all(np.argmin(row) in rows for row, rows in zip(exact, found, strict=True))
+    assert parts.best == whole.best
+    for name in ("exact", "squares", "tempered", "images", "effective"):
+        assert getattr(parts, name) == pytest.approx(getattr(whole, name), rel=1e-4)
+    w = np.exp(-gain * (distances.astype(np.float64) - whole.best))
+    assert whole.effective == pytest.approx(w.sum() ** 2 / (w**2).sum(), rel=1e-3)
 
 
-def test_all_members_are_all_images(indexed):
-    x = np.zeros((1, indexed.store.d), np.float32)
-    (rows,) = nearest(indexed, x, indexed.store.n, members=indexed.store.n)
-    assert np.array_equal(rows, np.arange(indexed.store.n))
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 5.0])
+def test_draws_stand_for_all_images(sigma):
+    """The mean over many draws of the sums over what was drawn is the sum over all."""
+    rng = np.random.default_rng(0)
+    distances = rng.gamma(3, size=2000).astype(np.float32)
+    rows, gain = np.arange(2000), precision(sigma)
+    total, room = sums(distances, gain), np.empty(2000, np.float32)
+    values = rng.random(2000)
+    made = []
+    for turn in range(400):
+        some = drawn(distances, rows, 100, gain, total, RandomNumbers.of((turn,), rows), room)
+        assert (some.log_weights >= 0).all()
+        made.append((values[some.rows] * np.exp(some.log_weights)).sum())
+    error = np.std(made) / 20
+    assert abs(np.mean(made) - values.sum()) < 4 * error
+    assert len(some.rows) < 160
 
 
-@pytest.mark.parametrize(("side", "sigma"), [(None, 2.0), (8, 0.5), (OfChannel(8), 0.5), (4, 0.2)])
-def test_estimated_distances_follow_the_mean_logits(indexed, side, sigma):
-    """Against the exact sum over a tile's relevance, which needs the pixels."""
-    store = indexed.store
-    relevance = PCA(store, 0.05).relevance(sigma, side)
-    x = store.values(np.array([7]))[0] + np.float32(0.1)
-    values = store.values(np.arange(store.n))
-    for t in (0, len(relevance) - 1):
-        near = sight_of(indexed, side, t, relevance[t]).look(x, store.n)
-        exact = ((x - values[near.rows]) ** 2) @ relevance[t]
-        assert np.corrcoef(exact, near.distances)[0, 1] > 0.95
+def test_what_decides_is_sure():
+    distances = np.full(1000, 50, np.float32)
+    distances[[3, 77]] = 0
+    rows, room = np.arange(1000), np.empty(1000, np.float32)
+    for turn in range(20):
+        numbers = RandomNumbers.of((turn,), rows)
+        some = drawn(distances, rows, 20, 1.0, sums(distances, 1.0), numbers, room)
+        assert {3, 77} <= set(some.rows[some.log_weights == 0].tolist())
 
 
-def test_equal_shares_need_no_matrix(indexed):
-    """Where all inputs count alike, or nearly, the matrix gives the same distances."""
-    store = indexed.store
-    whole, x = indexed.views[None], store.values(np.array([5]))[0]
-    shares = np.full(store.d, 0.3, np.float32)
-    nearly = shares * (1 + 1e-4 * np.random.default_rng(0).random(store.d, np.float32))
-    plain, turned = (Sight(whole, 0, s).look(x, store.n) for s in (shares, nearly))
-    assert np.array_equal(plain.rows, turned.rows)
-    less = plain.distances - plain.distances.mean(), turned.distances - turned.distances.mean()
-    assert np.abs(less[0] - less[1]).max() < 0.05 * less[0].std()  # it leaves out what varies least
-    assert Sight(whole, 0, shares).numbers < Sight(whole, 0, nearly).numbers
-
-
-def test_runs_go_around_the_end_of_their_cluster(indexed):
-    sight = Sight(indexed.views[None], 0, np.ones(indexed.store.d, np.float32))
-    cluster = int(np.flatnonzero(sight.sizes > 3)[-1])
-    first = int(np.cumsum(sight.sizes)[cluster - 1]) if cluster else 0
-    size = int(sight.sizes[cluster])
-    runs = sight.runs(np.array([cluster]), np.array([size - 1]), np.array([3]))
-    assert runs.tolist() == [[first + size - 1, first + size], [first, first + 2]]
-
-
-def test_a_closed_cluster_s_distance_is_its_members_mean(indexed):
-    store = indexed.store
-    sight = Sight(indexed.views[None], 0, np.ones(store.d, np.float32))
-    x = store.values(np.array([3]))[0]
-    whole, near = sight.look(x, store.n), sight.look(x, 1)
-    assert len(near.closed) > 0
-    for cluster, far in zip(near.closed, near.far, strict=True):
-        one = np.array([cluster])
-        members, _ = sight.members(near.goal, sight.runs(one, 0 * one, sight.sizes[one]))
-        mean = whole.distances[np.isin(whole.rows, members)].mean()
-        assert np.isclose(far, mean, rtol=0.02)
-
-
-def test_uniform_numbers_are_uniform_and_repeat():
-    numbers = uniform(5, np.arange(100_000))
-    assert np.array_equal(numbers, uniform(5, np.arange(100_000)))
-    assert not np.array_equal(numbers, uniform(6, np.arange(100_000)))
-    assert numbers.min() >= 0
-    assert numbers.max() < 1
-    counts = np.histogram(numbers, 20, (0, 1))[0]
-    assert (np.abs(counts - 5000) < 5 * np.sqrt(5000)).all()
-    pairs = uniform(6, np.arange(100_000))
-    assert abs(np.corrcoef(numbers, pairs)[0, 1]) < 0.02
-
-
-def all_count(rows):
-    return np.ones(len(rows), bool)
-
-
-def test_weights_are_unbiased(indexed):
-    """The sum of 1 / p over what is drawn is the number of images on average."""
-    store = indexed.store
-    sight = Sight(indexed.views[None], 0, np.ones(store.d, np.float32))
-    x = store.values(np.array([11]))[0]
-    values = store.norms.astype(np.float64)
-    for sigma, members in ((20.0, 100), (2.0, 400), (0.5, 1200)):
-        near = sight.look(x, members)
-        drawn = [draw(sight, near, all_count, 150, sigma, key) for key in range(600)]
-        counts = np.array([np.exp(s.log_weights).sum() for s in drawn])
-        sums = np.array([np.exp(s.log_weights) @ values[s.rows] for s in drawn])
-        for seen, exact in ((counts, store.n), (sums, values.sum())):
-            assert abs(seen.mean() - exact) < 4 * seen.std() / np.sqrt(len(seen)) + 1e-6 * exact
-        assert abs(np.mean([len(s) for s in drawn]) - 150) < 8
-        for support in drawn[:5]:
-            assert (np.diff(support.rows) > 0).all()
-
-
-def test_rows_outside_the_store_are_refused(indexed):
-    with pytest.raises(StoreError, match="damaged"):
-        checked(np.array([0, indexed.store.n]), indexed.store)
-
-
-def test_something_is_always_drawn(indexed):
-    sight = Sight(indexed.views[None], 0, np.ones(indexed.store.d, np.float32))
-    near = sight.look(np.zeros(indexed.store.d, np.float32), 100)
-    alone = Near(near.rows[:1], near.distances[:1], near.closed[:0], near.far[:0], near.goal)
-    assert list(draw(sight, alone, all_count, 1, 1.0, 0).rows) == [near.rows[0]]
+def test_no_images_have_no_weight():
+    empty = sums(np.empty(0, np.float32), 1.0)
+    some = sums(np.array([1.0, 2.0], np.float32), 1.0)
+    assert isinstance(empty, Sums)
+    assert empty.merge(some, 1.0) == some

@@ -214,7 +214,7 @@ def test_a_cell_in_a_process_of_its_own(store, tmp_path):
     assert figures["memory"]["high_water"] > 10_000_000
     missing = CellSpec(tmp_path / "nowhere", "optimal", MethodSettings(), 0, 2, 1, 0.05, 1e9)
     with (
-        pytest.raises(StoreError, match="optimal: store: .*nowhere does not exist"),
+        pytest.raises(StoreError, match=r"optimal: store: .*nowhere does not exist"),
         Process("optimal", Cell, missing, 1),
     ):
         pass

@@ -197,6 +197,25 @@ def test_learning_rate_warms_up_and_falls_to_zero():
     assert learning_rate(settings, 999, 1.0) == pytest.approx(0)
 
 
+def test_a_rate_may_stay_at_its_peak_and_fall_at_the_end():
+    settings = TrainSettings(learning_rate=1e-3, warm_up=1, falling=0.2)
+    assert learning_rate(settings, 500, 0.5) == pytest.approx(1e-3)
+    assert learning_rate(settings, 800, 0.8) == pytest.approx(1e-3)
+    assert learning_rate(settings, 900, 0.9) == pytest.approx(5e-4)
+    assert learning_rate(settings, 999, 1.0) == pytest.approx(0)
+    always = TrainSettings(learning_rate=1e-3, warm_up=1, falling=0.0)
+    assert learning_rate(always, 999, 0.99) == pytest.approx(1e-3)
+
+
+def test_a_state_of_before_there_were_these_settings_goes_on(digits, tmp_path):
+    train(digits, tmp_path, small(1))
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    for name in ("falling", "average"):
+        del state["settings"][name]
+    torch.save(state, tmp_path / "state.pt")
+    assert train(digits, tmp_path, small(2, falling=0.5, average=0.9999)).step == 2
+
+
 def test_average_follows_its_formula():
     network, average = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
     expected = average.weight.detach().clone().double()
@@ -241,6 +260,8 @@ def test_clock_leaves_out_the_time_of_a_stopped_process():
         ({"batch": 0}, "batch: got 0"),
         ({"learning_rate": -1.0}, "learning_rate: got -1.0"),
         ({"noise_weight": 1.5}, "noise_weight: got 1.5"),
+        ({"falling": -0.1}, "falling: got -0.1"),
+        ({"average": 2.0}, "average: got 2.0"),
         ({"label_dropout": 1.5}, "label_dropout: got 1.5"),
         ({"seed": -1}, "seed: got -1"),
         ({"precision": "float16"}, "precision: got 'float16', expected bfloat16 or float32"),

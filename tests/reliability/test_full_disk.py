@@ -10,7 +10,8 @@ import pytest
 HEAD = """
     import contextlib, os, subprocess, sys
     import numpy as np
-    from golddiff import Optimal, sample, store_build
+    from golddiff import Optimal, sample
+    from golddiff.store import build as store_build
     from golddiff.errors import GoldDiffError
     from golddiff.system.files import written_whole
     from golddiff.index import Index

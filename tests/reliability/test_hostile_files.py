@@ -146,12 +146,12 @@ class TestPickles:
         names = ["a" * 200]
         for _ in range(24):
             names = [names, names]
-        with pytest.raises(SourceError, match="meta is not a pickle of plain arrays"):
+        with pytest.raises(SourceError, match="meta is no pickle of plain arrays"):
             open_source(cifar100(tmp_path, pickle.dumps({"fine_label_names": names}, 2)))
 
     def test_a_key_whose_hash_takes_for_ever(self, tmp_path):
         tuples = b"K\x01" + b"2\x86" * 100  # each holds the one before twice
-        with pytest.raises(SourceError, match="meta is not a pickle of plain arrays"):
+        with pytest.raises(SourceError, match="meta is no pickle of plain arrays"):
             open_source(cifar100(tmp_path, b"\x80\x02}" + tuples + b"K\x01s."))
 
     def test_a_checkpoint_nested_until_the_stack_overflows(self, tmp_path):
@@ -259,6 +259,34 @@ def test_a_forged_manifest_is_refused(tmp_path, changes):
     forge(tmp_path / "s", **changes)
     with pytest.raises(StoreError, match="store: "):
         ImageStore.open(tmp_path / "s")
+
+
+@pytest.mark.parametrize("label", [-1, -(2**63)])
+def test_forged_labels_are_refused(tmp_path, label):
+    ImageStore.build(array(0, (4, 4, 4)), tmp_path / "s", np.arange(4) % 2)
+    np.array([0, 1, label, 1], np.int64).tofile(tmp_path / "s" / "labels.bin")
+    with pytest.raises(StoreError, match="negative class indices"):
+        ImageStore.open(tmp_path / "s")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_forged_floats_are_refused(tmp_path, value):
+    ImageStore.build(np.zeros((4, 5), np.float32), tmp_path / "s")
+    np.full((4, 5), value, np.float32).tofile(tmp_path / "s" / "pixels.bin")
+    with pytest.raises(StoreError, match="NaN or an infinity"):
+        ImageStore.open(tmp_path / "s")
+
+
+def test_what_a_terminal_would_obey_is_shown_escaped(tmp_path):
+    names = ["\x1b[31mred", "two\nlines"]
+    store = ImageStore.build(array(0, (4, 4, 4)), tmp_path / "s", np.arange(4) % 2)
+    forge(store.path, source="\x1b]0;title\x07", class_names=names)
+    opened = ImageStore.open(store.path)
+    assert opened.manifest.source == "\\x1b]0;title\\x07"
+    assert opened.class_names == ["\\x1b[31mred", "two\\nlines"]
+    with pytest.raises(StoreError) as raised:
+        ImageStore.open(tmp_path / "no\x1b[31m\nstore")
+    assert str(raised.value).isprintable()
 
 
 def test_a_forged_factor_is_refused(tmp_path):

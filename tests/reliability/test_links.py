@@ -6,15 +6,11 @@ import os
 import numpy as np
 import pytest
 
-from golddiff.adaptive import memory
-from golddiff.adaptive.plan import Kind, Plan
-from golddiff.cluster import kept
 from golddiff.cluster.listing import Listing, ShardRecord, _digest
 from golddiff.errors import StoreError
 from golddiff.estimators import kept_masks
 from golddiff.index import Index
-from golddiff.index.interrupted import STATE
-from golddiff.index.layout import PARTIAL
+from golddiff.index.build import PARTIAL, STATE
 from golddiff.store.images import ImageStore
 from golddiff.system.locks import locked
 from reliability.fuzz.bundle import unbundle, written
@@ -45,7 +41,7 @@ def test_a_manifest_is_no_link(store, outside):
         ImageStore.open(store.path)
 
 
-@pytest.mark.parametrize("name", ["whole.safetensors", "whole-rows.bin"])
+@pytest.mark.parametrize("name", ["blocks.safetensors", "numbers.bin"])
 def test_an_index_s_files_do_not_lead_out(store, outside, name):
     Index.build(store)
     moved(store.path / "index" / name, outside)
@@ -53,20 +49,15 @@ def test_an_index_s_files_do_not_lead_out(store, outside, name):
         Index.open(store)
 
 
-def test_plans_masks_and_what_lies_beside_shards_are_made_again(store, outside):
-    memory.remember(store, "key", Plan(Kind("nearest", 4), 5, 0.01))
-    assert memory.recall(store, "key") is not None
-    moved(store.path / memory.NAME, outside)
-    assert memory.recall(store, "key") is None
+def test_masks_and_other_artifacts_are_made_again(store, outside):
     kept_masks.tree_of(store, 1.0, 0.02)
     assert kept_masks.recall(store, 1.0, 0.02) is not None
-    moved(kept_masks.path_in(store.path, 1.0, 0.02), outside)
+    moved(store.artifacts.path(kept_masks.name_of(1.0, 0.02)), outside)
     assert kept_masks.recall(store, 1.0, 0.02) is None
-    path = store.path / "x.safetensors"
-    kept.remember(path, "identity", {"a": np.zeros(2)})
-    assert kept.recall(path, "identity") is not None
-    moved(path, outside)
-    assert kept.recall(path, "identity") is None
+    store.artifacts.save("x", {"a": np.zeros(2)})
+    assert store.artifacts.load("x") is not None
+    moved(store.artifacts.path("x"), outside)
+    assert store.artifacts.load("x") is None
 
 
 def test_masks_of_others_are_not_removed_to_make_room(store, outside, monkeypatch):
@@ -95,7 +86,7 @@ def test_building_an_index_writes_through_no_link(tmp_path, outside):
 
 def test_an_unfinished_index_that_is_a_link_is_not_followed(tmp_path, outside):
     written(sound_store(), tmp_path / "s")
-    written(unbundle(interrupted()[1]), outside)
+    written(unbundle(interrupted()[0]), outside)
     before = sorted(path.read_bytes() for path in outside.iterdir())
     (tmp_path / "s" / PARTIAL).symlink_to(outside)
     Index.build(ImageStore.open(tmp_path / "s")).verify()
@@ -113,7 +104,6 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path, outside):
     "change",
     [
         *({"rows": rows} for rows in (-1, "x", 13, 2**70, None)),
-        *({"placed": placed} for placed in ([], {"whole": "x"}, {"whole": -1})),
         {"version": 0},
     ],
     ids=str,
@@ -132,17 +122,14 @@ def test_the_state_of_an_unfinished_index_is_checked(tmp_path, change):
     expected.verify()
 
 
-def test_damaged_clusters_of_an_unfinished_index_are_told_and_gone(tmp_path):
+def test_what_is_missing_of_an_unfinished_index_is_made(tmp_path):
     written(sound_store(), tmp_path / "s")
-    written(unbundle(interrupted()[1]), tmp_path / "s" / PARTIAL)
-    (raw,) = (tmp_path / "s" / PARTIAL).glob("whole-cluster.raw")
-    raw.write_bytes(b"\xff" * raw.stat().st_size)
-    state = tmp_path / "s" / PARTIAL / STATE
-    state.write_text(json.dumps(json.loads(state.read_text()) | {"placed": {}}))
     store = ImageStore.open(tmp_path / "s")
-    with pytest.raises(StoreError, match="damaged and was removed"):
-        Index.build(store)
-    Index.build(store).verify()
+    wanted = Index.build(store).numbers.copy()
+    written(unbundle(interrupted()[0]), tmp_path / "s" / PARTIAL)
+    numbers = tmp_path / "s" / PARTIAL / "numbers.bin"
+    numbers.write_bytes(numbers.read_bytes()[:-5])
+    assert np.array_equal(Index.build(store).numbers, wanted)
 
 
 @pytest.mark.parametrize("path", ["/etc", "../other", "a/../../b", "s3://bucket/a", "", "\\..\\a"])

@@ -12,8 +12,6 @@ import pytest
 import torch
 
 from golddiff import Optimal, sample
-from golddiff.adaptive import memory
-from golddiff.adaptive.plan import FULL, Plan
 from golddiff.errors import StoreError
 from golddiff.index import Index
 from golddiff.index import build as index_build
@@ -41,7 +39,7 @@ def test_a_build_that_was_killed_leaves_no_lock_and_its_remains_go(tmp_path):
     code = f"""
         import os, signal
         import numpy as np
-        from golddiff import store_build
+        from golddiff.store import build as store_build
         from golddiff.store.images import ImageStore
         put = store_build._put_in_place
         store_build._put_in_place = lambda *places: os.kill(os.getpid(), signal.SIGKILL)
@@ -83,8 +81,9 @@ def test_a_reader_during_a_rebuild_keeps_what_it_opened_or_is_told(tmp_path, pix
     assert torch.equal(store.images(), before)
     with pytest.raises(StoreError, match="was replaced by another"):
         store.factor()
-    store.keep("other.safetensors", {"a": np.zeros(3)})
+    store.artifacts.save("other", {"a": np.zeros(3)})
     ImageStore.open(tmp_path / "s").verify()
+    assert ImageStore.open(tmp_path / "s").artifacts.load("other") is None  # of other images
     assert torch.allclose(ImageStore.open(tmp_path / "s").images(), -before, atol=1e-6)
 
 
@@ -122,33 +121,11 @@ def _made(folder):
 def test_two_that_keep_files_with_one_store_lose_neither(tmp_path, pixels):
     ImageStore.build(pixels, tmp_path / "s")
     one, other = ImageStore.open(tmp_path / "s"), ImageStore.open(tmp_path / "s")
-    one.keep("a.safetensors", {"a": np.zeros(3)})
-    other.keep("b.safetensors", {"b": np.ones(2)})
+    one.artifacts.save("a", {"a": np.zeros(3)})
+    other.artifacts.save("b", {"b": np.ones(2)})
     now = ImageStore.open(tmp_path / "s")
     now.verify()
-    assert {"a.safetensors", "b.safetensors"} <= now.manifest.files.keys()
-
-
-def test_a_file_that_is_replaced_is_never_told_of_wrongly(tmp_path, pixels, monkeypatch):
-    """Killed between the file and the manifest, the store opened no more."""
-    from golddiff import store_build
-
-    store = ImageStore.build(pixels, tmp_path / "s")
-    rewritten = []
-
-    def stop_at_the_second(path, manifest):
-        if rewritten:
-            raise KeyboardInterrupt
-        rewritten.append(manifest)
-        rewrite(path, manifest)
-
-    rewrite = store_build._rewrite
-    monkeypatch.setattr(store_build, "_rewrite", stop_at_the_second)
-    with pytest.raises(KeyboardInterrupt):
-        store.estimate_factor(5)
-    monkeypatch.undo()
-    ImageStore.open(tmp_path / "s").factor()
-    ImageStore.open(tmp_path / "s").verify()
+    assert all(now.artifacts.load(name) is not None for name in "ab")
 
 
 def test_a_store_deleted_while_sampling_is_read_on_and_does_not_come_back(tmp_path, pixels):
@@ -156,7 +133,6 @@ def test_a_store_deleted_while_sampling_is_read_on_and_does_not_come_back(tmp_pa
     whole = sample(Optimal(store), 2, steps=3).images
     shutil.rmtree(tmp_path / "s")
     assert torch.equal(sample(Optimal(store), 2, steps=3).images, whole)
-    memory.remember(store, "key", Plan(FULL, 60, 0.0))
     assert not (tmp_path / "s").exists()
     with pytest.raises(StoreError, match="does not exist"):
         store.factor()

@@ -51,7 +51,7 @@ def draw_trajectory(
     rows = rows[:ROWS]
     strip = np.concatenate([cells(row.images[shown], SIDE) for row in rows])
     picture = mosaic(strip, len(shown), GAP)
-    labels = max(len(row.label.replace("$", "")) for row in rows)
+    labels = max(len(row.label) for row in rows)
     left, top, bottom = 0.25 + 0.075 * max(labels, 8), 0.55 + (0.35 if title else 0), 0.1
     width, height = CELL * len(shown), CELL * len(rows)
     figure = Figure(figsize=(left + width + 0.1, top + height + bottom))
@@ -76,11 +76,13 @@ def draw_trajectory(
         for column, text in enumerate(texts):
             axes.text((column + 0.5) * cell_x, y, text, ha="center", va="bottom", fontsize=9)
     for i, row in enumerate(rows):
-        axes.text(
-            -cell_x * 0.08, (i + 0.5) * cell_y, row.label, ha="right", va="center", fontsize=9
-        )
+        # Names come from people's files: what looks like a formula in one is none.
+        y = (i + 0.5) * cell_y
+        style = {"ha": "right", "va": "center", "fontsize": 9}
+        axes.text(-cell_x * 0.08, y, row.label, parse_math=False, **style)  # type: ignore[arg-type]
     if title:
-        figure.text(0.02, 1 - 0.1 / (top + height + bottom), title, va="top", fontsize=11)
+        y = 1 - 0.1 / (top + height + bottom)
+        figure.text(0.02, y, title, va="top", fontsize=11, parse_math=False)
     return figure
 
 

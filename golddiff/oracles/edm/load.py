@@ -48,8 +48,7 @@ class Record:
     state: dict[str, Any]
 
     def __new__(cls) -> Record:
-        """A record without a state yet."""
-        # A pickle makes objects without __init__.
+        """An empty one: a pickle makes objects without ``__init__``."""
         made = super().__new__(cls)
         made.state = {}
         return made

@@ -219,7 +219,7 @@ def test_every_place_to_cut_a_file_short_is_noticed(write):
     [
         ({"_init_kwargs": VP | TINY | {"magic": 1}}, "takes an unknown argument magic"),
         ({"_init_kwargs": VP | {"model_type": "Transformer"}}, "holds a Transformer, expected one"),
-        ({"_init_kwargs": VP | {"model_type": "SongUNet\x1b[2J"}}, r"holds a SongUNet\?\[2J, "),
+        ({"_init_kwargs": VP | {"model_type": "SongUNet\x1b[2J"}}, r"holds a SongUNet\\x1b\[2J, "),
         ({"_init_kwargs": VP | TINY}, "was made without img_resolution"),
         ({"_init_kwargs": None}, "does not say what its EDMPrecond was made with"),
         ({"_init_args": None}, "does not say what its EDMPrecond was made with"),

@@ -128,7 +128,7 @@ def test_registered_extensions_are_refused_too(refused):
         (b"cnumpy\ndtype\n" + unicode("V1000") + b"\x85R", "the NumPy type V1000"),
         (
             b"c_codecs\nencode\n" + unicode("a") + unicode("rot13") + b"\x86R",
-            "the encoding 'rot13'",
+            "encoding 'rot13'",
         ),
         (b"ctorch._utils\n_rebuild_parameter\n(NNNtR", "a parameter made of NoneType"),
         (b"ctorch._utils\n_rebuild_tensor_v2\n(NK\0))NNtR", "a tensor made of NoneType"),

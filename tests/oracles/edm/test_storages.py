@@ -76,11 +76,11 @@ def test_storages_hold_their_numbers(dtype):
         (legacy_storage(keys=["7", "8"]), "the storages that it declares"),
         (legacy_storage(count=2**31 - 1), "of another length than it declares"),
         (legacy_storage(count=-1), "a storage of another form"),
-        (legacy_storage()[:-4], "declares a storage of 2 numbers and holds 1"),
+        (legacy_storage()[:-4], "of 2 numbers and holds 1"),
         (legacy_storage() + b"x", "goes on behind its storages"),
         (
             legacy_storage(kind=b"ctorch\nDoubleStorage\n"),
-            "declares a storage of 2 numbers and holds 1",
+            "of 2 numbers and holds 1",
         ),
         (b"", "cut short"),
         (b"PK\x03\x04", "cut short"),
@@ -135,7 +135,5 @@ def test_tensors_that_share_memory_do_not_swell(tmp_path):
     path = tmp_path / "network.pkl"
     path.write_bytes(pickled(shared))
     assert path.stat().st_size < len(plain) / 3
-    with pytest.raises(
-        CheckpointError, match="share memory, and together are larger than the file"
-    ):
+    with pytest.raises(CheckpointError, match="share memory, and together are larger"):
         load_edm(path)

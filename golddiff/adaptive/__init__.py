@@ -1,1 +1,0 @@
-"""Supports as small as an error allows: ranked cheaply, sized by measurement."""

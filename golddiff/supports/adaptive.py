@@ -1,0 +1,333 @@
+"""Supports of the size that each query's own error takes, not a fixed share of the images."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.denoiser import Estimator
+from golddiff.errors import ArgumentError
+from golddiff.index.distances import KeptBlocks, Metric, TileBlocks
+from golddiff.index.drawing import RandomNumbers
+from golddiff.index.files import Index, open_or_build
+from golddiff.index.search import NeighborSearch
+from golddiff.kernels.mask_tiles import Side, tile_of_each
+from golddiff.noise import bits, precision
+from golddiff.posterior import Float, Posterior
+from golddiff.store.images import ImageStore
+from golddiff.store.training_set import TrainingSet
+from golddiff.support import AnySupport, Support, TiledSupport
+from golddiff.supports.enlarging import DrawnImages, NearestImages, Tiles
+from golddiff.supports.rule import (
+    DRAWN_MARGIN,
+    FEWEST,
+    NEAREST_MARGIN,
+    WHOLE,
+    drawn_from,
+    side_of,
+)
+from golddiff.system.parallel import in_order
+
+INDEXED_FROM = 100_000  # images; of fewer all pixels are compared
+HELD = 1e8  # bytes of distances that are in memory at once
+KEPT = 32
+NO_IMAGES = Support(np.empty(0, np.int64))
+
+log = logging.getLogger("golddiff")
+
+
+class AdaptiveSchedule:
+    """As few images as keep each query's error within ``tol``, by an estimate of its own.
+
+    The error is the RMSE to the full scan. A query starts with a short list of images, the nearest
+    or drawn by weight, for the whole image or for each tile of it; estimates from them how far
+    their mean is from that of all; and takes more until the estimate is within ``tol``, or all were
+    weighed (:mod:`golddiff.supports.enlarging`). Nothing is measured beforehand, and no query
+    depends on another.
+
+    Args:
+        tol: RMSE to the full scan, in units of x0 in [-1, 1]; 0 is the full scan.
+        index: whether images are looked for through the store's index instead of comparing all as
+            finely; None: where there are more than 100,000 of them.
+        guarantee: prove it instead of estimating it (``Optimal`` alone): each query's images are
+            added until the bound of :mod:`golddiff.supports.certificate` is at most ``tol``. At
+            high noise that takes nearly all of them.
+
+    Raises:
+        ArgumentError: tol is no finite number of 0 or more.
+    """
+
+    def __init__(
+        self, tol: float = 0.02, *, index: bool | None = None, guarantee: bool = False
+    ) -> None:
+        number = isinstance(tol, int | float | np.number) and not isinstance(tol, bool)
+        if not (number and math.isfinite(tol) and tol >= 0):
+            raise ArgumentError(f"tol: got {tol!r}, expected a finite number of 0 or more")
+        self.tol = float(tol)
+        self.index = index
+        self.guarantee = guarantee
+
+    def fitted(self, estimator: Estimator) -> FittedSchedule:
+        """The schedule for one estimator; :class:`golddiff.GoldDiff` asks for it.
+
+        Raises:
+            ArgumentError: over a store in shards.
+        """
+        if not isinstance(estimator.store, ImageStore):
+            raise ArgumentError(
+                "schedule: AdaptiveSchedule works on a single store (golddiff.ImageStore); over a "
+                "store in shards give PaperSchedule"
+            )
+        return FittedSchedule(estimator, self)
+
+    def __repr__(self) -> str:
+        return f"AdaptiveSchedule(tol={self.tol!r})"
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """What was made of one query.
+
+    Attributes:
+        mean: (D,) float64, the posterior mean over the images weighed.
+        error: estimated RMSE to the full scan; 0 where all images were weighed.
+        images: how many were weighed, on average over the outputs.
+        support: what was weighed; None: all images.
+    """
+
+    mean: Float
+    error: float
+    images: float
+    support: AnySupport | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How the images of a noise level are compared and chosen.
+
+    Attributes:
+        side: of the tiles that choose for themselves; None: the whole image does.
+        tiles: which outputs lie in which.
+        metric: cheap distances, as each tile sees them.
+        drawn_from: effective images from which on a tile's are drawn.
+    """
+
+    side: Side | None
+    tiles: Tiles
+    metric: Metric
+    drawn_from: int
+
+    @classmethod
+    def of(cls, estimator: Estimator, sigma: float, index: Index | None) -> Comparison:
+        """By the estimator's masks, and by all pixels where there is no index."""
+        store, relevance = estimator.store, estimator.relevance(sigma)
+        width = float(relevance.mean())
+        side = side_of(estimator.tile_sides(), width)
+        if side is None:
+            tiles = Tiles(np.zeros(store.d, np.int64))
+        else:
+            tiles, relevance = (
+                Tiles(tile_of_each(store.shape, side)),
+                estimator.relevance(sigma, side),
+            )
+        metric: Metric = (
+            TileBlocks.of(store.shape, relevance)
+            if index is None
+            else KeptBlocks.of(index, relevance)
+        )
+        return cls(side, tiles, metric, drawn_from(width))
+
+    def support(self, parts: Mapping[int, Support]) -> AnySupport:
+        """Of every tile's images."""
+        if self.side is None:
+            return parts[0]
+        return TiledSupport(self.side, [parts[t] for t in range(len(self.tiles))])
+
+
+class FittedSchedule:
+    """An :class:`AdaptiveSchedule` over one estimator.
+
+    Args:
+        estimator: what weighs the images.
+        settings: the schedule's.
+    """
+
+    def __init__(self, estimator: Estimator, settings: AdaptiveSchedule) -> None:
+        self.estimator, self.settings = estimator, settings
+        self._comparisons: dict[float, Comparison] = {}
+        self._numbers: dict[tuple[int, ...], RandomNumbers] = {}
+        self._told = False
+        indexed = settings.index
+        if indexed is None:
+            indexed = estimator.store.n > INDEXED_FROM
+        self.indexed = indexed
+
+    @cached_property
+    def index(self) -> Index:
+        """The store's; built where there is none."""
+        store = self.estimator.store
+        assert isinstance(store, ImageStore)
+        return open_or_build(store)
+
+    def weighed(
+        self, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+    ) -> list[Weighed]:
+        """Posterior means of queries (b, D) and what is known of them; each by itself."""
+        found: list[Weighed | None] = [None] * len(x)
+        if self.saves(label):
+            found = list(self._searched(x, sigma, label, seed))
+        moved = [i for i, one in enumerate(found) if one is None]
+        if moved:
+            images = self.estimator.store.count_of(label)
+            for i, mean in zip(moved, self.estimator.denoise(x[moved], sigma, label), strict=True):
+                found[i] = Weighed(mean.astype(np.float64), 0.0, float(images), None)
+        return [one for one in found if one is not None]
+
+    def means(
+        self, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+    ) -> NDArray[np.float32]:
+        """Posterior means (b, D) of queries (b, D)."""
+        return np.stack([w.mean for w in self.weighed(x, sigma, label, seed)]).astype(np.float32)
+
+    def supports(
+        self, store: TrainingSet, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+    ) -> Sequence[AnySupport]:
+        """The support of each query (b, D): all that was weighed for it."""
+        everything = store.everything(label)
+        found = self.weighed(x, sigma, label, seed)
+        return [everything if one.support is None else one.support for one in found]
+
+    def budgets(self, sigma: float, n: int) -> tuple[int, int]:
+        """(images compared, images kept at most) of n."""
+        return n, n
+
+    def describe(self, sigma: float, label: int | None = None) -> str:
+        """How a noise level's images are chosen, in words."""
+        images = self.estimator.store.count_of(label)
+        if not self.saves(label):
+            return f"weighs all {images:,} images"
+        found = self.comparison(sigma)
+        of = "the whole image" if found.side is None else f"each tile ({_told(found.side)})"
+        return (
+            f"of {images:,} images for {of} the nearest, or some drawn by weight where "
+            f"{found.drawn_from} or more share the weight, until the estimated RMSE is within "
+            f"{self.settings.tol:g}"
+        )
+
+    def saves(self, label: int | None) -> bool:
+        """Whether fewer images than all are tried."""
+        enough = self.estimator.store.count_of(label) > FEWEST
+        return enough and self.settings.tol > 0 and self.estimator.merges
+
+    def comparison(self, sigma: float) -> Comparison:
+        """How the images of a noise level are compared; made once and kept."""
+        if sigma not in self._comparisons:
+            while len(self._comparisons) >= KEPT:
+                self._comparisons.pop(next(iter(self._comparisons)))
+            index = self.index if self.indexed else None
+            self._comparisons[sigma] = Comparison.of(self.estimator, sigma, index)
+        return self._comparisons[sigma]
+
+    def _searched(
+        self, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+    ) -> Iterator[Weighed | None]:
+        """What is made of each query; None: all images should be weighed."""
+        store, comparison = self.estimator.store, self.comparison(sigma)
+        rows = store.rows_of(label)
+        at_once = max(1, int(HELD // (4 * len(comparison.tiles) * len(rows))))
+        seeds = (2, seed, bits(sigma), 0 if label is None else label + 1)
+        for start in range(0, len(x), at_once):
+            some = x[start : start + at_once]
+            search = NeighborSearch(store, comparison.metric, some, rows)
+            one = partial(self._enlarged, some, sigma, comparison, search, seeds)
+            # Tiles go side by side, and where there is one, queries do.
+            alone = comparison.side is None
+            yield from (in_order if alone else map)(one, range(len(some)))
+
+    def _enlarged(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        comparison: Comparison,
+        search: NeighborSearch,
+        seeds: tuple[int, ...],
+        query: int,
+    ) -> Weighed | None:
+        """One query over more and more images, until the estimate is within ``tol``; or None."""
+        side, tiles = comparison.side, comparison.tiles
+        gain, tol = precision(sigma), self.settings.tol
+        totals = search.summaries(query, gain)
+        many = [t for t, sums in enumerate(totals) if sums.effective >= comparison.drawn_from]
+        few = [t for t, sums in enumerate(totals) if sums.effective < comparison.drawn_from]
+
+        def weigh(parts: Mapping[int, Support]) -> Posterior | None:
+            if side is None:
+                return self._weighed_whole(x[query : query + 1], sigma, parts[0])
+            each = [parts.get(t, NO_IMAGES) for t in range(len(tiles))]
+            of_tiles = TiledSupport(side, each)
+            return self.estimator.tiled_posterior(x[query : query + 1], sigma, of_tiles)
+
+        kinds: list[tuple[NearestImages | DrawnImages, float]] = []
+        if few:
+            kinds.append((NearestImages(search, query, weigh, tiles, few), NEAREST_MARGIN))
+        if many:
+            numbers = partial(self._random, search.rows, seeds)
+            drawn = DrawnImages(search, query, weigh, tiles, many, gain, totals, numbers)
+            kinds.append((drawn, DRAWN_MARGIN))
+        share = tiles.sizes / tiles.sizes.sum()
+        while True:
+            squares = [kind.squares() for kind, _ in kinds]
+            bounds = [s * margin**2 for s, (_, margin) in zip(squares, kinds, strict=True)]
+            if share @ np.sum(bounds, axis=0) <= tol**2:
+                parts = {t: s for kind, _ in kinds for t, s in kind.supports().items()}
+                return Weighed(
+                    np.sum([kind.mean() for kind, _ in kinds], axis=0),
+                    math.sqrt(share @ np.sum(squares, axis=0)),
+                    float(share @ np.sum([kind.counts for kind, _ in kinds], axis=0)),
+                    comparison.support(parts),
+                )
+            wanted = []
+            for (kind, _), bound in zip(kinds, bounds, strict=True):
+                open_ = [t for t in kind.chosen if bound[t] > tol**2 / 2]
+                wanted.append(kind.next_counts(open_, bound / tol**2))
+            after = np.sum([kind.counts for kind, _ in kinds], axis=0)
+            for counts_of in wanted:
+                for t, count in counts_of.items():
+                    after[t] = count
+            if share @ after > len(search.rows) / WHOLE:
+                self._tell(sigma)
+                return None
+            for (kind, _), counts_of in zip(kinds, wanted, strict=True):
+                if counts_of:
+                    kind.enlarge(counts_of)
+
+    def _weighed_whole(
+        self, x: NDArray[np.float32], sigma: float, support: Support
+    ) -> Posterior | None:
+        return self.estimator.posterior(x, sigma, support) if len(support) else None
+
+    def _random(self, rows: NDArray[np.int64], seeds: tuple[int, ...], turn: int) -> RandomNumbers:
+        seeds = (*seeds, turn)
+        if seeds not in self._numbers:
+            while len(self._numbers) >= KEPT:
+                self._numbers.pop(next(iter(self._numbers)), None)
+            self._numbers[seeds] = RandomNumbers.of(seeds, rows)
+        return self._numbers[seeds]
+
+    def _tell(self, sigma: float) -> None:
+        if not self._told:
+            self._told = True
+            log.info(
+                "tol=%g takes all images for some queries, first at sigma %.3g",
+                self.settings.tol, sigma,
+            )  # fmt: skip
+
+
+def _told(side: Side) -> str:
+    return f"{side}x{side}" if isinstance(side, int) else str(side)

@@ -1,0 +1,229 @@
+"""Any torch module is a denoiser once it is said how it was trained.
+
+The images are a point cloud whose posterior mean has a closed form, so a network that has learned
+all there is to learn can be written down for every way of training; each must give that mean.
+"""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import golddiff
+from golddiff.errors import ArgumentError, CheckpointError
+from golddiff.noise import ddim_scheduler
+from golddiff.oracles.parameterisations import ddpm_alphas
+
+POINTS = torch.randn(5, 1, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+LEVELS = [0.02, 0.5, 3.0, 40.0]
+ALPHAS = ddpm_alphas()
+
+
+def mean(x, sigma, points=POINTS):
+    """E[x0 | x] over the points, x (B, 1, 4, 4), sigma (B,)."""
+    squares = (x[:, None] - points).square().sum(dim=(2, 3, 4))
+    weights = (-squares / (2 * sigma[:, None] ** 2)).softmax(dim=1)
+    return torch.einsum("bi,ichw->bchw", weights, points)
+
+
+def wide(value):
+    return value[:, None, None, None]
+
+
+class Perfect(nn.Module):
+    """Sees what a network of its training sees, and returns what that is trained to return."""
+
+    def __init__(self, training, points=POINTS, of_time=None):
+        super().__init__()
+        self.training_kind, self.points, self.of_time = training, points, of_time
+        self.weight = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+
+    def forward(self, x, t):
+        sigma = self.of_time(t)
+        assert x.dtype == torch.float64
+        if self.training_kind in ("eps", "v", "x0"):
+            a = wide(1 / (1 + sigma**2))
+            x0 = mean(x / a.sqrt(), sigma, self.points)
+            eps = (x - a.sqrt() * x0) / (1 - a).sqrt()
+            return {"eps": eps, "x0": x0, "v": a.sqrt() * eps - (1 - a).sqrt() * x0}[
+                self.training_kind
+            ]
+        if self.training_kind == "flow":  # x = (1 - t) x0 + t eps, told t
+            s = wide(t)
+            x0 = mean(x / (1 - s), sigma, self.points)
+            return (x - (1 - s) * x0) / s - x0
+        # EDM's F, from D = c_skip x + c_out F.
+        data = 0.5
+        total = wide(sigma**2 + data**2)
+        noisy = x * total.sqrt()
+        x0 = mean(noisy, sigma, self.points)
+        return (x0 - data**2 / total * noisy) * total.sqrt() / (wide(sigma) * data)
+
+
+def vp_level(t):
+    """Between two steps log sigma is a line."""
+    steps = ((1 - ALPHAS) / ALPHAS).sqrt().log()
+    low = t.double().floor().long().clamp(max=998)
+    return (steps[low] + (t - low) * (steps[low + 1] - steps[low])).exp()
+
+
+TRAININGS = {
+    "eps": vp_level,
+    "v": vp_level,
+    "x0": vp_level,
+    "flow": lambda t: t / (1 - t),
+    "edm": lambda t: (4 * t).exp(),
+}
+
+
+@pytest.mark.parametrize("training", TRAININGS)
+@pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), (0.5, 0.5), (3.0, 0.0)])
+def test_a_perfect_network_of_every_training_gives_the_posterior_mean(training, scale, shift):
+    network = Perfect(training, scale * POINTS + shift, TRAININGS[training])
+    D = golddiff.Oracle(
+        network, training, scale=scale if shift == 0 else (scale, shift), shape=(1, 4, 4)
+    )
+    sigma = torch.tensor(LEVELS, dtype=torch.float64)
+    noise = torch.randn(4, 1, 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    x = POINTS[:4] + wide(sigma) * noise
+    # Below a VP network's lowest level that one stands in.
+    tolerance = 1e-3 if training in ("eps", "v", "x0") else 1e-5
+    torch.testing.assert_close(D(x, sigma).double(), mean(x, sigma), atol=tolerance, rtol=0)
+    made = golddiff.sample(D, n=3, steps=4, seed=0).images
+    assert made.shape == (3, 1, 4, 4)
+    assert not next(network.parameters()).grad_fn
+    assert next(network.parameters()).requires_grad
+
+
+def test_the_five_ways_agree_on_their_samples():
+    def images(training):
+        oracle = golddiff.Oracle(Perfect(training, of_time=TRAININGS[training]), training,
+                                 shape=(1, 4, 4))  # fmt: skip
+        return golddiff.sample(oracle, n=8, steps=10, seed=3).images
+
+    expected = images("edm")
+    for training in TRAININGS:
+        torch.testing.assert_close(images(training), expected, atol=2e-3, rtol=0)
+
+
+def test_a_network_on_sigma_is_told_sigma_and_sees_x_as_it_is():
+    x = torch.randn(2, 1, 4, 4, dtype=torch.float64)
+    D = golddiff.Oracle(lambda x, sigma: mean(x.double(), sigma.double()), "x0", "sigma")
+    torch.testing.assert_close(
+        D(x, 0.7).double(), mean(x, torch.full((2,), 0.7, dtype=torch.float64)), atol=1e-5, rtol=0
+    )
+
+
+@pytest.mark.parametrize("form", ["alphas", "scheduler", "function"])
+def test_schedules_are_alphas_a_scheduler_or_a_function(form):
+    scheduler = ddim_scheduler(10, clip=False)
+    told = []
+
+    def network(x, t):
+        told.append(t)
+        return torch.zeros_like(x)
+
+    schedule = {
+        "alphas": scheduler.alphas_cumprod,
+        "scheduler": scheduler,
+        "function": lambda sigma: ((1 + sigma**2) ** -0.5, 1000 * sigma),
+    }[form]
+    alpha = float(scheduler.alphas_cumprod[300])
+    golddiff.Oracle(network, "eps", schedule)(torch.ones(1, 1, 4, 4), math.sqrt(1 / alpha - 1))
+    expected = 1000 * math.sqrt(1 / alpha - 1) if form == "function" else 300
+    assert float(told[0]) == pytest.approx(expected)
+
+
+def test_a_diffusers_network_is_taken_as_it_is():
+    from diffusers import UNet2DModel
+
+    torch.manual_seed(0)
+    unet = UNet2DModel(
+        sample_size=8, in_channels=1, out_channels=2, layers_per_block=1, norm_num_groups=4,
+        block_out_channels=(8,), down_block_types=("DownBlock2D",), up_block_types=("UpBlock2D",),
+        num_class_embeds=3, add_attention=False,
+    )  # fmt: skip
+    D = golddiff.Oracle(unet, "eps", ddim_scheduler(10, clip=True), shape=(1, 8, 8), num_classes=3)
+    x = torch.randn(2, 1, 8, 8)
+    alpha = ddim_scheduler(10, clip=True).alphas_cumprod[500].double()
+    sigma = float((1 / alpha - 1).sqrt())
+    with torch.no_grad():
+        eps = unet(x * alpha.sqrt().float(), 500, torch.tensor([2, 0])).sample[:, :1]
+    torch.testing.assert_close(D(x, sigma, [2, 0]), x - sigma * eps, atol=1e-4, rtol=1e-4)
+    with pytest.raises(ArgumentError, match="labels: this network takes a class"):
+        D(x, sigma)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"parameterisation": "noise"}, "parameterisation: got 'noise', expected eps, v, x0, flow"),
+        ({"schedule": "karras"}, "schedule: got 'karras'"),
+        ({"schedule": 5}, "schedule: got 5"),
+        ({"schedule": torch.ones(10)}, "schedule: expected cumulative alphas"),
+        ({"schedule": torch.linspace(0.9, -0.1, 9)}, "schedule: expected cumulative alphas"),
+        ({"scale": 0.0}, "scale: got 0.0"),
+        ({"scale": math.nan}, "scale: got nan"),
+        ({"sigma_data": -1}, "sigma_data: got -1"),
+        ({"batch_size": 0}, "batch_size: got 0"),
+        ({"device": "nowhere"}, "device: got 'nowhere'"),
+        ({"module": 3}, "module: got int"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ArgumentError, match=message):
+        golddiff.Oracle(**{"module": nn.Identity()} | arguments)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ((torch.zeros(1, 1, 4, 4, device="meta"), 1.0), "x: expected a dense tensor"),
+        ((torch.zeros(1, 1, 4, 4).to_sparse(), 1.0), "x: expected a dense tensor"),
+        ((torch.zeros(1, 1, 4, 4), None), "sigma: got None"),
+        ((torch.zeros(1, 1, 4, 4), "a"), "sigma: got 'a'"),
+        ((torch.zeros(1, 1, 4, 4), 1j), "sigma: got 1j"),
+        ((torch.zeros(1, 1, 4, 4), 1.0, "a"), "labels: got 'a'|without classes"),
+    ],
+)
+def test_bad_calls_are_named(call, message):
+    with pytest.raises(ArgumentError, match=message):
+        golddiff.Oracle(lambda x, t: x, num_classes=2, no_class=2)(*call)
+
+
+def test_without_a_shape_it_denoises_but_cannot_sample():
+    D = golddiff.Oracle(lambda x, t: torch.zeros_like(x))
+    assert D(torch.ones(2, 3, 4, 5), 1.0).shape == (2, 3, 4, 5)
+    assert D(torch.ones(2, 7), 1.0).shape == (2, 7)
+    with pytest.raises(ArgumentError, match="shape: give Oracle"):
+        golddiff.sample(D, n=1)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e300])
+def test_a_network_that_returns_no_numbers_is_told(value):
+    D = golddiff.Oracle(lambda x, t: torch.full_like(x, value, dtype=torch.float64))
+    with pytest.raises(CheckpointError, match="returns NaN or infinity"):
+        D(torch.ones(2, 1, 4, 4), 1.0)
+
+
+def test_a_network_that_returns_something_else_is_told():
+    for returned in (torch.zeros(1, 1, 2, 2), None, [1]):
+        with pytest.raises(CheckpointError, match=r"returns .* for images"):
+            golddiff.Oracle(lambda x, t, r=returned: r)(torch.ones(1, 1, 4, 4), 1.0)
+
+
+def test_a_network_in_half_precision_is_run_in_it():
+    seen = []
+
+    class Half(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(2, 2).to(torch.bfloat16)
+
+        def forward(self, x, t):
+            seen.append((x.dtype, t.dtype))
+            return self.layer(x)
+
+    assert golddiff.Oracle(Half(), "edm")(torch.ones(3, 2), 1.0).dtype == torch.float32
+    assert seen == [(torch.bfloat16, torch.float32)]

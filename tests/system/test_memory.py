@@ -1,0 +1,72 @@
+"""Memory is estimated before it is taken, and refused with figures."""
+
+import numpy as np
+import pytest
+
+from golddiff.errors import ArgumentError
+from golddiff.registry import METHODS, MethodSettings, memory_needed
+from golddiff.sources.source_options import SourceOptions
+from golddiff.store.cache import cached_store
+from golddiff.store.needs import covariance_bytes, mask_bytes
+from golddiff.store.statistics import covariance_factor
+from golddiff.system import memory
+from golddiff.system.memory import free_memory, largest_side, require_memory
+
+GB = 10**9
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(memory, "free_memory", lambda: 8 * GB)
+
+
+def test_this_machine_has_some():
+    assert free_memory() > 10**6
+
+
+def test_a_limit_of_the_control_group_counts(monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "_GROUP", tmp_path)
+    told = {"max": "1000000", "current": "900000", "stat": "anon 5\ninactive_file 7"}
+    for name, text in told.items():
+        (tmp_path / f"memory.{name}").write_text(text)
+    assert free_memory() == 100_007
+    (tmp_path / "memory.max").write_text("max")
+    assert free_memory() > 10**6
+
+
+@pytest.mark.usefixtures("small")
+def test_what_fits_is_let_through_and_what_does_not_is_told():
+    require_memory(8 * GB, "it", "take less")
+    with pytest.raises(ArgumentError, match=r"memory: it would take about 9.0 GB, and 8.0 GB"):
+        require_memory(9 * GB, "it", "take less")
+
+
+@pytest.mark.usefixtures("small")
+def test_the_largest_side_fits_and_the_next_does_not():
+    side = largest_side(lambda side: 3e5 * side * side)
+    assert 3e5 * side * side <= 8 * GB < 3e5 * (side + 1) ** 2
+    assert largest_side(lambda side: 9 * GB) == 0
+
+
+@pytest.mark.usefixtures("small")
+def test_photographs_too_large_are_refused_before_they_are_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("GOLDDIFF_CACHE", str(tmp_path / "cache"))
+    np.save(tmp_path / "a.npy", np.zeros((3, 20, 20, 3), np.uint8))
+    with pytest.raises(ArgumentError, match=r"3 x 5000 x 5000 values would .* at most \d+ \(size="):
+        cached_store(str(tmp_path / "a.npy"), SourceOptions(size=5000), needed=mask_bytes)
+    assert not (tmp_path / "cache").exists()
+    assert cached_store(str(tmp_path / "a.npy"), SourceOptions(), needed=mask_bytes).n == 3
+
+
+@pytest.mark.usefixtures("small")
+def test_a_covariance_too_large_is_refused_before_it_is_made():
+    few = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (10**5, 10**5), (0, 0))
+    with pytest.raises(ArgumentError, match="memory: the covariance of 100,000 images"):
+        covariance_factor(few, 1.0, 0.0)
+
+
+def test_every_method_but_optimal_needs_a_covariance_or_masks():
+    for name in METHODS:
+        needed = memory_needed(name, MethodSettings())(1000, 3072)
+        assert (needed == 0) == ("optimal" in name)
+        assert needed in (0, covariance_bytes(1000, 3072), mask_bytes(1000, 3072))
