@@ -71,7 +71,8 @@ class Coordinates:
 
     def project(self, x: Queries) -> NDArray[np.float32]:
         """Queries (b, D) as coordinates (b, r)."""
-        return (x - self.mean) @ self.basis
+        projected: NDArray[np.float32] = (x - self.mean) @ self.basis
+        return projected
 
 
 def nearest_exactly(coordinates: Coordinates, x: Queries, k: int) -> Rows:
