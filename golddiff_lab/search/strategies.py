@@ -71,8 +71,8 @@ class Coordinates:
 
     def project(self, x: Queries) -> NDArray[np.float32]:
         """Queries (b, D) as coordinates (b, r)."""
-        projected: NDArray[np.float32] = (x - self.mean) @ self.basis
-        return projected
+        centred = (x - self.mean).astype(np.float32)
+        return np.matmul(centred, self.basis, dtype=np.float32)
 
 
 def nearest_exactly(coordinates: Coordinates, x: Queries, k: int) -> Rows:
