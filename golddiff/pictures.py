@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from golddiff.system.files import written_whole
+from golddiff.system.files import PICTURES, written_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Pixels = NDArray[np.uint8]
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
+SUFFIXES = PICTURES
 WHITE = 255
 DPI = 120
 GRID_WIDTH, GRID_GAP = 512, 2

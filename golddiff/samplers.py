@@ -203,6 +203,20 @@ def noise_levels(steps: int, sampler: str, start: float | None = None) -> list[f
     return chosen.levels(steps) if start is None else chosen.below(start, steps)
 
 
+def level_of_strength(strength: float) -> float:
+    """The noise level for a run from an image that is to be so much noise.
+
+    Args:
+        strength: share of DDIM's 1000 timesteps that the run goes back over, above 0 to 1.
+
+    Raises:
+        ArgumentError: outside that range.
+    """
+    if not 0 < strength <= 1:
+        raise ArgumentError(f"strength: got {strength}, expected above 0 to 1")
+    return ddim_sigmas(MOST_STEPS)[MOST_STEPS - max(1, round(strength * MOST_STEPS))]
+
+
 def checked_levels(sigmas: Sequence[float]) -> list[float]:
     """Noise levels as floats.
 

@@ -12,6 +12,7 @@ from PIL import Image
 
 import golddiff
 from golddiff.cli import run
+from golddiff.pictures import to_pixels
 from golddiff.registry import METHODS
 from golddiff.sampling import noise_levels
 
@@ -231,6 +232,47 @@ def test_demo_draws_your_own_images(photos, capsys):
     assert all(f"pictures/{name}.png: " in out for name in ("methods", "moons", "trajectory"))
 
 
+@pytest.mark.parametrize("name", ["GoldDiff-PCA", "golddiff_pca", " golddiff-pca"])
+def test_a_method_s_name_is_known_in_any_case_and_with_underscores(name, capsys):
+    assert run(["sample", "--method", name, "--n", "1", "--steps", "1"]) == 0
+    assert "by golddiff-pca" in capsys.readouterr().out
+
+
+def test_a_folder_takes_each_image_by_itself_and_the_grid():
+    options = ["--method", "optimal", "--n", "3", "--steps", "2", "--seed", "4"]
+    assert run(["sample", *options, "--out", "pictures"]) == 0
+    assert run(["sample", *options]) == 0
+    names = ["0000.png", "0001.png", "0002.png", "grid.png"]
+    assert sorted(os.listdir("pictures")) == names
+    with Image.open("pictures/grid.png") as grid, Image.open("grid.png") as alone:
+        assert np.array_equal(np.asarray(grid), np.asarray(alone))
+    with Image.open("pictures/0001.png") as picture:
+        assert picture.size == (8, 8)
+        assert picture.text["seed"] == "seed 4"
+    assert run(["sample", *options, "--out", "run.npz"]) == 0
+    assert np.load("run.npz")["images"].shape == (3, 1, 8, 8)
+
+
+def test_a_run_from_a_picture_begins_at_the_noise_of_its_strength():
+    Image.linear_gradient("L").save("start.png")
+    options = ["sample", "--method", "optimal", "--n", "2", "--steps", "5", "--json", "run.json"]
+    assert run([*options, "--start", "start.png", "--strength", "0.5"]) == 0
+    figures = read_json("run.json")
+    assert figures["start"] == {"path": "start.png", "strength": 0.5}
+    assert figures["sigmas"][0] == noise_levels(1000, "ddim")[500]
+    assert len(figures["sigmas"]) == 5
+
+
+def test_a_run_from_a_training_picture_with_little_noise_ends_at_it(make_store, smooth_images):
+    store = make_store(smooth_images(20, (3, 8, 8)))
+    first = to_pixels(store.images([4]))[0]
+    Image.fromarray(first).resize((64, 64), Image.Resampling.NEAREST).save("start.png")
+    options = ["--store", str(store.path), "--method", "optimal", "--n", "1", "--out", "pictures"]
+    assert run(["sample", *options, "--start", "start.png", "--strength", "0.05"]) == 0
+    with Image.open("pictures/0000.png") as picture:
+        assert np.array_equal(np.asarray(picture), first)
+
+
 # What is refused, in one line
 
 
@@ -247,7 +289,7 @@ def test_an_unknown_method_lists_those_there_are(fails):
         (["--store", "x", "--size", "8"], "apply to --data"),
         (["--store", "x"], "x does not exist"),
         (["--k-min", "50"], "does not apply to method recommended, only to golddiff-optimal"),
-        ([*GOLDEN, "--k-min", "5000"], "k_min: got 5000, but there are only 1797"),
+        ([*GOLDEN, "--k-min", "5000"], "--k-min: got 5000, but there are only 1797"),
         (["--k-min", "many"], "a count (100) or a fraction"),
         ([*GOLDEN, "--m-min", "5"], "variant 'text'"),
         (["--labels", "10"], "a class with no images"),
@@ -262,7 +304,7 @@ def test_an_unknown_method_lists_those_there_are(fails):
         (["--sampler", "euler"], "expected one of ddim, heun"),
         (["--seed", "-1"], "seed: got -1"),
         (["--threads", "0"], "threads: got 0"),
-        ([*GOLDEN, "--mask-threshold", "2"], "mask_threshold: got 2.0, expected 0 to 1"),
+        ([*GOLDEN, "--mask-threshold", "2"], "--mask-threshold: got 2.0, expected 0 to 1"),
         ([*GOLDEN, "--weighting", "wsss"], "weighting: got 'wsss'"),
         (["--patch-size", "3"], "only to kamb, golddiff-kamb"),
         (["--method", "kamb", "--patch-size", "4"], "odd"),
@@ -274,6 +316,12 @@ def test_an_unknown_method_lists_those_there_are(fails):
         ([*GOLDEN, "--data", "moons", "--explain", "why.html"], "holds points"),
         (["--explain", "why.png"], "ending in .html"),
         (["--nonsense"], "--nonsense"),
+        (["--method", "golddif-pca"], "did you mean golddiff-pca?"),
+        (["--strength", "0.5"], "--strength: applies to --start only"),
+        (["--start", "no.png"], "--start: the file cannot be read"),
+        (["--start", "no.png", "--strength", "0"], "--strength: got 0.0, expected above 0 to 1"),
+        (["--data", "moons", "--out", "pictures"], "--out: got the folder pictures"),
+        (["--batch-size", "0"], "--batch-size: got 0"),
     ],
 )
 def test_bad_sample_options_are_told_in_one_line(fails, arguments, words):
@@ -353,6 +401,18 @@ def test_help_and_version_import_nothing_slow():
     *_, version, modules = out.stdout.splitlines()
     assert version == f"golddiff {golddiff.__version__}"
     assert modules == "[]"
+
+
+def test_help_shows_a_dozen_options_and_the_others_as_advanced(capsys):
+    assert run(["sample", "--help"]) == 0
+    first, advanced = capsys.readouterr().out.split("─ Advanced ")
+    options = first.split("─ Options ")[1]
+    assert 10 <= options.count("│ --") <= 16
+    for option in ("--data", "--method", "--seed", "--out", "--start", "--explain"):
+        assert option in options
+    for option in ("--k-min", "--mask-threshold", "--sampler", "--batch-size", "--cluster"):
+        assert option in advanced
+        assert option not in options
 
 
 @pytest.mark.parametrize("command", ["index", "info", "sample", "demo"])

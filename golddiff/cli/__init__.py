@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
+from typing import Any
 
 import typer
 
@@ -23,7 +24,7 @@ from golddiff.cli.info import info
 from golddiff.cli.oracle import oracle
 from golddiff.cli.plot import plot
 from golddiff.cli.prepare import prepare
-from golddiff.cli.sample import sample
+from golddiff.cli.sample_run import sample
 from golddiff.cli.studio import studio
 from golddiff.errors import GoldDiffError
 
@@ -76,7 +77,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         status = app(list(arguments) or ["--help"], prog_name="golddiff", standalone_mode=False)
     except GoldDiffError as error:
-        return _fail(str(error), BAD_INPUT)
+        return _fail(_in_options(str(error), arguments), BAD_INPUT)
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
     except OSError as error:
@@ -90,6 +91,18 @@ def run(arguments: Sequence[str]) -> int:
     if status == INTERRUPTED:
         return _fail("interrupted; files are written whole or not at all", INTERRUPTED)
     return status if isinstance(status, int) else 0
+
+
+def _in_options(message: str, arguments: Sequence[str]) -> str:
+    """'k_min: got 0' as '--k-min: got 0', where the command has such an option."""
+    name, colon, rest = message.partition(":")
+    called: Any = typer.main.get_command(app)
+    for word in arguments:
+        called = getattr(called, "commands", {}).get(word, called)
+    for option in called.params:
+        if option.name == name and option.opts[0].startswith("--"):
+            return f"{option.opts[0]}{colon}{rest}"
+    return message
 
 
 def _fail(message: str, status: int) -> int:

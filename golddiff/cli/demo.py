@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from golddiff.cli.command import command
+from golddiff.cli.options import Seed, Size
 from golddiff.cli.sample_run import golden_subsets
 from golddiff.cli.terminal import progress_bar, say, watched
 from golddiff.errors import ArgumentError
@@ -44,17 +46,21 @@ BUILT_IN = (
 )
 
 
-def demo(
-    out: Annotated[Path, typer.Option(help="The folder for the pictures.")] = Path("demo"),
+@dataclass(frozen=True)
+class DemoOptions:
+    """The options of ``golddiff demo``."""
+
+    out: Annotated[Path, typer.Option(help="The folder for the pictures.")] = Path("demo")
     data: Annotated[
         str | None,
         typer.Option(help="Your own images instead of the built-in digits and patches."),
-    ] = None,
-    size: Annotated[
-        int | None, typer.Option(help="With --data: scale and crop the images to this.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of the starting noise.")] = 0,
-) -> None:
+    ] = None
+    size: Size = None
+    seed: Seed = 0
+
+
+@command
+def demo(options: DemoOptions) -> None:
     """Draw every method from the same noise, one denoising trajectory, and the paper's Figure 1.
 
     For example:
@@ -63,6 +69,7 @@ def demo(
 
       golddiff demo --data photos/ --size 32 --out photos-demo
     """
+    data, size, seed, out = options.data, options.size, options.seed, options.out
     if size is not None and data is None:
         raise ArgumentError("size: applies to --data only")
     paths = [out / f"{name}.png" for name in ("methods", "trajectory", "moons")]
@@ -166,7 +173,7 @@ def _trajectory(denoiser: Denoiser, seed: int) -> Any:
     # As the diffusion process holds them, of about unit size, whatever the noise level.
     noisy = torch.cat([state.x / (1 + state.sigma**2) ** 0.5 for state in run])
     predicted = torch.cat([state.x0 for state in run])
-    subsets = golden_subsets(denoiser, STEPS, "ddim", None) or []
+    subsets = golden_subsets(denoiser, [state.sigma for state in run], None) or []
     return draw_trajectory(
         [
             Row("noisy xₜ", noisy),

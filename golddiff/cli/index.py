@@ -1,34 +1,32 @@
-"""``golddiff index``: build a store."""
+"""``golddiff index``: build a store, here or in shards on a cluster."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from golddiff.cli.index_cluster import index_on_cluster
-from golddiff.cli.options import (
-    Channels,
-    Cluster,
-    Column,
-    JsonPath,
-    LabelColumn,
-    Limit,
-    Size,
-    SkipBad,
-    Split,
-)
+from golddiff.cli.cluster import JOINING, join
+from golddiff.cli.command import command
+from golddiff.cli.options import Cluster, JsonPath, ReadingOptions, advanced
 from golddiff.cli.summary import describe, summary
-from golddiff.cli.terminal import say, watched, write_json
+from golddiff.cli.terminal import progress_bar, say, watched, write_json
 from golddiff.errors import ArgumentError
-from golddiff.sources.source_options import SourceOptions
+from golddiff.store.manifest import Manifest
 from golddiff.system.files import check_writable
-from golddiff.system.units import duration
+from golddiff.system.units import byte_size, duration, shape_text
+
+if TYPE_CHECKING:
+    from golddiff.sources.source import Skipped
 
 
-def index(
+@dataclass(frozen=True)
+class IndexOptions:
+    """The options of ``golddiff index``."""
+
     source: Annotated[
         str,
         typer.Argument(
@@ -36,30 +34,27 @@ def index(
             "(digits, moons, patches), the name of a dataset on the Hugging Face hub, a store, or "
             "enlarged:SOURCE (with --limit: its images and changed copies of them)."
         ),
-    ],
-    out: Annotated[Path, typer.Argument(help="The folder to make.")],
-    size: Size = None,
-    channels: Channels = None,
-    split: Split = None,
-    column: Column = None,
-    label_column: LabelColumn = None,
-    skip_bad: SkipBad = False,
-    limit: Limit = None,
-    seed: Annotated[int, typer.Option(help="Of moons, patches and enlarged sets.")] = 0,
+    ]
+    out: Annotated[Path, typer.Argument(help="The folder to make.")]
+    reading: ReadingOptions = field(default_factory=ReadingOptions)
+    seed: Annotated[int, advanced("Of moons, patches and enlarged sets.")] = 0
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a store that is there already.")
-    ] = False,
-    cluster: Cluster = None,
+    ] = False
+    cluster: Cluster = None
     shards: Annotated[
         int | None,
-        typer.Option(
-            help="With --cluster: how many shards; default one for each million images. A build "
-            "that was interrupted goes on with those that are missing.",
+        advanced(
+            "With --cluster: how many shards; default one for each million images. A build that "
+            "was interrupted goes on with those that are missing.",
             show_default=False,
         ),
-    ] = None,
-    json: JsonPath = None,
-) -> None:
+    ] = None
+    json: JsonPath = None
+
+
+@command
+def index(options: IndexOptions) -> None:
     """Build a store: read a training set once, keep it as one folder ready for sampling.
 
     For example:
@@ -74,36 +69,60 @@ def index(
 
       golddiff index /nfs/photos /nfs/photos.shards --size 64 --cluster head:6379 --shards 400
     """
-    if json is not None:
-        check_writable("json", json)
-    if shards is not None and cluster is None:
+    if options.json is not None:
+        check_writable("json", options.json)
+    if options.shards is not None and options.cluster is None:
         raise ArgumentError("shards: applies to --cluster only")
-    if cluster is not None:
-        options = SourceOptions(
-            size, channels, split or "train", column, label_column, skip_bad, limit, seed
-        )
-        index_on_cluster(source, out, cluster, shards, options, overwrite, json)
-        return
+    build = _here if options.cluster is None else _on_cluster
+    start = time.perf_counter()
+    line, skipped, figures = build(options)
+    seconds = time.perf_counter() - start
+    say(f"{line} in {duration(seconds)}")
+    for told in skipped.lines():
+        say(told)
+    if options.json is not None:
+        pairs = zip(skipped.names, skipped.reasons, strict=True)
+        names = [{"name": name, "reason": reason} for name, reason in pairs]
+        write_json(options.json, {**figures, "seconds": seconds, "skipped_images": names})
 
+
+def _here(options: IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
+    """What was built in a line, what was left out, and the figures."""
     from golddiff.store.build import build
     from golddiff.store.images import ImageStore
     from golddiff.store.opening import open_source
 
-    start = time.perf_counter()
-    opened = open_source(
-        source, size=size, channels=channels, split=split or "train", column=column,
-        label_column=label_column, skip_bad=skip_bad, limit=limit, seed=seed,
-    )  # fmt: skip
-    build(opened, out, overwrite=overwrite, progress=watched())
-    seconds = time.perf_counter() - start
-    store = ImageStore.open(out)
-    say(f"{describe(store)} in {duration(seconds)}")
-    skipped = opened.skipped
-    for line in skipped.lines():
-        say(line)
-    if json is not None:
-        names = [
-            {"name": name, "reason": reason}
-            for name, reason in zip(skipped.names, skipped.reasons, strict=True)
-        ]
-        write_json(json, {**summary(store), "seconds": seconds, "skipped_images": names})
+    reading = options.reading.source(options.seed, skip_bad=False)
+    opened = open_source(options.source, **reading.told())
+    build(opened, options.out, overwrite=options.overwrite, progress=watched())
+    store = ImageStore.open(options.out)
+    return describe(store), opened.skipped, summary(store)
+
+
+def _on_cluster(options: IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
+    from golddiff.cluster import build_shards
+    from golddiff.cluster.listing import Listing
+
+    assert options.cluster is not None
+    reading = options.reading.source(options.seed, skip_bad=False)
+    with progress_bar() as bar:
+        task = bar.add_task(JOINING, total=None)
+        join(options.cluster)
+        bar.update(task, description="shards")
+        built = build_shards(
+            options.source, options.out, options.shards, reading,
+            overwrite=options.overwrite,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )  # fmt: skip
+    before = f", {built.found:,} of them were there" if built.found else ""
+    manifests = [Manifest.read(Path(path)) for path in Listing.of(options.out).paths]
+    size = sum(record.bytes for manifest in manifests for record in manifest.files.values())
+    line = (
+        f"{options.out}: {built.n:,} images, {shape_text(manifests[0].shape)}, in "
+        f"{built.shards:,} shards{before}, {byte_size(size)}"
+    )
+    figures = {
+        "path": str(built.path), "n": built.n, "shards": built.shards, "found": built.found,
+        "shape": list(manifests[0].shape), "bytes": size,
+    }  # fmt: skip
+    return line, built.skipped, figures

@@ -1,161 +1,142 @@
-"""The options that several commands share."""
+"""The options that several commands share, each stated once, and the groups they come in."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from golddiff.cli.parse import parse_patch_size, parse_size, parse_tol
-from golddiff.registry import MethodSettings
+from golddiff.cli.parse import parse_method, parse_patch_size, parse_size, parse_tol
+from golddiff.registry import METHODS, MethodSettings
+from golddiff.sources.source_options import SourceOptions
 
-_IMAGES = "Reading the images"
-_METHOD = "Method"
-_SCHEDULE = "Golden subset"
+ADVANCED = "Advanced"
 _COUNT = "a count (100) or a fraction (0.05, 1/20)"
 
-Size = Annotated[
-    int | None,
-    typer.Option(
-        help="Scale the shorter side of each image to this and crop the middle square.",
-        rich_help_panel=_IMAGES,
-    ),
-]
-Channels = Annotated[
-    int | None,
-    typer.Option(help="1 (grey) or 3 (RGB); default: as the images are.", rich_help_panel=_IMAGES),
-]
-Split = Annotated[
-    str | None,
-    typer.Option(
-        help="The part to read, where the source has parts; default train.",
-        rich_help_panel=_IMAGES,
-    ),
-]
-Column = Annotated[
-    str | None,
-    typer.Option(
-        help="The column (of a table) or array (of a .npz) that holds the images.",
-        rich_help_panel=_IMAGES,
-    ),
-]
-LabelColumn = Annotated[
-    str | None,
-    typer.Option(help="The column or array that holds the class labels.", rich_help_panel=_IMAGES),
-]
-SkipBad = Annotated[
-    bool,
-    typer.Option(
-        "--skip-bad",
-        help="Leave out images that cannot be read, instead of stopping.",
-        rich_help_panel=_IMAGES,
-    ),
-]
-SkipBadByDefault = Annotated[
-    bool,
-    typer.Option(
-        "--skip-bad/--no-skip-bad",
-        help="Leave out images that cannot be read, and say which; or stop at the first.",
-        rich_help_panel=_IMAGES,
-    ),
-]
-Limit = Annotated[
-    int | None,
-    typer.Option(help="Read at most this many examples.", rich_help_panel=_IMAGES),
-]
+
+def advanced(help: str, *names: str, **more: Any) -> Any:
+    """An option of the second panel of a command's help."""
+    return typer.Option(*names, help=help, rich_help_panel=ADVANCED, **more)
+
+
 JsonPath = Annotated[
     Path | None,
     typer.Option("--json", help="Write settings and figures to this file.", metavar="PATH"),
 ]
-
+MethodName = Annotated[
+    str, typer.Option(help=", ".join(METHODS) + ".", callback=parse_method, metavar="NAME")
+]
+Steps = Annotated[int, typer.Option(help="Denoising steps, 1 to 1000.")]
+Seed = Annotated[int, typer.Option(help="Of the starting noise and the random picks.")]
+SamplerName = Annotated[str, advanced("ddim or heun.")]
+Labels = Annotated[
+    str | None, typer.Option(help="Only these classes: one for all images (3), or in turn (0,1,2).")
+]
+BatchSize = Annotated[int, advanced("Images denoised together.", "--batch-size", "--batch")]
+Threads = Annotated[int | None, advanced("Threads to use; default: all cores.", show_default=False)]
 Cluster = Annotated[
     str | None,
-    typer.Option(
-        help="Work on a Ray cluster: host:port of its head, auto for one that runs here, or local "
-        "to start one of this machine's cores.",
-        metavar="ADDRESS",
-        show_default=False,
+    advanced(
+        "Work on a Ray cluster: host:port of its head, auto for one that runs here, or local to "
+        "start one of this machine's cores.",
+        metavar="ADDRESS", show_default=False,
     ),
+]  # fmt: skip
+
+Size = Annotated[
+    int | None,
+    typer.Option(help="Scale the shorter side of each image to this and crop the middle square."),
 ]
+Limit = Annotated[int | None, advanced("Read at most this many examples.")]
 
 MaskThreshold = Annotated[
-    float | None,
-    typer.Option(
-        help="PCA: mask threshold, 0 to 1; default 0.02, or 0.03 for 32 x 32 RGB.",
-        rich_help_panel=_METHOD,
-    ),
+    float | None, advanced("PCA: mask threshold, 0 to 1; default 0.02, or 0.03 for 32 x 32 RGB.")
 ]
-Weighting = Annotated[
-    str | None,
-    typer.Option(help="PCA: ss (exact; default) or wss.", rich_help_panel=_METHOD),
-]
+Weighting = Annotated[str | None, advanced("PCA: ss (exact; default) or wss.")]
 PatchSize = Annotated[
     str | None,
-    typer.Option(
-        help="Kamb: an odd number, or the name of a calibration; default: from the data.",
-        rich_help_panel=_METHOD,
-    ),
+    advanced("Kamb: an odd number, or the name of a calibration; default: from the data."),
 ]
-BoundaryRule = Annotated[
-    str | None,
-    typer.Option(help="Kamb: zeros (default), circular or none.", rich_help_panel=_METHOD),
-]
+BoundaryRule = Annotated[str | None, advanced("Kamb: zeros (default), circular or none.")]
 Variant = Annotated[
-    str | None,
-    typer.Option(
-        help="The paper's schedule: released (as its code; default) or text.",
-        rich_help_panel=_SCHEDULE,
-    ),
+    str | None, advanced("The paper's schedule: released (as its code; default) or text.")
 ]
-KMin = Annotated[
-    str | None,
-    typer.Option(help=f"Smallest subset: {_COUNT}; default 1/20.", rich_help_panel=_SCHEDULE),
-]
-KMax = Annotated[
-    str | None,
-    typer.Option(help="Largest subset; default 1/10.", rich_help_panel=_SCHEDULE),
-]
-MMin = Annotated[
-    str | None,
-    typer.Option(
-        help="Fewest screened, with --variant text; default 1/10.", rich_help_panel=_SCHEDULE
-    ),
-]
-MMax = Annotated[
-    str | None,
-    typer.Option(
-        help="Most screened, with --variant text; default 1/4.", rich_help_panel=_SCHEDULE
-    ),
-]
+KMin = Annotated[str | None, advanced(f"Smallest subset: {_COUNT}; default 1/20.")]
+KMax = Annotated[str | None, advanced("Largest subset; default 1/10.")]
+MMin = Annotated[str | None, advanced("Fewest screened, with --variant text; default 1/10.")]
+MMax = Annotated[str | None, advanced("Most screened, with --variant text; default 1/4.")]
 Tol = Annotated[
     str | None,
-    typer.Option(
-        help="Adaptive methods: RMSE to the full scan, default 0.02.",
-        rich_help_panel=_SCHEDULE,
-    ),
+    advanced("Adaptive methods: RMSE to the full scan, default 0.02."),
 ]
 
 
-def method_settings(
-    mask_threshold: float | None,
-    weighting: str | None,
-    patch_size: str | None,
-    boundary: str | None,
-    variant: str | None,
-    k_min: str | None,
-    k_max: str | None,
-    m_min: str | None,
-    m_max: str | None,
-    tol: str | None,
-) -> MethodSettings:
-    """The options above as settings.
+@dataclass(frozen=True)
+class ReadingOptions:
+    """How a training set is read."""
 
-    Raises:
-        ArgumentError: a size that is neither a count nor a fraction.
-    """
-    sizes = (("k_min", k_min), ("k_max", k_max), ("m_min", m_min), ("m_max", m_max))
-    return MethodSettings(
-        mask_threshold, weighting, parse_patch_size(patch_size), boundary, variant,
-        **{name: parse_size(name, text) for name, text in sizes}, tol=parse_tol(tol),
-    )  # fmt: skip
+    size: Size = None
+    limit: Limit = None
+    channels: Annotated[
+        int | None, advanced("1 (grey) or 3 (RGB); default: as the images are.")
+    ] = None
+    split: Annotated[
+        str | None, advanced("The part to read, where the source has parts; default train.")
+    ] = None
+    column: Annotated[
+        str | None, advanced("The column (of a table) or array (of a .npz) that holds the images.")
+    ] = None
+    label_column: Annotated[
+        str | None, advanced("The column or array that holds the class labels.")
+    ] = None
+    skip_bad: Annotated[
+        bool | None,
+        advanced(
+            "Leave out images that cannot be read, and say which; or stop at the first. Default: "
+            "golddiff index stops, golddiff sample goes on.",
+            "--skip-bad/--no-skip-bad", show_default=False,
+        ),
+    ] = None  # fmt: skip
+
+    def source(self, seed: int = 0, *, skip_bad: bool) -> SourceOptions:
+        """The same as the readers have it; ``skip_bad`` where it is not told."""
+        return SourceOptions(
+            self.size, self.channels, self.split or "train", self.column, self.label_column,
+            skip_bad if self.skip_bad is None else self.skip_bad, self.limit, seed,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MethodOptions:
+    """What a method can be told."""
+
+    mask_threshold: MaskThreshold = None
+    weighting: Weighting = None
+    patch_size: PatchSize = None
+    boundary: BoundaryRule = None
+    variant: Variant = None
+    k_min: KMin = None
+    k_max: KMax = None
+    m_min: MMin = None
+    m_max: MMax = None
+    tol: Tol = None
+
+    def settings(self) -> MethodSettings:
+        """The same as the registry has it.
+
+        Raises:
+            ArgumentError: a size that is neither a count nor a fraction.
+        """
+        sizes = {name: getattr(self, name) for name in ("k_min", "k_max", "m_min", "m_max")}
+        return MethodSettings(
+            self.mask_threshold, self.weighting, parse_patch_size(self.patch_size), self.boundary,
+            self.variant, **{name: parse_size(name, text) for name, text in sizes.items()},
+            tol=parse_tol(self.tol),
+        )  # fmt: skip
+
+
+def method_settings(*given: Any) -> MethodSettings:
+    """The settings of :class:`MethodOptions`, given in its order."""
+    return MethodOptions(*given).settings()

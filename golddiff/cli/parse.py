@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, TypeVar
 
 from golddiff.errors import ArgumentError
+from golddiff.registry import METHODS
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
+
+
+Names = TypeVar("Names", str, list[str], None)
+
+
+def parse_method(given: Names) -> Names:
+    """Methods' names, whatever their case and with _ for -.
+
+    Raises:
+        ArgumentError: no such method; names the nearest.
+    """
+    if isinstance(given, list):
+        return [parse_method(name) for name in given]
+    if given is None:
+        return given
+    name = given.strip().lower().replace("_", "-")
+    if name in METHODS:
+        return name
+    near = get_close_matches(name, METHODS, 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise ArgumentError(f"method: got {given!r}, expected one of {', '.join(METHODS)}{hint}")
 
 
 def parse_size(name: str, text: str | None) -> int | float | None:

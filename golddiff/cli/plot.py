@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from golddiff.cli.command import command
 from golddiff.cli.terminal import say
 from golddiff.errors import ArgumentError
-from golddiff.pictures import SUFFIXES
-from golddiff.system.files import check_writable
+from golddiff.system.files import PICTURES, check_writable
 
 
-def plot(
+@dataclass(frozen=True)
+class PlotOptions:
+    """The options of ``golddiff plot``."""
+
     paths: Annotated[
         list[Path],
         typer.Argument(
             help="JSON files of evaluate, reproduce, bench or sample.", metavar="PATH.json..."
         ),
-    ],
+    ]
     out: Annotated[
         Path | None,
         typer.Option(
             help="The picture, of one file; default: beside each file, ending in .png.",
             show_default=False,
         ),
-    ] = None,
-    title: Annotated[str, typer.Option(help="Above the picture.")] = "",
-) -> None:
+    ] = None
+    title: Annotated[str, typer.Option(help="Above the picture.")] = ""
+
+
+@command
+def plot(options: PlotOptions) -> None:
     """Draw the line plots of figures that were written as JSON: curves, errors, scaling.
 
     For example:
@@ -38,11 +45,12 @@ def plot(
 
       golddiff plot compared/evaluation.json --out curves.png --title CIFAR-10
     """
-    if out is not None and len(paths) > 1:
+    paths = options.paths
+    if options.out is not None and len(paths) > 1:
         raise ArgumentError(f"out: is for one file, got {len(paths)}")
-    targets = [out or path.with_suffix(".png") for path in paths]
+    targets = [options.out or path.with_suffix(".png") for path in paths]
     for target in targets:
-        check_writable("out", target, SUFFIXES)
+        check_writable("out", target, PICTURES)
     bodies = [_read(path) for path in paths]
 
     from golddiff.evaluation.figures.curves import draw_panels
@@ -54,7 +62,7 @@ def plot(
             panels = panels_of(body)
         except ArgumentError as error:
             raise ArgumentError(f"path: {path}: {error}") from None
-        save("out", draw_panels(panels, title), target)
+        save("out", draw_panels(panels, options.title), target)
         say(f"{target}: {len(panels)} plot{'' if len(panels) == 1 else 's'}")
 
 

@@ -1,40 +1,34 @@
-"""``golddiff sample``: generate images."""
+"""The options of ``golddiff sample``."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from golddiff.cli.options import (
-    BoundaryRule,
-    Channels,
+    BatchSize,
     Cluster,
-    Column,
     JsonPath,
-    KMax,
-    KMin,
-    LabelColumn,
-    Limit,
-    MaskThreshold,
-    MMax,
-    MMin,
-    PatchSize,
-    Size,
-    SkipBadByDefault,
-    Split,
-    Tol,
-    Variant,
-    Weighting,
-    method_settings,
+    Labels,
+    MethodName,
+    MethodOptions,
+    ReadingOptions,
+    SamplerName,
+    Seed,
+    Steps,
+    Threads,
+    advanced,
 )
-from golddiff.cli.sample_run import SampleJob, run_sample
-from golddiff.registry import DEFAULT_METHOD, METHODS
-from golddiff.store.cache import SourceOptions
+from golddiff.registry import DEFAULT_METHOD, MethodSettings
 
 
-def sample(
+@dataclass(frozen=True)
+class SampleJob:
+    """The options of ``golddiff sample``."""
+
     data: Annotated[
         str | None,
         typer.Option(
@@ -42,30 +36,33 @@ def sample(
             "Indexed once in a cache ($GOLDDIFF_CACHE, ~/.cache/golddiff). Default digits.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     store: Annotated[
         str | None, typer.Option(help="A store that golddiff index made, instead of --data.")
-    ] = None,
-    cluster: Cluster = None,
-    allow_missing: Annotated[
-        bool,
+    ] = None
+    reading: ReadingOptions = field(default_factory=ReadingOptions)
+    method: MethodName = DEFAULT_METHOD
+    n: Annotated[int, typer.Option("--n", help="How many images.")] = 16
+    steps: Steps = 10
+    seed: Seed = 0
+    labels: Labels = None
+    start: Annotated[
+        Path | None,
         typer.Option(
-            "--allow-missing", help="With --cluster: go on without shards that cannot come back."
+            help="A picture to begin from, in place of pure noise.",
+            metavar="PICTURE", show_default=False,
         ),
-    ] = False,
-    method: Annotated[str, typer.Option(help=", ".join(METHODS) + ".")] = DEFAULT_METHOD,
-    n: Annotated[int, typer.Option("--n", help="How many images.")] = 16,
-    steps: Annotated[int, typer.Option(help="Denoising steps, 1 to 1000.")] = 10,
-    sampler: Annotated[str, typer.Option(help="ddim or heun.")] = "ddim",
-    seed: Annotated[int, typer.Option(help="Of the starting noise and the random picks.")] = 0,
-    labels: Annotated[
-        str | None,
-        typer.Option(help="Only these classes: one for all images (3), or in turn (0,1,2)."),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="The picture: .png, .jpg or .webp.")] = Path("grid.png"),
-    trajectory: Annotated[
-        Path | None, typer.Option(help="A second picture: what each step predicts.")
-    ] = None,
+    ] = None  # fmt: skip
+    strength: Annotated[
+        float, typer.Option(help="With --start: how much of it is noise, above 0 to 1.")
+    ] = 0.6
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="The picture: .png, .jpg or .webp; .npz for arrays; a folder for each image by "
+            "itself too."
+        ),
+    ] = Path("grid.png")
     explain: Annotated[
         Path | None,
         typer.Option(
@@ -73,62 +70,26 @@ def sample(
             metavar="PATH.html",
             show_default=False,
         ),
-    ] = None,
-    json: JsonPath = None,
-    batch_size: Annotated[int, typer.Option(help="Images denoised together.")] = 64,
-    threads: Annotated[
-        int | None, typer.Option(help="Threads to use; default: all cores.", show_default=False)
-    ] = None,
-    mask_threshold: MaskThreshold = None,
-    weighting: Weighting = None,
-    patch_size: PatchSize = None,
-    boundary: BoundaryRule = None,
-    variant: Variant = None,
-    k_min: KMin = None,
-    k_max: KMax = None,
-    m_min: MMin = None,
-    m_max: MMax = None,
-    tol: Tol = None,
-    size: Size = None,
-    channels: Channels = None,
-    split: Split = None,
-    column: Column = None,
-    label_column: LabelColumn = None,
-    skip_bad: SkipBadByDefault = True,
-    limit: Limit = None,
-) -> None:
-    """Generate images from noise, and draw them as one picture.
-
-    For example:
-
-      golddiff sample
-
-      golddiff sample --data photos/ --size 64 --n 64 --out grid.png
-
-      golddiff sample --store cifar.store --method pca --labels 3 --json run.json
-
-      golddiff sample --n 8 --method golddiff-pca --explain report.html
-
-      golddiff sample --data moons --method optimal --n 500 --trajectory paths.png
-
-      golddiff sample --cluster head:6379 --store shards/ --method golddiff-pca
-    """
-    settings = method_settings(
-        mask_threshold,
-        weighting,
-        patch_size,
-        boundary,
-        variant,
-        k_min,
-        k_max,
-        m_min,
-        m_max,
-        tol,
+    ] = None
+    json: JsonPath = None
+    trajectory: Annotated[Path | None, advanced("A second picture: what each step predicts.")] = (
+        None
     )
-    reading = SourceOptions(size, channels, split or "train", column, label_column, skip_bad, limit)
-    run_sample(
-        SampleJob(
-            data, store, reading, method, settings, n, steps, sampler, seed, labels,
-            batch_size, threads, out, trajectory, explain, json, cluster, allow_missing,
-        )
-    )  # fmt: skip
+    sampler: SamplerName = "ddim"
+    method_options: MethodOptions = field(default_factory=MethodOptions)
+    batch_size: BatchSize = 64
+    threads: Threads = None
+    cluster: Cluster = None
+    allow_missing: Annotated[
+        bool,
+        advanced("With --cluster: go on without shards that cannot come back.", "--allow-missing"),
+    ] = False
+
+    @property
+    def settings(self) -> MethodSettings:
+        """What the method is told.
+
+        Raises:
+            ArgumentError: see :meth:`MethodOptions.settings`.
+        """
+        return self.method_options.settings()

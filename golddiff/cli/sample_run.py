@@ -1,4 +1,4 @@
-"""What ``golddiff sample`` does: check everything that can fail, sample, draw, report."""
+"""``golddiff sample``: check everything that can fail, sample, draw, report."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from golddiff import __version__
 from golddiff.cli.cluster import answers_of_each, cluster_figures, open_sharded, shard_bars
+from golddiff.cli.command import command
+from golddiff.cli.options import ReadingOptions
 from golddiff.cli.parse import parse_labels
+from golddiff.cli.sample import SampleJob
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, watched, write_json
 from golddiff.errors import ArgumentError
-from golddiff.pictures import SUFFIXES
-from golddiff.registry import MethodSettings, check_method, make_denoiser, memory_needed
-from golddiff.store.cache import SourceOptions, cached_store
-from golddiff.system.files import check_writable
+from golddiff.registry import check_method, make_denoiser, memory_needed
+from golddiff.store.cache import cached_store
+from golddiff.system.files import PICTURES, check_writable
 from golddiff.system.units import duration
 
 if TYPE_CHECKING:
+    import torch
+
     from golddiff.denoiser import Denoiser
     from golddiff.sampling import Samples
     from golddiff.store.images import ImageStore
@@ -28,31 +32,7 @@ if TYPE_CHECKING:
 # A gigabyte of float32: more images than a picture can show.
 MOST_VALUES = 2**28
 
-ALLOWED: dict[str, tuple[str, ...]] = {"json": (), "explain": (".html", ".htm")}
-
-
-@dataclass(frozen=True)
-class SampleJob:
-    """The options of ``golddiff sample``, parsed."""
-
-    data: str | None
-    store: str | None
-    reading: SourceOptions
-    method: str
-    settings: MethodSettings
-    n: int
-    steps: int
-    sampler: str
-    seed: int
-    labels: str | None
-    batch_size: int
-    threads: int | None
-    out: Path
-    trajectory: Path | None
-    explain: Path | None
-    json: Path | None
-    cluster: str | None = None
-    allow_missing: bool = False
+ALLOWED = {"out": (*PICTURES, ".npz"), "json": (), "explain": (".html", ".htm")}
 
 
 @dataclass
@@ -79,6 +59,29 @@ class Clock:
         return self._last - self.start
 
 
+@command
+def sample(options: SampleJob) -> None:
+    """Generate images from noise, and draw them as one picture.
+
+    For example:
+
+      golddiff sample
+
+      golddiff sample --data photos/ --size 64 --n 64 --out grid.png
+
+      golddiff sample --store cifar.store --method pca --labels 3 --json run.json
+
+      golddiff sample --n 8 --method golddiff-pca --explain report.html
+
+      golddiff sample --data photos/ --size 64 --start photo.jpg --strength 0.5 --out pictures/
+
+      golddiff sample --data moons --method optimal --n 500 --trajectory paths.png
+
+      golddiff sample --cluster head:6379 --store shards/ --method golddiff-pca
+    """
+    run_sample(options)
+
+
 def run_sample(job: SampleJob) -> None:
     """Generate the images, write the pictures and the figures, say where they are.
 
@@ -86,19 +89,26 @@ def run_sample(job: SampleJob) -> None:
         GoldDiffError: bad input, told before any image is generated.
     """
     _check(job)
+
+    from golddiff.samplers import level_of_strength, noise_levels
+    from golddiff.sources.picture import fitted, read_picture
+
+    first = None if job.start is None else level_of_strength(job.strength)
     store = _open(job)
     _check_room(job, store)
     labels = parse_labels(job.labels, store, job.n)
+    image = None if job.start is None else fitted(read_picture("start", job.start), store.shape)
     denoiser = make_denoiser(job.method, store, job.settings, job.seed)
     _check_explainable(job, store)
     _fit_to_address_space(denoiser)
-    _prepare(denoiser, job, labels)
-    subsets = golden_subsets(denoiser, job.steps, job.sampler, labels)
-    samples, clock = _generate(job, denoiser, labels)
+    levels = noise_levels(job.steps, job.sampler, first)
+    _prepare(denoiser, levels, labels)
+    subsets = golden_subsets(denoiser, levels, labels)
+    samples, clock = _generate(job, denoiser, labels, levels, image)
     if job.explain is not None:
         _explain(job, job.explain, denoiser, samples, labels)
     _draw(job, store, samples, subsets, labels)
-    each = clock.total / (job.n * job.steps)
+    each = clock.total / (job.n * len(levels))
     if job.json is not None:
         write_json(job.json, _figures(job, store, samples, labels, subsets, clock))
     if samples.share < 1:
@@ -110,7 +120,7 @@ def run_sample(job: SampleJob) -> None:
     )
 
 
-def _prepare(denoiser: Denoiser, job: SampleJob, labels: list[int] | None) -> None:
+def _prepare(denoiser: Denoiser, sigmas: list[float], labels: list[int] | None) -> None:
     """What a method finds out about a store once takes long enough to be told."""
     from golddiff.estimators.recommended import Recommended
 
@@ -120,7 +130,7 @@ def _prepare(denoiser: Denoiser, job: SampleJob, labels: list[int] | None) -> No
 
 
 def golden_subsets(
-    denoiser: Denoiser, steps: int, sampler: str, labels: list[int] | None
+    denoiser: Denoiser, sigmas: list[float], labels: list[int] | None
 ) -> list[dict[str, Any]] | None:
     """What the schedule screens (m) and keeps (k) at each step, one entry a class asked for.
 
@@ -131,7 +141,6 @@ def golden_subsets(
     """
     from golddiff.estimators.recommended import Recommended
     from golddiff.golden import GoldDiff
-    from golddiff.sampling import noise_levels
 
     if isinstance(denoiser, Recommended):
         denoiser = denoiser.golden
@@ -141,7 +150,7 @@ def golden_subsets(
     classes: list[int | None] = [None] if labels is None else list(dict.fromkeys(labels))
     for label in classes:
         count = denoiser.store.count_of(label)
-        budgets = [denoiser.schedule.budgets(s, count) for s in noise_levels(steps, sampler)]
+        budgets = [denoiser.schedule.budgets(sigma, count) for sigma in sigmas]
         entries.append(
             {
                 "label": label,
@@ -157,7 +166,7 @@ def _check(job: SampleJob) -> None:
     """Everything that can be told without opening or building a store."""
     if job.data is not None and job.store is not None:
         raise ArgumentError("store: give --data or --store, not both")
-    if job.store is not None and job.reading != SourceOptions(skip_bad=True):
+    if job.store is not None and job.reading != ReadingOptions():
         raise ArgumentError(
             "store: --size, --channels, --split, --column, --label-column, --skip-bad and --limit "
             "apply to --data; a store was read already"
@@ -168,7 +177,7 @@ def _check(job: SampleJob) -> None:
         raise ArgumentError("allow-missing: applies to --cluster only")
     check_method(job.method, job.settings)
     outputs = [
-        ("out", job.out),
+        ("out", job.out if job.out.suffix else job.out / "grid.png"),
         ("trajectory", job.trajectory),
         ("explain", job.explain),
         ("json", job.json),
@@ -177,7 +186,7 @@ def _check(job: SampleJob) -> None:
     for name, path in outputs:
         if path is None:
             continue
-        check_writable(name, path, ALLOWED.get(name, SUFFIXES))
+        check_writable(name, path, ALLOWED.get(name, PICTURES))
         other = seen.setdefault(path.resolve(), name)
         if other != name:
             raise ArgumentError(f"{name}: {path} is also what --{other} writes")
@@ -187,6 +196,8 @@ def _check(job: SampleJob) -> None:
     from golddiff.sampling import check_settings
 
     check_settings(job.n, job.steps, job.sampler, job.seed, job.batch_size)
+    if job.start is None and job.strength != SampleJob.strength:
+        raise ArgumentError("strength: applies to --start only")
 
 
 def _fit_to_address_space(denoiser: Denoiser) -> None:
@@ -200,6 +211,8 @@ def _fit_to_address_space(denoiser: Denoiser) -> None:
 
 
 def _check_room(job: SampleJob, store: ImageStore) -> None:
+    if len(store.shape) == 1 and not job.out.suffix:
+        raise ArgumentError(f"out: got the folder {job.out}, but points are no pictures; name one")
     each = math.prod(store.shape) * (1 if job.trajectory is None else 1 + job.steps)
     most = MOST_VALUES // each
     if job.n > most:
@@ -239,25 +252,31 @@ def _open(job: SampleJob) -> ImageStore:
         return ImageStore.open(job.store)
     needed = memory_needed(job.method, job.settings)
     return cached_store(
-        job.data or "digits", job.reading, say=say, progress=watched(), needed=needed
+        job.data or "digits",
+        job.reading.source(skip_bad=True),
+        say=say,
+        progress=watched(),
+        needed=needed,
     )
 
 
 def _generate(
-    job: SampleJob, denoiser: Denoiser, labels: list[int] | None
+    job: SampleJob,
+    denoiser: Denoiser,
+    labels: list[int] | None,
+    levels: list[float],
+    image: torch.Tensor | None,
 ) -> tuple[Samples, Clock]:
-    import diffusers  # noqa: F401  its import takes seconds that are not the sampler's
-
     from golddiff.sampling import sample
     from golddiff.system.parallel import use_threads
 
     if job.threads is not None:
         use_threads(job.threads)
     with progress_bar() as bar:
-        task = bar.add_task(f"sampling with {job.method}", total=job.n * job.steps)
-        answers = answers_of_each(job.steps, job.sampler, job.n, job.batch_size, labels)
+        task = bar.add_task(f"sampling with {job.method}", total=job.n * len(levels))
+        answers = answers_of_each(len(levels), job.sampler, job.n, job.batch_size, labels)
         shard_bars(bar, denoiser.store, answers)
-        clock = Clock(job.steps)
+        clock = Clock(len(levels))
 
         def on_step(images: int) -> None:
             clock.tick()
@@ -266,7 +285,8 @@ def _generate(
         samples = sample(
             denoiser, job.n, job.steps, job.sampler, job.seed, labels,
             batch_size=job.batch_size, trajectory=job.trajectory is not None, on_step=on_step,
-            attribution=job.explain is not None,
+            attribution=job.explain is not None, sigmas=levels,
+            start=None if image is None else (image, levels[0]),
         )  # fmt: skip
     return samples, clock
 
@@ -279,6 +299,7 @@ def _explain(
     settings = {
         "sampler": job.sampler,
         "seed": job.seed,
+        "start": None if job.start is None else f"{job.start}, strength {job.strength:g}",
         "labels": None if labels is None else ", ".join(map(str, dict.fromkeys(labels))),
     }
     off = write_report(samples, denoiser, path, settings=settings)
@@ -293,32 +314,28 @@ def _draw(
     labels: list[int] | None,
 ) -> None:
     from golddiff.evaluation.figures.points import draw_points
+    from golddiff.evaluation.figures.sources import class_name
     from golddiff.evaluation.figures.trajectory import ROWS, Row, draw_trajectory
-    from golddiff.pictures import draw_grid, save
+    from golddiff.pictures import save
 
     plain = len(store.shape) == 1
-    picture: Any = (
-        draw_points(store.images(), samples.images) if plain else draw_grid(samples.images)
-    )
-    save("out", picture, job.out)
+    if plain and job.out.suffix.lower() in PICTURES:
+        save("out", draw_points(store.images(), samples.images), job.out)
+    else:
+        samples.save(job.out, "out")
     if job.trajectory is None or samples.trajectory is None:
         return
     if plain:
         paths: Any = draw_points(store.images(), samples.images, samples.trajectory)
     else:
         rows = [
-            Row("" if labels is None else _class_name(store, labels[i]), samples.trajectory[:, i])
+            Row("" if labels is None else class_name(store, labels[i]), samples.trajectory[:, i])
             for i in range(min(job.n, ROWS))
         ]
         shown = None if labels is None else set(labels[:ROWS])
         title = f"{job.method} over {store.manifest.source}: the prediction x0 of each step"
         paths = draw_trajectory(rows, samples.sigmas, _size_texts(subsets, shown), title)
     save("trajectory", paths, job.trajectory)
-
-
-def _class_name(store: ImageStore, label: int) -> str:
-    names = store.class_names or []
-    return names[label] if label < len(names) else f"class {label}"
 
 
 def _size_texts(subsets: list[dict[str, Any]] | None, shown: set[int] | None) -> list[str] | None:
@@ -348,12 +365,13 @@ def _figures(
         "steps": job.steps,
         "sampler": job.sampler,
         "seed": job.seed,
+        "start": None if job.start is None else {"path": str(job.start), "strength": job.strength},
         "labels": labels,
         "sigmas": samples.sigmas,
         "golden_subsets": subsets,
         "seconds": {
             "total": clock.total,
-            "per_image_and_step": clock.total / (job.n * job.steps),
+            "per_image_and_step": clock.total / (job.n * len(samples.sigmas)),
             "per_step": clock.per_step,
         },
         "cluster": cluster_figures(store, samples, job.cluster),

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from golddiff.cli.command import command
 from golddiff.cli.options import Limit, Size
 from golddiff.cli.terminal import say, watched
 from golddiff.errors import ArgumentError
-from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.sources.source_options import SourceOptions
+from golddiff.store.cache import cached_store
 from golddiff.studio import HOST, PORT, check_installed, serve
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
-Opener = Callable[[], "ImageStore"]
 
+@dataclass(frozen=True)
+class StudioOptions:
+    """The options of ``golddiff studio``."""
 
-def studio(
     store: Annotated[
         list[Path] | None,
         typer.Option(help="A store that golddiff index made; may come several times."),
-    ] = None,
+    ] = None
     data: Annotated[
         list[str] | None,
         typer.Option(
@@ -33,17 +37,20 @@ def studio(
             "several times. Default digits.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     host: Annotated[
         str, typer.Option(help="The address to listen on; 0.0.0.0 lets other machines in.")
-    ] = HOST,
-    port: Annotated[int, typer.Option(help="0 for any that is free.")] = PORT,
+    ] = HOST
+    port: Annotated[int, typer.Option(help="0 for any that is free.")] = PORT
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Do not open the page in a browser.")
-    ] = False,
-    size: Size = None,
-    limit: Limit = None,
-) -> None:
+    ] = False
+    size: Size = None
+    limit: Limit = None
+
+
+@command
+def studio(options: StudioOptions) -> None:
     """Watch every method denoise side by side, on a page that never leaves this machine.
 
     For example:
@@ -55,23 +62,21 @@ def studio(
       golddiff studio --data photos/ --size 32
     """
     check_installed()
-    reading = SourceOptions(size=size, limit=limit)
-    if reading != SourceOptions() and not data:
+    if (options.size is not None or options.limit is not None) and not options.data:
         raise ArgumentError("--size and --limit apply to --data only")
-    sources = data or ([] if store else ["digits"])
-    serve(_openers(store or [], sources, reading), host, port, not no_browser, say)
+    serve(_openers(options), options.host, options.port, not options.no_browser, say)
 
 
-def _openers(stores: list[Path], sources: list[str], reading: SourceOptions) -> dict[str, Opener]:
+def _openers(options: StudioOptions) -> dict[str, Callable[[], ImageStore]]:
     """What opens each store, by the shortest name that tells it from the others."""
-    openers: list[tuple[str, str, Opener]] = [
-        (path.resolve().name, str(path), partial(_open, path)) for path in stores
+    reading = SourceOptions(size=options.size, limit=options.limit)
+    read = partial(cached_store, options=reading, say=say, progress=watched())
+    stores = options.store or []
+    sources = options.data or ([] if stores else ["digits"])
+    openers: list[tuple[str, str, Callable[[], ImageStore]]] = [
+        *((path.resolve().name, str(path), partial(_open, path)) for path in stores),
+        *((Path(source).name or source, source, partial(read, source)) for source in sources),
     ]
-    openers += [
-        (Path(source).name or source, source,
-         partial(cached_store, source, reading, say=say, progress=watched()))
-        for source in sources
-    ]  # fmt: skip
     short = [name for name, _, _ in openers]
     return {name if short.count(name) == 1 else full: opener for name, full, opener in openers}
 

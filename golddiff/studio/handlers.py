@@ -18,11 +18,12 @@ from golddiff.errors import ArgumentError, GoldDiffError
 from golddiff.evaluation.figures.sources import class_name
 from golddiff.pictures import cells, to_pixels
 from golddiff.registry import SHOWN
+from golddiff.sources.picture import fitted, read_picture
 from golddiff.store.images import ImageStore
 from golddiff.studio.downloads import write_downloads
 from golddiff.studio.explain import curves, message_html, sources_at, sources_html
 from golddiff.studio.grid import draw_grid, selection_at
-from golddiff.studio.inputs import drawn, fitted, read_upload
+from golddiff.studio.inputs import drawn
 from golddiff.studio.library import Library
 from golddiff.studio.plots import draw_plots
 from golddiff.studio.run import Run, Selection, Settings, prepare
@@ -76,7 +77,7 @@ class Handlers:
         if path is None:
             raise ArgumentError("upload: no file came; choose one")
         try:
-            return self._use(name, read_upload(path))
+            return self._use(name, read_picture("upload", path))
         finally:
             Path(path).unlink(missing_ok=True)
 
@@ -190,13 +191,13 @@ class Handlers:
             return None
         if image is None:
             raise ArgumentError("start: no image yet; upload, draw or pick one first")
-        return fitted(image, self.library.get(name).store)
+        return fitted(image, self.library.get(name).store.shape)
 
     def _use(self, name: str, image: Image.Image) -> tuple[Any, ...]:
         return image, self._preview(name, image), FROM_IMAGE
 
     def _preview(self, name: str, image: Image.Image) -> Image.Image:
-        small = fitted(image, self.library.get(name).store)
+        small = fitted(image, self.library.get(name).store.shape)
         return Image.fromarray(cells(small[None], PREVIEW)[0])
 
 

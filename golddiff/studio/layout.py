@@ -16,7 +16,7 @@ from golddiff.studio.handlers import (
     about,
     class_choices,
 )
-from golddiff.studio.inputs import DRAWING_SIDE
+from golddiff.studio.inputs import SIDE
 from golddiff.studio.run import MOST_IMAGES, MOST_STEPS
 
 TITLE = "GoldDiff studio"
@@ -25,7 +25,7 @@ FOLDER = resources.files("golddiff.studio")
 SKETCH = FOLDER.joinpath("sketch.js").read_text("utf-8")
 # Of ours, not gradio's: that one takes files too, of any size and kind.
 SHEET = (
-    f'<canvas width="{DRAWING_SIDE}" height="{DRAWING_SIDE}"></canvas><div>'
+    f'<canvas width="{SIDE}" height="{SIDE}"></canvas><div>'
     + "".join(f'<button data-ink="{ink}" style="background: {ink}"></button>' for ink in INKS)
     + '<input type="range" min="2" max="60" value="22" aria-label="Width of the brush">'
     "<button data-wipe>Clear</button></div>"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from golddiff.errors import ArgumentError
 
+PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # or no more of it is ours
 # safetensors tells the system's number, torch does not.
 _FROM_LIBRARIES = re.compile(

@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 
 from golddiff.errors import ArgumentError
-from golddiff.studio.inputs import DRAWING_SIDE, MOST_BYTES, drawn, fitted, read_upload
+from golddiff.sources.picture import MOST_BYTES, fitted, read_picture
+from golddiff.studio.inputs import SIDE, drawn
 
 
 def saved(tmp_path, image, name="image.png"):
@@ -20,14 +21,16 @@ def saved(tmp_path, image, name="image.png"):
 def test_an_upload_is_scaled_and_cropped_to_the_store(tmp_path, make_store):
     store = make_store(torch.zeros(3, 3, 8, 6, dtype=torch.uint8))
     wide = Image.new("RGB", (400, 80), (255, 0, 0))
-    made = fitted(read_upload(saved(tmp_path, wide)), store)
+    made = fitted(read_picture("upload", saved(tmp_path, wide)), store.shape)
     assert made.shape == store.shape
     assert torch.allclose(made, torch.tensor([1.0, -1, -1])[:, None, None].expand(3, 8, 6))
 
 
 def test_colours_become_grey_for_a_grey_store(tmp_path, make_store):
     store = make_store(torch.zeros(3, 1, 4, 4, dtype=torch.uint8))
-    made = fitted(read_upload(saved(tmp_path, Image.new("RGB", (20, 20), "white"))), store)
+    made = fitted(
+        read_picture("upload", saved(tmp_path, Image.new("RGB", (20, 20), "white"))), store.shape
+    )
     assert torch.equal(made, torch.ones(1, 4, 4))
 
 
@@ -40,21 +43,21 @@ def test_100_megapixels_are_refused_from_the_header_alone(tmp_path):
     data += bytes(400_000)  # fewer than 256 pixels a byte: no bomb
     (tmp_path / "large.png").write_bytes(data)
     with pytest.raises(ArgumentError, match=r"100 megapixels.*at most 40 megapixels"):
-        read_upload(tmp_path / "large.png")
+        read_picture("upload", tmp_path / "large.png")
 
 
 def test_too_many_bytes_are_refused_unread(tmp_path):
     with (tmp_path / "large.png").open("wb") as file:
         file.truncate(MOST_BYTES + 1)
     with pytest.raises(ArgumentError, match="MB, expected at most 40 MB"):
-        read_upload(tmp_path / "large.png")
+        read_picture("upload", tmp_path / "large.png")
 
 
 @pytest.mark.parametrize("contents", [b"", b"hello", b"\x89PNG\r\n\x1a\n", b"<svg/>"])
 def test_what_is_no_image_is_told(tmp_path, contents):
     (tmp_path / "file.png").write_bytes(contents)
     with pytest.raises(ArgumentError, match="upload: the file cannot be read as an image"):
-        read_upload(tmp_path / "file.png")
+        read_picture("upload", tmp_path / "file.png")
 
 
 def test_a_truncated_image_is_told(tmp_path):
@@ -63,7 +66,7 @@ def test_a_truncated_image_is_told(tmp_path):
     Image.fromarray(pixels).save(buffer, "jpeg")
     (tmp_path / "cut.jpg").write_bytes(buffer.getvalue()[:900])
     with pytest.raises(ArgumentError, match="cannot be read as an image"):
-        read_upload(tmp_path / "cut.jpg")
+        read_picture("upload", tmp_path / "cut.jpg")
 
 
 def as_url(image):
@@ -73,7 +76,7 @@ def as_url(image):
 
 
 def sheet():
-    return Image.new("RGBA", (DRAWING_SIDE, DRAWING_SIDE), "black")
+    return Image.new("RGBA", (SIDE, SIDE), "black")
 
 
 def test_an_empty_sheet_is_told_and_ink_is_kept():
@@ -106,7 +109,7 @@ def test_a_drawing_is_refused_from_its_header_before_it_is_decoded(monkeypatch):
     def never(data):
         raise AssertionError("decoded")
 
-    monkeypatch.setattr("golddiff.studio.inputs.decode", never)
+    monkeypatch.setattr("golddiff.sources.picture.decode", never)
     with pytest.raises(ArgumentError, match="drawing: the image has 2,000 x 2,000 pixels"):
         drawn(as_url(Image.new("L", (2000, 2000))))
     with pytest.raises(ArgumentError, match="no drawing of this page"):
@@ -123,4 +126,4 @@ def test_a_program_of_another_kind_is_no_drawing():
 def test_latents_cannot_be_started_from_an_image(make_store):
     store = make_store(torch.zeros(3, 4, 4, 4))
     with pytest.raises(ArgumentError, match="latents of 4 channels"):
-        fitted(Image.new("RGB", (8, 8)), store)
+        fitted(Image.new("RGB", (8, 8)), store.shape)

@@ -1,0 +1,81 @@
+"""One picture that a person brings: read within limits, and in a training set's shape."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+
+from golddiff.errors import ArgumentError
+from golddiff.sources.decode import UnreadableImageError, decode, read_header, with_channels
+
+MOST_BYTES = 40_000_000
+MOST_PIXELS = 40_000_000
+KEPT_SIDE = 1024  # larger pictures are made smaller: no training set in use has larger images
+_one_at_a_time = threading.Lock()  # the largest takes half a gigabyte while it is decoded
+
+
+def read_picture(name: str, path: str | Path) -> Image.Image:
+    """A file as a picture, grey or RGB, refused from its size or header before it is decoded.
+
+    Args:
+        name: the argument that it is, for messages.
+        path: the file.
+
+    Raises:
+        ArgumentError: too many bytes or pixels, or no image.
+    """
+    try:
+        size = Path(path).stat().st_size
+        if size > MOST_BYTES:
+            raise ArgumentError(
+                f"{name}: the file has {size / 1e6:,.0f} MB, expected at most "
+                f"{MOST_BYTES / 1e6:.0f} MB"
+            )
+        return decoded(name, Path(path).read_bytes())
+    except (OSError, ValueError) as error:  # a NUL in the path is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise ArgumentError(f"{name}: the file cannot be read: {reason}") from error
+
+
+def decoded(name: str, data: bytes, most_pixels: int = MOST_PIXELS) -> Image.Image:
+    """An encoded picture, as :func:`read_picture`."""
+    try:
+        header = read_header(data)
+        pixels = header.width * header.height
+        if pixels > most_pixels:
+            raise ArgumentError(
+                f"{name}: the image has {header.width:,} x {header.height:,} pixels "
+                f"({pixels / 1e6:,.0f} megapixels), expected at most "
+                f"{most_pixels / 1e6:.2g} megapixels; make it smaller first"
+            )
+        with _one_at_a_time:
+            values = decode(data)  # (C, H, W)
+            values = values[0] if len(values) == 1 else values.transpose(1, 2, 0)
+            image = Image.fromarray(np.ascontiguousarray(values))
+            image.thumbnail((KEPT_SIDE, KEPT_SIDE), Image.Resampling.LANCZOS)
+    except UnreadableImageError as error:
+        raise ArgumentError(f"{name}: the file cannot be read as an image: {error}") from error
+    return image
+
+
+def fitted(image: Image.Image, shape: Sequence[int]) -> torch.Tensor:
+    """A picture in a training set's shape (C, H, W), in [-1, 1]: scaled, cropped, in its colours.
+
+    Raises:
+        ArgumentError: the set does not hold grey or RGB images.
+    """
+    if len(shape) != 3 or shape[0] not in (1, 3):
+        held = "points" if len(shape) == 1 else f"latents of {shape[0]} channels"
+        raise ArgumentError(
+            f"start: the training set holds {held}, to which an image cannot be fitted; start "
+            "from noise"
+        )
+    channels, height, width = shape
+    small = ImageOps.fit(with_channels(image, channels), (width, height), Image.Resampling.LANCZOS)
+    values = np.asarray(small, np.float32) / 127.5 - 1
+    return torch.from_numpy(values).reshape(height, width, channels).permute(2, 0, 1).contiguous()
