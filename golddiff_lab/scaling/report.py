@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 from rich.table import Table
 
 from golddiff.evaluation.figures.curves import Panel, Scale, Series
 from golddiff.system.units import byte_size
+from golddiff_lab.fit import exponent, ratio
 from golddiff_lab.scaling.job import ScalingJob
 from golddiff_lab.scaling.run import Outcome
 from golddiff_lab.scaling.stores import same_factor
@@ -32,25 +32,6 @@ weighed   training images that one query's support holds, at the largest size
 run       a whole 10-step run, ms per image; -: it would take longer than ten times --seconds
 queries   by turns points that a 10-step DDIM run of {passing} over the {n:,} images passes,
           and held-out images (new crops, flips and colours of images of the set) with noise"""
-
-
-def exponent(sizes: Sequence[float], costs: Sequence[float | None]) -> float | None:
-    """The p of cost ~ n^p: the slope of log cost against log size, by least squares.
-
-    None where fewer than two sizes have a cost, or one is not above 0.
-    """
-    known = [(n, cost) for n, cost in zip(sizes, costs, strict=True) if cost is not None]
-    if len({n for n, _ in known}) < 2 or any(cost <= 0 for _, cost in known):
-        return None
-    n, cost = np.log(np.array(known, np.float64)).T
-    n = n - n.mean()
-    return float(n @ (cost - cost.mean()) / (n @ n))
-
-
-def ratio(costs: Sequence[float | None]) -> float | None:
-    """The last cost over the first; None where one is missing, or the first is 0."""
-    first, last = costs[0], costs[-1]
-    return None if first is None or last is None or first == 0 else last / first
 
 
 def times_table(job: ScalingJob, outcome: Outcome) -> Table:

@@ -71,8 +71,8 @@ class Coordinates:
 
     def project(self, x: Queries) -> NDArray[np.float32]:
         """Queries (b, D) as coordinates (b, r)."""
-        centred = (x - self.mean).astype(np.float32)
-        return np.matmul(centred, self.basis, dtype=np.float32)
+        coordinates: NDArray[np.float32] = ((x - self.mean) @ self.basis).astype(np.float32)
+        return coordinates
 
 
 def nearest_exactly(coordinates: Coordinates, x: Queries, k: int) -> Rows:

@@ -12,12 +12,12 @@ import golddiff
 from golddiff.cli import run
 from golddiff.errors import ArgumentError, StoreError
 from golddiff.registry import MethodSettings
+from golddiff_lab.fit import exponent, ratio
 from golddiff_lab.machine import Rates
 from golddiff_lab.process import Process
 from golddiff_lab.scaling import run as scaling_run
 from golddiff_lab.scaling.cell import Cell, CellSpec
 from golddiff_lab.scaling.job import ScalingJob
-from golddiff_lab.scaling.report import exponent, ratio
 from golddiff_lab.scaling.stores import same_factor, share_factor, stores_for
 from tests.lab.here import Here
 
