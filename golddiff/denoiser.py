@@ -12,23 +12,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError
-from golddiff.kernels.mask_tiles import Side
+from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.on_device import DeviceStore, Weigh, device_store
-from golddiff.support import AnySupport, Support, TiledSupport
+from golddiff.support import AnySupport, Side, Support, TiledSupport
+from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
     from golddiff.attribution import Attribution
-    from golddiff.estimators.contributions import Contribution
+    from golddiff.contributions import Contribution
 
-Sigma = float | torch.Tensor
 DEFAULT_MEMORY_LIMIT = 1e9
 SIGMAS_KEPT = 128
 IMAGES_A_PART = 512
-
-Labels = int | Sequence[int] | torch.Tensor | None
 
 
 class Denoiser(ABC):
@@ -191,6 +188,8 @@ class Estimator(Denoiser):
     Attributes:
         images: the part of the training set that lies here.
     """
+
+    provable = False  # whether the error of a golden subset has a proved bound (Theorem 1)
 
     merges = True  # whether its mean is that of its merged posteriors
 

@@ -8,11 +8,11 @@ import torch
 import golddiff
 from golddiff import ImageStore
 from golddiff.cli import run
-from golddiff.errors import ArgumentError
+from golddiff.cli.preparing import prepare
 from golddiff.estimators import kept_masks
-from golddiff.preparing import prepare
-from golddiff.registry import METHODS, MethodSettings, make_denoiser
+from golddiff.estimators.registry import METHODS, MethodSettings, make_denoiser
 from golddiff.store import build as store_build
+from golddiff.system.errors import ArgumentError
 
 SIGMAS = [20.0, 2.0, 0.1]
 
@@ -92,7 +92,7 @@ def test_a_class_without_images_is_named(store):
 
 
 def test_where_nothing_may_be_written_it_refuses_before_the_work(store, monkeypatch):
-    from golddiff import preparing
+    from golddiff.cli import preparing
 
     prepare(golddiff.PCA(store, 0.05), SIGMAS)
 
@@ -178,7 +178,7 @@ def test_the_step_of_a_plain_scan_is_over_few_images(store, monkeypatch):
     optimal = golddiff.Optimal(store)
     seen = []
     over = optimal.denoise_over
-    monkeypatch.setattr("golddiff.preparing.TRIED", 20)
+    monkeypatch.setattr("golddiff.cli.preparing.TRIED", 20)
     monkeypatch.setattr(
         optimal,
         "denoise_over",

@@ -15,16 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import golddiff.store.spill
-from golddiff.errors import ArgumentError, StoreError
+from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.kamb import Kamb
 from golddiff.estimators.optimal import Optimal
 from golddiff.estimators.pca import PCA
-from golddiff.golden import GoldDiff
 from golddiff.store import statistics
 from golddiff.store.images import ImageStore
-from golddiff.store.residency import Residency, at_hand, parts
 from golddiff.store.statistics import FACTOR_IMAGES, LARGE, covariance_factor, factor_rows
 from golddiff.supports.paper import PaperSchedule
+from golddiff.system.errors import ArgumentError, StoreError
+from golddiff.system.residency import Residency, at_hand, parts
 
 MB = 1_000_000
 linux = pytest.mark.skipif(sys.platform != "linux", reason="counts pages in /proc/self/smaps")

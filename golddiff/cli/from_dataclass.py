@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 
 def takes(settings: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -16,9 +16,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from golddiff.cli.from_dataclass import takes
 from golddiff.cli.terminal import say, watched
-from golddiff.errors import ArgumentError
 from golddiff.oracles.settings import TrainSettings
 from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.system.errors import ArgumentError
 from golddiff.system.units import duration
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ def _train(
 
 
 def _draw(trained: Trained, out: Path) -> None:
-    from golddiff.evaluation.figures.losses import draw_losses
-    from golddiff.pictures import save
+    from golddiff.figures.losses import draw_losses
+    from golddiff.figures.pictures import save
 
     points = [(step, loss) for step, _, loss, _ in trained.history]
     save("out", draw_losses(points, f"{out.name}: {trained.step:,} steps"), out / "loss.png")

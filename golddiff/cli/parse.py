@@ -5,8 +5,8 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeVar
 
-from golddiff.errors import ArgumentError
-from golddiff.registry import METHODS
+from golddiff.estimators.registry import METHODS
+from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore

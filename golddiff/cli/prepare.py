@@ -27,16 +27,16 @@ from golddiff.cli.options import (
 from golddiff.cli.parse import parse_labels, parse_numbers
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, show, write_json
-from golddiff.errors import ArgumentError
-from golddiff.registry import DEFAULT_METHOD, METHODS, check_method, make_denoiser
+from golddiff.estimators.registry import DEFAULT_METHOD, METHODS, check_method, make_denoiser
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.units import duration
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from golddiff.cli.preparing import Part
     from golddiff.denoiser import Denoiser
-    from golddiff.preparing import Part
 
 
 def prepare(
@@ -105,8 +105,8 @@ def prepare(
     if json is not None:
         check_writable("json", json)
 
-    from golddiff.preparing import check_levels
-    from golddiff.preparing import prepare as make
+    from golddiff.cli.preparing import check_levels
+    from golddiff.cli.preparing import prepare as make
     from golddiff.sampling import check_settings, noise_levels
     from golddiff.store.images import ImageStore
     from golddiff.system.parallel import use_threads
@@ -154,7 +154,7 @@ def _choices(
     denoiser: Denoiser, levels: Sequence[float], classes: Sequence[int | None]
 ) -> Iterator[str]:
     """How the images of each level and class are chosen."""
-    from golddiff.golden import GoldDiff
+    from golddiff.estimators.golden import GoldDiff
 
     if not isinstance(denoiser, GoldDiff):
         return

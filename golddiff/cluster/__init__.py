@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from golddiff.errors import ClusterError as ClusterError
+from golddiff.system.errors import ClusterError as ClusterError
 
 if TYPE_CHECKING:
     from golddiff.cluster.build import build_shards as build_shards

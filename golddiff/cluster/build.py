@@ -24,12 +24,18 @@ from typing import Any
 from golddiff import __version__
 from golddiff.cluster.joining import connect, ray_package
 from golddiff.cluster.listing import NAME, Listing, ShardRecord
-from golddiff.errors import ArgumentError, ClusterError, GoldDiffError, SourceError, StoreError
 from golddiff.estimators.kept_masks import FOLDER as MASKS
 from golddiff.sources.encoded import EncodedSource
 from golddiff.sources.source import Skipped
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.manifest import VERSION, Manifest, identity_of
+from golddiff.system.errors import (
+    ArgumentError,
+    ClusterError,
+    GoldDiffError,
+    SourceError,
+    StoreError,
+)
 from golddiff.system.files import written_whole
 
 PLAN = "build.json"

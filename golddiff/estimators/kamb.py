@@ -14,19 +14,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from golddiff.contributions import Contribution, Ranking, outputs_at
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
-from golddiff.errors import ArgumentError
-from golddiff.estimators.contributions import Contribution, Ranking, outputs_at
 from golddiff.kernels.kamb_cpu import Axis, Boundary, patch_posterior
 from golddiff.kernels.kamb_logits import patch_contributions
 from golddiff.kernels.lanes import LANES
-from golddiff.kernels.mask_tiles import Side
 from golddiff.kernels.on_device import patches
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.on_device import DeviceStore, Weigh
-from golddiff.support import AnySupport, Support, whole
+from golddiff.store.weighing import whole
+from golddiff.support import AnySupport, Side, Support
+from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import in_order, results_held
 
 PatchSizes = int | str | Sequence[tuple[float, int]] | None
@@ -142,11 +142,12 @@ class Kamb(Estimator):
             vertical, horizontal = vertical.at(pixel // width), horizontal.at(pixel % width)
 
         def task(part: Support) -> Contribution:
-            found = patch_contributions(
+            logits, values, best = patch_contributions(
                 images.flat, part.rows, part.log_importance(), x, sigma,
                 (vertical, horizontal), (channels, height, width), images.scale,
                 images.offset, top,
             )  # fmt: skip
+            found = Contribution(part.rows, logits, values, Ranking(*best))
             return found if pixel is None else self._only(found, pixel)
 
         yield from in_order(task, whole(support).split(IMAGES_PER_TASK))

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
-from golddiff.errors import ArgumentError
 from golddiff.estimators.mixture import Components, cluster, denoised, fit
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
+from golddiff.system.errors import ArgumentError
 
 FITTED_TO = 20_000  # images
 PATCHES_AN_IMAGE = 5

@@ -11,21 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from golddiff.contributions import Contribution, log_sum_exp, outputs_at, values_at
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
-from golddiff.errors import ArgumentError
-from golddiff.estimators.contributions import Contribution, log_sum_exp, outputs_at, values_at
 from golddiff.estimators.kept_masks import tree_of
 from golddiff.estimators.tiles import add_tiles
 from golddiff.kernels.gather import BLOCK
-from golddiff.kernels.mask_tiles import (
-    OfChannel,
-    Side,
-    cut,
-    mean_mask,
-    mean_width,
-    pixels,
-    tile_of_each,
-)
+from golddiff.kernels.mask_tiles import cut, mean_mask, mean_width
 from golddiff.kernels.mask_tree import MaskTree, dense_mask
 from golddiff.kernels.on_device import masked
 from golddiff.kernels.pca_cpu import Sums, masked_posterior
@@ -35,7 +26,19 @@ from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.on_device import DeviceStore, Weigh
-from golddiff.support import AnySupport, Support, TiledSupport, grouped, one_each, whole
+from golddiff.store.weighing import whole
+from golddiff.support import (
+    AnySupport,
+    OfChannel,
+    Side,
+    Support,
+    TiledSupport,
+    grouped,
+    one_each,
+    pixels,
+    tile_of_each,
+)
+from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import in_order, results_held
 
 TILES_ROWS = 1 / 4  # of the memory limit: rows that are read for all tiles together

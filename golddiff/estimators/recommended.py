@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser, Estimator
-from golddiff.errors import ArgumentError
 from golddiff.estimators.blend import Blend, Weights
 from golddiff.estimators.calibration import (
     LeavingOut,
@@ -34,15 +33,16 @@ from golddiff.estimators.calibration import (
     is_symmetric,
     left_out,
 )
+from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.mirror import Mirrored, Symmetrised
 from golddiff.estimators.mixture import FITTED_TO, Components, GaussianMixture, sampled
 from golddiff.estimators.patches import Patches, PatchMixture
 from golddiff.estimators.pca import PCA
-from golddiff.golden import GoldDiff
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
 from golddiff.support import AnySupport
 from golddiff.supports.paper import PaperSchedule
+from golddiff.system.errors import ArgumentError
 
 # The name changes with what is kept in it and how that is found: an older file is not read.
 KEPT = "recommended-7"

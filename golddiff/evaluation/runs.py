@@ -9,10 +9,10 @@ from typing import Protocol
 
 import torch
 
-from golddiff.denoiser import Labels, Sigma
-from golddiff.errors import ArgumentError
-from golddiff.evaluation.figures.trajectory import thinned
+from golddiff.figures.trajectory import thinned
+from golddiff.noise import Labels, Sigma
 from golddiff.sampling import OnStep, Space, check_settings, noise_levels, sample
+from golddiff.system.errors import ArgumentError
 
 STEPS_KEPT = 20  # of a longer run, evenly spread: states of every step would fill the memory
 

@@ -1,7 +1,7 @@
 """Weights of images that are drawn at random, from their distances: compiled passes over them.
 
 An image's tempered weight is t = exp(-(d - best) g / T), T a temperature, and its posterior weight
-is t^T: one exponential gives both. See :mod:`golddiff.index.drawing`.
+is t^T: one exponential gives both. See :mod:`golddiff.supports.index.drawing`.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from golddiff.errors import ArgumentError, SourceError
 from golddiff.sources.source_options import ENLARGED, SourceOptions
+from golddiff.system.errors import ArgumentError, SourceError
 
 if TYPE_CHECKING:
     from golddiff.sources.source import Source

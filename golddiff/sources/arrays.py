@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from golddiff.errors import ArgumentError, SourceError
 from golddiff.sources.decode import fit, to_pixels, with_channels
 from golddiff.sources.source import Rows
 from golddiff.sources.source_options import SourceOptions
+from golddiff.system.errors import ArgumentError, SourceError
 
 _IMAGE_CHANNELS = (1, 3, 4)
 _CHECK_BYTES = 1 << 24

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from golddiff.errors import ArgumentError
 from golddiff.sources.arrays import open_array
 from golddiff.sources.patches import open_patches
 from golddiff.sources.source import Rows
 from golddiff.sources.source_options import SourceOptions
+from golddiff.system.errors import ArgumentError
 
 _MOONS = 2000
 

@@ -11,11 +11,11 @@ from typing import IO, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import SourceError, one_line
 from golddiff.sources.arrays import open_array
 from golddiff.sources.guards import Unpacked, inside
 from golddiff.sources.source import Rows
 from golddiff.sources.source_options import SourceOptions
+from golddiff.system.errors import SourceError, one_line
 from golddiff.system.pickled_arrays import ARRAYS
 from golddiff.system.pickles import read_pickle
 

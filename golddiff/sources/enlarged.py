@@ -16,10 +16,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError, SourceError
 from golddiff.sources.augment import NUMBERS, augmented
 from golddiff.sources.source import Batch, Rows, Source, ahead, rebatch
 from golddiff.sources.source_options import ENLARGED, SourceOptions, require_integer
+from golddiff.system.errors import ArgumentError, SourceError
 
 BLOCK = 256  # images that share a generator and are made together
 REDRAWN = 4  # after so many tries an image that has been made before gets a little noise

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import GoldDiffError, SourceError, one_line
 from golddiff.sources.cifar import cifar_folder, open_cifar_folder
 from golddiff.sources.decode import EXTENSIONS, MAX_ENCODED_BYTES
 from golddiff.sources.encoded import EncodedSource, Item, Items
@@ -22,6 +21,7 @@ from golddiff.sources.idx import idx_files, open_idx_folder
 from golddiff.sources.source import Source
 from golddiff.sources.source_options import SourceOptions
 from golddiff.sources.tables import SPLIT_NAMES, open_parquet, shards_of_split
+from golddiff.system.errors import GoldDiffError, SourceError, one_line
 
 _EDM_TABLE = "dataset.json"
 # EDM's tool numbers images and puts them by the thousand in folders; those are not classes.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from golddiff.errors import SourceError
+from golddiff.system.errors import SourceError
 from golddiff.system.files import leads_out
 
 # Training sets in use unpack to at most some tens of times their size (MNIST: 5).

@@ -6,7 +6,7 @@ import re
 import threading
 from typing import Any
 
-from golddiff.errors import SourceError, one_line
+from golddiff.system.errors import SourceError, one_line
 
 # A hub that has not answered by now counts as out of reach.
 _PATIENCE = 15.0

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError, SourceError, one_line
 from golddiff.sources.arrays import open_array
 from golddiff.sources.guards import check_unpacked
 from golddiff.sources.source import Rows, check_labels
 from golddiff.sources.source_options import SourceOptions
+from golddiff.system.errors import ArgumentError, SourceError, one_line
 
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,

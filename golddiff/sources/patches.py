@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from golddiff.errors import ArgumentError
 from golddiff.sources.decode import to_pixels, with_channels
 from golddiff.sources.source import Rows
 from golddiff.sources.source_options import SourceOptions
+from golddiff.system.errors import ArgumentError
 
 _DEFAULT_SIZE = 32
 _DEFAULT_COUNT = 10_000

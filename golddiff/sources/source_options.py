@@ -6,7 +6,7 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 ENLARGED = "enlarged:"  # and another source
 

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError, SourceError, one_line
 from golddiff.sources.encoded import EncodedSource, Item
 from golddiff.sources.guards import check_unpacked
 from golddiff.sources.source import check_labels
 from golddiff.sources.source_options import SourceOptions
+from golddiff.system.errors import ArgumentError, SourceError, one_line
 
 # Names of sub folders and files that are parts of a data set rather than classes.
 SPLIT_NAMES = frozenset({"train", "test", "val", "valid", "validation", "dev", "eval"})

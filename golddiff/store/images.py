@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError, StoreError
 from golddiff.posterior import Posterior
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.build import FACTOR, LABELS, NORMS, PIXELS, PROXIES, build
@@ -24,11 +23,12 @@ from golddiff.store.factors import Factors, silent
 from golddiff.store.manifest import Manifest, file_record, identity_of
 from golddiff.store.nearest import Drawing, Metric, nearest
 from golddiff.store.proxy import pool
-from golddiff.store.residency import DEFAULT_LIMIT, Residency, at_hand, parts
 from golddiff.store.spill import spilled
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
-from golddiff.store.weighing import Weigher, weighed
-from golddiff.support import AnySupport, DescribedSupport, one_each, whole
+from golddiff.store.weighing import Weigher, weighed, whole
+from golddiff.support import AnySupport, DescribedSupport, one_each
+from golddiff.system.errors import ArgumentError, StoreError
+from golddiff.system.residency import DEFAULT_LIMIT, Residency, at_hand, parts
 
 Indices = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
 

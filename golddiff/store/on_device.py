@@ -18,7 +18,8 @@ from golddiff.kernels.on_device import Partial, lowest, squared_distances
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric, Vectors
-from golddiff.support import AnySupport, Support, TiledSupport, grouped, listed, one_each, whole
+from golddiff.store.weighing import whole
+from golddiff.support import AnySupport, Support, TiledSupport, grouped, listed, one_each
 
 RESIDENT_SHARE = 0.6  # of the memory that is free: pixels that stay; else they are sent in parts
 KEPT_SHARE = 0.2  # of it: masks and proxies

@@ -7,23 +7,21 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.denoiser import Estimator
-from golddiff.errors import ArgumentError
-from golddiff.index.distances import KeptBlocks, Metric, TileBlocks
-from golddiff.index.drawing import RandomNumbers
-from golddiff.index.files import Index, open_or_build
-from golddiff.index.search import NeighborSearch
-from golddiff.kernels.mask_tiles import Side, tile_of_each
 from golddiff.noise import bits, precision
 from golddiff.posterior import Float, Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.training_set import TrainingSet
-from golddiff.support import AnySupport, Support, TiledSupport
+from golddiff.support import AnySupport, Side, Support, TiledSupport, tile_of_each
 from golddiff.supports.enlarging import DrawnImages, NearestImages, Tiles
+from golddiff.supports.index.distances import KeptBlocks, Metric, TileBlocks
+from golddiff.supports.index.drawing import RandomNumbers
+from golddiff.supports.index.files import Index, open_or_build
+from golddiff.supports.index.search import NeighborSearch
 from golddiff.supports.rule import (
     DRAWN_MARGIN,
     FEWEST,
@@ -32,6 +30,7 @@ from golddiff.supports.rule import (
     drawn_from,
     side_of,
 )
+from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import in_order
 
 INDEXED_FROM = 100_000  # images; of fewer all pixels are compared
@@ -73,7 +72,7 @@ class AdaptiveSchedule:
         self.index = index
         self.guarantee = guarantee
 
-    def fitted(self, estimator: Estimator) -> FittedSchedule:
+    def fitted(self, estimator: Any) -> FittedSchedule:
         """The schedule for one estimator; :class:`golddiff.GoldDiff` asks for it.
 
         Raises:
@@ -124,7 +123,7 @@ class Comparison:
     drawn_from: int
 
     @classmethod
-    def of(cls, estimator: Estimator, sigma: float, index: Index | None) -> Comparison:
+    def of(cls, estimator: Any, sigma: float, index: Index | None) -> Comparison:
         """By the estimator's masks, and by all pixels where there is no index."""
         store, relevance = estimator.store, estimator.relevance(sigma)
         width = float(relevance.mean())
@@ -158,7 +157,7 @@ class FittedSchedule:
         settings: the schedule's.
     """
 
-    def __init__(self, estimator: Estimator, settings: AdaptiveSchedule) -> None:
+    def __init__(self, estimator: Any, settings: AdaptiveSchedule) -> None:
         self.estimator, self.settings = estimator, settings
         self._comparisons: dict[float, Comparison] = {}
         self._numbers: dict[tuple[int, ...], RandomNumbers] = {}
@@ -271,7 +270,8 @@ class FittedSchedule:
                 return self._weighed_whole(x[query : query + 1], sigma, parts[0])
             each = [parts.get(t, NO_IMAGES) for t in range(len(tiles))]
             of_tiles = TiledSupport(side, each)
-            return self.estimator.tiled_posterior(x[query : query + 1], sigma, of_tiles)
+            made: Posterior = self.estimator.tiled_posterior(x[query : query + 1], sigma, of_tiles)
+            return made
 
         kinds: list[tuple[NearestImages | DrawnImages, float]] = []
         if few:

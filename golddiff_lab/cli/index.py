@@ -12,7 +12,7 @@ from golddiff.cli.options import JsonPath
 from golddiff.cli.parse import parse_numbers
 from golddiff.cli.terminal import progress_bar, say, show, write_json
 from golddiff.system.files import check_writable
-from golddiff_lab.tables import whole_numbers
+from golddiff_lab.arguments import whole_numbers
 
 _NOTES = """\
 ms        milliseconds per query, the median search over its batch of queries

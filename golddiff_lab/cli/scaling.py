@@ -11,7 +11,7 @@ from golddiff import __version__
 from golddiff.cli.options import JsonPath, MaskThreshold, Tol, Variant, method_settings
 from golddiff.cli.terminal import progress_bar, say, show, write_json
 from golddiff.system.files import check_writable
-from golddiff_lab.tables import whole_numbers
+from golddiff_lab.arguments import whole_numbers
 
 _DATA = (
     "enlarged:SOURCE, or a store of at least the largest size: the smaller sets are its first "
@@ -74,7 +74,7 @@ def scaling(
 
       golddiff bench scaling --data enlarged:digits --sizes 2000,8000,32000 --method golddiff-pca
     """
-    from golddiff.pictures import SUFFIXES
+    from golddiff.figures.pictures import SUFFIXES
     from golddiff_lab.scaling.job import COMPARED, ScalingJob
 
     names = tuple(name.strip() for text in method or COMPARED for name in text.split(","))
@@ -107,8 +107,8 @@ def scaling(
         say(line)
     say(f"kept in {outcome.folder}")
     if plot is not None:
-        from golddiff.evaluation.figures.curves import draw_panels
-        from golddiff.pictures import save
+        from golddiff.figures.curves import draw_panels
+        from golddiff.figures.pictures import save
 
         save("plot", draw_panels(report.panels(job, outcome)), plot)
     if json is not None:

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from golddiff.errors import ArgumentError
+from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.pca import PCA, mask_width
-from golddiff.golden import GoldDiff
 from golddiff.noise import ddim_sigmas
 from golddiff.store.cache import cache_folder
 from golddiff.store.images import ImageStore
 from golddiff.store.opening import is_store
 from golddiff.store.proxy import quarter_shape, side_16_shape
 from golddiff.supports.paper import PaperSchedule
+from golddiff.system.errors import ArgumentError
 from golddiff_lab.gpu.cases import Case
 from golddiff_lab.machine import Rates, measure, peak_resident, times
 from golddiff_lab.peers import recognise

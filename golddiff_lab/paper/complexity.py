@@ -13,12 +13,12 @@ from pathlib import Path
 import torch
 
 from golddiff.denoiser import Denoiser
+from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.kamb import Kamb
 from golddiff.estimators.optimal import Optimal
 from golddiff.estimators.pca import PCA, mask_width
 from golddiff.estimators.wiener import Wiener
-from golddiff.evaluation.figures.curves import Panel, Series
-from golddiff.golden import GoldDiff
+from golddiff.figures.curves import Panel, Series
 from golddiff.store.images import ImageStore
 from golddiff.supports.paper import PaperSchedule
 from golddiff_lab.cells import Key, Result

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from golddiff.registry import MethodSettings
+from golddiff.estimators.registry import MethodSettings
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DATA_SETS, DataSet
 from golddiff_lab.paper.likeness import Column, Row

@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.contributions import Weights
 from golddiff.denoiser import Estimator
-from golddiff.errors import ArgumentError
+from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.optimal import Optimal
 from golddiff.estimators.pca import PCA
-from golddiff.estimators.weights import Weights
-from golddiff.evaluation.figures.curves import Panel, Series
-from golddiff.evaluation.figures.trajectory import Row, draw_trajectory
 from golddiff.evaluation.runs import Run, RunSettings
 from golddiff.evaluation.runs import run as run_sampler
-from golddiff.golden import GoldDiff
+from golddiff.figures.curves import Panel, Series
+from golddiff.figures.trajectory import Row, draw_trajectory
 from golddiff.metrics import mse_per_image
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.store.images import ImageStore
 from golddiff.support import Support
+from golddiff.system.errors import ArgumentError
 from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DATA_SETS
@@ -47,7 +47,7 @@ NOTE = (
 class RandomSubset:
     """``size`` images drawn once: what the paper's Figure 3 compares the full scan with.
 
-    A schedule for :class:`golddiff.golden.GoldDiff`. Smaller subsets of one seed lie
+    A schedule for :class:`golddiff.estimators.golden.GoldDiff`. Smaller subsets of one seed lie
     within larger ones.
 
     Args:

@@ -14,15 +14,15 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser, Estimator
-from golddiff.errors import ArgumentError
+from golddiff.estimators.registry import MethodSettings, make_denoiser
 from golddiff.noise import ddim_scheduler
-from golddiff.registry import MethodSettings, make_denoiser
 from golddiff.sampling import sample
 from golddiff.store.images import ImageStore
 from golddiff.support import Support
+from golddiff.system.errors import ArgumentError
 from golddiff_lab.machine import disk_bytes, memory, peak_resident, watched_memory
 from golddiff_lab.queries import STEPS
-from golddiff_lab.sides import describe_step
+from golddiff_lab.running import describe_step
 from golddiff_lab.truth import rmse
 
 RUN_SHARE = 10  # levels' worth of seconds that the whole run may take

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from golddiff.errors import ArgumentError
+from golddiff.estimators.registry import MethodSettings
 from golddiff.noise import ddim_sigmas
-from golddiff.registry import MethodSettings
-from golddiff.store.residency import DEFAULT_LIMIT
+from golddiff.system.errors import ArgumentError
+from golddiff.system.residency import DEFAULT_LIMIT
+from golddiff_lab.arguments import at_least, check_methods
 from golddiff_lab.queries import STEPS, TRAJECTORY_OF
-from golddiff_lab.step.job import at_least, check_methods
 
 SIZES = (10_000, 100_000, 1_280_000)
 COMPARED = ("adaptive-optimal", "adaptive-pca", "golddiff-optimal", "golddiff-pca")

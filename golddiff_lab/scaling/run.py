@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from golddiff import __version__
-from golddiff.registry import make_denoiser
+from golddiff.estimators.registry import make_denoiser
 from golddiff.store.cache import cache_folder
 from golddiff.store.images import ImageStore
 from golddiff.system.parallel import use_threads
@@ -19,10 +19,10 @@ from golddiff_lab.cells import Cells, Key
 from golddiff_lab.machine import Rates, measure
 from golddiff_lab.process import Process
 from golddiff_lab.queries import mixed
+from golddiff_lab.running import own_settings
 from golddiff_lab.scaling.cell import Cell, CellSpec
 from golddiff_lab.scaling.job import WITHOUT_MASKS, ScalingJob
 from golddiff_lab.scaling.stores import share_factor, stores_for
-from golddiff_lab.sides import own_settings
 
 Watch = Callable[[str], None]
 Figures = dict[str, Any]

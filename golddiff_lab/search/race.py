@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from rich.table import Table
 
-from golddiff.errors import ArgumentError
 from golddiff.store.images import ImageStore
+from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import use_threads
 from golddiff.system.units import byte_size
+from golddiff_lab.arguments import at_least
 from golddiff_lab.peers.faiss_flat import load_faiss
 from golddiff_lab.queries import check_source, queries
 from golddiff_lab.search.strategies import (
@@ -32,7 +33,6 @@ from golddiff_lab.search.strategies import (
     of_faiss,
     through_index,
 )
-from golddiff_lab.step.job import at_least
 from golddiff_lab.tables import terminal_table
 from golddiff_lab.timing import PAUSE
 

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError
 from golddiff.kernels.lowest import lowest
 from golddiff.store.images import ImageStore
+from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import in_order
 from golddiff_lab.peers.faiss_flat import load_faiss
 
@@ -100,9 +100,9 @@ def through_index(store: ImageStore) -> Strategy | None:
 
     None where no index has been built.
     """
-    from golddiff.index import Index
-    from golddiff.index.build import FOLDER
-    from golddiff.index.distances import KeptBlocks
+    from golddiff.supports.index import Index
+    from golddiff.supports.index.build import FOLDER
+    from golddiff.supports.index.distances import KeptBlocks
 
     if not (store.path / FOLDER).exists():
         return None

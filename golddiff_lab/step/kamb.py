@@ -8,15 +8,16 @@ from pathlib import Path
 
 import torch
 
-from golddiff.errors import ArgumentError
-from golddiff.registry import MethodSettings
+from golddiff.estimators.registry import MethodSettings
+from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import use_threads
+from golddiff_lab.arguments import at_least
 from golddiff_lab.peers import PEERS, recognise
 from golddiff_lab.peers.kamb import CLASSES
 from golddiff_lab.process import Process
 from golddiff_lab.queries import noised
-from golddiff_lab.sides import RunningSide, SideSpec
-from golddiff_lab.step.job import at_least
+from golddiff_lab.running import RunningSide
+from golddiff_lab.sides import SideSpec
 from golddiff_lab.step.run import opened
 from golddiff_lab.timing import race
 

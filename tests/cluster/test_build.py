@@ -17,10 +17,10 @@ import golddiff
 from golddiff.cli import run
 from golddiff.cluster import ClusterError, ShardedStore, build_shards
 from golddiff.cluster.listing import Listing, ShardRecord
-from golddiff.errors import ArgumentError, SourceError
 from golddiff.sources import open_source
 from golddiff.store.cache import SourceOptions
 from golddiff.store.images import ImageStore
+from golddiff.system.errors import ArgumentError, SourceError
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ import torch
 
 import golddiff
 from golddiff import metrics
-from golddiff.errors import ArgumentError
 from golddiff.evaluation.compare import compare, evaluate
 from golddiff.evaluation.memory import peak_memory
 from golddiff.evaluation.runs import RunSettings, run
+from golddiff.system.errors import ArgumentError
 from tests.oracles_for_tests import Shrinking
 
 

@@ -21,13 +21,13 @@ def _elsewhere(monkeypatch, tmp_path):
 
 @pytest.fixture
 def fails(capsys):
-    """fails(*arguments): status 2 and a single line on stderr, which is returned."""
+    """fails(*arguments): status 2 and a single line on stderr, which is returned without --."""
 
     def check(*arguments):
         capsys.readouterr()
         assert run(list(map(str, arguments))) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        return line.removeprefix("golddiff: ")
+        return line.removeprefix("golddiff: ").removeprefix("--")
 
     return check
 
@@ -211,7 +211,7 @@ def test_bad_input_to_evaluate(fails, tiny):
     start = ["evaluate", stores["mnist"], "--oracle", f"{root / 'mnist'}.pt"]
     assert fails(*start, "--method", "best").startswith("method: got 'best', expected one of")
     assert fails(*start, "--method", "pca", "--method", "pca") == "method: pca is given twice"
-    assert "k_min: does not apply to method pca" in fails(
+    assert "k-min: does not apply to method pca" in fails(
         *start, "--method", "pca", "--method", "wiener", "--k-min", "3"
     )
     assert fails(*start, "--sampler", "euler").startswith("sampler: got 'euler'")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import golddiff
 from golddiff.cli import run
-from golddiff.errors import ArgumentError, StoreError
-from golddiff.registry import MethodSettings
+from golddiff.estimators.registry import MethodSettings
+from golddiff.system.errors import ArgumentError, StoreError
 from golddiff_lab.fit import exponent, ratio
 from golddiff_lab.machine import Rates
 from golddiff_lab.process import Process
@@ -190,7 +190,7 @@ class TestRun:
             (["--method", "optimal", "--tol", "0.1"], "tol: does not apply"),
             (["--batch", "0"], "batch: got 0"),
             (["--seconds", "0"], "seconds: got 0"),
-            (["--memory-limit", "-1"], "memory_limit: got -1"),
+            (["--memory-limit", "-1"], "memory-limit: got -1"),
             (["--threads", "0"], "threads: got 0"),
             (["--plot", "x.svg"], "plot: got"),
         ],

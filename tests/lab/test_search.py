@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from golddiff.cli import run
-from golddiff.errors import ArgumentError
-from golddiff.index import Index
+from golddiff.supports.index import Index
+from golddiff.system.errors import ArgumentError
 from golddiff_lab.search.race import Found, SearchJob, race, recall, table
 from golddiff_lab.search.strategies import (
     Coordinates,
@@ -127,7 +127,7 @@ def test_the_command(store, tmp_path, capsys):
         (["--k", "301", "--no-faiss"], "k: got 301, but the store has only 300"),
         (["--levels", "-1"], "levels: got"),
         (["--batch", "0"], "batch: got 0"),
-        (["--queries-from", "x"], "queries_from: got"),
+        (["--queries-from", "x"], "queries-from: got"),
         (["--search", "nowhere:search", "--k", "5"], "search: got 'nowhere:search'"),
         (["--search", "math:pi", "--k", "5"], "which is no function"),
         (["--search", "", "--k", "5"], "search: got ''"),

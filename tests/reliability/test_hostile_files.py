@@ -21,12 +21,12 @@ import pytest
 import torch
 from PIL import Image
 
-from golddiff.errors import CheckpointError, SourceError, StoreError
 from golddiff.oracles.load import load_oracle
 from golddiff.sources import open_source
 from golddiff.sources.decode import UnreadableImageError, decode
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import _digest
+from golddiff.system.errors import CheckpointError, SourceError, StoreError
 from golddiff.system.pickled_arrays import ARRAYS
 from golddiff.system.pickles import read_pickle
 from reliability.fuzz.images import array, encoded, idx, npzs, packed, parquets

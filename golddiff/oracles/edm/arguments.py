@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from golddiff.errors import CheckpointError
+from golddiff.system.errors import CheckpointError
 
 
 @dataclass(frozen=True)

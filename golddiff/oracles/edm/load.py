@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from golddiff.errors import CheckpointError
 from golddiff.oracles.edm.arguments import Arguments, check_arguments
 from golddiff.oracles.edm.dhariwal_unet import DhariwalUNet
 from golddiff.oracles.edm.preconditioning import PRECONDITIONINGS, Preconditioning
@@ -24,6 +23,7 @@ from golddiff.oracles.edm.song_unet import SongUNet
 from golddiff.oracles.oracle import Oracle, checked_batch_size, checked_device
 from golddiff.oracles.torch_files import TENSORS, Storage, plain, read_row
 from golddiff.oracles.weights import checked_weights, fill, regular_file
+from golddiff.system.errors import CheckpointError
 from golddiff.system.pickles import one_line, read_pickle
 
 MODELS: dict[str, type[nn.Module]] = {"SongUNet": SongUNet, "DhariwalUNet": DhariwalUNet}

@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.index.distances import KeptBlocks
-from golddiff.index.files import Index
+from golddiff.supports.index.distances import KeptBlocks
+from golddiff.supports.index.files import Index
 
 ROUNDING = 2e-5
 

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from golddiff.errors import StoreError
-from golddiff.index.blocks import Blocks, of_tensors
-from golddiff.index.build import (
+from golddiff.store.images import ImageStore
+from golddiff.store.manifest import FileRecord, file_record
+from golddiff.supports.index.blocks import Blocks, of_tensors
+from golddiff.supports.index.build import (
     FOLDER,
     FORMAT,
     LENGTHS,
@@ -29,8 +30,7 @@ from golddiff.index.build import (
     file_sizes,
     identity,
 )
-from golddiff.store.images import ImageStore
-from golddiff.store.manifest import FileRecord, file_record
+from golddiff.system.errors import StoreError
 from golddiff.system.files import leads_out
 
 log = logging.getLogger("golddiff")
@@ -120,7 +120,7 @@ class Index:
         memory_limit: float = 2e9,
         progress: Progress = lambda what, done, total: None,
     ) -> Index:
-        """Build the index of a store in its folder and open it; see :mod:`golddiff.index.build`.
+        """Build the index of a store in its folder and open it.
 
         Raises:
             ArgumentError: ``memory_limit`` is too small.

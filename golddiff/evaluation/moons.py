@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from golddiff.estimators.optimal import Optimal
-from golddiff.evaluation.figures.points import GREY, plane
+from golddiff.figures.points import GREY, plane
 from golddiff.kernels.rows import squared_distances
 from golddiff.samplers import State, initial_noise, noise_levels, steps
 from golddiff.store.images import ImageStore

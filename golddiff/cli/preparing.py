@@ -15,20 +15,20 @@ from numba.core.dispatcher import Dispatcher
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser, Estimator
-from golddiff.errors import ArgumentError, StoreError
 from golddiff.estimators import kept_masks
 from golddiff.estimators.blend import Blend
+from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.kamb import Kamb
 from golddiff.estimators.mirror import OfMirrored
 from golddiff.estimators.mixture import GaussianMixture
 from golddiff.estimators.pca import MEASURED_AT, PCA
 from golddiff.estimators.recommended import Recommended
 from golddiff.estimators.wiener import Wiener
-from golddiff.golden import GoldDiff
-from golddiff.index import Index
 from golddiff.store.images import ImageStore
 from golddiff.support import Support
 from golddiff.supports.adaptive import FittedSchedule
+from golddiff.supports.index import Index
+from golddiff.system.errors import ArgumentError, StoreError
 from golddiff.system.files import check_writable
 
 # Images of a plain scan that compiles it: a few tasks of the kernels.

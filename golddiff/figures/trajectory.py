@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from golddiff.pictures import cells, mosaic
+from golddiff.figures.pictures import cells, mosaic
 
 ROWS = 8
 COLUMNS = 12

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import NullFormatter
 
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 Scale = Literal["linear", "log"]
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.index.distances import Metric
-from golddiff.index.drawing import Drawn, RandomNumbers, Sums, drawn, summary
 from golddiff.kernels.aligned import empty
 from golddiff.kernels.lowest import lowest
 from golddiff.store.images import ImageStore
+from golddiff.supports.index.distances import Metric
+from golddiff.supports.index.drawing import Drawn, RandomNumbers, Sums, drawn, summary
 from golddiff.system.parallel import in_order
 
 LOOKED_AHEAD = 4  # times as many images as were asked for are put in order at once

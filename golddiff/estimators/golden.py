@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.denoiser import Denoiser, Estimator, Labels, Sigma
-from golddiff.errors import ArgumentError
-from golddiff.estimators.optimal import Optimal
-from golddiff.index.files import Index, open_or_build
+from golddiff.denoiser import Denoiser, Estimator
+from golddiff.noise import Labels, Sigma
 from golddiff.store.images import ImageStore
 from golddiff.support import AnySupport
 from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule
 from golddiff.supports.certificate import Certified, certify, guaranteed
+from golddiff.supports.index.files import Index, open_or_build
 from golddiff.supports.paper import PaperSchedule
+from golddiff.system.errors import ArgumentError
 
 
 class Schedule(Protocol):
@@ -63,7 +63,7 @@ class GoldDiff(Denoiser):
             )
         if isinstance(schedule, AdaptiveSchedule):
             # It depends on what is weighed, so it is first told which estimator that is.
-            if schedule.guarantee and not isinstance(base, Optimal):
+            if schedule.guarantee and not base.provable:
                 raise ArgumentError(_ONLY_OPTIMAL.format("guarantee", type(base).__name__))
             schedule = schedule.fitted(base)
         if schedule is not None and not callable(getattr(schedule, "supports", None)):
@@ -102,7 +102,7 @@ class GoldDiff(Denoiser):
         Raises:
             ArgumentError: as a call; another estimator than ``Optimal``.
         """
-        if not isinstance(self.base, Optimal):
+        if not self.base.provable:
             raise ArgumentError(_ONLY_OPTIMAL.format("certified", type(self.base).__name__))
         if not isinstance(self.store, ImageStore):
             raise ArgumentError(

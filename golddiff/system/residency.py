@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import for_each
 
 Rows = NDArray[np.int64]
@@ -177,7 +177,7 @@ class _Mapped(np.memmap[Any, np.dtype[Any]]):
             return flat[rows]
         width = flat.strides[0]
         out = np.empty((len(rows), *flat.shape[1:]), flat.dtype)
-        from golddiff.kernels.reading import read_pieces  # compiled code, imported slowly
+        from golddiff.system.reading import read_pieces  # compiled code, imported slowly
 
         def read(start: int) -> None:
             some = rows[start : start + ROWS_AT_ONCE]

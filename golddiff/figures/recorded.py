@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from golddiff.errors import ArgumentError
-from golddiff.evaluation.figures.curves import Panel, Series
+from golddiff.figures.curves import Panel, Series
+from golddiff.system.errors import ArgumentError
 
 LARGEST = 1e100  # far above what a plot can show, far below what its scaling overflows at
 LARGEST_INTEGER = 2**53

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from golddiff.errors import ArgumentError, StoreError
-from golddiff.index import blocks
-from golddiff.index.blocks import Blocks
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import file_record
+from golddiff.supports.index import blocks
+from golddiff.supports.index.blocks import Blocks
+from golddiff.system.errors import ArgumentError, StoreError
 from golddiff.system.files import DISK_FULL, system_errors, written_whole
 from golddiff.system.locks import exchanged, locked
 from golddiff.system.units import byte_size

@@ -6,7 +6,7 @@ import html
 
 from PIL import Image
 
-from golddiff.pictures import Pixels, data_uri
+from golddiff.figures.pictures import Pixels, data_uri
 from golddiff.store.images import ImageStore
 
 

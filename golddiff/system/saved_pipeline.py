@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 # What has to be there, of which type.
 FIELDS: dict[str, type] = {

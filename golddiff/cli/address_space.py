@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 
 from golddiff.denoiser import Denoiser, Estimator
-from golddiff.errors import ArgumentError
 from golddiff.estimators.blend import Blend
+from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.mirror import OfMirrored
 from golddiff.estimators.recommended import Recommended
-from golddiff.golden import GoldDiff
+from golddiff.system.errors import ArgumentError
 from golddiff.system.units import byte_size
 
 # What a run brings in after its store is open: compiled kernels and the libraries that they need.

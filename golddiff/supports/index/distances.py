@@ -18,14 +18,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.index.blocks import MIDDLE
-from golddiff.index.files import Index
 from golddiff.kernels.aligned import empty
 from golddiff.kernels.block_squares import Weighing, block_distances, block_of_each
 from golddiff.kernels.gather import padded
 from golddiff.store.images import ImageStore
-from golddiff.store.residency import at_hand
+from golddiff.supports.index.blocks import MIDDLE
+from golddiff.supports.index.files import Index
 from golddiff.system.parallel import for_each
+from golddiff.system.residency import at_hand
 
 IMAGES_AT_ONCE = 512
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
     from golddiff.denoiser import Denoiser, Estimator
-    from golddiff.golden import GoldDiff
+    from golddiff.estimators.golden import GoldDiff
     from golddiff.store.images import ImageStore
     from golddiff.supports.adaptive import AdaptiveSchedule
 
@@ -144,7 +144,7 @@ def _pca(store: ImageStore, settings: MethodSettings, seed: int) -> Estimator:
 
 def golden(base: Estimator, settings: MethodSettings, seed: int) -> GoldDiff:
     """``base`` over the golden subsets of the paper's schedule, "released" unless told."""
-    from golddiff.golden import GoldDiff
+    from golddiff.estimators.golden import GoldDiff
     from golddiff.supports.paper import PaperSchedule
 
     names = ("k_min", "k_max", "m_min", "m_max")
@@ -163,7 +163,7 @@ def _adaptive(
     make: Callable[[ImageStore, MethodSettings, int], Estimator],
 ) -> Callable[[ImageStore, MethodSettings, int], Denoiser]:
     def made(store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
-        from golddiff.golden import GoldDiff
+        from golddiff.estimators.golden import GoldDiff
 
         return GoldDiff(make(store, settings, seed), _adaptive_schedule(settings.tol), seed)
 

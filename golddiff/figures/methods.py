@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from matplotlib.figure import Figure
 
-from golddiff.pictures import cells, mosaic
+from golddiff.figures.pictures import cells, mosaic
 from golddiff.system.units import duration
 
 SIDE = 96

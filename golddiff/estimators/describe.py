@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from golddiff.denoiser import Denoiser
-from golddiff.errors import ArgumentError
 from golddiff.store.images import ImageStore
+from golddiff.system.errors import ArgumentError
 
 
 class Kind(NamedTuple):
@@ -41,7 +41,7 @@ METHODS = {
     ),
     "kamb": Kind("golddiff.estimators.kamb", "Kamb", ("patch_sizes", "boundary", "memory_limit")),
     "recommended": Kind("golddiff.estimators.recommended", "Recommended", ("seed",)),
-    "golddiff": Kind("golddiff.golden", "GoldDiff", ("base", "schedule", "seed")),
+    "golddiff": Kind("golddiff.estimators.golden", "GoldDiff", ("base", "schedule", "seed")),
 }
 
 SCHEDULES = {
