@@ -101,8 +101,8 @@ def through_index(store: ImageStore) -> Strategy | None:
     None where no index has been built.
     """
     from golddiff.supports.index import Index
-    from golddiff.supports.index.build import FOLDER
     from golddiff.supports.index.distances import KeptBlocks
+    from golddiff.supports.index.indexing import FOLDER
 
     if not (store.path / FOLDER).exists():
         return None
