@@ -17,7 +17,7 @@ from golddiff.evaluation.references import Oracle, reference_run
 from golddiff.evaluation.runs import RunSettings
 from golddiff.figures.pictures import to_pixels
 from golddiff.store.images import ImageStore
-from golddiff_lab.paper.cells import Key, Result
+from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DATA_SETS, DataSet
 

@@ -8,11 +8,11 @@ from golddiff.estimators.registry import create
 from golddiff.figures import trajectory
 from golddiff.sampling import sample
 from golddiff.store.images import ImageStore
-from golddiff_lab.paper.cells import Key, Result
+from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DATA_SETS
 from golddiff_lab.paper.likeness import Row, packed, unpacked
-from golddiff_lab.paper.methods import GOLDDIFF, PCA, PCA_UNBIASED
+from golddiff_lab.paper.likeness_tables import GOLDDIFF, PCA, PCA_UNBIASED
 from golddiff_lab.paper.page import Page
 
 ROWS = (PCA, PCA_UNBIASED, GOLDDIFF)

@@ -19,7 +19,8 @@ from golddiff_lab.machine import Rates, measure
 from golddiff_lab.peers import PEERS, recognise
 from golddiff_lab.process import Process
 from golddiff_lab.queries import queries
-from golddiff_lab.sides import RunningSide, SideSpec, own_settings
+from golddiff_lab.running import RunningSide, own_settings
+from golddiff_lab.sides import SideSpec
 from golddiff_lab.step.job import StepJob
 from golddiff_lab.timing import Timing, race
 from golddiff_lab.truth import describe, full_scans, reference_of, rmse
