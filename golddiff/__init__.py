@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from golddiff.samplers import steps as steps
     from golddiff.sampling import Samples as Samples
     from golddiff.sampling import sample as sample
+    from golddiff.store.cache import load as load
     from golddiff.store.images import ImageStore as ImageStore
     from golddiff.supports.adaptive import AdaptiveSchedule as AdaptiveSchedule
     from golddiff.supports.paper import PaperSchedule as PaperSchedule
@@ -67,6 +68,7 @@ _HOMES = {
     "Wiener": "estimators.wiener",
     "cluster": "cluster",
     "diffusers": "diffusers",
+    "load": "store.cache",
     "load_oracle": "oracles.load",
     "evaluate": "evaluation.compare",
     "metrics": "metrics",
