@@ -69,7 +69,10 @@ def render() -> str:
         lines.append(f"\n# {group}")
         for name in names:
             home = homes.get(name, name)
-            lines += _entries(home, None if home == name else {name})
+            whole = home == name
+            lines += _entries(
+                "system.errors" if name == "errors" else home, None if whole else {name}
+            )
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from golddiff.estimators.kamb import Kamb as Kamb
     from golddiff.estimators.mixture import GaussianMixture as GaussianMixture
     from golddiff.estimators.optimal import Optimal as Optimal
-    from golddiff.estimators.patches import PatchMixture as PatchMixture
+    from golddiff.estimators.patch_mixture import PatchMixture as PatchMixture
     from golddiff.estimators.pca import PCA as PCA
     from golddiff.estimators.recommended import recommended as recommended
     from golddiff.estimators.wiener import Wiener as Wiener
@@ -59,7 +59,7 @@ _HOMES = {
     "Oracle": "oracles.oracle",
     "PCA": "estimators.pca",
     "PaperSchedule": "supports.paper",
-    "PatchMixture": "estimators.patches",
+    "PatchMixture": "estimators.patch_mixture",
     "PixelSources": "attribution",
     "Samples": "sampling",
     "SourceError": "system.errors",

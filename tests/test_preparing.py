@@ -160,14 +160,14 @@ class TestCommand:
             (["--sampler", "euler"], "sampler"),
             (["--threads", "0"], "threads"),
             (["--labels", "9"], "labels"),
-            (["--method", "pca", "--mask-threshold", "2"], "mask_threshold"),
+            (["--method", "pca", "--mask-threshold", "2"], "mask-threshold"),
         ],
     )
     def test_bad_input_is_named_in_one_line(self, path, capsys, options, name):
         assert run(["prepare", path, *options]) == 2
         lines = capsys.readouterr().err.splitlines()
         assert len(lines) == 1
-        assert lines[0].startswith(f"golddiff: {name}: ")
+        assert lines[0].startswith(f"golddiff: --{name}: ")
 
     def test_no_store(self, tmp_path, capsys):
         assert run(["prepare", str(tmp_path / "none")]) == 2

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from golddiff import PCA, GoldDiff, Kamb, Optimal, sample, write_report
-from golddiff.evaluation.report.nearest import nearest_images, typical_distance
+from golddiff.evaluation.report.neighbours import nearest_images, typical_distance
 from golddiff.system.errors import ArgumentError
 
 

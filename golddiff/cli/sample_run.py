@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,28 +36,27 @@ MOST_VALUES = 2**28
 ALLOWED = {"out": (*PICTURES, ".npz"), "json": (), "explain": (".html", ".htm")}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Clock:
-    """Seconds of the whole run and of each step, summed over batches."""
+    """When a run began, and when each step of each batch was done, in seconds."""
 
     steps: int
-    start: float = field(default_factory=time.perf_counter)
-    per_step: list[float] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.per_step = [0.0] * self.steps
-        self._last, self._count = self.start, 0
+    ticks: list[float] = field(default_factory=lambda: [time.perf_counter()])
 
     def tick(self) -> None:
         """Another step of the batch at hand is done."""
-        now = time.perf_counter()
-        self.per_step[self._count % self.steps] += now - self._last
-        self._last, self._count = now, self._count + 1
+        self.ticks.append(time.perf_counter())
+
+    @property
+    def per_step(self) -> list[float]:
+        """Seconds of each step, summed over batches."""
+        each = [after - before for before, after in pairwise(self.ticks)]
+        return [sum(each[step :: self.steps]) for step in range(self.steps)]
 
     @property
     def total(self) -> float:
         """Seconds from the start to the last tick."""
-        return self._last - self.start
+        return self.ticks[-1] - self.ticks[0]
 
 
 @command

@@ -8,7 +8,7 @@ images:
 - A mixture of Gaussians (:mod:`golddiff.estimators.mixture`), and one Gaussian (what
   Wiener is): whole, and blurred.
 - Where there is little noise, a mixture of Gaussians as the prior of patches
-  (:mod:`golddiff.estimators.patches`): it knows a flat patch from an edge.
+  (:mod:`golddiff.estimators.patch_mixture`): it knows a flat patch from an edge.
 
 They err in different directions, so that their weighted mean errs less than any. Each weighs as its
 error says, on images that none has seen (:mod:`golddiff.estimators.calibration`): no network is
@@ -36,7 +36,7 @@ from golddiff.estimators.calibration import (
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.mirror import Mirrored, Symmetrised
 from golddiff.estimators.mixture import FITTED_TO, Components, GaussianMixture, sampled
-from golddiff.estimators.patches import Patches, PatchMixture
+from golddiff.estimators.patch_mixture import Patches, PatchMixture
 from golddiff.estimators.pca import PCA
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore

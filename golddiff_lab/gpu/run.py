@@ -14,8 +14,8 @@ from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.pca import PCA
 from golddiff.kernels.mask_tiles import mean_width
 from golddiff.noise import ddim_sigmas
+from golddiff.store.device import device_store
 from golddiff.store.images import ImageStore
-from golddiff.store.on_device import device_store
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.gpu.cases import Case

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from golddiff.store.images import ImageStore
 from golddiff.supports.index import Index
-from golddiff.supports.index.build import FOLDER
+from golddiff.supports.index.indexing import FOLDER
 from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import use_threads
 from golddiff.system.units import byte_size

@@ -19,7 +19,7 @@ from golddiff.oracles.train import train
 from golddiff.store.images import ImageStore
 from golddiff.store.latents import index_latents
 from golddiff.supports.index import Index
-from golddiff.supports.index import build as index_build
+from golddiff.supports.index import indexing as index_build
 from golddiff.system.errors import StoreError
 
 

@@ -11,7 +11,7 @@ from golddiff.estimators.describe import build, describe
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.mirror import Mirrored, Symmetrised
 from golddiff.estimators.mixture import GaussianMixture
-from golddiff.estimators.patches import PatchMixture
+from golddiff.estimators.patch_mixture import PatchMixture
 from golddiff.estimators.recommended import GOLDEN_BELOW, KEPT, FewImages, part_weights
 from golddiff.sampling import sample
 from golddiff.system.errors import ArgumentError

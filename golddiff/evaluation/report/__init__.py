@@ -16,7 +16,7 @@ from golddiff import __version__
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.describe import describe
 from golddiff.evaluation.report.cards import ToImages, card
-from golddiff.evaluation.report.nearest import nearest_images, typical_distance
+from golddiff.evaluation.report.neighbours import nearest_images, typical_distance
 from golddiff.figures.curves import Panel, Series, draw_panels
 from golddiff.figures.pictures import data_uri, rendered
 from golddiff.recording import Subsets

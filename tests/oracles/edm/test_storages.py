@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from golddiff.oracles.edm import load_edm
-from golddiff.oracles.edm.load import _storage
+from golddiff.oracles.edm.pickled import _storage
 from golddiff.system.errors import CheckpointError
 from golddiff.system.torch_files import MAGIC
 from tests.oracles.edm.hostile import SYSTEM, TOUCH, Evil, unicode
