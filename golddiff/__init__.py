@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from golddiff.samplers import steps as steps
     from golddiff.sampling import Samples as Samples
     from golddiff.sampling import sample as sample
+    from golddiff.store.cache import load as load
     from golddiff.store.images import ImageStore as ImageStore
     from golddiff.store.novelty import Novelty as Novelty
     from golddiff.store.novelty import novelty as novelty
@@ -73,6 +74,7 @@ _HOMES = {
     "cluster": "cluster",
     "create": "estimators.registry",
     "diffusers": "diffusers",
+    "load": "store.cache",
     "load_oracle": "oracles.load",
     "evaluate": "evaluation.compare",
     "metrics": "metrics",
