@@ -272,6 +272,10 @@ class TestFactorOfSome:
         store = ImageStore.build(smooth_images(30, (1, 6, 6)), tmp_path / "store")
         assert ImageStore.open(store.path).factor().images == 30
 
+    def test_a_store_that_is_not_kept_makes_its_factor(self, tmp_path, smooth_images):
+        ImageStore.build(smooth_images(60, (1, 6, 6)), tmp_path / "store")
+        assert ImageStore.open(tmp_path / "store").factors.estimate(30).images == 30
+
     @pytest.mark.parametrize("images", [1, 0, -5, 2.5, True, "all"])
     def test_numbers_that_are_none(self, small, images):
         with pytest.raises(ArgumentError, match="images: got"):

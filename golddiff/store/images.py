@@ -23,9 +23,8 @@ from golddiff.store.build import FACTOR, LABELS, NORMS, PIXELS, PROXIES
 from golddiff.store.factors import Factors, silent
 from golddiff.store.manifest import Manifest, identity_of
 from golddiff.store.nearest import Drawing, Metric, nearest
-from golddiff.store.proxy import pool
-from golddiff.store.rows import Indices, check_class, checked_rows, counts_of
-from golddiff.store.spill import spilled
+from golddiff.store.proxy import Proxies
+from golddiff.store.rows import Indices, Part, check_class, checked_rows, counts_of
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
 from golddiff.store.weighing import Weigher, weighed, whole
 from golddiff.support import AnySupport, DescribedSupport, TiledSupport, listed, one_each
@@ -50,6 +49,7 @@ class ImageStore:
         scale, offset: from stored values to [-1, 1]: 1/127.5 and -1 for uint8, 1 and 0 for floats.
         norms: (n,) float32 Euclidean norms in [-1, 1] units.
         radius: R = max_i ||x_i||, the data radius of the paper's Theorem 1.
+        proxies: average-pooled images, (n, d') of a shape that is asked for.
         residency: how many bytes of its files may be in memory, and which are.
         artifacts: what was computed from it and is kept beside it.
         factors: mean and covariance of all images and of classes.
@@ -59,6 +59,16 @@ class ImageStore:
 
     share = 1.0
     first_row = 0
+    factors = Part(
+        lambda store: Factors(
+            store,
+            ImageStore._make_factor,
+            store._built,
+            ImageStore._check_in_place,
+            made=store._factors,
+        )
+    )
+    proxies = Part(lambda store: Proxies(store, store._pooled))
 
     def __init__(self, path: Path, manifest: Manifest, memory_limit: float = DEFAULT_LIMIT) -> None:
         """Use :meth:`open` or :meth:`build`."""
@@ -80,15 +90,14 @@ class ImageStore:
         self.class_counts = counts_of(labels)
         self.classes = list(self.class_counts)
         self._rows: dict[int | None, NDArray[np.int64]] = {None: np.arange(self.n)}
-        self._proxies: dict[tuple[int, ...], NDArray[np.float32]] = {
-            manifest.proxy_shape: self._map(
-                PROXIES, "float32", (self.n, math.prod(manifest.proxy_shape))
-            )
+        width = math.prod(manifest.proxy_shape)
+        self._pooled: dict[tuple[int, ...], NDArray[np.float32]] = {
+            manifest.proxy_shape: self._map(PROXIES, "float32", (self.n, width))
         }
         self.artifacts = Artifacts(path, identity_of(manifest))
         built = manifest.files.get(FACTOR)
-        there = None if built is None else (path / FACTOR, built.sha256)
-        self.factors = Factors(self, ImageStore._make_factor, there, ImageStore._check_in_place)
+        self._built = None if built is None else (path / FACTOR, built.sha256)
+        self._factors: dict[int | None, Factor] = {}
 
     @classmethod
     def open(cls, path: str | Path, memory_limit: float = DEFAULT_LIMIT) -> ImageStore:
@@ -323,30 +332,6 @@ class ImageStore:
     ) -> Factor:
         rows = factor_rows(self.rows_of(label), self.d, images, seed)
         return covariance_factor(self.flat, self.scale, self.offset, rows, progress)
-
-    def proxies(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """Average-pooled images of the given shape, (n, d').
-
-        Those of a quarter of the sides lie in the store. Others are made when first asked for and
-        kept: in memory, or where that would take more than ``memory_limit`` in a temporary file.
-
-        Raises:
-            StoreError: there is no room for that file.
-        """
-        if shape not in self._proxies:
-            width = math.prod(shape)
-            made = (
-                pool(self.values(rows).reshape(-1, *self.shape), shape)
-                for _, rows in parts(self._rows[None], 1024)
-            )
-            if 4 * self.n * width <= self.residency.limit:
-                whole = np.empty((self.n, width), np.float32)
-                for (_, rows), part in zip(parts(self._rows[None], 1024), made, strict=True):
-                    whole[rows] = part
-                self._proxies[shape] = whole
-            else:
-                self._proxies[shape] = spilled(made, (self.n, width), self.path, self.residency)
-        return self._proxies[shape]
 
     def __len__(self) -> int:
         return self.n
