@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Posterior
+from golddiff.store.device import DeviceStore, Weigh, device_store
 from golddiff.store.images import ImageStore
-from golddiff.store.on_device import DeviceStore, Weigh, device_store
 from golddiff.support import AnySupport, Side, Support, TiledSupport
 from golddiff.system.errors import ArgumentError
 
@@ -187,6 +187,8 @@ class Estimator(Denoiser):
 
     Attributes:
         images: the part of the training set that lies here.
+        tile_sides: of the tiles of outputs that can choose their images each, coarse first; none
+            where one choice serves the whole image.
     """
 
     provable = False  # whether the error of a golden subset has a proved bound (Theorem 1)
@@ -199,6 +201,7 @@ class Estimator(Denoiser):
             raise ArgumentError(f"memory_limit: got {memory_limit!r}, expected bytes above 0")
         self.memory_limit = memory_limit
         self.images = store
+        self.tile_sides: tuple[Side, ...] = ()
         self._ready: dict[float, Any] = {}
 
     @abstractmethod
@@ -221,11 +224,14 @@ class Estimator(Denoiser):
     def ready(self, sigma: float) -> Any:
         """What :meth:`make_ready` made for a noise level; the last ``SIGMAS_KEPT`` are kept."""
         if sigma not in self._ready:
-            made = self.make_ready(sigma)
-            if len(self._ready) >= SIGMAS_KEPT:
-                self._ready.pop(next(iter(self._ready)))
-            self._ready[sigma] = made
+            self.take_ready(sigma, self.make_ready(sigma))
         return self._ready[sigma]
+
+    def take_ready(self, sigma: float, made: Any) -> None:
+        """Keep what :meth:`make_ready` would make for a noise level, made elsewhere."""
+        if len(self._ready) >= SIGMAS_KEPT:
+            self._ready.pop(next(iter(self._ready)))
+        self._ready[sigma] = made
 
     def denoise(
         self, x: NDArray[np.float32], sigma: float, label: int | None
@@ -297,14 +303,6 @@ class Estimator(Denoiser):
         raise ArgumentError(
             f"support: got tiles, but {type(self).__name__} needs one support for the image"
         )
-
-    def signature(self) -> str:
-        """The class and the settings that its output depends on, apart from the store."""
-        return type(self).__name__
-
-    def tile_sides(self) -> tuple[Side, ...]:
-        """Sides of the tiles that can have a support each, coarse first; none for one location."""
-        return ()
 
     def weighing(
         self, x: NDArray[np.float32], sigma: float, label: int | None

@@ -72,7 +72,7 @@ def times(work: Callable[[], object], repeats: int, device: torch.device = CPU) 
 
 def _wait(device: torch.device) -> None:
     if device.type != "cpu":
-        torch.get_device_module(device).synchronize(device)  # type: ignore[no-untyped-call]
+        torch.get_device_module(device).synchronize(device)
 
 
 def memory() -> dict[str, int]:

@@ -36,18 +36,3 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list
 def number(value: float | None, form: str) -> str:
     """A number in a format, or a dash for None."""
     return "-" if value is None else format(value, form)
-
-
-def whole_numbers(name: str, text: str) -> tuple[int, ...]:
-    """Whole numbers with commas between.
-
-    Raises:
-        ArgumentError: something else.
-    """
-    from golddiff.cli.parse import parse_numbers
-    from golddiff.system.errors import ArgumentError
-
-    numbers = parse_numbers(name, text) or ()
-    if any(n != int(n) for n in numbers):
-        raise ArgumentError(f"{name}: got {text!r}, expected whole numbers with commas between")
-    return tuple(int(n) for n in numbers)

@@ -47,7 +47,7 @@ def race(
     """Time every side at one noise level: a step each to warm up, then ``repeats`` in turns.
 
     Args:
-        sides: processes of :class:`golddiff_lab.sides.RunningSide`, in the order of their turns.
+        sides: processes of :class:`golddiff_lab.running.RunningSide`, in the order of their turns.
         x: (B, *shape) queries, the same for all.
         sigma: noise level.
         repeats: timed steps of each side.

@@ -13,14 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from golddiff_lab.race.queries import trajectory
-from golddiff_lab.scaling.queries import held_out
-from golddiff_lab.scaling.truth import full_scans
 
 from golddiff import PCA, AdaptiveSchedule, GoldDiff, ImageStore, Optimal, PaperSchedule
 from golddiff.denoiser import Denoiser
 from golddiff.noise import ddim_sigmas
 from golddiff.system.parallel import use_threads
+from golddiff_lab.queries import held_out, trajectory
+from golddiff_lab.truth import full_scans
 
 STEPS = 10
 NO_LIMIT = 1e9  # seconds

@@ -5,7 +5,6 @@ import threading
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
@@ -237,14 +236,6 @@ def test_where_nothing_may_be_written_nothing_is_kept(store, monkeypatch):
     (store.path / kept_masks.FOLDER).write_bytes(b"")
     assert same(kept_masks.tree_of(store, SIGMA, THRESHOLD), direct(store))
     assert kept_masks.recall(store, SIGMA, THRESHOLD) is None
-
-
-def test_a_store_in_memory_keeps_nothing(store):
-    from golddiff_lab.gpu.memory_store import MemoryStore
-
-    pixels = np.array(store.flat)
-    there = MemoryStore(pixels, store.shape, None, torch.device("cpu"))
-    assert same(kept_masks.tree_of(there, SIGMA, THRESHOLD), direct(there))
 
 
 def test_many_at_once_leave_one_whole_file(store):

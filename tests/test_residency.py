@@ -245,14 +245,6 @@ class TestFactorOfSome:
         assert np.abs(rebuilt - direct).max() < 1e-6
         assert store.factors.estimate(1000).images == 300
 
-    def test_plans_are_told_apart_by_the_masks_they_are_for(self, tmp_path, smooth_images):
-        store = ImageStore.build(smooth_images(60, (1, 6, 6)), tmp_path / "store")
-        whole = PCA(store).signature()
-        store.factors.estimate(30)
-        assert PCA(store).signature() == whole[:-1] + ", masks of 30 images)"
-        store.factors.estimate(60)
-        assert PCA(store).signature() == whole
-
     @pytest.mark.parametrize("estimated", [None, 20])
     def test_of_how_many_images_it_is_takes_no_factor(self, tmp_path, smooth_images, estimated):
         store = ImageStore.build(smooth_images(60, (1, 6, 6)), tmp_path / "store")
@@ -260,7 +252,6 @@ class TestFactorOfSome:
             store.factors.estimate(estimated)
         again = ImageStore.open(store.path)
         assert again.factors.images == (estimated or 60)
-        assert PCA(again).signature() == PCA(store).signature()
         assert again.factors._made == {}
         assert again.factor().images == again.factors.images
 
@@ -280,6 +271,10 @@ class TestFactorOfSome:
         )
         store = ImageStore.build(smooth_images(30, (1, 6, 6)), tmp_path / "store")
         assert ImageStore.open(store.path).factor().images == 30
+
+    def test_a_store_that_is_not_kept_makes_its_factor(self, tmp_path, smooth_images):
+        ImageStore.build(smooth_images(60, (1, 6, 6)), tmp_path / "store")
+        assert ImageStore.open(tmp_path / "store").factors.estimate(30).images == 30
 
     @pytest.mark.parametrize("images", [1, 0, -5, 2.5, True, "all"])
     def test_numbers_that_are_none(self, small, images):

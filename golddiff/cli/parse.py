@@ -66,6 +66,20 @@ def parse_numbers(name: str, text: str | None) -> tuple[float, ...] | None:
         raise ArgumentError(f"{name}: got {text!r}, expected numbers with commas between") from None
 
 
+def parse_whole_numbers(name: str, text: str) -> tuple[int, ...]:
+    """Whole numbers with commas between.
+
+    Raises:
+        ArgumentError: something else.
+    """
+    try:
+        return tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise ArgumentError(
+            f"{name}: got {text!r}, expected whole numbers with commas between (1,2,2)"
+        ) from None
+
+
 def parse_patch_size(text: str | None) -> int | str | None:
     """An odd number, or the name of a calibration."""
     return int(text) if text is not None and text.lstrip("+-").isdigit() else text

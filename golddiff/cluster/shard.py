@@ -24,10 +24,10 @@ from golddiff.cluster.joining import ray_package
 from golddiff.cluster.slices import Part, Supports, listed_here, narrow
 from golddiff.denoiser import over
 from golddiff.posterior import Posterior
+from golddiff.store.device import device_store
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import identity_of
 from golddiff.store.nearest import Drawing, Found, Metric, nearest_with_distances
-from golddiff.store.on_device import device_store
 from golddiff.store.statistics import Axes, Moments, factor_places, moments
 from golddiff.store.weighing import whole
 from golddiff.support import Support, TiledSupport

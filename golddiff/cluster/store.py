@@ -31,11 +31,11 @@ from golddiff.store.artifacts import Artifacts
 from golddiff.store.build import PIXELS
 from golddiff.store.cache import cache_folder
 from golddiff.store.factors import Factors, silent
-from golddiff.store.images import Indices, check_class, checked_rows
 from golddiff.store.manifest import FileRecord, Manifest
 from golddiff.store.nearest import Drawing, Metric, supported
+from golddiff.store.rows import Indices, check_class, checked_rows
 from golddiff.store.statistics import Axes, Factor, Moments
-from golddiff.support import AnySupport, DescribedSupport, one_each
+from golddiff.support import AnySupport, DescribedSupport, TiledSupport, one_each
 from golddiff.system.errors import ArgumentError, ClusterError
 from golddiff.system.residency import DEFAULT_LIMIT
 
@@ -225,7 +225,8 @@ class ShardedStore:
             if part is not None:
                 total = total or Posterior.empty(len(x), part.log_max.shape[1], self.d)
                 total.add_to(queries, part)
-        if total is None or not (total.total > 0).all():
+        tiled = any(isinstance(s, TiledSupport) for s in one_each(supports, len(x)))
+        if total is None or not (tiled or (total.total > 0).all()):
             raise ClusterError("cluster: no image to be weighed is left in the shards")
         return total
 
@@ -261,8 +262,7 @@ class ShardedStore:
         """Images drawn by weight for each query; see :meth:`golddiff.ImageStore.draw`."""
         parts = self.borders.parts(one_each(within, len(x)))
         once = [self.pool.once(drawing, lambda: drawing)]
-        told = self.pool.ask("summary", lambda shard: (x, parts[shard]), once)
-        total = reduce(lambda a, b: a.merge(b), (summary for _, summary in told))
+        total = self.summary(x, drawing, within)
         found = list(
             self.pool.ask(
                 "chosen", lambda shard: (x, parts[shard], total, self.borders.firsts[shard]), once
@@ -272,6 +272,18 @@ class ShardedStore:
             joined([(self.borders.firsts[shard], supports[i]) for shard, supports in found])
             for i in range(len(x))
         ]
+
+    def summary(
+        self,
+        x: NDArray[np.float32],
+        drawing: Drawing,
+        within: AnySupport | Sequence[AnySupport],
+    ) -> Any:
+        """What a draw by weight has to know of all shards' images, before any is drawn."""
+        parts = self.borders.parts(one_each(within, len(x)))
+        once = [self.pool.once(drawing, lambda: drawing)]
+        told = self.pool.ask("summary", lambda shard: (x, parts[shard]), once)
+        return reduce(lambda a, b: a.merge(b), (summary for _, summary in told))
 
     def contributions(
         self, estimator: Any, x: NDArray[np.float32], sigma: float, support: AnySupport, top: int,

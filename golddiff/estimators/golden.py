@@ -17,7 +17,7 @@ from golddiff.store.images import ImageStore
 from golddiff.support import AnySupport
 from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule
 from golddiff.supports.certificate import Certified, certify, guaranteed
-from golddiff.supports.index.files import Index, open_or_build
+from golddiff.supports.index.image_index import Index, open_or_build
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
 

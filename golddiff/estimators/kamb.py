@@ -19,11 +19,11 @@ from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.kernels.kamb_cpu import Axis, Boundary, patch_posterior
 from golddiff.kernels.kamb_logits import patch_contributions
 from golddiff.kernels.lanes import LANES
-from golddiff.kernels.on_device import patches
+from golddiff.kernels.torch_kernels import patches
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
+from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import ImageStore
-from golddiff.store.on_device import DeviceStore, Weigh
 from golddiff.store.weighing import whole
 from golddiff.support import AnySupport, Side, Support
 from golddiff.system.errors import ArgumentError
@@ -172,10 +172,6 @@ class Kamb(Estimator):
         _, height, width = self.store.shape
         share = min(1.0, self.patch_size(sigma) ** 2 / (height * width))
         return np.full((1, self.store.d), share, np.float32)
-
-    def signature(self) -> str:
-        """The patch sizes and the boundary."""
-        return f"Kamb(patch_sizes={self.patch_sizes!r}, {self.boundary})"
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """A block of images a thread: pixels, sums, distances; posteriors in flight and merged."""

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from golddiff.contributions import Contribution, values_at
 from golddiff.denoiser import Estimator
-from golddiff.kernels.on_device import whole_images
 from golddiff.kernels.rows import ROWS_PER_TASK, exact_distances, sums_of, weights_of
+from golddiff.kernels.torch_kernels import whole_images
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
-from golddiff.store.on_device import DeviceStore, Weigh
+from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.weighing import whole
 from golddiff.support import AnySupport, Support
 from golddiff.system.parallel import results_held

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
 from golddiff.evaluation.bootstrap import Interval, bootstrap
-from golddiff.evaluation.memory import PeakMemory, peak_memory
+from golddiff.evaluation.peak_memory import PeakMemory, peak_memory
 from golddiff.evaluation.runs import OracleCall, Run, RunSettings, Watched, denoise, run
 from golddiff.evaluation.runs import settings_of as run_settings
 from golddiff.metrics import mse_per_image, r2_per_image

@@ -14,11 +14,7 @@ _MOONS = 2000
 
 
 def open_builtin(name: str, options: SourceOptions) -> Rows:
-    """Open digits, moons or patches.
-
-    Raises:
-        ArgumentError: an option does not apply, or the labels given do not fit.
-    """
+    """Open digits, moons or patches."""
     options.refuse_columns(f"the built-in {name}")
     return {"digits": _digits, "moons": _moons, "patches": open_patches}[name](options)
 

@@ -36,10 +36,6 @@ def open_enlarged(
         text: with the prefix.
         options: ``limit`` and ``seed`` are of the enlarged set, the others of the source.
         opened: opens the source.
-
-    Raises:
-        ArgumentError: no source, no limit, or an option that does not apply.
-        SourceError: the source cannot be read, or enlarged.
     """
     name = text.removeprefix(ENLARGED)
     if not name or name.startswith(ENLARGED):
@@ -62,9 +58,6 @@ class EnlargedSource:
         source: uint8 images of 1 or 3 channels, read once.
         limit: the number of images.
         seed: chooses the changes.
-
-    Raises:
-        SourceError: other images.
     """
 
     def __init__(self, source: Source, limit: int, seed: int) -> None:
@@ -81,11 +74,7 @@ class EnlargedSource:
         self._limit = limit
 
     def batches(self, size: int) -> Iterator[Batch]:
-        """Yield the images in order, ``size`` at a time.
-
-        Raises:
-            SourceError: the source fails, or is empty.
-        """
+        """Yield the images in order, ``size`` at a time."""
         require_integer("size", size, least=1)
         return rebatch(self._pieces(), size)
 

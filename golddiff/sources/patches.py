@@ -28,9 +28,6 @@ def open_patches(options: SourceOptions) -> Rows:
     Args:
         options: ``size`` is the side of a crop (32), ``limit`` their number (10,000), ``seed``
             chooses them. Example i depends on seed, size and i alone.
-
-    Raises:
-        ArgumentError: the labels given do not fit, or crops so large that there is no room.
     """
     side, channels = options.size or _DEFAULT_SIZE, options.channels or 3
     planes = _pyramid(side, channels)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -39,12 +38,13 @@ class Factors:
     """The factors of a training set.
 
     Args:
-        images: the set, which is not kept alive by this.
+        images: the set.
         make: the set's factor of a class (None: all), of how many of its images (None: the
             default), by a seed of their draw.
         built: a file that was made with the store, and its checksum; None: there is none.
         check: raises where that file is no more of these images.
         keeps: whether results may be kept at this moment.
+        made: factors that are at hand, by class; more are added.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class Factors:
         built: tuple[Path, str] | None = None,
         check: Callable[[Any], None] = lambda images: None,
         keeps: Callable[[], bool] = lambda: True,
+        made: dict[int | None, Factor] | None = None,
     ) -> None:
-        self._images: Images = weakref.proxy(images)
-        self._make, self._built = make, built
+        self._images, self._make, self._built = images, make, built
         self._check, self._keeps = check, keeps
-        self._made: dict[int | None, Factor] = {}
+        self._made: dict[int | None, Factor] = {} if made is None else made
 
     def of(self, label: int | None, progress: Progress = silent) -> Factor:
         """The factor of a class, or of all images; that of all is kept with the store."""

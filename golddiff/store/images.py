@@ -17,20 +17,19 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.posterior import Posterior
+from golddiff.sources.source_options import SourceOptions
 from golddiff.store.artifacts import Artifacts
-from golddiff.store.build import FACTOR, LABELS, NORMS, PIXELS, PROXIES, build
+from golddiff.store.build import FACTOR, LABELS, NORMS, PIXELS, PROXIES
 from golddiff.store.factors import Factors, silent
-from golddiff.store.manifest import Manifest, file_record, identity_of
+from golddiff.store.manifest import Manifest, identity_of
 from golddiff.store.nearest import Drawing, Metric, nearest
-from golddiff.store.proxy import pool
-from golddiff.store.spill import spilled
+from golddiff.store.proxy import Proxies
+from golddiff.store.rows import Indices, Part, check_class, checked_rows, counts_of
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
 from golddiff.store.weighing import Weigher, weighed, whole
-from golddiff.support import AnySupport, DescribedSupport, one_each
-from golddiff.system.errors import ArgumentError, StoreError
+from golddiff.support import AnySupport, DescribedSupport, TiledSupport, listed, one_each
+from golddiff.system.errors import StoreError
 from golddiff.system.residency import DEFAULT_LIMIT, Residency, at_hand, parts
-
-Indices = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
 
 
 class ImageStore:
@@ -50,6 +49,7 @@ class ImageStore:
         scale, offset: from stored values to [-1, 1]: 1/127.5 and -1 for uint8, 1 and 0 for floats.
         norms: (n,) float32 Euclidean norms in [-1, 1] units.
         radius: R = max_i ||x_i||, the data radius of the paper's Theorem 1.
+        proxies: average-pooled images, (n, d') of a shape that is asked for.
         residency: how many bytes of its files may be in memory, and which are.
         artifacts: what was computed from it and is kept beside it.
         factors: mean and covariance of all images and of classes.
@@ -59,6 +59,16 @@ class ImageStore:
 
     share = 1.0
     first_row = 0
+    factors = Part(
+        lambda store: Factors(
+            store,
+            ImageStore._make_factor,
+            store._built,
+            ImageStore._check_in_place,
+            made=store._factors,
+        )
+    )
+    proxies = Part(lambda store: Proxies(store, store._pooled))
 
     def __init__(self, path: Path, manifest: Manifest, memory_limit: float = DEFAULT_LIMIT) -> None:
         """Use :meth:`open` or :meth:`build`."""
@@ -80,15 +90,14 @@ class ImageStore:
         self.class_counts = counts_of(labels)
         self.classes = list(self.class_counts)
         self._rows: dict[int | None, NDArray[np.int64]] = {None: np.arange(self.n)}
-        self._proxies: dict[tuple[int, ...], NDArray[np.float32]] = {
-            manifest.proxy_shape: self._map(
-                PROXIES, "float32", (self.n, math.prod(manifest.proxy_shape))
-            )
+        width = math.prod(manifest.proxy_shape)
+        self._pooled: dict[tuple[int, ...], NDArray[np.float32]] = {
+            manifest.proxy_shape: self._map(PROXIES, "float32", (self.n, width))
         }
         self.artifacts = Artifacts(path, identity_of(manifest))
         built = manifest.files.get(FACTOR)
-        there = None if built is None else (path / FACTOR, built.sha256)
-        self.factors = Factors(self, ImageStore._make_factor, there, ImageStore._check_in_place)
+        self._built = None if built is None else (path / FACTOR, built.sha256)
+        self._factors: dict[int | None, Factor] = {}
 
     @classmethod
     def open(cls, path: str | Path, memory_limit: float = DEFAULT_LIMIT) -> ImageStore:
@@ -124,18 +133,18 @@ class ImageStore:
         skip_bad: bool = False,
         limit: int | None = None,
         seed: int = 0,
+        value_range: tuple[float, float] | None = None,
         overwrite: bool = False,
+        exist_ok: bool = False,
         progress: bool = False,
     ) -> ImageStore:
         """Build a store in one streaming pass and open it.
 
-        It is built beside its place and renamed when complete: an interrupted build leaves
-        nothing that opens.
+        An interrupted build leaves nothing that opens. :func:`golddiff.load` chooses a place.
 
         Args:
-            source: tensor or array ((N, C, H, W), (N, H, W), (N, D); uint8, or float kept as it
-                is, images in [-1, 1]); image folder; parquet, zip, npz, npy, idx or CIFAR pickle
-                file; Hugging Face data set or hub name; "digits", "moons" or "patches".
+            source: as :func:`golddiff.sources.open_source` takes it: tensor, array, list, Dataset,
+                folder, parquet, zip, npz, npy, pt, idx or CIFAR file, hub name, built-in, store.
             path: folder to make.
             labels: (N,) class indices >= 0, in place of the source's own.
             size: resize the shorter side to this and crop the centre.
@@ -146,21 +155,21 @@ class ImageStore:
             skip_bad: leave unreadable images out and count them, instead of stopping.
             limit: use at most this many images.
             seed: for the generated sources "moons" and "patches".
+            value_range: least and largest value of float images that are not in [-1, 1].
             overwrite: replace a store that is already there, once the new one is complete.
+            exist_ok: open a store of the same source that is already there, and read nothing.
             progress: show a progress bar.
 
         Raises:
-            ArgumentError: a bad argument; ``path`` exists and ``overwrite`` is not set.
+            ArgumentError: a bad argument; ``path`` exists and may not be replaced or opened.
             SourceError: the source cannot be read.
             StoreError: the disk is full or cannot be written.
         """
-        from golddiff.store.opening import open_source
+        from golddiff.store.opening import build_from
 
-        opened = open_source(
-            source, labels=labels, size=size, channels=channels, split=split, column=column,
-            label_column=label_column, skip_bad=skip_bad, limit=limit, seed=seed,
-        )  # fmt: skip
-        build(opened, Path(path), overwrite=overwrite, progress=progress)
+        reading = (size, channels, split, column, label_column, skip_bad, limit, seed)
+        options = SourceOptions(*reading, labels, value_range)
+        build_from(source, Path(path), options, overwrite, exist_ok, progress)
         return cls.open(path)
 
     def verify(self) -> None:
@@ -169,11 +178,7 @@ class ImageStore:
         Raises:
             StoreError: names the first file whose contents changed.
         """
-        for name, record in self.manifest.files.items():
-            if file_record(self.path / name) != record:
-                raise StoreError(
-                    f"store: {self.path / name} does not match its checksum; build the store again"
-                )
+        self.manifest.verify(self.path)
 
     def _check_in_place(self) -> None:
         if identity_of(Manifest.read(self.path)) != identity_of(self.manifest):
@@ -293,12 +298,22 @@ class ImageStore:
         among = [whole(support) for support in one_each(within, len(x))]
         return list(drawing.chosen(self, x, among, drawing.summary(self, x, among)))
 
+    def summary(
+        self,
+        x: NDArray[np.float32],
+        drawing: Drawing,
+        within: AnySupport | Sequence[AnySupport],
+    ) -> Any:
+        """What a draw by weight has to know of all images, before any is drawn."""
+        return drawing.summary(self, x, [whole(one) for one in one_each(within, len(x))])
+
     def contributions(
         self, estimator: Any, x: NDArray[np.float32], sigma: float, support: AnySupport, top: int,
         pixel: int | None,
     ) -> Iterator[Any]:  # fmt: skip
         """The terms of one query's posterior (D,), some images at a time; the estimator's own."""
-        yield from estimator.contributions(x, sigma, support, top, pixel)
+        images = support if isinstance(support, TiledSupport) else listed(support)
+        yield from estimator.contributions(x, sigma, images, top, pixel)
 
     def factor(self, label: int | None = None, progress: Callable[[int], None] = silent) -> Factor:
         """Mean and covariance factor of the store, or of one class (computed once, kept).
@@ -318,30 +333,6 @@ class ImageStore:
         rows = factor_rows(self.rows_of(label), self.d, images, seed)
         return covariance_factor(self.flat, self.scale, self.offset, rows, progress)
 
-    def proxies(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """Average-pooled images of the given shape, (n, d').
-
-        Those of a quarter of the sides lie in the store. Others are made when first asked for and
-        kept: in memory, or where that would take more than ``memory_limit`` in a temporary file.
-
-        Raises:
-            StoreError: there is no room for that file.
-        """
-        if shape not in self._proxies:
-            width = math.prod(shape)
-            made = (
-                pool(self.values(rows).reshape(-1, *self.shape), shape)
-                for _, rows in parts(self._rows[None], 1024)
-            )
-            if 4 * self.n * width <= self.residency.limit:
-                whole = np.empty((self.n, width), np.float32)
-                for (_, rows), part in zip(parts(self._rows[None], 1024), made, strict=True):
-                    whole[rows] = part
-                self._proxies[shape] = whole
-            else:
-                self._proxies[shape] = spilled(made, (self.n, width), self.path, self.residency)
-        return self._proxies[shape]
-
     def __len__(self) -> int:
         return self.n
 
@@ -354,50 +345,3 @@ class ImageStore:
 
     def _map(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         return self.residency.map(self.path / name, dtype, shape)
-
-
-def checked_rows(indices: Indices | None, n: int) -> NDArray[np.int64]:
-    """The rows that indices stand for, of n; None: all.
-
-    Raises:
-        ArgumentError: an index outside 0..n-1.
-    """
-    if indices is None:
-        return np.arange(n)
-    if isinstance(indices, slice):
-        return np.arange(*indices.indices(n))
-    rows = np.atleast_1d(np.asarray(indices))
-    if rows.size == 0:
-        return np.empty(0, np.int64)
-    if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer):
-        raise ArgumentError(
-            f"indices: got {rows.dtype} of shape {rows.shape}, expected integers of shape (k,)"
-        )
-    if rows.min() < 0 or rows.max() >= n:
-        worst = rows.min() if rows.min() < 0 else rows.max()
-        raise ArgumentError(f"indices: got {worst}, expected 0 to {n - 1}")
-    return rows.astype(np.int64)
-
-
-def counts_of(labels: NDArray[np.int64] | None) -> dict[int, int]:
-    """Images of each class that has any, ascending; empty without labels."""
-    if labels is None:
-        return {}
-    classes, counts = np.unique(labels, return_counts=True)
-    return dict(zip(classes.tolist(), counts.tolist(), strict=True))
-
-
-def check_class(label: int | None, labelled: bool, counts: dict[int, int]) -> None:
-    """Raise where a class has no images.
-
-    Raises:
-        ArgumentError: there are no labels, or no image of that class.
-    """
-    if label is None or label in counts:
-        return
-    if not labelled:
-        raise ArgumentError(f"labels: got {label}, but the store has no labels")
-    shown = ", ".join(map(str, list(counts)[:12])) + (", ..." if len(counts) > 12 else "")
-    raise ArgumentError(
-        f"labels: got {label}, a class with no images; the store has classes {shown}"
-    )

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+from typing import Protocol
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+from golddiff.store.spill import spilled
+from golddiff.system.residency import Residency, parts
+
+AT_ONCE = 1024  # images that are pooled together
 
 
 def quarter_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -52,3 +61,54 @@ def _averages(side: int, pools: int) -> NDArray[np.float32]:
         first, last = i * side // pools, -(-(i + 1) * side // pools)
         matrix[i, first:last] = 1 / (last - first)
     return matrix
+
+
+class Images(Protocol):
+    """What has images, and a folder."""
+
+    n: int
+    shape: tuple[int, ...]
+    path: Path
+    residency: Residency
+
+    def values(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Images (k, D) by row."""
+        ...
+
+
+class Proxies:
+    """The average-pooled images of a store, of any shape.
+
+    Args:
+        images: the store.
+        made: those at hand, (n, d'), by their shape; more are added.
+    """
+
+    def __init__(self, images: Images, made: dict[tuple[int, ...], NDArray[np.float32]]) -> None:
+        self._images, self._made = images, made
+
+    def __call__(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """Average-pooled images of the given shape, (n, d').
+
+        Those that do not lie in the store are made when first asked for and kept: in memory, or
+        where that would take more than the store's memory limit in a temporary file.
+
+        Raises:
+            StoreError: there is no room for that file.
+        """
+        if shape not in self._made:
+            self._made[shape] = self._pooled(shape)
+        return self._made[shape]
+
+    def _pooled(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        store, width = self._images, math.prod(shape)
+        made = (
+            pool(store.values(rows).reshape(-1, *store.shape), shape)
+            for _, rows in parts(np.arange(store.n), AT_ONCE)
+        )
+        if 4 * store.n * width > store.residency.limit:
+            return spilled(made, (store.n, width), store.path, store.residency)
+        whole = np.empty((store.n, width), np.float32)
+        for start, part in zip(range(0, store.n, AT_ONCE), made, strict=True):
+            whole[start : start + len(part)] = part
+        return whole

@@ -55,7 +55,7 @@ class Factor:
     def of_tensors(cls, tensors: dict[str, NDArray[Any]], n: int) -> Factor:
         """The factor of :meth:`tensors`; of all n images where they do not say of how many."""
         images = tensors.pop("images", None)
-        return cls(**tensors, images=n if images is None else int(images))
+        return cls(**tensors, images=n if images is None else int(images.item()))
 
     def check(self, d: int) -> None:
         """Raise where a file gave arrays that are no factor of images of d values.

@@ -27,6 +27,7 @@ class TrainingSet(Protocol):
     shape: tuple[int, ...]
     d: int
     class_names: list[str] | None
+    classes: list[int]  # that have images, ascending
 
     @property
     def share(self) -> float:
@@ -41,11 +42,6 @@ class TrainingSet(Protocol):
     @property
     def is_pixels(self) -> bool:
         """Whether the values are known to lie in [-1, 1]."""
-        ...
-
-    @property
-    def classes(self) -> list[int]:
-        """The class indices that have images, ascending."""
         ...
 
     def images(self, indices: Any = None) -> torch.Tensor:
@@ -101,6 +97,15 @@ class TrainingSet(Protocol):
         within: AnySupport | Sequence[AnySupport],
     ) -> list[AnySupport]:
         """Images drawn at random by weight."""
+        ...
+
+    def summary(
+        self,
+        x: NDArray[np.float32],
+        drawing: Drawing,
+        within: AnySupport | Sequence[AnySupport],
+    ) -> Any:
+        """What a draw by weight has to know of all images, before any is drawn."""
         ...
 
     def contributions(

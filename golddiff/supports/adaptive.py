@@ -19,9 +19,9 @@ from golddiff.store.training_set import TrainingSet
 from golddiff.support import AnySupport, Side, Support, TiledSupport, tile_of_each
 from golddiff.supports.enlarging import DrawnImages, NearestImages, Tiles
 from golddiff.supports.index.distances import KeptBlocks, Metric, TileBlocks
-from golddiff.supports.index.drawing import RandomNumbers
-from golddiff.supports.index.files import Index, open_or_build
-from golddiff.supports.index.search import NeighborSearch
+from golddiff.supports.index.image_index import Index, open_or_build
+from golddiff.supports.index.search import NeighborSearch, Search
+from golddiff.supports.index.search_parts import SearchInParts
 from golddiff.supports.rule import (
     DRAWN_MARGIN,
     FEWEST,
@@ -76,12 +76,14 @@ class AdaptiveSchedule:
         """The schedule for one estimator; :class:`golddiff.GoldDiff` asks for it.
 
         Raises:
-            ArgumentError: over a store in shards.
+            ArgumentError: over a store in shards, with ``index=True`` or ``guarantee=True``.
         """
-        if not isinstance(estimator.store, ImageStore):
+        single = isinstance(estimator.store, ImageStore)
+        if not single and (self.index or self.guarantee):
+            name = "index" if self.index else "guarantee"
             raise ArgumentError(
-                "schedule: AdaptiveSchedule works on a single store (golddiff.ImageStore); over a "
-                "store in shards give PaperSchedule"
+                f"{name}: got True over a store in shards; that works on a single store "
+                "(golddiff.ImageStore)"
             )
         return FittedSchedule(estimator, self)
 
@@ -127,7 +129,7 @@ class Comparison:
         """By the estimator's masks, and by all pixels where there is no index."""
         store, relevance = estimator.store, estimator.relevance(sigma)
         width = float(relevance.mean())
-        side = side_of(estimator.tile_sides(), width)
+        side = side_of(estimator.tile_sides, width)
         if side is None:
             tiles = Tiles(np.zeros(store.d, np.int64))
         else:
@@ -136,9 +138,9 @@ class Comparison:
                 estimator.relevance(sigma, side),
             )
         metric: Metric = (
-            TileBlocks.of(store.shape, relevance)
+            TileBlocks.of(store.shape, relevance, side)
             if index is None
-            else KeptBlocks.of(index, relevance)
+            else KeptBlocks.of(index, relevance, side)
         )
         return cls(side, tiles, metric, drawn_from(width))
 
@@ -160,11 +162,10 @@ class FittedSchedule:
     def __init__(self, estimator: Any, settings: AdaptiveSchedule) -> None:
         self.estimator, self.settings = estimator, settings
         self._comparisons: dict[float, Comparison] = {}
-        self._numbers: dict[tuple[int, ...], RandomNumbers] = {}
         self._told = False
         indexed = settings.index
         if indexed is None:
-            indexed = estimator.store.n > INDEXED_FROM
+            indexed = estimator.store.n > INDEXED_FROM and isinstance(estimator.store, ImageStore)
         self.indexed = indexed
 
     @cached_property
@@ -238,12 +239,16 @@ class FittedSchedule:
     ) -> Iterator[Weighed | None]:
         """What is made of each query; None: all images should be weighed."""
         store, comparison = self.estimator.store, self.comparison(sigma)
-        rows = store.rows_of(label)
-        at_once = max(1, int(HELD // (4 * len(comparison.tiles) * len(rows))))
+        everything = store.everything(label)
+        at_once = max(1, int(HELD // (4 * len(comparison.tiles) * len(everything))))
         seeds = (2, seed, bits(sigma), 0 if label is None else label + 1)
         for start in range(0, len(x), at_once):
             some = x[start : start + at_once]
-            search = NeighborSearch(store, comparison.metric, some, rows)
+            search: Search = (
+                NeighborSearch(store, comparison.metric, some, store.rows_of(label))
+                if isinstance(store, ImageStore)
+                else SearchInParts(store, comparison.metric, some, everything)
+            )
             one = partial(self._enlarged, some, sigma, comparison, search, seeds)
             # Tiles go side by side, and where there is one, queries do.
             alone = comparison.side is None
@@ -254,7 +259,7 @@ class FittedSchedule:
         x: NDArray[np.float32],
         sigma: float,
         comparison: Comparison,
-        search: NeighborSearch,
+        search: Search,
         seeds: tuple[int, ...],
         query: int,
     ) -> Weighed | None:
@@ -267,18 +272,20 @@ class FittedSchedule:
 
         def weigh(parts: Mapping[int, Support]) -> Posterior | None:
             if side is None:
-                return self._weighed_whole(x[query : query + 1], sigma, parts[0])
-            each = [parts.get(t, NO_IMAGES) for t in range(len(tiles))]
-            of_tiles = TiledSupport(side, each)
-            made: Posterior = self.estimator.tiled_posterior(x[query : query + 1], sigma, of_tiles)
+                support: AnySupport = parts[0]
+            else:
+                each = [parts.get(t, NO_IMAGES) for t in range(len(tiles))]
+                support = TiledSupport(side, each)
+            if not any(map(len, parts.values())):
+                return None
+            made: Posterior = self.estimator.posterior(x[query : query + 1], sigma, support)
             return made
 
         kinds: list[tuple[NearestImages | DrawnImages, float]] = []
         if few:
             kinds.append((NearestImages(search, query, weigh, tiles, few), NEAREST_MARGIN))
         if many:
-            numbers = partial(self._random, search.rows, seeds)
-            drawn = DrawnImages(search, query, weigh, tiles, many, gain, totals, numbers)
+            drawn = DrawnImages(search, query, weigh, tiles, many, gain, totals, seeds)
             kinds.append((drawn, DRAWN_MARGIN))
         share = tiles.sizes / tiles.sizes.sum()
         while True:
@@ -300,25 +307,12 @@ class FittedSchedule:
             for counts_of in wanted:
                 for t, count in counts_of.items():
                     after[t] = count
-            if share @ after > len(search.rows) / WHOLE:
+            if share @ after > search.images / WHOLE:
                 self._tell(sigma)
                 return None
             for (kind, _), counts_of in zip(kinds, wanted, strict=True):
                 if counts_of:
                     kind.enlarge(counts_of)
-
-    def _weighed_whole(
-        self, x: NDArray[np.float32], sigma: float, support: Support
-    ) -> Posterior | None:
-        return self.estimator.posterior(x, sigma, support) if len(support) else None
-
-    def _random(self, rows: NDArray[np.int64], seeds: tuple[int, ...], turn: int) -> RandomNumbers:
-        seeds = (*seeds, turn)
-        if seeds not in self._numbers:
-            while len(self._numbers) >= KEPT:
-                self._numbers.pop(next(iter(self._numbers)), None)
-            self._numbers[seeds] = RandomNumbers.of(seeds, rows)
-        return self._numbers[seeds]
 
     def _tell(self, sigma: float) -> None:
         if not self._told:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from golddiff.noise import precision
 from golddiff.store.images import ImageStore
 from golddiff.supports.index.bounds import least_squares
-from golddiff.supports.index.files import Index
+from golddiff.supports.index.image_index import Index
 
 IMAGES_AT_ONCE = 512
 STARTED_WITH = 32  # images, of those that a proof may take

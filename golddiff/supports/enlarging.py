@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from golddiff.posterior import Float, Posterior
 from golddiff.support import Support
-from golddiff.supports.index.drawing import GROUPS, Drawn, RandomNumbers, Sums
-from golddiff.supports.index.search import NeighborSearch
+from golddiff.supports.index.drawing import GROUPS, Drawn, Sums
+from golddiff.supports.index.search import Search
 from golddiff.supports.rule import ALIGNED, BEYOND, FIRST_DRAW, FIRST_RING, UNKNOWN
 
 Weigh = Callable[[Mapping[int, Support]], Posterior | None]  # None: of no images
@@ -65,7 +65,7 @@ class NearestImages:
 
     def __init__(
         self,
-        search: NeighborSearch,
+        search: Search,
         query: int,
         weigh: Weigh,
         tiles: Tiles,
@@ -89,7 +89,7 @@ class NearestImages:
 
     def next_counts(self, tiles: Sequence[int], excess: Float) -> dict[int, int]:
         """How many images to take next, of all tiles' ``excess``, squared errors in tolerances."""
-        return {t: min(2 * int(self.counts[t]), len(self._search.rows)) for t in tiles}
+        return {t: min(2 * int(self.counts[t]), self._search.images) for t in tiles}
 
     def mean(self) -> Float:
         """(D,), 0 at other tiles' outputs."""
@@ -104,7 +104,7 @@ class NearestImages:
         aligned = UNKNOWN if not both.any() else last @ before / lengths if lengths else 0.0
         factor = BEYOND * (1 + ALIGNED * max(0.0, float(aligned)))
         squares = factor**2 * self._tiles.mean_squares(last)
-        squares[self.counts >= len(self._search.rows)] = 0.0
+        squares[self.counts >= self._search.images] = 0.0
         return squares
 
     def supports(self) -> dict[int, Support]:
@@ -116,7 +116,7 @@ class NearestImages:
         spans = {t: (int(self.counts[t]), count) for t, count in counts.items()}
         rings = self._search.rings(self._query, spans)
         for t, count in counts.items():
-            self.counts[t] = min(count, len(self._search.rows))
+            self.counts[t] = min(count, self._search.images)
         self._posterior = _joined(
             [self._posterior, self._weigh({t: Support(rows) for t, rows in rings.items()})]
         )
@@ -128,22 +128,22 @@ class DrawnImages:
     Args:
         gain: 1 / (2 sigma^2).
         totals: sums over all images, of every tile.
-        numbers: gives the random numbers of a round.
+        seeds: of the random numbers that decide.
     """
 
     def __init__(
         self,
-        search: NeighborSearch,
+        search: Search,
         query: int,
         weigh: Weigh,
         tiles: Tiles,
         chosen: Sequence[int],
         gain: float,
         totals: Sequence[Sums],
-        numbers: Callable[[int], RandomNumbers],
+        seeds: tuple[int, ...],
     ) -> None:
         self._search, self._query, self._weigh, self._tiles = search, query, weigh, tiles
-        self._gain, self._totals, self._numbers = gain, totals, numbers
+        self._gain, self._totals, self._seeds = gain, totals, seeds
         self.chosen = list(chosen)
         self.counts = np.zeros(len(tiles), np.int64)
         self._rounds: list[tuple[Float, dict[int, Drawn], list[Posterior | None]]] = []
@@ -153,7 +153,7 @@ class DrawnImages:
         """Draw for some tiles until they have as many images."""
         more = {t: count - int(self.counts[t]) for t, count in counts.items()}
         drawn = self._search.drawn(
-            self._query, more, self._gain, self._totals, self._numbers(len(self._rounds))
+            self._query, more, self._gain, self._totals, (*self._seeds, len(self._rounds))
         )
         parts = [
             self._weigh({t: _part(some, group) for t, some in drawn.items()})

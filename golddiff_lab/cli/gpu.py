@@ -64,23 +64,16 @@ def gpu(
     import torch
 
     from golddiff_lab.gpu.cases import CASES, QUICK, chosen
-    from golddiff_lab.gpu.run import GpuJob, check_device, run
+    from golddiff_lab.gpu.run import GpuJob, run
 
     if json is not None:
         check_writable("json", json)
-    if variant not in ("released", "text"):
-        raise ArgumentError(f"variant: got {variant!r}, expected 'released' or 'text'")
-    for name, values in (("batch", batch or [1]), ("repeats", [repeats])):
-        for value in values:
-            if value < 1:
-                raise ArgumentError(f"{name}: got {value}, expected 1 or more")
     try:
         where = torch.device(device)
     except RuntimeError as error:
         raise ArgumentError(f"device: got {device!r}, expected cuda, cuda:1 ... or cpu") from error
     if where.type not in ("cuda", "cpu"):
         raise ArgumentError(f"device: got {device!r}, expected cuda, cuda:1 ... or cpu")
-    check_device(where)
     if where.type == "cpu" and not quick:
         raise ArgumentError("device: cpu needs --quick; full sizes are for GPUs")
     stores = {}
@@ -93,6 +86,7 @@ def gpu(
         [QUICK] if quick else chosen(case), batch or ([1, 2] if quick else [1, 16, 64]), where,
         stores, variant, 1 if quick else repeats, 3 if quick else 1, peer, quick,
     )  # fmt: skip
+    job.check()
     figures = run(job, say)
     if json is not None:
         write_json(json, figures)

@@ -1,4 +1,4 @@
-"""``golddiff bench index``: ways to find the nearest images."""
+"""``golddiff bench index``: searches for the nearest images."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from golddiff import __version__
 from golddiff.cli.options import JsonPath
 from golddiff.cli.parse import parse_numbers
 from golddiff.cli.terminal import progress_bar, say, show, write_json
-from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
+from golddiff_lab.arguments import whole_numbers
 
 _NOTES = """\
 ms        milliseconds per query, the median search over its batch of queries
-ratio     the first way's time over this one's: above 1, this way is faster
-recall    share of the k nearest images found, by the principal coordinates that all ways compare
-memory    that the way keeps, beyond the store"""
+ratio     the first one's time over this one's: above 1, this one is faster
+recall    share of the k nearest images found, by the principal coordinates that all compare
+memory    that it keeps, beyond the store"""
 
 
 def index(
@@ -32,8 +32,8 @@ def index(
     search: Annotated[
         list[str] | None,
         typer.Option(
-            help="Another way: module:function, called as search(store, x, sigma, k) with x (b, D) "
-            "and returning rows (b, k). Its code is run. May be repeated.",
+            help="Another search: module:function, called as search(store, x, sigma, k) with x "
+            "(b, D) and returning rows (b, k). Its code is run. May be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -57,7 +57,7 @@ def index(
     ] = None,
     json: JsonPath = None,
 ) -> None:
-    """Race ways to find the k nearest images: time, and recall of the exact ones.
+    """Race searches for the k nearest images: time, and recall of the exact ones.
 
     The store's own index takes part where it has been built (golddiff prepare, Index.build).
 
@@ -70,8 +70,8 @@ def index(
     from golddiff_lab.search.race import SearchJob, figures, race, table
 
     job = SearchJob(
-        store, _whole("k", k), parse_numbers("levels", levels) or (), tuple(search or ()), faiss,
-        _whole("probes", probes), lists, batch, repeats, queries_from, seed, threads,
+        store, whole_numbers("k", k), parse_numbers("levels", levels) or (), tuple(search or ()),
+        faiss, whole_numbers("probes", probes), lists, batch, repeats, queries_from, seed, threads,
     )  # fmt: skip
     job.check()
     if json is not None:
@@ -83,10 +83,3 @@ def index(
     say(_NOTES)
     if json is not None:
         write_json(json, {"golddiff": __version__, **figures(job, found)})
-
-
-def _whole(name: str, text: str) -> tuple[int, ...]:
-    numbers = parse_numbers(name, text) or ()
-    if any(n != int(n) for n in numbers):
-        raise ArgumentError(f"{name}: got {text!r}, expected whole numbers with commas between")
-    return tuple(int(n) for n in numbers)

@@ -9,10 +9,9 @@ import typer
 
 from golddiff import __version__
 from golddiff.cli.options import JsonPath, MaskThreshold, Tol, Variant, method_settings
-from golddiff.cli.parse import parse_numbers
 from golddiff.cli.terminal import progress_bar, say, show, write_json
-from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
+from golddiff_lab.arguments import whole_numbers
 
 _DATA = (
     "enlarged:SOURCE, or a store of at least the largest size: the smaller sets are its first "
@@ -79,14 +78,11 @@ def scaling(
     from golddiff_lab.scaling.job import COMPARED, ScalingJob
 
     names = tuple(name.strip() for text in method or COMPARED for name in text.split(","))
-    numbers = parse_numbers("sizes", sizes) or ()
-    if any(n != int(n) for n in numbers):
-        raise ArgumentError(f"sizes: got {sizes!r}, expected whole numbers with commas between")
     settings = method_settings(
         mask_threshold, None, None, None, variant, None, None, None, None, tol
     )
     job = ScalingJob(
-        tuple(data), tuple(int(n) for n in numbers), names, settings, batch, repeats, seconds,
+        tuple(data), whole_numbers("sizes", sizes), names, settings, batch, repeats, seconds,
         truth_queries, truth_seconds, memory_limit, seed, threads, fresh,
     )  # fmt: skip
     job.check()
@@ -95,9 +91,9 @@ def scaling(
     if plot is not None:
         check_writable("plot", plot, SUFFIXES)
 
-    from golddiff_lab.race import report as of_steps
     from golddiff_lab.scaling import report
     from golddiff_lab.scaling.run import run
+    from golddiff_lab.step import report as of_steps
 
     with progress_bar() as bar:
         task = bar.add_task("", total=None)

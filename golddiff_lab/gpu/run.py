@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+import math
+import statistics
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from golddiff.estimators.golden import GoldDiff
-from golddiff.estimators.pca import PCA
-from golddiff.kernels.mask_tiles import mean_width
+from golddiff.estimators.pca import PCA, mask_width
 from golddiff.noise import ddim_sigmas
+from golddiff.store.cache import cache_folder
 from golddiff.store.images import ImageStore
-from golddiff.store.on_device import device_store
+from golddiff.store.opening import is_store
+from golddiff.store.proxy import quarter_shape, side_16_shape
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.gpu.cases import Case
-from golddiff_lab.gpu.floor import Work, step_work
-from golddiff_lab.gpu.measure import (
-    Ceilings,
-    ceilings,
-    peak_bytes,
-    seconds,
-    start_counting_memory,
-)
-from golddiff_lab.gpu.memory_store import patches_for
-from golddiff_lab.gpu.peer import Step, check_peer, peer_step
+from golddiff_lab.machine import Rates, measure, peak_resident, times
+from golddiff_lab.peers import recognise
+from golddiff_lab.peers.release import release_step
+from golddiff_lab.queries import STEPS, noised
+from golddiff_lab.sides import Step
+
+LOADED_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class GpuJob:
         repeats: timed calls a level, after one that is not counted.
         levels: of the ten DDIM noise levels, every how-many-th.
         peer: a checkout of the released code, or None.
-        quick: tiny ceilings too.
+        quick: tiny rates too.
     """
 
     cases: list[Case]
@@ -57,158 +59,202 @@ class GpuJob:
     peer: Path | None = None
     quick: bool = False
 
+    def check(self) -> None:
+        """Everything that can be told before any work.
 
-def check_device(device: torch.device) -> None:
-    """Raise where there is no such device.
+        Raises:
+            ArgumentError: no such device; another variant; a checkout that is not the release; a
+                store of another shape than its case.
+        """
+        if self.device.type == "cuda" and not torch.cuda.is_available():
+            raise ArgumentError(
+                "device: no GPU is to be seen (torch.cuda.is_available() is False); "
+                "--device cpu --quick shows that the benchmark works"
+            )
+        if self.variant not in ("released", "text"):
+            raise ArgumentError(f"variant: got {self.variant!r}, expected 'released' or 'text'")
+        for name, values in (("batch", self.batches), ("repeats", [self.repeats])):
+            if min(values) < 1:
+                raise ArgumentError(f"{name}: got {min(values)}, expected 1 or more")
+        if self.peer is not None:
+            if recognise(str(self.peer))[0] != "release":
+                raise ArgumentError(f"peer: got {self.peer}, expected a checkout of the release")
+            if self.variant != "released":
+                raise ArgumentError("peer: the released code runs the variant 'released' only")
+        for case in self.cases:
+            if case.name in self.data:
+                shape = ImageStore.open(self.data[case.name]).shape
+                if shape != case.shape:
+                    raise ArgumentError(
+                        f"data: {self.data[case.name]} holds images of shape {shape}, but "
+                        f"{case.name} is {case.shape}"
+                    )
 
-    Raises:
-        ArgumentError: a GPU is asked for and torch sees none.
-    """
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ArgumentError(
-            "device: no GPU is to be seen (torch.cuda.is_available() is False); "
-            "--device cpu --quick shows that the benchmark works"
-        )
+    def sigmas(self) -> list[float]:
+        """The noise levels that a step is timed at."""
+        return ddim_sigmas(STEPS)[:: self.levels]
 
 
 def run(job: GpuJob, say: Callable[[str], None]) -> dict[str, Any]:
     """Measure every case and batch; rows are said as they come.
 
     Returns:
-        The figures: settings, ceilings, rows.
+        The figures: settings, rates, rows.
 
     Raises:
-        ArgumentError: no such device, a store of another shape than its case.
+        ArgumentError: as :meth:`GpuJob.check`.
     """
-    check_device(job.device)
-    if job.peer is not None:
-        check_peer(job.peer)
-        if job.variant != "released":
-            raise ArgumentError("peer: the released code runs the variant 'released' only")
-    limits = ceilings(job.device, job.quick)
+    job.check()
+    rates = measure(job.device, small=job.quick)
+    gpu = job.device.type == "cuda"
+    device = torch.cuda.get_device_name(job.device) if gpu else str(job.device)
     say(
-        f"ceilings: copy {limits.copy / 1e12:.3f} TB/s, "
-        f"matrix {limits.matrix / 1e12:.2f} TFLOP/s ({_device_name(job.device)})"
+        f"rates: copy {rates.copy / 1e12:.3f} TB/s, matrix {rates.matrix / 1e12:.2f} TFLOP/s "
+        f"({device})"
     )
     rows = []
     for case in job.cases:
         store, source = _images(case, job)
-        for row in _rows(case, store, source, job, limits):
-            rows.append(row)
-            say(_line(row))
+        label = None if case.classes is None else 0
+        made = _ours(case, store, label, job, rates)
+        gc.collect()  # ours is gone from the device before the released code comes
+        if job.peer is not None:
+            _add_peer(made, case, store, label, job)
+        for row in made:
+            rows.append({"case": case.name, "data": source, **row})
+            say(_line(rows[-1]))
         del store
         gc.collect()
     return {
-        "device": _device_name(job.device), "torch": torch.__version__,
-        "ceilings": asdict(limits), "variant": job.variant, "repeats": job.repeats,
-        "levels": _levels(job), "rows": rows,
+        "device": device, "torch": torch.__version__,
+        "rates": {"copy": rates.copy, "matrix": rates.matrix},
+        "variant": job.variant, "repeats": job.repeats, "levels": job.sigmas(), "rows": rows,
     }  # fmt: skip
 
 
 def _images(case: Case, job: GpuJob) -> tuple[ImageStore, str]:
-    if case.name not in job.data:
-        return patches_for(case, job.device), f"patches, N = {case.n:,}"
-    store = ImageStore.open(job.data[case.name])
-    if store.shape != case.shape:
-        raise ArgumentError(
-            f"data: {job.data[case.name]} holds images of shape {store.shape}, but {case.name} is "
-            f"{case.shape}"
+    """The case's store; else crops of photographs, as many and as large, in the cache folder."""
+    if case.name in job.data:
+        store = ImageStore.open(job.data[case.name])
+        return store, f"real pixels, N = {store.n:,}"
+    channels, side, _ = case.shape
+    path = cache_folder() / "gpu" / f"patches-{case.n}-{channels}x{side}-{case.classes or 'all'}"
+    if is_store(path):
+        store = ImageStore.open(path)
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        labels = None if case.classes is None else np.arange(case.n) % case.classes
+        store = ImageStore.build(
+            "patches", path, labels, size=side, channels=channels, limit=case.n
         )
-    return store, f"real pixels, N = {store.n:,}"
-
-
-def _rows(
-    case: Case, store: ImageStore, source: str, job: GpuJob, limits: Ceilings
-) -> Iterator[dict[str, Any]]:
-    label = None if case.classes is None else 0
-    rows = _ours(case, store, label, job, limits)
-    gc.collect()  # ours is gone from the device before the released code comes
-    if job.peer is not None:
-        start_counting_memory(job.device)
-        step = peer_step(job.peer, store, case, label, job.device)
-        for row in rows:
-            _add_peer(row, step, store, job)
-    for row in rows:
-        yield {"case": case.name, "data": source, **row}
+    return store, f"patches, N = {case.n:,}"
 
 
 def _ours(
-    case: Case, store: ImageStore, label: int | None, job: GpuJob, limits: Ceilings
+    case: Case, store: ImageStore, label: int | None, job: GpuJob, rates: Rates
 ) -> list[dict[str, Any]]:
-    n = len(store.rows_of(label))
-    start_counting_memory(job.device)
-    there = device_store(store, job.device)
-    schedule = _schedule(case, n, job.variant)
-    pca = PCA(store, case.mask_threshold)
-    denoiser = GoldDiff(pca, schedule).to(job.device)
-    held = {s: round(mean_width(pca.tree(s)) * store.d) for s in _levels(job)}
-
-    def step(x: torch.Tensor, sigma: float) -> torch.Tensor:
-        return denoiser(x, sigma, label)
-
+    n = store.count_of(label)
+    _start_counting_memory(job.device)
+    schedule = PaperSchedule(variant=job.variant)
+    if case.k is not None:
+        k_min, k_max = (min(k, n) for k in case.k)
+        schedule = PaperSchedule(k_min, k_max, variant=job.variant)
+    denoiser = GoldDiff(PCA(store, case.mask_threshold), schedule).to(job.device)
     rows = []
     for batch in job.batches:
-        work = [_work(case, schedule, n, s, batch, held[s]) for s in _levels(job)]
-        times = _timed(step, store, batch, job)
-        floor = sum(w.floor(limits) for w in work) / len(work)
-        mean = sum(times.values()) / len(times)
+        took = _timed(lambda x, sigma: denoiser(x, sigma, label), store, batch, job)
+        mean = statistics.mean(took.values())
+        work = [_work(case, schedule, store, n, sigma, batch) for sigma in job.sigmas()]
+        floor = statistics.mean(max(b / rates.copy, o / rates.matrix) for b, o in work)
         rows.append({
-            "batch": batch, "resident": there.resident,
-            "seconds": mean, "seconds_by_sigma": {f"{s:.4g}": t for s, t in times.items()},
-            "peak_bytes": peak_bytes(job.device),
+            "batch": batch, "resident": getattr(denoiser.store, "resident", None),
+            "seconds": mean, "seconds_by_sigma": {f"{s:.4g}": t for s, t in took.items()},
+            "peak_bytes": _peak_bytes(job.device),
             "floor_seconds": floor, "times_floor": mean / floor,
-            "bytes": sum(w.bytes for w in work) / len(work),
-            "operations": sum(w.operations for w in work) / len(work),
-            "paper_seconds": case.paper_seconds, "paper_gigabytes": case.paper_gigabytes,
-            "aim_seconds": case.aim_seconds,
+            "bytes": statistics.mean(b for b, _ in work),
+            "operations": statistics.mean(o for _, o in work),
+            **{k: v for k, v in asdict(case).items() if k.startswith(("paper", "aim"))},
         })  # fmt: skip
     return rows
 
 
-def _add_peer(row: dict[str, Any], step: Step, store: ImageStore, job: GpuJob) -> None:
+def _add_peer(
+    rows: list[dict[str, Any]], case: Case, store: ImageStore, label: int | None, job: GpuJob
+) -> None:
     """The released code's figures beside ours, or why there are none."""
-    try:
-        times = _timed(step, store, row["batch"], job)
-    except torch.OutOfMemoryError:
-        row["peer_failed"] = "out of memory"
-        return
-    mean = sum(times.values()) / len(times)
-    row |= {
-        "peer_seconds": mean, "peer_peak_bytes": peak_bytes(job.device),
-        "times_faster": mean / row["seconds"],
-    }  # fmt: skip
+    assert job.peer is not None
+    chosen = store.rows_of(label)
+    n = len(chosen)
+    parts = (store.images(chosen[i : i + LOADED_AT_ONCE]) for i in range(0, n, LOADED_AT_ONCE))
+    sizes = case.k or (max(1, n // 20), max(1, n // 10))
+    _start_counting_memory(job.device)
+    peer = job.peer.expanduser().resolve()
+    step = release_step(peer, store, parts, case.mask_threshold, sizes, str(job.device))
+    for row in rows:
+        try:
+            mean = statistics.mean(_timed(step, store, row["batch"], job).values())
+        except torch.OutOfMemoryError:
+            row["peer_failed"] = "out of memory"
+            continue
+        row["peer_seconds"], row["peer_peak_bytes"] = mean, _peak_bytes(job.device)
+        row["times_faster"] = mean / row["seconds"]
 
 
 def _timed(step: Step, store: ImageStore, batch: int, job: GpuJob) -> dict[float, float]:
-    generator = torch.Generator().manual_seed(0)
-    clean = store.images(torch.randint(store.n, (batch,), generator=generator))
-    noise = torch.randn(clean.shape, generator=generator)
-    times = {}
-    for sigma in _levels(job):
-        x = (clean + sigma * noise).to(job.device)
-        times[sigma] = seconds(lambda x=x, s=sigma: step(x, s), job.device, job.repeats)  # type: ignore[misc]
-    return times
+    """The median time of a step at each noise level."""
+    took = {}
+    for sigma, x in zip(job.sigmas(), noised(store, job.sigmas(), batch, 0), strict=True):
+        call = partial(step, x.to(job.device), sigma)
+        took[sigma] = statistics.median(times(call, job.repeats, job.device))
+    return took
 
 
-def _schedule(case: Case, n: int, variant: str) -> PaperSchedule:
-    if case.k is None:
-        return PaperSchedule(variant=variant)
-    k_min, k_max = (min(k, n) for k in case.k)
-    return PaperSchedule(k_min, k_max, variant=variant)
-
-
-def _work(case: Case, schedule: PaperSchedule, n: int, sigma: float, batch: int, held: int) -> Work:
+def _work(
+    case: Case, schedule: PaperSchedule, store: ImageStore, n: int, sigma: float, batch: int
+) -> tuple[float, float]:
+    """The least that a step reads (bytes) and computes (operations), from shapes and masks."""
     m, k = schedule.budgets(sigma, n)
-    k_max = schedule.k_max if isinstance(schedule.k_max, int) else int(schedule.k_max * n)
-    return step_work(case.shape, n, m, k, k_max, schedule.variant, batch, held)
+    held = round(mask_width(store, sigma, case.mask_threshold) * store.d)
+    return least_work(case.shape, n, m, k, schedule.screened(sigma, n), schedule.variant, batch,
+                      held)  # fmt: skip
 
 
-def _levels(job: GpuJob) -> list[float]:
-    return ddim_sigmas(10)[:: job.levels]
+def least_work(
+    shape: tuple[int, ...], n: int, m: int, k: int, kept: int, variant: str, batch: int, held: int
+) -> tuple[float, float]:
+    """Bytes and operations of a step, every array counted once where queries share it.
+
+    Args:
+        shape: of an image, 8-bit.
+        n: images (of the class).
+        m: candidates that the schedule screens, or draws.
+        k: golden subset.
+        kept: images that the proxy lets through.
+        variant: of the schedule, "text" or "released".
+        batch: queries.
+        held: entries of the masks: multiply-adds an image and a query.
+    """
+    d = math.prod(shape)
+    text = variant == "text"
+    proxy, screened = math.prod((quarter_shape if text else side_16_shape)(shape)), n if text else m
+    read, operations = float(held), 2.0 * held * k * batch  # masks a byte an entry, once a batch
+    if screened > kept:
+        read += screened * 4 * proxy
+        operations += 3 * screened * proxy * batch
+    read += batch * (kept if kept > k else 0) * d + batch * k * d
+    return read, operations
 
 
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+def _start_counting_memory(device: torch.device) -> None:
+    """Forget the peak so far, and what the allocator keeps for later."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def _peak_bytes(device: torch.device) -> int:
+    """The most memory in use since; elsewhere of the whole process since it began."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else peak_resident()
 
 
 def _line(row: dict[str, Any]) -> str:

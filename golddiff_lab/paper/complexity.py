@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from golddiff.denoiser import Denoiser
@@ -22,10 +21,12 @@ from golddiff.estimators.wiener import Wiener
 from golddiff.figures.curves import Panel, Series
 from golddiff.store.images import ImageStore
 from golddiff.supports.paper import PaperSchedule
-from golddiff_lab.paper.cells import Key, Result
+from golddiff_lab.cells import Key, Result
+from golddiff_lab.fit import exponent
 from golddiff_lab.paper.context import Context
-from golddiff_lab.paper.page import Page, table
+from golddiff_lab.paper.page import Page
 from golddiff_lab.paper.paper import paper_value
+from golddiff_lab.tables import markdown_table
 
 LABEL = "tab:complexity_results"
 METHODS = ("Optimal", "Wiener", "Kamb", "PCA", "GoldDiff")
@@ -69,41 +70,22 @@ class Point:
     threshold: float = BASE_THRESHOLD
 
 
-class Stores:
-    """Synthetic training sets, built when first asked for, gone at the end."""
+@contextmanager
+def synthetic(seed: int) -> Iterator[Callable[[int, int], ImageStore]]:
+    """Training sets of n images of smoothed noise, 3 x side x side: built when asked for."""
+    with tempfile.TemporaryDirectory(prefix="golddiff-") as folder:
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self._made: dict[tuple[int, int], ImageStore] = {}
-
-    @cached_property
-    def folder(self) -> tempfile.TemporaryDirectory[str]:
-        """Where they lie."""
-        return tempfile.TemporaryDirectory(prefix="golddiff-")
-
-    def get(self, n: int, side: int) -> ImageStore:
-        """``n`` images of smoothed noise, 3 x side x side."""
-        if (n, side) not in self._made:
-            generator = torch.Generator().manual_seed(self.seed)
+        @cache
+        def made(n: int, side: int) -> ImageStore:
+            generator = torch.Generator().manual_seed(seed)
             noise = torch.randn(n, 3, side, side, generator=generator)
             smooth = torch.nn.functional.avg_pool2d(
                 torch.nn.functional.pad(noise, (1, 1, 1, 1), mode="circular"), 3, 1
             )
             pixels = ((smooth * 1.2).clamp(-1, 1) * 127.5 + 127.5).round().to(torch.uint8)
-            path = Path(self.folder.name) / f"{n}-{side}"
-            self._made[n, side] = ImageStore.build(pixels, path)
-        return self._made[n, side]
+            return ImageStore.build(pixels, Path(folder) / f"{n}-{side}")
 
-
-@contextmanager
-def synthetic(seed: int) -> Iterator[Stores]:
-    """The stores, and their removal."""
-    stores = Stores(seed)
-    try:
-        yield stores
-    finally:
-        if "folder" in vars(stores):
-            stores.folder.cleanup()
+        yield made
 
 
 def run(context: Context) -> Page:
@@ -123,30 +105,23 @@ def run(context: Context) -> Page:
     }
     measured: dict[str, dict[str, list[Result]]] = {}
     total = sum(map(len, plans.values()))
-    with synthetic(context.seed) as stores, context.watch("complexity", total) as on_step:
+    with synthetic(context.seed) as build, context.watch("complexity", total) as on_step:
         for variable, points in plans.items():
             for point in points:
-                result = _cell(context, stores, point)
+                result = _cell(context, build, point)
                 measured.setdefault(variable, {}).setdefault(point.method, []).append(result)
                 on_step(1)
     return _page(measured)
 
 
-def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:
-    """Slope of log seconds against log size, by least squares; NaN where the sizes are one."""
-    x, y = np.log(sizes), np.log(seconds)
-    x = x - x.mean()
-    return float((x @ y) / (x @ x)) if x.any() else float("nan")
-
-
-def _cell(context: Context, stores: Stores, point: Point) -> Result:
+def _cell(context: Context, build: Callable[[int, int], ImageStore], point: Point) -> Result:
     key: Key = {
         "kind": "complexity", "clock": "processor", **vars(point), "sigma": SIGMA,
         "seed": context.seed, "threads": torch.get_num_threads(),
     }  # fmt: skip
 
     def compute() -> Result:
-        store = stores.get(point.n, point.side)
+        store = build(point.n, point.side)
         width = 3 * point.patch**2
         if point.method in ("PCA", "GoldDiff"):
             width = round(mask_width(store, SIGMA, point.threshold))
@@ -202,7 +177,7 @@ def _page(measured: dict[str, dict[str, list[Result]]]) -> Page:
         for method in METHODS
     ]
     header = ["Method", "the paper's complexity", *(f"exponent of {v}" for v in variables)]
-    page = Page([NOTE, "", *table(header, texts)])
+    page = Page([NOTE, "", *markdown_table(header, texts)])
     page.lines += [
         "",
         "Each exponent: expected → measured. p_t counts the values in a patch or mask.",
@@ -217,12 +192,11 @@ def _page(measured: dict[str, dict[str, list[Result]]]) -> Page:
             Panel(f"time against {v}", titles[v], "processor seconds", lines, "log", "log")
         )
         for method, results in measured[v].items():
-            slope = fitted[method, v]
             page.rows.append(
                 {
                     "method": method,
                     "variable": v,
-                    "exponent": None if np.isnan(slope) else slope,
+                    "exponent": fitted[method, v],
                     "points": results,
                 }
             )

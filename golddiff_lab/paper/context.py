@@ -15,7 +15,7 @@ from golddiff.sampling import OnStep
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError
-from golddiff_lab.paper.cells import Cells
+from golddiff_lab.cells import Cells
 from golddiff_lab.paper.datasets import DATA_SETS
 
 QUICK_IMAGES = 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from golddiff_lab.paper.cells import Result
+from golddiff_lab.cells import Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.likeness import (
     PICTURES,
@@ -14,13 +14,11 @@ from golddiff_lab.paper.likeness import (
     row_title,
     unpacked,
 )
-from golddiff_lab.paper.main import COLUMNS as MAIN
-from golddiff_lab.paper.methods import ALL
-from golddiff_lab.paper.mnist import COLUMNS as MNIST
+from golddiff_lab.paper.likeness_tables import ALL, MAIN_COLUMNS, MNIST_COLUMNS
 from golddiff_lab.paper.page import Page
 
 SHOWN = 5
-COLUMNS = (MNIST[0], MNIST[1], *MAIN)
+COLUMNS = (*MNIST_COLUMNS, *MAIN_COLUMNS)
 
 
 def run(context: Context) -> Page:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff_lab.paper.context import Context
-from golddiff_lab.paper.page import Page, table
+from golddiff_lab.paper.page import Page
+from golddiff_lab.tables import markdown_table
 
 
 def run(context: Context) -> Page:
@@ -29,5 +30,5 @@ def run(context: Context) -> Page:
         for p in panels
     ]
     note = f"One sample of the exact denoiser over {store.n:,} points, seed {context.seed}."
-    lines = [note, "", *table(header, texts)]
+    lines = [note, "", *markdown_table(header, texts)]
     return Page(lines, rows, pictures={"moons": draw_concentration(store, context.seed)})

@@ -74,9 +74,3 @@ class Page:
             with written_whole("out", path) as temporary:
                 temporary.write_text(text, "utf-8")
         return [*texts, *(out / f"{stem}.png" for stem in pictures)]
-
-
-def table(header: list[str], rows: list[list[str]]) -> list[str]:
-    """A markdown table; its first column is left-aligned, the others right."""
-    rule = ["---", *["---:"] * (len(header) - 1)]
-    return ["| " + " | ".join(line) + " |" for line in [header, rule, *rows]]

@@ -22,7 +22,7 @@ class Experiment:
         title: of its page.
         source: where it stands in the paper.
         module: in this package; imported when it is run.
-        function: in the module, ``function(context) -> Page``.
+        function: in the module, ``function(context) -> Page``; or a table, with ``run(context)``.
     """
 
     name: str
@@ -37,9 +37,9 @@ class Experiment:
         Raises:
             GoldDiffError: data or an oracle that was given cannot be used.
         """
-        page: Page = getattr(
-            importlib.import_module(f"golddiff_lab.paper.{self.module}"), self.function
-        )(context)
+        module = importlib.import_module(f"golddiff_lab.paper.{self.module}")
+        made = getattr(module, self.function)
+        page: Page = made(context) if callable(made) else made.run(context)
         return page
 
 
@@ -53,19 +53,21 @@ EXPERIMENTS = {
         ),
         Experiment("complexity", "Complexity", "Table 1, Sec. 3.5", "complexity"),
         Experiment("theorem1", "The truncation bound", "Theorem 1", "theorem1"),
-        Experiment("main", "CIFAR-10, CelebA-HQ and AFHQv2", "Table 2", "main"),
+        Experiment("main", "CIFAR-10, CelebA-HQ and AFHQv2", "Table 2", "likeness_tables", "MAIN"),
         Experiment("grid", "Every method from the same noise", "Figure 4", "grid"),
-        Experiment("imagenet", "ImageNet", "Table 3", "imagenet"),
+        Experiment("imagenet", "ImageNet", "Table 3", "likeness_tables", "IMAGENET"),
         Experiment("tench", "One class, step by step", "Figure 5", "steps", "run_tench"),
-        Experiment("edm", "EDM networks", "Table 4", "edm"),
+        Experiment("edm", "EDM networks", "Table 4", "likeness_tables", "EDM"),
         Experiment("orthogonality", "Golden subsets for Optimal and Kamb", "Table 5",
-                   "orthogonality"),
-        Experiment("wss", "Batch-averaged against exact weights", "Table 6", "wss"),
+                   "likeness_tables", "ORTHOGONALITY"),
+        Experiment("wss", "Batch-averaged against exact weights", "Table 6", "likeness_tables",
+                   "WSS"),
         Experiment("sensitivity-m-max", "How large the candidate set must be", "Figure 6 (a)",
                    "sensitivity", "run_m_max"),
         Experiment("sensitivity-k-min", "How large the golden subset must be", "Figure 6 (b)",
                    "sensitivity", "run_k_min"),
-        Experiment("mnist", "MNIST and Fashion-MNIST", "Table 7, appendix", "mnist"),
+        Experiment("mnist", "MNIST and Fashion-MNIST", "Table 7, appendix", "likeness_tables",
+                   "MNIST"),
     )
 }  # fmt: skip
 

@@ -9,13 +9,14 @@ from functools import partial
 
 from golddiff.estimators.registry import MethodSettings
 from golddiff.figures.curves import Panel, Series
-from golddiff_lab.paper.cells import Result
+from golddiff_lab.cells import Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DataSet
 from golddiff_lab.paper.likeness import Column, Here, Row, column_here, likeness
-from golddiff_lab.paper.methods import PCA, golden_settings
-from golddiff_lab.paper.page import Page, table
+from golddiff_lab.paper.likeness_tables import PCA, golden_settings
+from golddiff_lab.paper.page import Page
 from golddiff_lab.paper.tables import about, seconds_text
+from golddiff_lab.tables import markdown_table
 
 COLUMNS = tuple(
     Column(title, data, title)
@@ -117,7 +118,7 @@ def _table(name: str, values: tuple[Fraction, ...], made: list[Result]) -> list[
         ]
         for text, r in zip([*map(str, values), "PCA, full scan"], made, strict=True)
     ]
-    return table([f"{name} / N", "MSE", "r2", "s a step"], texts)
+    return markdown_table([f"{name} / N", "MSE", "r2", "s a step"], texts)
 
 
 def _series(

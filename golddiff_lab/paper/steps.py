@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from golddiff.estimators.registry import make_denoiser
+from golddiff.estimators.registry import create
 from golddiff.figures import trajectory
 from golddiff.sampling import sample
 from golddiff.store.images import ImageStore
-from golddiff_lab.paper.cells import Key, Result
+from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DATA_SETS
 from golddiff_lab.paper.likeness import Row, packed, unpacked
-from golddiff_lab.paper.methods import GOLDDIFF, PCA, PCA_UNBIASED
+from golddiff_lab.paper.likeness_tables import GOLDDIFF, PCA, PCA_UNBIASED
 from golddiff_lab.paper.page import Page
 
 ROWS = (PCA, PCA_UNBIASED, GOLDDIFF)
@@ -76,7 +76,7 @@ def _predictions(
     }  # fmt: skip
 
     def compute() -> Result:
-        denoiser = make_denoiser(row.method, store, settings, context.seed)
+        denoiser = create(row.method, store, settings, context.seed)
         with context.watch(f"{DATA_SETS[name].title}: {row.title}", steps) as on_step:
             made = sample(denoiser, 1, steps, seed=context.seed, labels=label, on_step=on_step)
         assert made.trajectory is not None

@@ -8,7 +8,7 @@ from typing import Any
 from golddiff.evaluation.bootstrap import Interval, paired_difference
 from golddiff.figures.curves import Panel, Series
 from golddiff.system.units import shape_text
-from golddiff_lab.paper.cells import Result
+from golddiff_lab.cells import Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.likeness import (
     NOT_RUN,
@@ -20,8 +20,9 @@ from golddiff_lab.paper.likeness import (
     row_store,
     row_title,
 )
-from golddiff_lab.paper.page import Page, table
+from golddiff_lab.paper.page import Page
 from golddiff_lab.paper.paper import paper_value
+from golddiff_lab.tables import markdown_table
 
 HEADINGS = {"MSE": "MSE", "r2": "r2", "Time": "s a step", "Memory": "peak GB"}
 SAMPLERS = {"ddim": "DDIM", "heun": "Heun"}
@@ -77,7 +78,11 @@ def likeness_page(
             "Method",
             *(f"{HEADINGS[metric]}, {who}" for metric in metrics for who in ("paper", "ours")),
         ]
-        page.lines += [about(here, next(iter(results.values()))), "", *table(header, texts)]
+        page.lines += [
+            about(here, next(iter(results.values()))),
+            "",
+            *markdown_table(header, texts),
+        ]
         page.lines += [line for a, b in difference for line in _difference(a, b, results)]
         page.rows += [
             {
@@ -136,7 +141,7 @@ def _missing(
         ]
         for row in rows
     ]
-    return table(header, texts)
+    return markdown_table(header, texts)
 
 
 def _paper(label: str, column: Column, row: str, metrics: Sequence[str]) -> dict[str, str | None]:

@@ -19,10 +19,11 @@ from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.store.images import ImageStore
 from golddiff.support import Support
 from golddiff.supports.truncation import tail_bound, truncation_bound
-from golddiff_lab.paper.cells import Key, Result
+from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DATA_SETS
-from golddiff_lab.paper.page import Page, table
+from golddiff_lab.paper.page import Page
+from golddiff_lab.tables import markdown_table
 
 Float = NDArray[np.float64]
 
@@ -148,7 +149,7 @@ def _tables(result: Result) -> list[str]:
         f"N = {result['n']:,}, R = {result['radius']:.4g}, {result['queries']} queries a level; "
         f"medians at k = {ks[at]:,}; broken {result['violations']} of {result['checked']:,} times."
     )
-    return [head, "", *table(["σ", "error", "2 R Z_tail / Z", "Theorem 1"], texts)]
+    return [head, "", *markdown_table(["σ", "error", "2 R Z_tail / Z", "Theorem 1"], texts)]
 
 
 def _number(value: float) -> str:

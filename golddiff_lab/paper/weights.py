@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from golddiff.contributions import Weights
 from golddiff.denoiser import Estimator
@@ -19,12 +20,13 @@ from golddiff.metrics import mse_per_image
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.store.images import ImageStore
 from golddiff.support import Support
-from golddiff_lab.paper.cells import Key, Result
+from golddiff.system.errors import ArgumentError
+from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DATA_SETS
 from golddiff_lab.paper.likeness import packed, unpacked
-from golddiff_lab.paper.page import Page, table
-from golddiff_lab.paper.subsets import RandomSubset
+from golddiff_lab.paper.page import Page
+from golddiff_lab.tables import markdown_table
 
 IMAGES = 8
 STEPS = 10
@@ -40,6 +42,35 @@ NOTE = (
     "The paper shows this figure for PCA on CIFAR-10, without numbers. States are those of the "
     "full-scan PCA denoiser's own run (exact weights), predictions are compared in [0, 1]."
 )
+
+
+class RandomSubset:
+    """``size`` images drawn once: what the paper's Figure 3 compares the full scan with.
+
+    A schedule for :class:`golddiff.estimators.golden.GoldDiff`. Smaller subsets of one seed lie
+    within larger ones.
+
+    Args:
+        size: images, 1 or more; of a class with fewer, all of them.
+    """
+
+    def __init__(self, size: int) -> None:
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ArgumentError(f"size: got {size!r}, expected an integer of 1 or more")
+        self.size = size
+
+    def budgets(self, sigma: float, n: int) -> tuple[int, int]:
+        """The subset's size, screened and kept, whatever the noise."""
+        size = min(self.size, n)
+        return size, size
+
+    def supports(
+        self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+    ) -> list[Support]:
+        """One support for all queries."""
+        rows = store.rows_of(label)
+        drawn = np.random.default_rng(seed).permutation(rows)[: self.size]
+        return [Support(np.sort(drawn))] * len(x)
 
 
 def run(context: Context) -> Page:
@@ -155,7 +186,7 @@ def _page(title: str, store: ImageStore, threshold: float, result: Result) -> Pa
         for i, sigma in enumerate(sigmas)
     ]  # fmt: skip
     last = ["final images", *["–"] * 4, *(f"{value:.2g}" for value in result["final"])]
-    lines = [NOTE, "", about, "", *table(header, [*texts, last])]
+    lines = [NOTE, "", about, "", *markdown_table(header, [*texts, last])]
     rows = [{k: v for k, v in result.items() if k != "pictures"}]
     page = Page(lines, rows, _panels(title, result))
     pictures = {

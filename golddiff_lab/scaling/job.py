@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from golddiff.estimators.registry import METHODS, MethodSettings
+from golddiff.estimators.registry import MethodSettings
 from golddiff.noise import ddim_sigmas
 from golddiff.system.errors import ArgumentError
 from golddiff.system.residency import DEFAULT_LIMIT
-from golddiff_lab.race.job import STEPS
+from golddiff_lab.arguments import at_least, check_methods
+from golddiff_lab.queries import STEPS, TRAJECTORY_OF
 
 SIZES = (10_000, 100_000, 1_280_000)
 COMPARED = ("adaptive-optimal", "adaptive-pca", "golddiff-optimal", "golddiff-pca")
+# Where no method needs the masks, neither does the run that queries come from.
+WITHOUT_MASKS = frozenset({"optimal", "golddiff-optimal", "adaptive-optimal"})
 
 
 @dataclass(frozen=True)
@@ -60,15 +63,11 @@ class ScalingJob:
         """
         if not self.data:
             raise ArgumentError("data: got none, expected a source (enlarged:PATH) or stores")
-        for name, least in (("batch", 1), ("repeats", 1), ("truth_queries", 0), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ArgumentError(f"{name}: got {getattr(self, name)}, expected {least} or more")
+        at_least(self, batch=1, repeats=1, truth_queries=0, seed=0, threads=1)
         for name in ("seconds", "truth_seconds", "memory_limit"):
             value = getattr(self, name)
             if not 0 < value < math.inf:
                 raise ArgumentError(f"{name}: got {value}, expected a finite number above 0")
-        if self.threads is not None and self.threads < 1:
-            raise ArgumentError(f"threads: got {self.threads}, expected 1 or more")
         if len(self.data) == 1 and len(set(self.sizes)) < 2:
             raise ArgumentError(
                 f"sizes: got {self.sizes}, expected two or more numbers of images to compare"
@@ -77,21 +76,14 @@ class ScalingJob:
             raise ArgumentError(f"sizes: got {self.sizes}, expected different numbers, 2 or more")
         if not self.methods or len(set(self.methods)) < len(self.methods):
             raise ArgumentError(f"method: got {self.methods}, expected one or more, each once")
-        for method in self.methods:
-            if method not in METHODS:
-                raise ArgumentError(f"method: got {method!r}, expected one of {', '.join(METHODS)}")
-        having = frozenset[str]().union(*(METHODS[method].settings for method in self.methods))
-        for setting in self.settings.given():
-            if setting not in having:
-                raise ArgumentError(f"{setting}: does not apply to {', '.join(self.methods)}")
-
-    def own_settings(self, method: str) -> MethodSettings:
-        """The settings that a method has, out of those given."""
-        having = METHODS[method].settings
-        given = self.settings.given().items()
-        return MethodSettings(**{k: v for k, v in given if k in having})  # type: ignore[arg-type]
+        check_methods(self.methods, self.settings)
 
     @property
     def sigmas(self) -> list[float]:
         """The noise levels of the 10-step DDIM run."""
         return ddim_sigmas(STEPS)
+
+    @property
+    def passing(self) -> str:
+        """The method whose run queries are taken from."""
+        return "golddiff-optimal" if WITHOUT_MASKS.issuperset(self.methods) else TRAJECTORY_OF

@@ -2,46 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import multiprocessing
-import os
-import signal
-import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 
 from golddiff import __version__
-from golddiff.denoiser import Estimator
-from golddiff.estimators.registry import make_denoiser
+from golddiff.estimators.registry import create
 from golddiff.store.cache import cache_folder
 from golddiff.store.images import ImageStore
-from golddiff.system.errors import ArgumentError, GoldDiffError
-from golddiff.system.files import written_whole
 from golddiff.system.parallel import use_threads
-from golddiff_lab.race import truth
-from golddiff_lab.race.machine import Machine, measure
-from golddiff_lab.race.worker import environment
-from golddiff_lab.scaling.cell import CellSpec, load_levels, measured, save_levels
-from golddiff_lab.scaling.job import ScalingJob
-from golddiff_lab.scaling.masks import share_masks
-from golddiff_lab.scaling.queries import WITHOUT_MASKS, mixed, passing
+from golddiff_lab import truth
+from golddiff_lab.cells import Cells, Key
+from golddiff_lab.machine import Rates, measure
+from golddiff_lab.process import Process
+from golddiff_lab.queries import mixed
+from golddiff_lab.running import own_settings
+from golddiff_lab.scaling.cell import Cell, CellSpec
+from golddiff_lab.scaling.job import WITHOUT_MASKS, ScalingJob
 from golddiff_lab.scaling.stores import share_factor, stores_for
-from golddiff_lab.scaling.truth import full_scans
-
-# The modules that times and outputs come from: other code, other cells.
-CODE = (*truth.CODE, "supports", "index", "bench/scaling", "methods.py", "parallel.py", "proxy.py",
-        "sampling.py", "schedules.py", "support.py")  # fmt: skip
 
 Watch = Callable[[str], None]
+Figures = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -50,29 +34,25 @@ class Outcome:
 
     Attributes:
         stores: the smallest first.
-        threads: used.
         machine: its rates now.
-        cells: what :func:`golddiff_lab.scaling.cell.measured` told, by (n, method), with
-            ``rmse`` and ``truth_queries`` in each level: the error to the full scan (None where
-            that takes too long), and at how many queries.
+        cells: what was measured, by (n, method).
         references: the full scan that a method's errors are to.
         folder: where all of it is kept.
     """
 
     stores: list[ImageStore]
-    threads: int
-    machine: Machine
-    cells: dict[tuple[int, str], dict[str, Any]]
+    machine: Rates
+    cells: dict[tuple[int, str], Figures]
     references: dict[str, str]
     folder: Path
 
 
 def run(job: ScalingJob, watch: Watch = lambda what: None) -> Outcome:
-    """Measure every size and method that an earlier run has not.
+    """Measure what is not known yet of ``job``.
 
     Args:
         job: what to measure.
-        watch: told in one line what is done now.
+        watch: told what is done now.
 
     Raises:
         GoldDiffError: bad input; a method that fails.
@@ -84,152 +64,82 @@ def run(job: ScalingJob, watch: Watch = lambda what: None) -> Outcome:
     if not WITHOUT_MASKS.issuperset(job.methods):
         watch(f"mean and covariance of {stores[-1].path}, unless kept")
         stores = share_factor(stores, job)
-    folder = cache_folder() / "scaling" / f"run-{_identity(job, stores)}"
-    folder.mkdir(parents=True, exist_ok=True)
-    queries = folder / "queries.safetensors"
-    if not queries.is_file():
-        watch("queries")
-        with written_whole("cache", queries) as temporary:
-            passes = make_denoiser(passing(job.methods), stores[0], seed=job.seed)
-            for sigma in job.sigmas:
-                share_masks(passes, sigma, folder)
-            levels = mixed(stores[0], passes, job.sigmas, job.batch, job.seed)
-            save_levels(temporary, job.sigmas, levels)
-    cells: dict[tuple[int, str], dict[str, Any]] = {}
-    for store in stores:
-        for method in job.methods:
-            spec = _spec(job, store, method, queries, folder)
-            record = folder / f"{store.n}-{method}.json"
-            cells[store.n, method] = _cell(spec, record, job.fresh, watch)
-    references = _errors(job, stores, queries, folder, cells, watch)
-    return Outcome(stores, torch.get_num_threads(), measure(), cells, references, folder)
-
-
-def _identity(job: ScalingJob, stores: list[ImageStore]) -> str:
-    """A name that changes with all that cells depend on."""
-    # Of one source the sizes between are parts of the largest: more of them change no other cell.
-    told = stores if len(job.data) > 1 else [stores[0], stores[-1]]
-    about = {
-        "version": __version__,
-        "code": truth.code(CODE),
-        "stores": [{k: v.sha256 for k, v in s.manifest.files.items()} for s in told],
-        "queries": passing(job.methods),
-        "settings": asdict(job.settings),
-        "batch": job.batch,
-        "repeats": job.repeats,
-        "seconds": job.seconds,
-        "memory_limit": job.memory_limit,
-        "seed": job.seed,
-        "threads": torch.get_num_threads(),
-    }
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _spec(job: ScalingJob, store: ImageStore, method: str, queries: Path, folder: Path) -> CellSpec:
-    return CellSpec(
-        store.path, method, job.own_settings(method), job.seed, queries,
-        folder / f"{store.n}-{method}.safetensors", job.batch, job.repeats, job.seconds,
-        torch.get_num_threads(), job.memory_limit,
-    )  # fmt: skip
-
-
-def _cell(spec: CellSpec, record: Path, fresh: bool, watch: Watch) -> dict[str, Any]:
-    """A cell as it was kept, or measured now."""
-    if not fresh and spec.out.is_file():
-        with suppress(OSError, ValueError):
-            kept: dict[str, Any] = json.loads(record.read_text("utf-8"))
-            return kept
-    name = f"{spec.store.name}, {spec.method}"
-    figures = in_a_process(spec, lambda what: watch(f"{name}: {what}"))
-    with written_whole("cache", record) as temporary:
-        temporary.write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
-    return figures
-
-
-def in_a_process(spec: CellSpec, watch: Watch) -> dict[str, Any]:
-    """A cell measured in a process of its own: its memory is its own.
-
-    Raises:
-        ArgumentError: the method fails, or its process ends (out of memory).
-    """
-    context = multiprocessing.get_context("spawn")
-    pipe, there = context.Pipe()
-    process = context.Process(target=_serve, args=(spec, there), daemon=True)
-    with environment(OMP_NUM_THREADS=str(spec.threads)):
-        process.start()
-    there.close()
-    try:
-        while True:
-            kind, what = pipe.recv()
-            if kind == "doing":
-                watch(what)
-            elif kind == "done":
-                figures: dict[str, Any] = what
-                return figures
-            else:
-                raise ArgumentError(f"{spec.method}: {what}")
-    except EOFError:
-        process.join(timeout=5)
-        raise ArgumentError(
-            f"{spec.method}: its process ended (exit code {process.exitcode}); out of memory?"
-        ) from None
-    finally:
-        pipe.close()
-        process.join(timeout=5)
-        if process.is_alive():
-            process.kill()
-            process.join()
-
-
-def _serve(spec: CellSpec, pipe: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends this one
-    try:
-        pipe.send(("done", measured(spec, lambda what: pipe.send(("doing", what)))))
-    except BrokenPipeError:
-        os._exit(1)  # nobody asks any more
-    except GoldDiffError as error:
-        pipe.send(("failed", str(error)))
-    except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        text = f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
-        pipe.send(("failed", text))
-
-
-def _errors(
-    job: ScalingJob,
-    stores: list[ImageStore],
-    queries: Path,
-    folder: Path,
-    cells: dict[tuple[int, str], dict[str, Any]],
-    watch: Watch,
-) -> dict[str, str]:
-    """Give each level of each cell its error; what full scan it is to, for each method."""
+    watch("queries")
+    passes = create(job.passing, stores[0], seed=job.seed)
+    batches = mixed(stores[0], passes, job.sigmas, job.batch, job.seed)
+    levels = list(zip(job.sigmas, batches, strict=True))
+    cells = Cells(cache_folder() / "scaling" / "cells")
+    found: dict[tuple[int, str], Figures] = {}
     said: dict[str, str] = {}
-    levels = [(sigma, x[: job.truth_queries]) for sigma, x in load_levels(queries)]
     for store in stores:
         scans: dict[str, list[torch.Tensor]] = {}
         for method in job.methods:
-            reference = _reference(job, store, method)
+            settings = own_settings(method, job.settings)
+            denoiser = create(method, store, settings, job.seed)
+            reference = truth.reference_of(denoiser, store, job.settings.mask_threshold)
             name = said[method] = truth.text_of(reference)
-            if job.truth_queries and name not in scans:
-                watch(f"{store.n:,} images: full scan of {name}, unless kept")
-                for sigma, _ in levels:
-                    share_masks(reference, sigma, folder)
-                saying = partial(_scanning, watch, name)
-                scans[name] = full_scans(reference, levels, job.truth_seconds, saying)
-            outs = load_file(folder / f"{store.n}-{method}.safetensors")
-            for i, level in enumerate(cells[store.n, method]["levels"]):
-                out = outs[str(i)]
-                exact = scans[name][i][: len(out)] if name in scans else out[:0]
-                level["truth_queries"] = len(exact)
-                level["rmse"] = truth.rmse(out[: len(exact)], exact) if len(exact) else None
-    return said
+            spec = CellSpec(
+                store.path, method, settings, job.seed, job.batch, job.repeats, job.seconds,
+                job.memory_limit,
+            )  # fmt: skip
+
+            def compute(
+                spec: CellSpec = spec, reference: Any = reference, scans: Any = scans
+            ) -> Figures:
+                name = truth.text_of(reference)
+                if name not in scans:
+                    scans[name] = _scans(job, reference, levels, watch)
+                return _measured(spec, levels, scans[name], watch)
+
+            if job.fresh:
+                cells.path(_key(job, store, stores[0], spec, name)).unlink(missing_ok=True)
+            found[store.n, method] = cells.get(_key(job, store, stores[0], spec, name), compute)
+    return Outcome(stores, measure(), found, said, cells.folder)
 
 
-def _scanning(watch: Watch, name: str, done: int, images: int) -> None:
-    watch(f"full scan of {name}: {done:,} of {images:,} images")
+def _key(
+    job: ScalingJob, store: ImageStore, smallest: ImageStore, spec: CellSpec, reference: str
+) -> Key:
+    """All that a cell depends on."""
+    masked = not WITHOUT_MASKS.issuperset(job.methods)
+    return {
+        "kind": "scaling",
+        "version": __version__,
+        "code": truth.code(("",)),
+        "store": store.manifest.images_checksum,
+        "factor": store.factor().digest if masked else None,
+        "queries": [smallest.manifest.images_checksum, job.passing],
+        "reference": reference,
+        "truth": [job.truth_queries, job.truth_seconds],
+        "threads": torch.get_num_threads(),
+        **{k: v for k, v in asdict(spec).items() if k not in ("store", "settings")},
+        "settings": spec.settings.given(),
+    }
 
 
-def _reference(job: ScalingJob, store: ImageStore, method: str) -> Estimator:
-    denoiser = make_denoiser(method, store, job.own_settings(method), job.seed)
-    return truth.reference_of(denoiser, store, job.settings.mask_threshold)
+def _scans(
+    job: ScalingJob, reference: Any, levels: list[truth.Level], watch: Watch
+) -> list[torch.Tensor]:
+    name, n = truth.text_of(reference), reference.store.n
+    if job.truth_queries == 0:
+        return [x[:0] for _, x in levels]
+    watch(f"{n:,} images: full scan of {name}, unless kept")
+    few = [(sigma, x[: job.truth_queries]) for sigma, x in levels]
+    return truth.full_scans(
+        reference, few, job.truth_seconds,
+        lambda done, images: watch(f"full scan of {name}: {done:,} of {images:,} images"),
+    )  # fmt: skip
+
+
+def _measured(
+    spec: CellSpec, levels: list[truth.Level], scans: list[torch.Tensor], watch: Watch
+) -> Figures:
+    """A cell, in a process of its own: its memory is its own."""
+    with Process(spec.method, Cell, spec, torch.get_num_threads()) as cell:
+        made = []
+        for (sigma, x), exact in zip(levels, scans, strict=True):
+            watch(f"{spec.store.name}, {spec.method}: sigma {sigma:.3g}")
+            made.append(cell.ask("level", sigma, x.numpy(), exact.numpy()))
+        watch(f"{spec.store.name}, {spec.method}: whole run")
+        whole = cell.ask("run", sum(level["seconds"] for level in made))
+        return {**cell.ask("about"), "levels": made, "run": whole}

@@ -85,15 +85,10 @@ def share_factor(stores: list[ImageStore], job: ScalingJob) -> list[ImageStore]:
     if len(job.data) > 1:
         return stores
     largest = stores[-1]
-    largest.factors.put(largest.factor())  # whose masks all can share then
-    ours = cache_folder() / "scaling"
-    shared = []
     for store in stores[:-1]:
-        theirs = largest.factor()
-        if store.path.parent == ours and not _same(store, largest):
-            store.factors.put(theirs)
-        shared.append(ImageStore.open(store.path, job.memory_limit))
-    return [*shared, largest]
+        if store.path.parent == cache_folder() / "scaling" and not _same(store, largest):
+            store.factors.put(largest.factor())
+    return [ImageStore.open(store.path, job.memory_limit) for store in stores]
 
 
 def same_factor(stores: list[ImageStore]) -> bool:

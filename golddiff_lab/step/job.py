@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from golddiff.estimators.registry import METHODS, MethodSettings
+from golddiff.estimators.registry import MethodSettings
 from golddiff.noise import ddim_sigmas
 from golddiff.system.errors import ArgumentError
+from golddiff_lab.arguments import at_least, check_methods
 from golddiff_lab.peers import PEERS, recognise
 from golddiff_lab.peers.checkout import vp_timestep
 from golddiff_lab.queries import STEPS, check_source
@@ -97,33 +97,3 @@ class StepJob:
     def reference(self) -> str:
         """The side that ratios are taken to."""
         return self.against or self.named()[len(self.methods) if self.peers else 0]
-
-
-def at_least(job: object, **least: int) -> None:
-    """Raise ArgumentError where a number of a job, if it has one, is less than it may be."""
-    for name, smallest in least.items():
-        value = getattr(job, name)
-        if value is not None and value < smallest:
-            raise ArgumentError(f"{name}: got {value}, expected {smallest} or more")
-
-
-def check_methods(
-    methods: Iterable[str], settings: MethodSettings, others: Iterable[str] = ()
-) -> None:
-    """Raise where a name is no method, or where none of them has a setting.
-
-    Args:
-        methods: the names.
-        settings: given for all of them.
-        others: settings that somebody else has.
-
-    Raises:
-        ArgumentError: says which methods there are, or which setting does not apply.
-    """
-    for method in methods:
-        if method not in METHODS:
-            raise ArgumentError(f"method: got {method!r}, expected one of {', '.join(METHODS)}")
-    having = frozenset(others).union(*(METHODS[method].settings for method in methods))
-    for setting in settings.given():
-        if setting not in having:
-            raise ArgumentError(f"{setting}: does not apply to {', '.join(methods)}")

@@ -11,12 +11,13 @@ import torch
 from golddiff.estimators.registry import MethodSettings
 from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import use_threads
+from golddiff_lab.arguments import at_least
 from golddiff_lab.peers import PEERS, recognise
 from golddiff_lab.peers.kamb import CLASSES
 from golddiff_lab.process import Process
 from golddiff_lab.queries import noised
-from golddiff_lab.sides import RunningSide, SideSpec
-from golddiff_lab.step.job import at_least
+from golddiff_lab.running import RunningSide
+from golddiff_lab.sides import SideSpec
 from golddiff_lab.step.run import opened
 from golddiff_lab.timing import race
 
@@ -99,24 +100,23 @@ def run_patches(job: PatchJob, on_row: Callable[[PatchRow], None]) -> list[Patch
         (x,) = noised(store, [job.sigma], job.batch, job.seed)
         threads, path = torch.get_num_threads(), recognise(job.peer)[1]
         common = SideSpec("ours", store.path, "kamb", seed=job.seed, threads=threads)
-        pairs = []
+        pairs = {}
         for boundary in job.boundaries:
             for size in map(int, job.sizes):
                 settings = MethodSettings(patch_size=size, boundary=boundary)
                 ours = replace(common, settings=settings)
                 theirs = replace(ours, name="theirs", method=None, peer=NAME, path=path)
                 PEERS[NAME].check(theirs, store)
-                pairs.append((ours, theirs))
-        for ours, theirs in pairs:
+                pairs[boundary, size] = ours, theirs
+        for (boundary, size), (ours, theirs) in pairs.items():
             with (
                 Process("ours", RunningSide, ours, threads) as a,
                 Process("theirs", RunningSide, theirs, threads) as b,
             ):
                 timings = race([a, b], x, job.sigma, job.repeats, store.n)
             outs = [timing.out for timing in timings.values() if timing.out is not None]
-            seconds = [timing.seconds / len(x) for timing in timings.values()]
-            size, boundary = ours.settings.patch_size, ours.settings.boundary
+            ours_took, theirs_took = (timing.seconds / len(x) for timing in timings.values())
             off = float((outs[0] - outs[1]).abs().max())
-            rows.append(PatchRow(str(boundary), int(str(size)), *seconds, off))
+            rows.append(PatchRow(boundary, size, ours_took, theirs_took, off))
             on_row(rows[-1])
     return rows

@@ -72,9 +72,9 @@ def notes(job: StepJob, outcome: Outcome) -> list[str]:
         queries=min(job.truth_queries, job.batch),
         same="; ".join(f"{name}: {what}" for name, what in outcome.checked.items()),
     ).splitlines()
-    left_out = () if job.truth_queries else ("RMSE", "          at ", "95 %")
-    left_out += () if outcome.checked else ("same",)
-    lines = [line for line in lines if not line.startswith(left_out)] if left_out else lines
+    left_out = [] if job.truth_queries else ["RMSE", "          at ", "95 %"]
+    left_out += [] if outcome.checked else ["same"]
+    lines = [line for line in lines if not line.startswith(tuple(left_out))]
     for name, images in outcome.parts.items():
         off = [level.timings[name].straightness or 1.0 for level in outcome.levels]
         lines.append(

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from golddiff_lab.paper.cells import Cells
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from golddiff.cluster.listing import NAME as LIST
@@ -22,6 +21,7 @@ from golddiff.figures.curves import Panel, draw_panels
 from golddiff.figures.recorded import panels_of
 from golddiff.sampling import noise_levels
 from golddiff.store.artifacts import Artifacts
+from golddiff_lab.cells import Cells
 from reliability.fuzz.stores import base
 from reliability.fuzz.structured import json_values, safetensors_header, sealed_json
 from reliability.fuzz.target import Target

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from golddiff_lab.paper.cells import Cells
 
 from golddiff.oracles.settings import TrainSettings
 from golddiff.oracles.train import train
 from golddiff.store.images import ImageStore
 from golddiff.store.latents import index_latents
 from golddiff.supports.index import Index
-from golddiff.supports.index import build as index_build
+from golddiff.supports.index import indexing as index_build
 from golddiff.system.errors import StoreError
+from golddiff_lab.cells import Cells
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from golddiff.support import Support, TiledSupport
 from golddiff.supports.certificate import certify
 from golddiff.supports.index.blocks import MIDDLE
 from golddiff.supports.index.distances import KeptBlocks, TileBlocks
-from golddiff.supports.index.files import Index
+from golddiff.supports.index.image_index import Index
 from golddiff.supports.index.search import NeighborSearch
 from reliability.numbers.cases import Case
 

@@ -82,9 +82,32 @@ def test_the_rows_chosen_are_the_single_stores(sharded, digits, schedule, querie
                 assert len(theirs) == len(mine)
 
 
-def test_an_adaptive_schedule_is_refused_in_one_line(two):
-    with pytest.raises(golddiff.ArgumentError, match="AdaptiveSchedule works on a single store"):
-        golddiff.GoldDiff(golddiff.PCA(two), golddiff.AdaptiveSchedule(0.05))
+@pytest.mark.parametrize("method", ["optimal", "pca", "kamb"])
+def test_an_adaptive_support_is_the_single_stores(sharded, digits, queries, method):
+    """Drawn, the nearest and all images: row for row, and the estimate with them."""
+    if len(sharded.paths) not in (1, 4):
+        pytest.skip("two numbers of shards are enough for these")
+    one, many = (
+        golddiff.GoldDiff(METHODS[method](store), golddiff.AdaptiveSchedule(0.1))
+        for store in (digits, sharded)
+    )
+    some = 0
+    for sigma in (30.0, 3.0, 0.3):
+        x = queries(digits, sigma, 2)
+        (mine, told), (theirs, said) = one.estimated(x, sigma), many.estimated(x, sigma)
+        assert (mine - theirs).abs().max() <= TOLERANCE
+        assert torch.allclose(told, said, atol=1e-5)
+        some += int((told > 0).sum())
+    assert some > 0
+    for a, b in zip(one.supports(x, 3.0), many.supports(x, 3.0), strict=True):
+        np.testing.assert_array_equal(a.rows, b.rows)
+
+
+def test_what_takes_a_single_store_says_so(two):
+    for name in ("index", "guarantee"):
+        schedule = golddiff.AdaptiveSchedule(0.05, **{name: True})
+        with pytest.raises(golddiff.ArgumentError, match=f"{name}: got True over a store in shard"):
+            golddiff.GoldDiff(golddiff.Optimal(two), schedule)
 
 
 def test_classes_are_the_single_stores(sharded, digits):
@@ -132,7 +155,7 @@ def test_images_and_what_is_made_of_all_of_them(coloured, patches):
     rows = [299, 0, 150, 149, 151]
     for some in (rows, slice(299, 140, -3)):
         assert torch.equal(coloured.images(some), patches.images(some))
-    assert np.array_equal(coloured.factor().mean, patches.factor().mean)
+    np.testing.assert_allclose(coloured.factor().mean, patches.factor().mean, atol=1e-12)
     np.testing.assert_allclose(
         coloured.factor().eigenvalues, patches.factor().eigenvalues, rtol=1e-8, atol=1e-9
     )
@@ -165,10 +188,10 @@ def test_a_mixture_is_the_single_stores(coloured, patches, queries):
 
 def test_what_we_recommend_is_the_single_stores(coloured, patches, queries):
     x = queries(patches, 1.0, 2)
-    one, many = (golddiff.recommended(s)(x, 1.0) for s in (patches, coloured))
+    one, many = (golddiff.network_like(s)(x, 1.0) for s in (patches, coloured))
     # The clusters start from coordinates that differ in their last digits.
     assert float((one - many).square().mean().sqrt()) < 1e-3
-    assert golddiff.recommended(coloured).is_ready
+    assert golddiff.network_like(coloured).is_ready
 
 
 class Flat(golddiff.Optimal):
@@ -182,7 +205,7 @@ class Flat(golddiff.Optimal):
 
 def test_an_estimator_of_ones_own_runs_over_shards(two, digits, queries):
     x = queries(digits, 1.0, 2)
-    assert close(Flat(two)(x, 1.0), digits.mean.expand(2, -1, -1, -1))
+    assert close(Flat(two)(x, 1.0), digits.images().mean(0).expand(2, -1, -1, -1))
     one, many = (golddiff.GoldDiff(Flat(s))(x, 1.0) for s in (digits, two))
     assert close(one, many)
 

@@ -121,6 +121,18 @@ def test_sigma_0_002_picks_the_true_nearest_of_near_duplicates(make_store, smoot
     assert error < 1e-5
 
 
+@pytest.mark.kernels
+@pytest.mark.parametrize("value", [0.0, 0.1, -1.0])
+@pytest.mark.parametrize("sigma", [0.002, 0.05, 1.0, 80.0])
+def test_optimal_of_nearly_tied_images_far_from_the_query(make_store, value, sigma):
+    """Black and white images: all are as far from 0, to the last digit of float64."""
+    bits = torch.rand((300, 3, 16, 16), generator=torch.Generator().manual_seed(0)) < 0.4
+    store = make_store(255 * bits.to(torch.uint8))
+    images, x = float64_images(store), torch.full((1, 3, 16, 16), value)
+    error = worst(store, Optimal(store), x, sigma, lambda q: reference.optimal(q, sigma, images))
+    assert error < 1e-5
+
+
 def test_values_that_never_vary_make_no_nan(make_store, smooth_images, queries):
     """MNIST's border: zero-variance values, and a mask normalised by them."""
     pixels = smooth_images(120, (1, 8, 8))

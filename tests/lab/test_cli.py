@@ -12,9 +12,11 @@ from golddiff.noise import ddim_sigmas
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.machine import measure
 from golddiff_lab.process import Process
-from golddiff_lab.sides import RunningSide, SideSpec
+from golddiff_lab.running import RunningSide
+from golddiff_lab.sides import SideSpec
 from golddiff_lab.step.job import StepJob
 from tests.lab.checkouts import write_checkout
+from tests.lab.here import Here
 
 
 @pytest.fixture(scope="module")
@@ -28,23 +30,6 @@ def _own_cache(monkeypatch, tmp_path):
     monkeypatch.setattr("golddiff_lab.step.run.measure", lambda: measure(small=True))
     monkeypatch.setattr("golddiff_lab.step.run.Process", Here)
     monkeypatch.setattr("golddiff_lab.step.kamb.Process", Here)
-
-
-class Here(Process):
-    """An object in this process: starting others takes seconds, and few tests are about that."""
-
-    def __init__(self, name, make, spec, threads):
-        self.name, self._make, self._spec = name, make, spec
-
-    def __enter__(self):
-        self._made = self._make(self._spec)
-        return self
-
-    def close(self):
-        pass
-
-    def ask(self, method, *arguments):
-        return getattr(self._made, method)(*arguments)
 
 
 @pytest.fixture
@@ -130,16 +115,16 @@ def test_kamb_is_raced_for_each_patch_size(store, tmp_path, capsys):
         (["--repeats", "0"], "repeats: got 0"),
         (["--threads", "0"], "threads: got 0"),
         (["--limit", "0"], "limit: got 0"),
-        (["--truth-queries", "-1"], "truth_queries: got -1"),
+        (["--truth-queries", "-1"], "truth-queries: got -1"),
         (["--levels", "1,x"], "levels: got '1,x'"),
         (["--levels", "0"], "levels: got 0.0"),
         (["--levels", "nan"], "levels: got nan"),
-        (["--queries-from", "x"], "queries_from: got 'x'"),
+        (["--queries-from", "x"], "queries-from: got 'x'"),
         (["--peer", "no/such/folder"], "peer: got no/such/folder, which is no folder"),
         (["--against", "release"], "against: got 'release', expected one of golddiff-pca"),
-        (["--patch-size", "3"], "patch_size: does not apply to golddiff-pca"),
+        (["--patch-size", "3"], "patch-size: does not apply to golddiff-pca"),
         (["--json", "/"], "json: / is a folder"),
-        (["--k-min", "100"], "k_min: got 100, but there are only 40 images"),
+        (["--k-min", "100"], "k-min: got 100, but there are only 40 images"),
     ],
 )
 def test_bad_arguments_are_one_line(arguments, message, store, fails):
@@ -159,8 +144,8 @@ def no_work(monkeypatch):
         ("release", ["--levels", "26"], "levels: got 26, but the authors' release"),
         ("studio", ["--levels", "0.5"], "levels: got 0.5, but Lukoianov et al."),
         ("release", ["--variant", "text"], "variant: got 'text'"),
-        ("kamb-ganguli", [], "patch_size: got None"),
-        ("kamb-ganguli", ["--method", "kamb", "--patch-size", "9"], "patch_size: got 9"),
+        ("kamb-ganguli", [], "patch-size: got None"),
+        ("kamb-ganguli", ["--method", "kamb", "--patch-size", "9"], "patch-size: got 9"),
     ],
 )
 @pytest.mark.usefixtures("no_work")

@@ -1,7 +1,6 @@
 """Every table and figure, on tiny data with stand-in networks."""
 
 import json
-import math
 
 import numpy as np
 import pytest
@@ -11,11 +10,11 @@ from PIL import Image
 import golddiff
 from golddiff.evaluation.bootstrap import paired_difference
 from golddiff.supports.truncation import tail_bound, truncation_bound, truncation_error
-from golddiff_lab.paper import complexity, theorem1
+from golddiff_lab.paper import theorem1
 from golddiff_lab.paper.likeness import packed, unpacked
 from golddiff_lab.paper.paper import paper_value, tables
 from golddiff_lab.paper.registry import EXPERIMENTS
-from golddiff_lab.paper.subsets import RandomSubset
+from golddiff_lab.paper.weights import RandomSubset
 from tests.conftest import float64_images
 from tests.oracles_for_tests import Shrinking
 
@@ -127,12 +126,6 @@ def test_larger_random_subsets_are_nearer_to_the_full_scan(all_pages):
     (row,) = figures(all_pages, "weights")["rows"]
     assert row["sizes"] == [10, 30]
     assert row["single"][1][0] < row["single"][0][0]
-
-
-def test_exponents_are_those_of_a_power_law():
-    sizes = [10, 20, 40, 80]
-    assert complexity.exponent(sizes, [3 * s**1.5 for s in sizes]) == pytest.approx(1.5)
-    assert math.isnan(complexity.exponent([5, 5], [1, 2]))
 
 
 def test_a_random_subset_is_the_same_at_every_noise_level(make_store, smooth_images):

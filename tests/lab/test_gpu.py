@@ -2,18 +2,18 @@ import json
 
 import pytest
 import torch
-from golddiff_lab.gpu.measure import Ceilings
 
 from golddiff.cli import run
-from golddiff_lab.gpu.cases import CASES
-from golddiff_lab.gpu.floor import step_work
-from golddiff_lab.gpu.memory_store import patches_for
+from golddiff_lab.gpu.cases import CASES, Case
+from golddiff_lab.gpu.run import GpuJob, _images, least_work
+from tests.lab.checkouts import write_checkout
 
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without")
 
 
 @pytest.fixture(autouse=True)
-def _no_interpreter(monkeypatch):
+def _no_interpreter(monkeypatch, tmp_path):
+    monkeypatch.setenv("GOLDDIFF_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
 
 
@@ -25,30 +25,26 @@ def test_the_rows_are_the_papers():
         assert case.aim_seconds * 10 <= case.paper_seconds * 1.2
 
 
-def test_the_floor_is_the_larger_of_bytes_and_operations():
-    work = step_work((3, 8, 8), 100, 50, 10, 20, "released", 2, 192 * 192, 2)
-    screened = 50 * (2 * 3 * 8 * 8 + 4)
-    assert work.bytes == 2 * 192 * 192 + screened + 2 * (20 + 10) * 192
-    assert work.operations == 2 * 2 * 192**2 * 10 * 2 + 4 * 50 * 192 * 2
-    assert work.floor(Ceilings(copy=1.0, matrix=1e30)) == work.bytes
-    assert work.floor(Ceilings(copy=1e30, matrix=1.0)) == work.operations
+def test_the_least_work_is_every_array_once():
+    read, operations = least_work((3, 8, 8), 100, 50, 10, 20, "released", 2, 192 * 192)
+    assert read == 192 * 192 + 50 * 4 * 192 + 2 * (20 + 10) * 192
+    assert operations == 2 * 192**2 * 10 * 2 + 3 * 50 * 192 * 2
 
 
 def test_what_is_not_chosen_from_is_not_read():
-    everything = step_work((1, 4, 4), 10, 10, 10, 10, "text", 1, 256, 1)
-    assert everything.bytes == 2 * 256 + 10 * 16
-    assert everything.operations == 2 * 256 * 10
+    read, operations = least_work((1, 4, 4), 10, 10, 10, 10, "text", 1, 256)
+    assert read == 256 + 10 * 16
+    assert operations == 2 * 256 * 10
 
 
 def test_patches_stand_in_for_a_data_set_at_its_size():
-    from golddiff_lab.gpu.cases import Case
-
     case = Case("small", 50, (3, 8, 8), 0.03, 1.0, None, 0.1, classes=5)
-    store = patches_for(case, torch.device("cpu"))
-    assert store.images([3]).shape == (1, 3, 8, 8)
+    job = GpuJob([case], [1], torch.device("cpu"), {})
+    store, said = _images(case, job)
+    assert said == "patches, N = 50"
+    assert store.shape == (3, 8, 8)
     assert len(store.rows_of(2)) == 10
-    assert store.proxies((3, 2, 2)).shape == (50, 12)
-    assert len(store.factor().mean) == 192
+    assert _images(case, job)[0].path == store.path
 
 
 @without_gpu
@@ -85,3 +81,13 @@ def test_it_measures_the_smallest_case_on_a_cpu(tmp_path, capsys):
         assert row["seconds"] > 0
         assert row["times_floor"] == pytest.approx(row["seconds"] / row["floor_seconds"])
     assert "x its floor" in capsys.readouterr().out
+
+
+def test_the_released_code_runs_beside_ours(tmp_path, capsys):
+    peer = write_checkout("release", tmp_path / "peer")
+    path = tmp_path / "figures.json"
+    options = ["--device", "cpu", "--quick", "--peer", str(peer), "--json", str(path)]
+    assert run(["bench", "gpu", *options]) == 0
+    for row in json.loads(path.read_text())["rows"]:
+        assert row["times_faster"] == pytest.approx(row["peer_seconds"] / row["seconds"])
+    assert "released code" in capsys.readouterr().out

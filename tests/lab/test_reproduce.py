@@ -1,6 +1,7 @@
 """``golddiff reproduce``, ``evaluate`` and ``plot`` on the command line."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from PIL import Image
 
 import golddiff
 from golddiff.cli import run
+from golddiff_lab import ablation
 from golddiff_lab.paper import likeness
 from golddiff_lab.paper.registry import EXPERIMENTS
 
@@ -21,13 +23,13 @@ def _elsewhere(monkeypatch, tmp_path):
 
 @pytest.fixture
 def fails(capsys):
-    """fails(*arguments): status 2 and a single line on stderr, which is returned."""
+    """fails(*arguments): status 2 and a single line on stderr, which is returned without --."""
 
     def check(*arguments):
         capsys.readouterr()
         assert run(list(map(str, arguments))) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        return line.removeprefix("golddiff: ")
+        return line.removeprefix("golddiff: ").removeprefix("--")
 
     return check
 
@@ -211,7 +213,7 @@ def test_bad_input_to_evaluate(fails, tiny):
     start = ["evaluate", stores["mnist"], "--oracle", f"{root / 'mnist'}.pt"]
     assert fails(*start, "--method", "best").startswith("method: got 'best', expected one of")
     assert fails(*start, "--method", "pca", "--method", "pca") == "method: pca is given twice"
-    assert "k_min: does not apply to method pca" in fails(
+    assert "k-min: does not apply to method pca" in fails(
         *start, "--method", "pca", "--method", "wiener", "--k-min", "3"
     )
     assert fails(*start, "--sampler", "euler").startswith("sampler: got 'euler'")
@@ -251,3 +253,16 @@ def test_bad_input_to_plot(fails, all_pages):
         "path: race.json: its figures are not as golddiff writes them"
     )
     assert "out: is for one file" in fails("plot", "a.json", "b.json", "--out", "c.png")
+
+
+@pytest.mark.usefixtures("loads")
+def test_the_ablation_tells_each_method_beside_golddiff(tiny, monkeypatch, capsys, tmp_path):
+    root, stores, _ = tiny
+    asked = ["ablation", str(stores["mnist"]), str(root / "mnist.pt"), "--n", "2", "--steps", "2"]
+    out = ["--methods", "wiener", "--json", str(tmp_path / "a.json")]
+    monkeypatch.setattr(sys, "argv", [*asked, *out])
+    ablation.main()
+    assert "| wiener |" in capsys.readouterr().out
+    first, second = json.loads((tmp_path / "a.json").read_text())
+    assert (first["method"], second["method"]) == ("golddiff-pca", "wiener")
+    assert first["gain"]["mean"] == 0

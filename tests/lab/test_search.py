@@ -1,4 +1,4 @@
-"""Ways to find the nearest images: exact ones are exact, and recall is what it says."""
+"""Searches for the nearest images: exact ones are exact, and recall is what it says."""
 
 import json
 import sys
@@ -10,14 +10,14 @@ import pytest
 from golddiff.cli import run
 from golddiff.supports.index import Index
 from golddiff.system.errors import ArgumentError
-from golddiff_lab.search.coordinates import principal
 from golddiff_lab.search.race import Found, SearchJob, race, recall, table
-from golddiff_lab.search.ways import (
-    by_blocks,
+from golddiff_lab.search.strategies import (
+    Coordinates,
     checked,
-    faiss_ways,
     linear,
     nearest_exactly,
+    of_faiss,
+    through_index,
 )
 
 
@@ -34,37 +34,39 @@ def x(store):
 
 
 def test_the_exact_nearest_are_those_of_all_distances(store, x):
-    coordinates = principal(store)
-    z = (store.values(np.arange(300)) - coordinates.mean) @ coordinates.basis.T
-    q = (x - coordinates.mean) @ coordinates.basis.T
+    coordinates = Coordinates.of(store)
+    z = (store.values(np.arange(300)) - coordinates.mean) @ coordinates.basis
+    q = (x - coordinates.mean) @ coordinates.basis
     distances = ((q[:, None].astype(float) - z[None]) ** 2).sum(axis=2)
     direct = np.sort(np.argsort(distances, axis=1)[:, :20], axis=1)
-    assert np.array_equal(np.sort(nearest_exactly(store, coordinates, x, 20), axis=1), direct)
+    assert np.array_equal(np.sort(nearest_exactly(coordinates, x, 20), axis=1), direct)
 
 
 @pytest.mark.parametrize("k", [1, 20, 300])
 def test_linear_ranking_finds_them_all(store, x, k):
-    coordinates = principal(store)
-    rows = linear(store, coordinates).search(store, x, 1.0, k)
+    coordinates = Coordinates.of(store)
+    rows = linear(coordinates).search(store, x, 1.0, k)
     assert rows.shape == (5, k)
-    assert recall(rows, nearest_exactly(store, coordinates, x, k)) == 1.0
+    assert recall(rows, nearest_exactly(coordinates, x, k)) == 1.0
 
 
 def test_the_index_takes_part_where_there_is_one(make_store, smooth_images, x):
     store = make_store(smooth_images(300))
-    coordinates = principal(store)
-    rows = by_blocks(Index.build(store)).search(store, x, 1.0, 20)
+    coordinates = Coordinates.of(store)
+    assert through_index(store) is None
+    Index.build(store)
+    rows = through_index(store).search(store, x, 1.0, 20)
     assert rows.shape == (5, 20)
     # All are compared, by a sixteenth of their numbers, where the others see all of an image.
-    assert recall(rows, nearest_exactly(store, coordinates, x, 20)) > 0.3
+    assert recall(rows, nearest_exactly(coordinates, x, 20)) > 0.3
 
 
 def test_faiss_finds_them_all_where_it_looks_everywhere(store, x):
     pytest.importorskip("faiss")
-    coordinates = principal(store)
-    exact = nearest_exactly(store, coordinates, x, 20)
-    flat, few, every = faiss_ways(store, coordinates, 12, (1, 12), threads=1)
-    found = [recall(way.search(store, x, 1.0, 20), exact) for way in (flat, few, every)]
+    coordinates = Coordinates.of(store)
+    exact = nearest_exactly(coordinates, x, 20)
+    flat, few, every = of_faiss(coordinates, 12, (1, 12), threads=1)
+    found = [recall(s.search(store, x, 1.0, 20), exact) for s in (flat, few, every)]
     assert found[0] == found[2] == 1.0
     assert found[1] < 1.0
 
@@ -83,7 +85,7 @@ def test_what_is_no_rows(rows):
         checked(rows, 5, 2, 300, "mine")
 
 
-def test_times_are_shown_beside_the_first_way_s():
+def test_times_are_shown_beside_the_first_one_s():
     found = [Found("a", 1.0, 5, 0.004, 1.0, 100), Found("b", 1.0, 5, 0.002, 0.5, None)]
     cells = [list(column.cells) for column in table(found).columns]
     assert cells[3:6] == [["4.00", "2.00"], ["1.00", "2.00"], ["1.000", "0.500"]]
@@ -97,7 +99,7 @@ def test_a_search_of_one_s_own_takes_part(store, monkeypatch):
         store.path, (30, 300), (1.0,), ("searches_for_test:first",), faiss=False, repeats=1
     )
     found = race(job)
-    assert [(row.way, row.k) for row in found] == [
+    assert [(row.strategy, row.k) for row in found] == [
         ("linear (ours)", 30), ("searches_for_test:first", 30),
         ("linear (ours)", 300), ("searches_for_test:first", 300),
     ]  # fmt: skip
@@ -125,7 +127,7 @@ def test_the_command(store, tmp_path, capsys):
         (["--k", "301", "--no-faiss"], "k: got 301, but the store has only 300"),
         (["--levels", "-1"], "levels: got"),
         (["--batch", "0"], "batch: got 0"),
-        (["--queries-from", "x"], "queries_from: got"),
+        (["--queries-from", "x"], "queries-from: got"),
         (["--search", "nowhere:search", "--k", "5"], "search: got 'nowhere:search'"),
         (["--search", "math:pi", "--k", "5"], "which is no function"),
         (["--search", "", "--k", "5"], "search: got ''"),

@@ -15,7 +15,7 @@ HEAD = """
     from golddiff.system.errors import GoldDiffError
     from golddiff.system.files import written_whole
     from golddiff.supports.index import Index
-    from golddiff.supports.index import build as index_build
+    from golddiff.supports.index import indexing as index_build
     from golddiff.store.images import ImageStore
 
     place = sys.argv[1]

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from golddiff.oracles.load import load_oracle
-from golddiff.oracles.torch_files import read_torch
 from golddiff.system.errors import CheckpointError
+from golddiff.system.torch_files import read_torch
 from reliability.fuzz.bundle import unbundle
 from reliability.fuzz.images import packed
 

@@ -10,7 +10,7 @@ from golddiff.cluster.listing import Listing, ShardRecord, _digest
 from golddiff.estimators import kept_masks
 from golddiff.store.images import ImageStore
 from golddiff.supports.index import Index
-from golddiff.supports.index.build import PARTIAL, STATE
+from golddiff.supports.index.indexing import PARTIAL, STATE
 from golddiff.system.errors import StoreError
 from golddiff.system.locks import locked
 from reliability.fuzz.bundle import unbundle, written

@@ -14,7 +14,7 @@ import torch
 from golddiff import Optimal, sample
 from golddiff.store.images import ImageStore
 from golddiff.supports.index import Index
-from golddiff.supports.index import build as index_build
+from golddiff.supports.index import indexing as index_build
 from golddiff.system.errors import StoreError
 from golddiff.system.locks import exchanged, locked
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.supports.index.distances import KeptBlocks
-from golddiff.supports.index.files import Index
+from golddiff.supports.index.image_index import Index
 
 ROUNDING = 2e-5
 

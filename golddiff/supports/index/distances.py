@@ -22,8 +22,9 @@ from golddiff.kernels.aligned import empty
 from golddiff.kernels.block_squares import Weighing, block_distances, block_of_each
 from golddiff.kernels.gather import padded
 from golddiff.store.images import ImageStore
+from golddiff.support import Side
 from golddiff.supports.index.blocks import MIDDLE
-from golddiff.supports.index.files import Index
+from golddiff.supports.index.image_index import Index
 from golddiff.system.parallel import for_each
 from golddiff.system.residency import at_hand
 
@@ -34,8 +35,14 @@ class Metric(Protocol):
     """A cheap estimate of what an image weighs at each of T locations.
 
     Attributes:
+        side: of the tiles that are locations; None: the whole image is one.
         weighing: which blocks of numbers are compared, and how each location weighs them.
     """
+
+    @property
+    def side(self) -> Side | None:
+        """See the class."""
+        ...
 
     @property
     def weighing(self) -> Weighing:
@@ -56,18 +63,22 @@ class TileBlocks:
     Attributes:
         weighing: of the blocks.
         tiles: how many there are, T.
+        side: see :class:`Metric`.
     """
 
     weighing: Weighing
     tiles: int
+    side: Side | None = None
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], relevance: NDArray[np.float32]) -> TileBlocks:
+    def of(
+        cls, shape: tuple[int, ...], relevance: NDArray[np.float32], side: Side | None = None
+    ) -> TileBlocks:
         """For images of a shape and relevance (T, D), shares R in [0, 1]."""
         block = block_of_each(shape)
         size = np.bincount(block)
         shares = [np.bincount(block, tile, len(size)) / size for tile in relevance]
-        return cls(Weighing.of(block, np.stack(shares).astype(np.float32)), len(relevance))
+        return cls(Weighing.of(block, np.stack(shares).astype(np.float32)), len(relevance), side)
 
     def distances(
         self, store: ImageStore, x: NDArray[np.float32], rows: NDArray[np.int64]
@@ -88,20 +99,23 @@ class KeptBlocks:
         index: of the store.
         weighing: of the blocks.
         tiles: how many there are, T.
+        side: see :class:`Metric`.
     """
 
     index: Index
     weighing: Weighing
     tiles: int
+    side: Side | None = None
 
     @classmethod
-    def of(cls, index: Index, relevance: NDArray[np.float32]) -> KeptBlocks:
+    def of(
+        cls, index: Index, relevance: NDArray[np.float32], side: Side | None = None
+    ) -> KeptBlocks:
         """For relevance (T, D), shares R in [0, 1]."""
         columns, numbers = index.blocks.columns, len(index.blocks.basis)
         shares = relevance[:, columns].mean(axis=2).astype(np.float32)
-        return cls(
-            index, Weighing.of(np.repeat(np.arange(len(columns)), numbers), shares), len(relevance)
-        )
+        weighing = Weighing.of(np.repeat(np.arange(len(columns)), numbers), shares)
+        return cls(index, weighing, len(relevance), side)
 
     def distances(
         self, store: ImageStore, x: NDArray[np.float32], rows: NDArray[np.int64]

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.kernels.weights import TEMPERATURE, taken, tempered_weights
+from golddiff.kernels.draw_weights import TEMPERATURE, taken, tempered_weights
 
 SHARES = (0.5, 0.3, 0.2)  # of the posterior, the tempered one, the equal weights
 GROUPS = 4  # that images are divided into at random, so that a draw tells its own error

@@ -1,12 +1,15 @@
 """Which images matter to some queries: the nearest, ring after ring, or about k drawn by weight.
 
-Distances are made once for all queries and locations; supports of any size are then chosen from
-them. Two questions, the nearest and a draw, are all that a schedule asks.
+Two questions, the nearest and a draw, are all that a schedule asks. Of one store distances are made
+once for all queries and locations, and supports of any size are then chosen from them
+(:class:`NeighborSearch`); a training set in parts is asked part by part
+(:mod:`golddiff.supports.index.search_parts`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,34 +24,18 @@ from golddiff.system.parallel import in_order
 LOOKED_AHEAD = 4  # times as many images as were asked for are put in order at once
 
 
-class NeighborSearch:
-    """The images of one store as some queries see them.
+class Search(Protocol):
+    """The images of a training set as some queries see them, at T locations each.
 
-    Args:
-        store: the training set.
-        metric: cheap distances, for each of T locations.
-        x: (Q, D) queries.
-        rows: (n,) ascending images to choose from.
+    Attributes:
+        images: how many there are.
     """
 
-    def __init__(
-        self,
-        store: ImageStore,
-        metric: Metric,
-        x: NDArray[np.float32],
-        rows: NDArray[np.int64],
-    ) -> None:
-        self.rows = rows
-        self._distances = metric.distances(store, x, rows)
-        self._ordered: dict[tuple[int, int], NDArray[np.int64]] = {}
+    images: int
 
     def summaries(self, query: int, gain: float) -> list[Sums]:
         """Of each location, the sums of the images' weights by distance."""
-
-        def one(distances: NDArray[np.float32]) -> Sums:
-            return summary(distances, gain, empty((len(distances),)))
-
-        return list(in_order(one, list(self._distances[query])))
+        ...
 
     def rings(
         self, query: int, spans: Mapping[int, tuple[int, int]]
@@ -61,6 +48,64 @@ class NeighborSearch:
             query: which.
             spans: (first, stop) by location.
         """
+        ...
+
+    def drawn(
+        self,
+        query: int,
+        counts: Mapping[int, int],
+        gain: float,
+        totals: Sequence[Sums],
+        seeds: tuple[int, ...],
+    ) -> dict[int, Drawn]:
+        """About so many images of each location, by weight.
+
+        Args:
+            query: which.
+            counts: by location.
+            gain: 1 / (2 sigma^2).
+            totals: of every location, over the whole training set.
+            seeds: of the random numbers that decide.
+        """
+        ...
+
+
+class NeighborSearch:
+    """The images of one store; see :class:`Search`.
+
+    Args:
+        store: the training set.
+        metric: cheap distances, for each of T locations.
+        x: (Q, D) queries.
+        rows: (n,) ascending images to choose from.
+        first: the row of the store's first image in a training set that it is a part of.
+    """
+
+    def __init__(
+        self,
+        store: ImageStore,
+        metric: Metric,
+        x: NDArray[np.float32],
+        rows: NDArray[np.int64],
+        first: int = 0,
+    ) -> None:
+        self.rows, self.images, self._first = rows, len(rows), first
+        self._numbers: dict[tuple[int, ...], RandomNumbers] = {}
+        self._distances = metric.distances(store, x, rows)
+        self._ordered: dict[tuple[int, int], NDArray[np.int64]] = {}
+
+    def summaries(self, query: int, gain: float) -> list[Sums]:
+        """See :class:`Search`."""
+
+        def one(distances: NDArray[np.float32]) -> Sums:
+            return summary(distances, gain, empty((len(distances),)))
+
+        return list(in_order(one, list(self._distances[query])))
+
+    def rings(
+        self, query: int, spans: Mapping[int, tuple[int, int]]
+    ) -> dict[int, NDArray[np.int64]]:
+        """See :class:`Search`."""
 
         def one(location: int) -> NDArray[np.int64]:
             first, stop = spans[location]
@@ -74,17 +119,12 @@ class NeighborSearch:
         counts: Mapping[int, int],
         gain: float,
         totals: Sequence[Sums],
-        numbers: RandomNumbers,
+        seeds: tuple[int, ...],
     ) -> dict[int, Drawn]:
-        """About so many images of each location, by weight.
-
-        Args:
-            query: which.
-            counts: by location.
-            gain: 1 / (2 sigma^2).
-            totals: of every location, over the whole training set.
-            numbers: of these images; they decide.
-        """
+        """See :class:`Search`."""
+        if seeds not in self._numbers:
+            self._numbers[seeds] = RandomNumbers.of(seeds, self.rows + self._first)
+        numbers = self._numbers[seeds]
 
         def one(location: int) -> Drawn:
             distances = self._distances[query, location]

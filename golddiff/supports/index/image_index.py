@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import FileRecord, file_record
 from golddiff.supports.index.blocks import Blocks, of_tensors
-from golddiff.supports.index.build import (
+from golddiff.supports.index.indexing import (
     FOLDER,
     FORMAT,
     LENGTHS,

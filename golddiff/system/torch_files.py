@@ -20,8 +20,8 @@ from typing import IO, Any
 
 import torch
 
-from golddiff.sources.guards import check_unpacked
 from golddiff.system.errors import CheckpointError, SourceError
+from golddiff.system.guards import check_unpacked
 from golddiff.system.pickled_arrays import ARRAYS
 from golddiff.system.pickles import one_line, read_pickle
 

@@ -30,11 +30,7 @@ def allowed(packed: int) -> int:
 
 
 def check_unpacked(name: str, packed: int, unpacked: int) -> None:
-    """Raise where a file or member says that it unpacks to more.
-
-    Raises:
-        SourceError: it is a decompression bomb, or as good as one.
-    """
+    """Raise where a file or member says that it unpacks to more."""
     if unpacked > allowed(packed):
         raise SourceError(
             f"{name} unpacks from {packed:,} to {unpacked:,} bytes, more than {MOST_TIMES} times "
@@ -68,11 +64,7 @@ class Unpacked:
         return int(self._stream.tell())
 
     def read(self, size: int = -1) -> bytes:
-        """At most ``size`` bytes, or all.
-
-        Raises:
-            OSError: that would be past what so small a file may unpack to.
-        """
+        """At most ``size`` bytes, or all."""
         room = self._most - self.tell()
         data: bytes = self._stream.read(room + 1 if size < 0 else min(size, room + 1))
         if len(data) > room:
@@ -81,11 +73,7 @@ class Unpacked:
 
 
 def inside(folder: Path, path: Path) -> Path:
-    """The path, where following its links does not lead out of the folder.
-
-    Raises:
-        SourceError: it does.
-    """
+    """The path, where following its links does not lead out of the folder."""
     if leads_out(folder, path):
         raise SourceError(f"{path} is a symbolic link that leads out of its folder; copy the file")
     return path

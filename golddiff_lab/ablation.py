@@ -4,7 +4,7 @@ Every method and the network start from the same noise and take the same DDIM st
 image is the reference. Intervals are 95% bootstrap intervals of the mean over images; "gain" is
 the r2 above the paper's GoldDiff (golddiff-pca), image by image.
 
-    python benchmarks/likeness.py STORE ORACLE --n 128 --seed 0
+    python -m golddiff_lab.ablation STORE ORACLE --n 128 --seed 0
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ import torch
 import golddiff
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.mirror import Mirrored, OfMirrored
-from golddiff.estimators.recommended import GOLDEN, Recommended
-from golddiff.estimators.registry import make_denoiser
+from golddiff.estimators.network_like import GOLDEN, NetworkLike
+from golddiff.estimators.registry import create
+from golddiff.evaluation.bootstrap import Interval, bootstrap
 from golddiff.metrics import mse_per_image, r2_per_image
-from golddiff.sampling import sample
+from golddiff.sampling import Denoises, sample
 
-Make = Callable[[golddiff.ImageStore, Recommended], Denoiser]
-RESAMPLES = 10_000
+Make = Callable[[golddiff.ImageStore, NetworkLike], Denoiser]
 YARDSTICK = "golddiff-pca"
 
 
-# The parts of recommended: golden ones, the best threshold first; mixture; one Gaussian; patches.
+# The parts of network_like: golden ones, the best threshold first; mixture; one Gaussian; patches.
 MIXTURE, ONE, PATCHES = GOLDEN, GOLDEN + 1, GOLDEN + 2
 
 
 def _with_weights(
-    made: Recommended, of: Callable[[float, np.ndarray], np.ndarray]
+    made: NetworkLike, of: Callable[[float, np.ndarray], np.ndarray]
 ) -> golddiff.Blend:
-    """The parts of ``recommended`` with other weights: of(sigma, its own), scaled to sum to 1."""
+    """The parts of ``network_like`` with other weights: of(sigma, its own), scaled to sum to 1."""
     pairs = [(sigma, of(sigma, np.array(row))) for sigma, row in made.blend.weights]
     return golddiff.Blend(
         made.blend.denoisers, [(s, tuple((w / w.sum()).tolist())) for s, w in pairs]
@@ -47,7 +47,7 @@ def _with_weights(
 
 
 def _without(*parts: int) -> Make:
-    def make(store: golddiff.ImageStore, made: Recommended) -> Denoiser:
+    def make(store: golddiff.ImageStore, made: NetworkLike) -> Denoiser:
         kept = ~np.isin(np.arange(len(made.blend.denoisers)), parts)
         return _with_weights(made, lambda sigma, own: own * kept)
 
@@ -58,17 +58,17 @@ def _only(*parts: int) -> Make:
     return _without(*set(range(PATCHES + 1)).difference(parts))
 
 
-def _golden_at_all_levels(store: golddiff.ImageStore, made: Recommended) -> Denoiser:
+def _golden_at_all_levels(store: golddiff.ImageStore, made: NetworkLike) -> Denoiser:
     highest = max(sigma for sigma, row in made.blend.weights if row[0] > 0)
     weights = np.array(dict(made.blend.weights)[highest])
     return _with_weights(made, lambda sigma, own: own if sigma < highest else weights)
 
 
-def _with_parts(made: Recommended, of: Callable[[Denoiser], Denoiser]) -> Denoiser:
+def _with_parts(made: NetworkLike, of: Callable[[Denoiser], Denoiser]) -> Denoiser:
     return golddiff.Blend([of(part) for part in made.blend.denoisers], made.blend.weights)
 
 
-def _with_subsets(*sizes: float) -> Make:
+def _with_subsets(k_min: int, k_max: int) -> Make:
     """The golden parts with subsets of other sizes: k_min, k_max."""
 
     def resized(part: Denoiser) -> Denoiser:
@@ -77,7 +77,7 @@ def _with_subsets(*sizes: float) -> Make:
         if not isinstance(part, golddiff.GoldDiff):
             return part
         return golddiff.GoldDiff(
-            part.base, golddiff.PaperSchedule(*sizes, variant="released"), part.seed
+            part.base, golddiff.PaperSchedule(k_min, k_max, variant="released"), part.seed
         )
 
     return lambda store, made: _with_parts(made, resized)
@@ -88,8 +88,8 @@ def _unmirrored(part: Denoiser) -> Denoiser:
 
 
 METHODS: dict[str, Make] = {
-    YARDSTICK: lambda store, made: make_denoiser(YARDSTICK, store),
-    "recommended": lambda store, made: made,
+    YARDSTICK: lambda store, made: create(YARDSTICK, store),
+    "network-like": lambda store, made: made,
     "without golden": _without(*range(GOLDEN)),
     "without the better golden part": _without(0),
     "without the second golden part": _without(1),
@@ -125,7 +125,7 @@ def main() -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
 
-    def images(denoiser: Denoiser) -> torch.Tensor:
+    def images(denoiser: Denoises) -> torch.Tensor:
         return sample(
             denoiser, options.n, options.steps, seed=options.seed, trajectory=False,
             batch_size=options.batch_size,
@@ -133,7 +133,7 @@ def main() -> None:
 
     store = golddiff.ImageStore.open(options.store)
     reference = images(golddiff.load_oracle(options.oracle))
-    made = Recommended(store)
+    made = NetworkLike(store)
     made.blend  # noqa: B018  its weights are found before any clock runs
     print(f"{store!r}, {options.n} images from seed {options.seed}, {options.steps} DDIM steps")
     print(
@@ -150,37 +150,23 @@ def main() -> None:
         generated = images(denoiser)
         seconds = (time.process_time() - begin) / (options.n * options.steps)
         scores[name] = r2_per_image(generated, reference)
-        figures = {
-            "method": name,
-            "r2": interval(scores[name]),
-            "mse": interval(mse_per_image(generated, reference)),
-            "gain": interval(scores[name] - scores[YARDSTICK]),
-            "seconds": seconds,
+        told = {
+            "r2": bootstrap(scores[name]),
+            "mse": bootstrap(mse_per_image(generated, reference)),
+            "gain": bootstrap(scores[name] - scores[YARDSTICK]),
         }
-        rows.append(figures)
-        print(
-            f"| {name} | {text(figures['r2'])} | {text(figures['mse'])} | "
-            f"{text(figures['gain'])} | {seconds:.4f} |",
-            flush=True,
-        )
+        made_of = {measure: interval.figures() for measure, interval in told.items()}
+        rows.append({"method": name, **made_of, "seconds": seconds})
+        print(f"| {name} | {' | '.join(map(text, told.values()))} | {seconds:.4f} |", flush=True)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
-def interval(values: torch.Tensor) -> tuple[float, float, float]:
-    """The mean, and the 2.5% and 97.5% quantiles of the means of bootstrap samples."""
-    generator = torch.Generator().manual_seed(0)
-    chosen = torch.randint(len(values), (RESAMPLES, len(values)), generator=generator)
-    means = values[chosen].mean(dim=1).numpy()
-    low, high = np.quantile(means, (0.025, 0.975))
-    return float(values.mean()), float(low), float(high)
-
-
-def text(figures: tuple[float, float, float]) -> str:
+def text(interval: Interval) -> str:
     """'0.812 [0.790, 0.833]', to three significant decimals of the mean."""
-    size = max(abs(figures[0]), 1e-9)
-    digits = max(3, 2 - math.floor(math.log10(size)))
-    return "{:.{d}f} [{:.{d}f}, {:.{d}f}]".format(*figures, d=min(digits, 6))
+    size = max(abs(interval.mean), 1e-9)
+    digits = min(max(3, 2 - math.floor(math.log10(size))), 6)
+    return f"{interval.mean:.{digits}f} [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
 
 
 if __name__ == "__main__":

@@ -16,17 +16,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from golddiff.oracles.edm.arguments import Arguments, check_arguments
-from golddiff.oracles.edm.dhariwal_unet import DhariwalUNet
-from golddiff.oracles.edm.preconditioning import PRECONDITIONINGS, Preconditioning
-from golddiff.oracles.edm.song_unet import SongUNet
+from golddiff.oracles.edm.arguments import MODELS, Arguments, check_arguments
+from golddiff.oracles.edm.preconditioning import PRECONDITIONINGS
 from golddiff.oracles.oracle import Oracle, checked_batch_size, checked_device
-from golddiff.oracles.torch_files import TENSORS, Storage, plain, read_row
 from golddiff.oracles.weights import checked_weights, fill, regular_file
 from golddiff.system.errors import CheckpointError
 from golddiff.system.pickles import one_line, read_pickle
+from golddiff.system.torch_files import TENSORS, Storage, plain, read_row
 
-MODELS: dict[str, type[nn.Module]] = {"SongUNet": SongUNet, "DhariwalUNet": DhariwalUNet}
 # The largest published network takes 1.2e9 bytes.
 MOST_BYTES = 16 * 2**30
 # The largest networks have about 1,500 modules and tensors, 5 deep.
@@ -168,8 +165,7 @@ def load_edm(
             f"{path} is not a readable EDM pickle: it {one_line(error)}"
         ) from error
     side, channels, classes = arguments.images.values()
-    precondition: Any = PRECONDITIONINGS[arguments.precond]
-    made: Preconditioning = precondition(**arguments.settings)
+    made = PRECONDITIONINGS[arguments.precond](**arguments.settings)
     return Oracle(
         WithClasses(model, classes),
         made.parameterisation,

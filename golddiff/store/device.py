@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.kernels.on_device import Partial, lowest, squared_distances
+from golddiff.kernels.torch_kernels import Partial, lowest, squared_distances
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric, Vectors

@@ -1,0 +1,26 @@
+"""How a cost grows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def exponent(sizes: Sequence[float], costs: Sequence[float | None]) -> float | None:
+    """The p of cost ~ n^p: the slope of log cost against log size, by least squares.
+
+    None where fewer than two sizes have a cost, or one is not above 0.
+    """
+    known = [(n, cost) for n, cost in zip(sizes, costs, strict=True) if cost is not None]
+    if len({n for n, _ in known}) < 2 or any(cost <= 0 for _, cost in known):
+        return None
+    n, cost = np.log(np.array(known, np.float64)).T
+    n = n - n.mean()
+    return float(n @ (cost - cost.mean()) / (n @ n))
+
+
+def ratio(costs: Sequence[float | None]) -> float | None:
+    """The last cost over the first; None where one is missing, or the first is 0."""
+    first, last = costs[0], costs[-1]
+    return None if first is None or last is None or first == 0 else last / first
