@@ -114,7 +114,7 @@ def demo(options: DemoOptions) -> None:
 def draw_novelties(store: ImageStore, seed: int, novelty: float | None = None) -> Any:
     """The dial of a store as a figure; the first output of a novelty with its sources."""
     from golddiff.estimators.dial import NOVELTY, recommended
-    from golddiff.figures.dial import draw_dial
+    from golddiff.figures.novelty_dial import draw_dial
     from golddiff.sampling import sample
 
     novelty = NOVELTY if novelty is None else novelty
