@@ -88,13 +88,12 @@ def bytes_a_step(store: ShardedStore) -> dict[str, dict[str, float]]:
     moved = {}
     for name, denoiser in methods.items():
         golddiff.sample(denoiser, 1, 10)
-        store.start_counting()
+        store.pool.start_counting()
         golddiff.sample(denoiser, 1, 10)
-        traffic = store.traffic
+        traffic = store.pool.traffic
         moved[name] = {
             "bytes": (traffic.sent + traffic.received) / 10,
             "calls": traffic.calls / 10,
-            "histograms": traffic.histograms / 10,
         }
     return moved
 

@@ -23,8 +23,8 @@ import golddiff
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.mirror import Mirrored, OfMirrored
 from golddiff.estimators.recommended import GOLDEN, Recommended
+from golddiff.estimators.registry import make_denoiser
 from golddiff.metrics import mse_per_image, r2_per_image
-from golddiff.registry import make_denoiser
 from golddiff.sampling import sample
 
 Make = Callable[[golddiff.ImageStore, Recommended], Denoiser]

@@ -12,24 +12,18 @@ if TYPE_CHECKING:
     from golddiff.attribution import PixelSources as PixelSources
     from golddiff.attribution import pixel_sources as pixel_sources
     from golddiff.diffusers import AnalyticUNet as AnalyticUNet
-    from golddiff.errors import ArgumentError as ArgumentError
-    from golddiff.errors import CheckpointError as CheckpointError
-    from golddiff.errors import ClusterError as ClusterError
-    from golddiff.errors import GoldDiffError as GoldDiffError
-    from golddiff.errors import SourceError as SourceError
-    from golddiff.errors import StoreError as StoreError
     from golddiff.estimators.blend import Blend as Blend
+    from golddiff.estimators.golden import GoldDiff as GoldDiff
     from golddiff.estimators.kamb import Kamb as Kamb
     from golddiff.estimators.mixture import GaussianMixture as GaussianMixture
     from golddiff.estimators.optimal import Optimal as Optimal
-    from golddiff.estimators.patches import PatchMixture as PatchMixture
+    from golddiff.estimators.patch_mixture import PatchMixture as PatchMixture
     from golddiff.estimators.pca import PCA as PCA
     from golddiff.estimators.recommended import recommended as recommended
     from golddiff.estimators.wiener import Wiener as Wiener
     from golddiff.evaluation.compare import Evaluation as Evaluation
     from golddiff.evaluation.compare import evaluate as evaluate
     from golddiff.evaluation.report import write_report as write_report
-    from golddiff.golden import GoldDiff as GoldDiff
     from golddiff.oracles.load import load_oracle as load_oracle
     from golddiff.oracles.oracle import Oracle as Oracle
     from golddiff.samplers import State as State
@@ -39,31 +33,37 @@ if TYPE_CHECKING:
     from golddiff.store.images import ImageStore as ImageStore
     from golddiff.supports.adaptive import AdaptiveSchedule as AdaptiveSchedule
     from golddiff.supports.paper import PaperSchedule as PaperSchedule
+    from golddiff.system.errors import ArgumentError as ArgumentError
+    from golddiff.system.errors import CheckpointError as CheckpointError
+    from golddiff.system.errors import ClusterError as ClusterError
+    from golddiff.system.errors import GoldDiffError as GoldDiffError
+    from golddiff.system.errors import SourceError as SourceError
+    from golddiff.system.errors import StoreError as StoreError
 
 _HOMES = {
     "AdaptiveSchedule": "supports.adaptive",
     "AnalyticUNet": "diffusers",
-    "ArgumentError": "errors",
+    "ArgumentError": "system.errors",
     "Attribution": "attribution",
     "Blend": "estimators.blend",
     "GaussianMixture": "estimators.mixture",
-    "CheckpointError": "errors",
-    "ClusterError": "errors",
+    "CheckpointError": "system.errors",
+    "ClusterError": "system.errors",
     "Evaluation": "evaluation.compare",
-    "GoldDiff": "golden",
-    "GoldDiffError": "errors",
+    "GoldDiff": "estimators.golden",
+    "GoldDiffError": "system.errors",
     "ImageStore": "store.images",
     "Kamb": "estimators.kamb",
     "Optimal": "estimators.optimal",
     "Oracle": "oracles.oracle",
     "PCA": "estimators.pca",
     "PaperSchedule": "supports.paper",
-    "PatchMixture": "estimators.patches",
+    "PatchMixture": "estimators.patch_mixture",
     "PixelSources": "attribution",
     "Samples": "sampling",
-    "SourceError": "errors",
+    "SourceError": "system.errors",
     "State": "samplers",
-    "StoreError": "errors",
+    "StoreError": "system.errors",
     "Wiener": "estimators.wiener",
     "cluster": "cluster",
     "diffusers": "diffusers",

@@ -8,19 +8,18 @@ the golden subset.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.denoiser import Denoiser, Estimator, Labels, Sigma
-from golddiff.errors import ArgumentError
-from golddiff.estimators.contributions import Ranking, Rows, outputs_at
-from golddiff.estimators.weights import Weights
+from golddiff.contributions import Ranking, Rows, Weights, outputs_at
+from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Float
-from golddiff.store.images import ImageStore
-from golddiff.store.residency import parts
 from golddiff.support import AnySupport
+from golddiff.system.errors import ArgumentError
+from golddiff.system.residency import parts
 
 IMAGES_AT_ONCE = 4096  # whose values are in memory
 
@@ -54,7 +53,7 @@ class Attribution:
         total: (D,) all weights times all values, summed in float64.
     """
 
-    store: ImageStore = field(repr=False)
+    store: Any = field(repr=False)
     locations: str
     sources: Rows = field(repr=False)
     positions: Rows | None = field(repr=False)
@@ -128,7 +127,7 @@ class PixelSources:
 
 
 def attribute(
-    estimator: Estimator,
+    estimator: Any,
     support: AnySupport,
     x: NDArray[np.float32],
     sigma: float,
@@ -178,7 +177,7 @@ def attribute(
 
 
 def pixel_sources(
-    denoiser: Denoiser,
+    denoiser: Any,
     x: torch.Tensor,
     sigma: Sigma,
     y: int,
@@ -242,7 +241,7 @@ def pixel_sources(
     )
 
 
-def _values(store: ImageStore, rows: Rows, columns: Rows) -> Float:
+def _values(store: Any, rows: Rows, columns: Rows) -> Float:
     """Values (like ``rows``) of one output each, in units of x0."""
     distinct, places = np.unique(rows, return_inverse=True)
     places, columns = places.reshape(rows.shape), np.broadcast_to(columns, rows.shape)

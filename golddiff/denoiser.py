@@ -12,23 +12,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError
-from golddiff.kernels.mask_tiles import Side
+from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Posterior
+from golddiff.store.device import DeviceStore, Weigh, device_store
 from golddiff.store.images import ImageStore
-from golddiff.store.on_device import DeviceStore, Weigh, device_store
-from golddiff.support import AnySupport, Support, TiledSupport
+from golddiff.support import AnySupport, Side, Support, TiledSupport
+from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
     from golddiff.attribution import Attribution
-    from golddiff.estimators.contributions import Contribution
+    from golddiff.contributions import Contribution
 
-Sigma = float | torch.Tensor
 DEFAULT_MEMORY_LIMIT = 1e9
 SIGMAS_KEPT = 128
 IMAGES_A_PART = 512
-
-Labels = int | Sequence[int] | torch.Tensor | None
 
 
 class Denoiser(ABC):
@@ -190,7 +187,11 @@ class Estimator(Denoiser):
 
     Attributes:
         images: the part of the training set that lies here.
+        tile_sides: of the tiles of outputs that can choose their images each, coarse first; none
+            where one choice serves the whole image.
     """
+
+    provable = False  # whether the error of a golden subset has a proved bound (Theorem 1)
 
     merges = True  # whether its mean is that of its merged posteriors
 
@@ -200,6 +201,7 @@ class Estimator(Denoiser):
             raise ArgumentError(f"memory_limit: got {memory_limit!r}, expected bytes above 0")
         self.memory_limit = memory_limit
         self.images = store
+        self.tile_sides: tuple[Side, ...] = ()
         self._ready: dict[float, Any] = {}
 
     @abstractmethod
@@ -298,14 +300,6 @@ class Estimator(Denoiser):
         raise ArgumentError(
             f"support: got tiles, but {type(self).__name__} needs one support for the image"
         )
-
-    def signature(self) -> str:
-        """The class and the settings that its output depends on, apart from the store."""
-        return type(self).__name__
-
-    def tile_sides(self) -> tuple[Side, ...]:
-        """Sides of the tiles that can have a support each, coarse first; none for one location."""
-        return ()
 
     def weighing(
         self, x: NDArray[np.float32], sigma: float, label: int | None

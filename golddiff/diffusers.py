@@ -19,13 +19,13 @@ from diffusers import ConfigMixin, DDPMScheduler, ModelMixin, __version__
 from diffusers.models.unets.unet_2d import UNet2DOutput
 from numpy.typing import NDArray
 
-from golddiff.denoiser import Denoiser, Labels
-from golddiff.describe import build, describe
-from golddiff.errors import ArgumentError, GoldDiffError, StoreError
-from golddiff.noise import sigma_of_alpha
-from golddiff.saved_pipeline import damaged, read_config
+from golddiff.denoiser import Denoiser
+from golddiff.estimators.describe import build, describe
+from golddiff.noise import Labels, sigma_of_alpha
 from golddiff.store.images import ImageStore
 from golddiff.store.latents import decode, index_latents
+from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError
+from golddiff.system.saved_pipeline import damaged, read_config
 
 __all__ = ["AnalyticUNet", "decode", "index_latents"]
 

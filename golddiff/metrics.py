@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 
 def mse(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from diffusers import DDIMScheduler
 
+
+Sigma = float | torch.Tensor  # one noise level, or one for each query
+Labels = int | Sequence[int] | torch.Tensor | None  # one class, one for each query, or all images
 
 # diffusers loads its parts when they are first asked for, and fails where two threads ask at once.
 LOADING = threading.Lock()

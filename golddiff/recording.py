@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from golddiff.attribution import Attribution
-from golddiff.denoiser import Denoiser, Labels, Sigma
-from golddiff.estimators.weights import mean_effective
-from golddiff.golden import GoldDiff
+from golddiff.contributions import mean_effective
+from golddiff.noise import Labels, Sigma
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Recorder:
         denoiser: Optimal, PCA, Kamb or GoldDiff of them.
     """
 
-    def __init__(self, denoiser: Denoiser) -> None:
+    def __init__(self, denoiser: Any) -> None:
         self.denoiser = denoiser
         self.store = denoiser.store
         self._calls: list[tuple[float, list[tuple[int, int, float]]]] = []
@@ -67,7 +67,8 @@ class Recorder:
             counts.append((self._screened(level, label), len(support), effective))
         self._calls.append((levels[0], counts))
         self._last = (x, sigma, labels)
-        return self.denoiser(x, sigma, labels)
+        x0: torch.Tensor = self.denoiser(x, sigma, labels)
+        return x0
 
     def subsets(self) -> Subsets:
         """The figures of all calls so far; every call was of the same images."""
@@ -83,10 +84,11 @@ class Recorder:
     def attributions(self, top: int = 16, tile: int = 4) -> list[Attribution]:
         """The sources of the last call's outputs."""
         assert self._last is not None
-        return self.denoiser.attribute(*self._last, top=top, tile=tile)
+        found: list[Attribution] = self.denoiser.attribute(*self._last, top=top, tile=tile)
+        return found
 
     def _screened(self, sigma: float, label: int | None) -> int:
         images = self.store.count_of(label)
-        if not isinstance(self.denoiser, GoldDiff):
-            return images
-        return self.denoiser.schedule.budgets(sigma, images)[0]
+        schedule = getattr(self.denoiser, "schedule", None)
+        screened: int = images if schedule is None else schedule.budgets(sigma, images)[0]
+        return screened

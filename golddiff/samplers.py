@@ -12,9 +12,8 @@ from typing import Protocol
 
 import torch
 
-from golddiff.denoiser import Labels, Sigma
-from golddiff.errors import ArgumentError
-from golddiff.noise import ddim_sigmas, edm_sigmas
+from golddiff.noise import Labels, Sigma, ddim_sigmas, edm_sigmas
+from golddiff.system.errors import ArgumentError
 
 MOST_STEPS = 1000
 

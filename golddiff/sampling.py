@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from golddiff import __version__, samplers
-from golddiff.denoiser import Denoiser, Labels, Sigma
-from golddiff.errors import ArgumentError
-from golddiff.pictures import SUFFIXES, draw_grid, save, to_pixels
+from golddiff.denoiser import Denoiser
+from golddiff.figures.pictures import SUFFIXES, draw_grid, save, to_pixels
+from golddiff.noise import Labels, Sigma
 from golddiff.samplers import (
     SAMPLERS,
     Denoises,
@@ -26,6 +26,7 @@ from golddiff.samplers import (
     noised,
     steps,
 )
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable, written_whole
 from golddiff.system.progress import progress_bar
 

@@ -9,9 +9,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError
-from golddiff.kernels.mask_tiles import Side
-
 ABSENT = -1e300  # a log weight of nothing, finite, so that differences of two are no NaN
 
 
@@ -49,6 +46,50 @@ class Support:
             )
             for i in range(0, len(self.rows), size)
         ]
+
+
+@dataclass(frozen=True)
+class OfChannel:
+    """Square tiles of the outputs of one channel: those of the first channel, row by row, first.
+
+    An int instead is the side in pixels of tiles that hold the outputs of all channels.
+
+    Attributes:
+        side: in pixels.
+    """
+
+    side: int
+
+    def __str__(self) -> str:
+        return f"{self.side}x{self.side} of a channel"
+
+
+Side = int | OfChannel
+
+
+def pixels(side: Side) -> int:
+    """The side in pixels."""
+    return side.side if isinstance(side, OfChannel) else side
+
+
+def tile_count(shape: tuple[int, ...], side: Side) -> int:
+    """How many tiles images of a shape (C, H, W) have."""
+    rows, columns = tile_grid(shape, pixels(side))
+    return rows * columns * (shape[0] if isinstance(side, OfChannel) else 1)
+
+
+def tile_grid(shape: tuple[int, ...], side: int) -> tuple[int, int]:
+    """(rows, columns) of the tiles of a side that cover images of a shape (C, H, W)."""
+    return -(-shape[1] // side), -(-shape[2] // side)
+
+
+def tile_of_each(shape: tuple[int, ...], side: Side) -> NDArray[np.int64]:
+    """The tile that each output value (D,) lies in, counted row by row."""
+    channel, place = np.divmod(np.arange(int(np.prod(shape))), shape[1] * shape[2])
+    long = pixels(side)
+    rows, columns = tile_grid(shape, long)
+    tiles: NDArray[np.int64] = place // shape[2] // long * columns + place % shape[2] // long
+    return tiles + channel * (rows * columns) if isinstance(side, OfChannel) else tiles
 
 
 @dataclass(frozen=True)
@@ -168,14 +209,3 @@ def grouped(supports: Sequence[AnySupport]) -> list[tuple[AnySupport, list[int]]
 def listed(support: Support | DescribedSupport) -> Support:
     """The support with its rows at hand."""
     return support if isinstance(support, Support) else Support(support.rows)
-
-
-def whole(support: AnySupport) -> Support:
-    """The support, which must be one for the whole image.
-
-    Raises:
-        ArgumentError: it is one for each tile.
-    """
-    if isinstance(support, TiledSupport):
-        raise ArgumentError("support: got one for each tile, expected one for the whole image")
-    return listed(support)

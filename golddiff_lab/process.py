@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
-from golddiff.errors import ArgumentError, GoldDiffError, StoreError
+from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError
 from golddiff.system.parallel import use_threads
 
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from golddiff.denoiser import Labels, Sigma
-from golddiff.errors import ArgumentError
-from golddiff.registry import make_denoiser
+from golddiff.estimators.registry import make_denoiser
+from golddiff.noise import Labels, Sigma
 from golddiff.sampling import Denoises, sample
 from golddiff.sources.augment import NUMBERS, augmented
 from golddiff.store.images import ImageStore
+from golddiff.system.errors import ArgumentError
 
 STEPS = 10
 SOURCES = ("trajectory", "noised")

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
-from golddiff.registry import METHODS, MethodSettings, make_denoiser
+from golddiff.estimators.registry import METHODS, MethodSettings, make_denoiser
 from golddiff.store.images import ImageStore
 from golddiff_lab.machine import peak_resident
 

@@ -45,7 +45,7 @@ def whole_numbers(name: str, text: str) -> tuple[int, ...]:
         ArgumentError: something else.
     """
     from golddiff.cli.parse import parse_numbers
-    from golddiff.errors import ArgumentError
+    from golddiff.system.errors import ArgumentError
 
     numbers = parse_numbers(name, text) or ()
     if any(n != int(n) for n in numbers):

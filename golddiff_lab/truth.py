@@ -23,8 +23,8 @@ from golddiff.denoiser import Denoiser, Estimator
 from golddiff.estimators.kamb import Kamb
 from golddiff.estimators.optimal import Optimal
 from golddiff.estimators.pca import PCA
+from golddiff.estimators.registry import default_mask_threshold
 from golddiff.posterior import Posterior
-from golddiff.registry import default_mask_threshold
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.cache import cache_folder
 from golddiff.store.images import ImageStore

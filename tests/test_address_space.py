@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from golddiff import PCA, Blend, GoldDiff, Optimal, Wiener, address_space
-from golddiff.errors import ArgumentError
 from golddiff.estimators.mirror import Mirrored
+from golddiff.system.errors import ArgumentError
 
 
 @pytest.fixture

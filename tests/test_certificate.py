@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from golddiff import PCA, AdaptiveSchedule, GoldDiff, Optimal, PaperSchedule
-from golddiff.errors import ArgumentError, StoreError
-from golddiff.index import Index
-from golddiff.index.bounds import least_squares
 from golddiff.supports.certificate import certify
+from golddiff.supports.index import Index
+from golddiff.supports.index.bounds import least_squares
+from golddiff.system.errors import ArgumentError, StoreError
 
 STORES = int(os.environ.get("GOLDDIFF_CERTIFICATE_STORES", "3"))  # of each kind, 72 cases each
 
@@ -107,7 +107,7 @@ def test_nothing_is_proved_from_a_file_whose_contents_were_exchanged(make_store,
 
 
 def test_contents_are_read_once_while_the_files_stay(make_store, smooth_images, monkeypatch):
-    from golddiff.index import files
+    from golddiff.supports.index import image_index as files
 
     index = Index.build(make_store(smooth_images(200, (1, 8, 8))))
     read = []

@@ -12,8 +12,8 @@ from PIL import Image
 
 import golddiff
 from golddiff.cli import run
-from golddiff.pictures import to_pixels
-from golddiff.registry import METHODS
+from golddiff.estimators.registry import METHODS
+from golddiff.figures.pictures import to_pixels
 from golddiff.sampling import noise_levels
 
 PROGRAM = [sys.executable, "-c", "from golddiff.cli import main; main()"]

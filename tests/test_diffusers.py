@@ -21,10 +21,10 @@ from diffusers import (
 
 import golddiff
 from golddiff import PCA, AnalyticUNet, GoldDiff, Kamb, Optimal, PaperSchedule, Wiener, sample
-from golddiff.describe import build, describe
 from golddiff.diffusers import decode, index_latents
-from golddiff.errors import ArgumentError, StoreError
+from golddiff.estimators.describe import build, describe
 from golddiff.noise import sigma_of_alpha
+from golddiff.system.errors import ArgumentError, StoreError
 from tests.recorded import Recorded
 
 logging.getLogger("diffusers").setLevel(logging.ERROR)

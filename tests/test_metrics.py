@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from golddiff import metrics
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 A = torch.rand(5, 3, 4, 4, generator=torch.Generator().manual_seed(0)) * 2 - 1
 B = torch.rand(5, 3, 4, 4, generator=torch.Generator().manual_seed(1)) * 2 - 1

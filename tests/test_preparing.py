@@ -8,11 +8,11 @@ import torch
 import golddiff
 from golddiff import ImageStore
 from golddiff.cli import run
-from golddiff.errors import ArgumentError
+from golddiff.cli.preparing import prepare
 from golddiff.estimators import kept_masks
-from golddiff.preparing import prepare
-from golddiff.registry import METHODS, MethodSettings, make_denoiser
+from golddiff.estimators.registry import METHODS, MethodSettings, make_denoiser
 from golddiff.store import build as store_build
+from golddiff.system.errors import ArgumentError
 
 SIGMAS = [20.0, 2.0, 0.1]
 
@@ -92,7 +92,7 @@ def test_a_class_without_images_is_named(store):
 
 
 def test_where_nothing_may_be_written_it_refuses_before_the_work(store, monkeypatch):
-    from golddiff import preparing
+    from golddiff.cli import preparing
 
     prepare(golddiff.PCA(store, 0.05), SIGMAS)
 
@@ -160,14 +160,14 @@ class TestCommand:
             (["--sampler", "euler"], "sampler"),
             (["--threads", "0"], "threads"),
             (["--labels", "9"], "labels"),
-            (["--method", "pca", "--mask-threshold", "2"], "mask_threshold"),
+            (["--method", "pca", "--mask-threshold", "2"], "mask-threshold"),
         ],
     )
     def test_bad_input_is_named_in_one_line(self, path, capsys, options, name):
         assert run(["prepare", path, *options]) == 2
         lines = capsys.readouterr().err.splitlines()
         assert len(lines) == 1
-        assert lines[0].startswith(f"golddiff: {name}: ")
+        assert lines[0].startswith(f"golddiff: --{name}: ")
 
     def test_no_store(self, tmp_path, capsys):
         assert run(["prepare", str(tmp_path / "none")]) == 2
@@ -178,7 +178,7 @@ def test_the_step_of_a_plain_scan_is_over_few_images(store, monkeypatch):
     optimal = golddiff.Optimal(store)
     seen = []
     over = optimal.denoise_over
-    monkeypatch.setattr("golddiff.preparing.TRIED", 20)
+    monkeypatch.setattr("golddiff.cli.preparing.TRIED", 20)
     monkeypatch.setattr(
         optimal,
         "denoise_over",

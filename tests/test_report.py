@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 
 from golddiff import PCA, GoldDiff, Kamb, Optimal, sample, write_report
-from golddiff.errors import ArgumentError
-from golddiff.evaluation.report.nearest import nearest_images, typical_distance
+from golddiff.evaluation.report.neighbours import nearest_images, typical_distance
+from golddiff.system.errors import ArgumentError
 
 
 @pytest.fixture(scope="module")

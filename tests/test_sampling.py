@@ -9,7 +9,6 @@ from PIL import Image
 
 import golddiff
 from golddiff import PCA, GoldDiff, Optimal, PaperSchedule, sample
-from golddiff.errors import ArgumentError
 from golddiff.noise import (
     alpha_of_sigma,
     bits,
@@ -19,6 +18,7 @@ from golddiff.noise import (
     sigma_of_alpha,
 )
 from golddiff.sampling import initial_noise, noise_levels, noised, steps
+from golddiff.system.errors import ArgumentError
 from tests.recorded import Recorded
 
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import golddiff.store.build
-from golddiff.errors import ArgumentError, SourceError, StoreError
 from golddiff.sources.source import Batch, Skipped, SourceInfo
 from golddiff.store.images import ImageStore
+from golddiff.system.errors import ArgumentError, SourceError, StoreError
 
 
 @pytest.fixture

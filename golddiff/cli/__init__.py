@@ -26,7 +26,7 @@ from golddiff.cli.plot import plot
 from golddiff.cli.prepare import prepare
 from golddiff.cli.sample_run import sample
 from golddiff.cli.studio import studio
-from golddiff.errors import GoldDiffError
+from golddiff.system.errors import GoldDiffError
 
 BAD_INPUT = 2
 INTERRUPTED = 130

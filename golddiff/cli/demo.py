@@ -14,15 +14,15 @@ from golddiff.cli.command import command
 from golddiff.cli.options import Seed, Size
 from golddiff.cli.sample_run import golden_subsets
 from golddiff.cli.terminal import progress_bar, say, watched
-from golddiff.errors import ArgumentError
-from golddiff.registry import SHOWN, MethodSettings, golden, make_denoiser
+from golddiff.estimators.registry import SHOWN, MethodSettings, golden, make_denoiser
 from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.units import duration, shape_text
 
 if TYPE_CHECKING:
     from golddiff.denoiser import Denoiser, Estimator
-    from golddiff.evaluation.figures.methods import Block
+    from golddiff.figures.methods import Block
     from golddiff.store.images import ImageStore
 
 STEPS = 10
@@ -76,9 +76,9 @@ def demo(options: DemoOptions) -> None:
     for path in paths:
         check_writable("out", path)
 
-    from golddiff.evaluation.figures.methods import draw_methods
-    from golddiff.evaluation.figures.moons import draw_concentration
-    from golddiff.pictures import save
+    from golddiff.evaluation.moons import draw_concentration
+    from golddiff.figures.methods import draw_methods
+    from golddiff.figures.pictures import save
     from golddiff.sampling import check_settings
 
     check_settings(1, STEPS, "ddim", seed)
@@ -134,7 +134,7 @@ def _denoisers(store: ImageStore, seed: int) -> dict[str, Denoiser]:
 def _block(
     part: Part, denoisers: dict[str, Denoiser], seed: int, on_step: Callable[[int], None]
 ) -> Block:
-    from golddiff.evaluation.figures.methods import Block, Made
+    from golddiff.figures.methods import Block, Made
     from golddiff.sampling import initial_noise, sample
 
     made = {}
@@ -165,7 +165,7 @@ def _trajectory(denoiser: Denoiser, seed: int) -> Any:
     """One sample: the noisy image that each step sees, and what it predicts from it."""
     import torch
 
-    from golddiff.evaluation.figures.trajectory import Row, draw_trajectory
+    from golddiff.figures.trajectory import Row, draw_trajectory
     from golddiff.samplers import initial_noise, noise_levels, steps
 
     noise = initial_noise(1, denoiser.store.shape, seed)

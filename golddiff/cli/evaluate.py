@@ -23,8 +23,8 @@ from golddiff.cli.options import (
 )
 from golddiff.cli.parse import parse_labels, parse_method
 from golddiff.cli.terminal import progress_bar, say, show, write_json
-from golddiff.errors import ArgumentError
-from golddiff.registry import METHODS, MethodSettings, check_method, make_denoiser
+from golddiff.estimators.registry import METHODS, MethodSettings, check_method, make_denoiser
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.units import byte_size, duration
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from golddiff import __version__
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import say, write_json
-from golddiff.registry import METHODS, MethodSettings
+from golddiff.estimators.registry import METHODS, MethodSettings
 
 if TYPE_CHECKING:
     from golddiff.evaluation.compare import Evaluation
-    from golddiff.evaluation.figures.curves import Panel
     from golddiff.evaluation.references import Oracle
     from golddiff.evaluation.runs import Run
+    from golddiff.figures.curves import Panel
     from golddiff.store.images import ImageStore
 
 SHOWN = 8
@@ -61,7 +61,7 @@ def figures(
 
 def panels(made: dict[str, Evaluation]) -> list[Panel]:
     """MSE and r2 at each step, of both kinds of comparison."""
-    from golddiff.evaluation.figures.curves import Panel, Series
+    from golddiff.figures.curves import Panel, Series
 
     titles = {"own": "both sides at their own states", "single": "one step, at the oracle's states"}
     drawn = []
@@ -94,8 +94,8 @@ def write_folder(
     told: dict[str, Any],
 ) -> None:
     """Write ``evaluation.json``, ``curves.png`` and, of images, ``images.png``."""
-    from golddiff.evaluation.figures.curves import draw_panels
-    from golddiff.pictures import save
+    from golddiff.figures.curves import draw_panels
+    from golddiff.figures.pictures import save
 
     write_json(out / "evaluation.json", told)
     curves = panels(made)
@@ -107,7 +107,7 @@ def write_folder(
 
 
 def _pictures(reference: Run, made: dict[str, Evaluation], told: dict[str, Any]) -> Any:
-    from golddiff.evaluation.figures.methods import Block, Made, draw_methods
+    from golddiff.figures.methods import Block, Made, draw_methods
     from golddiff.sampling import initial_noise
 
     settings = next(iter(made.values())).settings

@@ -14,8 +14,8 @@ from golddiff.cli.command import command
 from golddiff.cli.options import Cluster, JsonPath, ReadingOptions, advanced
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, watched, write_json
-from golddiff.errors import ArgumentError
 from golddiff.store.manifest import Manifest
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.units import byte_size, duration, shape_text
 

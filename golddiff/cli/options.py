@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from golddiff.cli.parse import parse_method, parse_patch_size, parse_size, parse_tol
-from golddiff.registry import METHODS, MethodSettings
+from golddiff.estimators.registry import METHODS, MethodSettings
 from golddiff.sources.source_options import SourceOptions
 
 ADVANCED = "Advanced"

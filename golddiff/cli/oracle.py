@@ -10,7 +10,7 @@ import typer
 from golddiff.cli.options import JsonPath
 from golddiff.cli.oracle_train import train
 from golddiff.cli.terminal import say, write_json
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.units import byte_size, shape_text
 

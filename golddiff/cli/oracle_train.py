@@ -7,6 +7,7 @@ import shlex
 import signal
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,11 +15,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from golddiff.cli.from_dataclass import takes
+from golddiff.cli.command import command
 from golddiff.cli.terminal import say, watched
-from golddiff.errors import ArgumentError
 from golddiff.oracles.settings import TrainSettings
 from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.system.errors import ArgumentError
 from golddiff.system.units import duration
 
 if TYPE_CHECKING:
@@ -28,17 +29,22 @@ if TYPE_CHECKING:
 TOLD_EVERY = 100
 
 
-@takes(TrainSettings)
-def train(
-    out: Annotated[Path, typer.Option(help="The folder of the run; one that is there goes on.")],
-    settings: dict[str, Any],
+@dataclass(frozen=True)
+class TrainOptions:
+    """The options of ``golddiff oracle train``."""
+
+    out: Annotated[Path, typer.Option(help="The folder of the run; one that is there goes on.")]
     data: Annotated[
         str, typer.Option(help="A store, or any source of images that golddiff sample takes.")
-    ] = "digits",
+    ] = "digits"
+    settings: TrainSettings = field(default_factory=TrainSettings)
     threads: Annotated[
         int | None, typer.Option(help="Processor threads.", rich_help_panel="Running")
-    ] = None,
-) -> None:
+    ] = None
+
+
+@command
+def train(options: TrainOptions) -> None:
     """Train an attention-free DDPM U-Net, or go on with a run that was stopped.
 
     Averaged weights are written to the folder every two minutes. On the processor the minutes are
@@ -52,17 +58,17 @@ def train(
     """
     from golddiff.system.parallel import use_threads
 
+    out, threads, settings = options.out, options.threads, options.settings
     if threads is not None:
         if threads < 1:
             raise ArgumentError(f"threads: got {threads}, expected 1 or more")
         use_threads(threads)
-    if settings["minutes"] is None and settings["steps"] is None:
-        settings["minutes"] = 60.0
-    chosen = TrainSettings(**settings)
-    chosen.check()
-    command = command_of(data, out, chosen, threads)
+    if settings.minutes is None and settings.steps is None:
+        settings = replace(settings, minutes=60.0)
+    settings.check()
+    line = command_of(options.data, out, settings, threads)
     with _stop_asked() as stopped:
-        trained = _train(_store(data), out, chosen, stopped, command)
+        trained = _train(_store(options.data), out, settings, stopped, line)
         _draw(trained, out)
         say(
             f"{out}: {trained.step:,} steps in {duration(trained.elapsed)}"
@@ -115,8 +121,8 @@ def _train(
 
 
 def _draw(trained: Trained, out: Path) -> None:
-    from golddiff.evaluation.figures.losses import draw_losses
-    from golddiff.pictures import save
+    from golddiff.figures.losses import draw_losses
+    from golddiff.figures.pictures import save
 
     points = [(step, loss) for step, _, loss, _ in trained.history]
     save("out", draw_losses(points, f"{out.name}: {trained.step:,} steps"), out / "loss.png")

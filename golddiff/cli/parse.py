@@ -5,8 +5,8 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeVar
 
-from golddiff.errors import ArgumentError
-from golddiff.registry import METHODS
+from golddiff.estimators.registry import METHODS
+from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
@@ -64,6 +64,20 @@ def parse_numbers(name: str, text: str | None) -> tuple[float, ...] | None:
         return tuple(float(word) for word in text.split(","))
     except ValueError:
         raise ArgumentError(f"{name}: got {text!r}, expected numbers with commas between") from None
+
+
+def parse_whole_numbers(name: str, text: str) -> tuple[int, ...]:
+    """Whole numbers with commas between.
+
+    Raises:
+        ArgumentError: something else.
+    """
+    try:
+        return tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise ArgumentError(
+            f"{name}: got {text!r}, expected whole numbers with commas between (1,2,2)"
+        ) from None
 
 
 def parse_patch_size(text: str | None) -> int | str | None:

@@ -11,7 +11,7 @@ import typer
 
 from golddiff.cli.command import command
 from golddiff.cli.terminal import say
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_writable
 
 
@@ -53,9 +53,9 @@ def plot(options: PlotOptions) -> None:
         check_writable("out", target, PICTURES)
     bodies = [_read(path) for path in paths]
 
-    from golddiff.evaluation.figures.curves import draw_panels
-    from golddiff.evaluation.figures.recorded import panels_of
-    from golddiff.pictures import save
+    from golddiff.figures.curves import draw_panels
+    from golddiff.figures.pictures import save
+    from golddiff.figures.recorded import panels_of
 
     for path, body, target in zip(paths, bodies, targets, strict=True):
         try:

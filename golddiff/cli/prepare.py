@@ -4,84 +4,69 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from golddiff import __version__
-from golddiff.cli.options import (
-    BoundaryRule,
-    JsonPath,
-    KMax,
-    KMin,
-    MaskThreshold,
-    MMax,
-    MMin,
-    PatchSize,
-    Tol,
-    Variant,
-    Weighting,
-    method_settings,
-)
+from golddiff.cli.command import command
+from golddiff.cli.options import JsonPath, MethodName, MethodOptions, Threads
 from golddiff.cli.parse import parse_labels, parse_numbers
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, show, write_json
-from golddiff.errors import ArgumentError
-from golddiff.registry import DEFAULT_METHOD, METHODS, check_method, make_denoiser
+from golddiff.estimators.registry import DEFAULT_METHOD, check_method, make_denoiser
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.units import duration
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from golddiff.cli.preparing import Part
     from golddiff.denoiser import Denoiser
-    from golddiff.preparing import Part
 
 
-def prepare(
-    store: Annotated[Path, typer.Argument(help="A folder that golddiff index made.")],
-    method: Annotated[str, typer.Option(help=", ".join(METHODS) + ".")] = DEFAULT_METHOD,
+@dataclass(frozen=True)
+class PrepareOptions:
+    """The options of ``golddiff prepare``."""
+
+    store: Annotated[Path, typer.Argument(help="A folder that golddiff index made.")]
+    method: MethodName = DEFAULT_METHOD
     steps: Annotated[
         int | None,
         typer.Option(
             help="Noise levels of a run of so many steps; default 10.", show_default=False
         ),
-    ] = None,
+    ] = None
     sampler: Annotated[
         str | None,
         typer.Option(help="Whose noise levels: ddim (default) or heun.", show_default=False),
-    ] = None,
+    ] = None
     sigmas: Annotated[
         str | None,
         typer.Option(help="These noise levels instead, with commas between.", show_default=False),
-    ] = None,
+    ] = None
     labels: Annotated[
         str | None,
         typer.Option(
-            help="Classes of the runs to come, with commas between; default: all images together.",
+            help="Classes to measure adaptive supports for, with commas between; default: all "
+            "images together.",
             show_default=False,
         ),
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(help="Threads to use; default: all cores.", show_default=False)
-    ] = None,
+    ] = None
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", help="Say how images are chosen at each noise level."),
-    ] = False,
-    mask_threshold: MaskThreshold = None,
-    weighting: Weighting = None,
-    patch_size: PatchSize = None,
-    boundary: BoundaryRule = None,
-    variant: Variant = None,
-    k_min: KMin = None,
-    k_max: KMax = None,
-    m_min: MMin = None,
-    m_max: MMax = None,
-    tol: Tol = None,
-    json: JsonPath = None,
-) -> None:
+        typer.Option("--verbose", help="Say what was chosen at each noise level, and by what."),
+    ] = False
+    json: JsonPath = None
+    threads: Threads = None
+    method_options: MethodOptions = field(default_factory=MethodOptions)
+
+
+@command
+def prepare(options: PrepareOptions) -> None:
     """Make what a first run would wait for: covariance, masks, the index of large sets, kernels.
 
     It is kept in the store's folder. With the method's options and the steps of the runs to come;
@@ -93,20 +78,20 @@ def prepare(
 
       golddiff prepare cifar.store --method adaptive-pca --tol 0.05 --steps 20 --verbose
     """
-    settings = method_settings(
-        mask_threshold, weighting, patch_size, boundary, variant, k_min, k_max, m_min, m_max, tol
-    )
+    method, steps, sampler = options.method, options.steps, options.sampler
+    threads, labels, json = options.threads, options.labels, options.json
+    settings = options.method_options.settings()
     check_method(method, settings)
     if threads is not None and threads < 1:
         raise ArgumentError(f"threads: got {threads}, expected 1 or more")
-    if sigmas is not None and (steps, sampler) != (None, None):
+    if options.sigmas is not None and (steps, sampler) != (None, None):
         raise ArgumentError("sigmas: gives the noise levels itself, without --steps and --sampler")
-    levels = parse_numbers("sigmas", sigmas)
+    levels = parse_numbers("sigmas", options.sigmas)
     if json is not None:
         check_writable("json", json)
 
-    from golddiff.preparing import check_levels
-    from golddiff.preparing import prepare as make
+    from golddiff.cli.preparing import check_levels
+    from golddiff.cli.preparing import prepare as make
     from golddiff.sampling import check_settings, noise_levels
     from golddiff.store.images import ImageStore
     from golddiff.system.parallel import use_threads
@@ -118,7 +103,7 @@ def prepare(
     if threads is not None:
         use_threads(threads)
     start = time.perf_counter()
-    opened = ImageStore.open(store)
+    opened = ImageStore.open(options.store)
     classes: list[int | None] = [None]
     if labels is not None:
         classes = [*dict.fromkeys(parse_labels(labels, opened, labels.count(",") + 1) or ())]
@@ -138,7 +123,7 @@ def prepare(
         f"{method} is prepared for {len(levels)} noise level{'s' if len(levels) > 1 else ''}, "
         f"{duration(time.perf_counter() - start)}"
     )
-    if verbose:
+    if options.verbose:
         for line in _choices(denoiser, levels, classes):
             say(line)
     if json is not None:
@@ -154,7 +139,7 @@ def _choices(
     denoiser: Denoiser, levels: Sequence[float], classes: Sequence[int | None]
 ) -> Iterator[str]:
     """How the images of each level and class are chosen."""
-    from golddiff.golden import GoldDiff
+    from golddiff.estimators.golden import GoldDiff
 
     if not isinstance(denoiser, GoldDiff):
         return

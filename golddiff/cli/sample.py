@@ -22,7 +22,7 @@ from golddiff.cli.options import (
     Threads,
     advanced,
 )
-from golddiff.registry import DEFAULT_METHOD, MethodSettings
+from golddiff.estimators.registry import DEFAULT_METHOD, MethodSettings
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from golddiff.cli.parse import parse_labels
 from golddiff.cli.sample import SampleJob
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, watched, write_json
-from golddiff.errors import ArgumentError
-from golddiff.registry import check_method, make_denoiser, memory_needed
+from golddiff.estimators.registry import check_method, make_denoiser, memory_needed
 from golddiff.store.cache import cached_store
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_writable
 from golddiff.system.units import duration
 
@@ -139,8 +139,8 @@ def golden_subsets(
     Raises:
         ArgumentError: a subset larger than the images there are.
     """
+    from golddiff.estimators.golden import GoldDiff
     from golddiff.estimators.recommended import Recommended
-    from golddiff.golden import GoldDiff
 
     if isinstance(denoiser, Recommended):
         denoiser = denoiser.golden
@@ -203,7 +203,7 @@ def _check(job: SampleJob) -> None:
 def _fit_to_address_space(denoiser: Denoiser) -> None:
     import torch
 
-    from golddiff.address_space import fit
+    from golddiff.cli.address_space import fit
     from golddiff.store.images import ImageStore
 
     if isinstance(denoiser.store, ImageStore):
@@ -313,10 +313,10 @@ def _draw(
     subsets: list[dict[str, Any]] | None,
     labels: list[int] | None,
 ) -> None:
-    from golddiff.evaluation.figures.points import draw_points
-    from golddiff.evaluation.figures.sources import class_name
-    from golddiff.evaluation.figures.trajectory import ROWS, Row, draw_trajectory
-    from golddiff.pictures import save
+    from golddiff.figures.pictures import save
+    from golddiff.figures.points import draw_points
+    from golddiff.figures.sources import class_name
+    from golddiff.figures.trajectory import ROWS, Row, draw_trajectory
 
     plain = len(store.shape) == 1
     if plain and job.out.suffix.lower() in PICTURES:

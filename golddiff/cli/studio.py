@@ -13,10 +13,10 @@ import typer
 from golddiff.cli.command import command
 from golddiff.cli.options import Limit, Size
 from golddiff.cli.terminal import say, watched
-from golddiff.errors import ArgumentError
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.cache import cached_store
 from golddiff.studio import HOST, PORT, check_installed, serve
+from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore

@@ -10,14 +10,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from golddiff.errors import ClusterError as ClusterError
+from golddiff.system.errors import ClusterError as ClusterError
 
 if TYPE_CHECKING:
-    from golddiff.cluster.build import build_shards as build_shards
     from golddiff.cluster.joining import connect as connect
+    from golddiff.cluster.sharding import build_shards as build_shards
     from golddiff.cluster.store import ShardedStore as ShardedStore
 
-_HOMES = {"ShardedStore": "store", "build_shards": "build", "connect": "joining"}
+_HOMES = {"ShardedStore": "store", "build_shards": "sharding", "connect": "joining"}
 
 __all__ = ["ClusterError", *sorted(_HOMES)]
 

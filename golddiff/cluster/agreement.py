@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from golddiff.cluster.listing import Listing
-from golddiff.errors import ArgumentError, StoreError
+from golddiff.system.errors import ArgumentError, StoreError
 
 ALIKE = ("shape", "dtype", "labelled", "class_names", "proxy_shape")
 

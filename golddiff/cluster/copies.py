@@ -9,10 +9,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from golddiff.errors import StoreError
 from golddiff.store.cache import cache_folder
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import NAME, Manifest
+from golddiff.system.errors import StoreError
 
 
 def is_local(path: str) -> bool:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.denoiser import over
-from golddiff.errors import ArgumentError
 from golddiff.support import AnySupport, Support, TiledSupport
+from golddiff.system.errors import ArgumentError
 from golddiff.system.units import byte_size
 
 MOST_BYTES = 2e9

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from golddiff.errors import ArgumentError, ClusterError
+from golddiff.system.errors import ArgumentError, ClusterError
 
 SECONDS_TO_ANSWER = 10.0
 STARTS = 3

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from golddiff.cluster.copies import is_local, joined, read_text, without_scheme
-from golddiff.errors import ArgumentError, StoreError
+from golddiff.system.errors import ArgumentError, StoreError
 from golddiff.system.files import leads_out, written_whole
 
 NAME = "shards.json"

@@ -21,8 +21,8 @@ from typing import Any
 from golddiff import __version__
 from golddiff.cluster.joining import ray_package
 from golddiff.cluster.shard import DONE, KEPT, LOST, OTHER, Worker
-from golddiff.errors import ArgumentError, ClusterError
-from golddiff.store.residency import DEFAULT_LIMIT, Residency
+from golddiff.system.errors import ArgumentError, ClusterError
+from golddiff.system.residency import DEFAULT_LIMIT, Residency
 
 DEATHS = 3  # of a shard's process over one question
 DEAD = 6  # signs of life that Ray refuses for good, since the process cannot start

@@ -23,15 +23,16 @@ from golddiff.cluster.copies import local_folder
 from golddiff.cluster.joining import ray_package
 from golddiff.cluster.slices import Part, Supports, listed_here, narrow
 from golddiff.denoiser import over
-from golddiff.errors import GoldDiffError, StoreError
 from golddiff.posterior import Posterior
+from golddiff.store.device import device_store
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import identity_of
 from golddiff.store.nearest import Drawing, Found, Metric, nearest_with_distances
-from golddiff.store.on_device import device_store
-from golddiff.store.residency import DEFAULT_LIMIT
 from golddiff.store.statistics import Axes, Moments, factor_places, moments
-from golddiff.support import Support, TiledSupport, whole
+from golddiff.store.weighing import whole
+from golddiff.support import Support, TiledSupport
+from golddiff.system.errors import GoldDiffError, StoreError
+from golddiff.system.residency import DEFAULT_LIMIT
 
 # How an answer begins: done; the shard's files fail; the call is bad; another version runs here.
 DONE, LOST, REFUSED, OTHER = "done", "lost", "refused", "other"

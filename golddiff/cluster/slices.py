@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import ClusterError
 from golddiff.kernels.lowest import lowest
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Found
 from golddiff.support import AnySupport, DescribedSupport, Support, TiledSupport, grouped
+from golddiff.system.errors import ClusterError
 
 
 @dataclass(frozen=True)

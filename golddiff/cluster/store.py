@@ -26,18 +26,18 @@ from golddiff.cluster.listing import Listing
 from golddiff.cluster.pool import Pool, Resources
 from golddiff.cluster.slices import Borders, joined, narrow, nearest_of
 from golddiff.denoiser import at_level
-from golddiff.errors import ArgumentError, ClusterError
 from golddiff.posterior import Posterior
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.build import PIXELS
 from golddiff.store.cache import cache_folder
 from golddiff.store.factors import Factors, silent
-from golddiff.store.images import Indices, check_class, checked_rows
 from golddiff.store.manifest import FileRecord, Manifest
 from golddiff.store.nearest import Drawing, Metric, supported
-from golddiff.store.residency import DEFAULT_LIMIT
+from golddiff.store.rows import Indices, check_class, checked_rows
 from golddiff.store.statistics import Axes, Factor, Moments
 from golddiff.support import AnySupport, DescribedSupport, TiledSupport, one_each
+from golddiff.system.errors import ArgumentError, ClusterError
+from golddiff.system.residency import DEFAULT_LIMIT
 
 ELSEWHERE = ("flat", "norms", "proxies", "residency")
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
-from golddiff.errors import ArgumentError
 from golddiff.posterior import Float
+from golddiff.system.errors import ArgumentError
 
 Weights = Sequence[tuple[float, Sequence[float]]]
 

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.blend import in_range
+from golddiff.estimators.golden import Schedule
 from golddiff.estimators.mirror import Symmetrised
-from golddiff.golden import Schedule
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
-from golddiff.support import Support, whole
+from golddiff.store.weighing import whole
+from golddiff.support import Support
 
 # An error of 0 (images all alike) would have all the weight, and none where two are 0.
 LEAST_ERROR = 1e-12

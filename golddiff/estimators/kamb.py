@@ -14,19 +14,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from golddiff.contributions import Contribution, Ranking, outputs_at
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
-from golddiff.errors import ArgumentError
-from golddiff.estimators.contributions import Contribution, Ranking, outputs_at
 from golddiff.kernels.kamb_cpu import Axis, Boundary, patch_posterior
 from golddiff.kernels.kamb_logits import patch_contributions
 from golddiff.kernels.lanes import LANES
-from golddiff.kernels.mask_tiles import Side
-from golddiff.kernels.on_device import patches
+from golddiff.kernels.torch_kernels import patches
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
+from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import ImageStore
-from golddiff.store.on_device import DeviceStore, Weigh
-from golddiff.support import AnySupport, Support, whole
+from golddiff.store.weighing import whole
+from golddiff.support import AnySupport, Side, Support
+from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import in_order, results_held
 
 PatchSizes = int | str | Sequence[tuple[float, int]] | None
@@ -142,11 +142,12 @@ class Kamb(Estimator):
             vertical, horizontal = vertical.at(pixel // width), horizontal.at(pixel % width)
 
         def task(part: Support) -> Contribution:
-            found = patch_contributions(
+            logits, values, best = patch_contributions(
                 images.flat, part.rows, part.log_importance(), x, sigma,
                 (vertical, horizontal), (channels, height, width), images.scale,
                 images.offset, top,
             )  # fmt: skip
+            found = Contribution(part.rows, logits, values, Ranking(*best))
             return found if pixel is None else self._only(found, pixel)
 
         yield from in_order(task, whole(support).split(IMAGES_PER_TASK))
@@ -171,10 +172,6 @@ class Kamb(Estimator):
         _, height, width = self.store.shape
         share = min(1.0, self.patch_size(sigma) ** 2 / (height * width))
         return np.full((1, self.store.d), share, np.float32)
-
-    def signature(self) -> str:
-        """The patch sizes and the boundary."""
-        return f"Kamb(patch_sizes={self.patch_sizes!r}, {self.boundary})"
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """A block of images a thread: pixels, sums, distances; posteriors in flight and merged."""

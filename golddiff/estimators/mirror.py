@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 
 class OfMirrored(Denoiser):

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
-from golddiff.errors import ArgumentError
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
 from golddiff.store.statistics import Axes
+from golddiff.system.errors import ArgumentError
 
 IMAGES_A_COMPONENT = 100  # at least, on average: fewer tell little about a covariance
 FITTED_TO = 1_000_000  # images at most, whose coordinates are in memory

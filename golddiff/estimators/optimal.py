@@ -8,16 +8,17 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.contributions import Contribution, values_at
 from golddiff.denoiser import Estimator
-from golddiff.estimators.contributions import Contribution, values_at
-from golddiff.kernels.on_device import whole_images
 from golddiff.kernels.rows import ROWS_PER_TASK, distances_of, squared_distances, sums_of
+from golddiff.kernels.torch_kernels import whole_images
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
-from golddiff.store.on_device import DeviceStore, Weigh
-from golddiff.store.residency import at_hand
-from golddiff.support import AnySupport, Support, whole
+from golddiff.store.device import DeviceStore, Weigh
+from golddiff.store.weighing import whole
+from golddiff.support import AnySupport, Support
 from golddiff.system.parallel import results_held
+from golddiff.system.residency import at_hand
 
 SMALL_TASK, PIECES = 64, 8  # images of a task at least; tasks of a golden subset
 
@@ -30,6 +31,8 @@ class Optimal(Estimator):
     Source: paper Eq. 2; De Bortoli 2022, Kamb & Ganguli 2024. It minimises the training loss
     exactly, and so returns training images as sigma falls.
     """
+
+    provable = True
 
     def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over some images; one location an image."""

@@ -11,31 +11,34 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from golddiff.contributions import Contribution, log_sum_exp, outputs_at, values_at
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
-from golddiff.errors import ArgumentError
-from golddiff.estimators.contributions import Contribution, log_sum_exp, outputs_at, values_at
 from golddiff.estimators.kept_masks import tree_of
 from golddiff.estimators.tiles import add_tiles
 from golddiff.kernels.gather import BLOCK
-from golddiff.kernels.mask_tiles import (
-    OfChannel,
-    Side,
-    cut,
-    mean_mask,
-    mean_width,
-    pixels,
-    tile_of_each,
-)
+from golddiff.kernels.mask_tiles import cut, mean_mask, mean_width
 from golddiff.kernels.mask_tree import MaskTree, dense_mask
-from golddiff.kernels.on_device import masked
 from golddiff.kernels.pca_cpu import Sums, masked_posterior
 from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
 from golddiff.kernels.pca_logits import branches, masked_logits
+from golddiff.kernels.torch_kernels import masked
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
+from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import ImageStore
-from golddiff.store.on_device import DeviceStore, Weigh
-from golddiff.support import AnySupport, Support, TiledSupport, grouped, one_each, whole
+from golddiff.store.weighing import whole
+from golddiff.support import (
+    AnySupport,
+    OfChannel,
+    Side,
+    Support,
+    TiledSupport,
+    grouped,
+    one_each,
+    pixels,
+    tile_of_each,
+)
+from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import in_order, results_held
 
 TILES_ROWS = 1 / 4  # of the memory limit: rows that are read for all tiles together
@@ -105,6 +108,9 @@ class PCA(Estimator):
         self.weighting = weighting
         self.merges = weighting == "ss"
         self.batch_size = batch_size
+        if len(store.shape) == 3 and weighting == "ss":
+            sides = TILE_SIDES if store.shape[0] > 1 else TILE_SIDES_OF_ONE_CHANNEL
+            self.tile_sides = tuple(s for s in sides if min(store.shape[1:]) > pixels(s))
 
     def make_ready(self, sigma: float) -> Masks:
         """The masks of a noise level, which the covariance of all images decides."""
@@ -170,20 +176,6 @@ class PCA(Estimator):
         """The mean over a tile's outputs of their masks, (T, D); see the base class."""
         trees = [self.tree(sigma)] if side is None else self.tiles(sigma, side)
         return np.stack([mean_mask(tree, self.store.d) for tree in trees])
-
-    def tile_sides(self) -> tuple[Side, ...]:
-        """Sides 8 (of each channel too) and 4, for larger images that are weighed with "ss"."""
-        if len(self.store.shape) != 3 or self.weighting != "ss":
-            return ()
-        sides = TILE_SIDES if self.store.shape[0] > 1 else TILE_SIDES_OF_ONE_CHANNEL
-        return tuple(side for side in sides if min(self.store.shape[1:]) > pixels(side))
-
-    def signature(self) -> str:
-        """The mask threshold, the weighting, and of how many images the masks are if not all."""
-        batches = f", batch_size={self.batch_size}" if self.weighting == "wss" else ""
-        images = self.store.factors.images
-        masks = "" if images in (None, self.store.n) else f", masks of {images} images"
-        return f"PCA(mask_threshold={self.mask_threshold!r}, {self.weighting}{batches}{masks})"
 
     def tree(self, sigma: float) -> MaskTree:
         """The masks of one sigma as a tree of shared sums; made once, kept here and on disk.

@@ -8,7 +8,7 @@ images:
 - A mixture of Gaussians (:mod:`golddiff.estimators.mixture`), and one Gaussian (what
   Wiener is): whole, and blurred.
 - Where there is little noise, a mixture of Gaussians as the prior of patches
-  (:mod:`golddiff.estimators.patches`): it knows a flat patch from an edge.
+  (:mod:`golddiff.estimators.patch_mixture`): it knows a flat patch from an edge.
 
 They err in different directions, so that their weighted mean errs less than any. Each weighs as its
 error says, on images that none has seen (:mod:`golddiff.estimators.calibration`): no network is
@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser, Estimator
-from golddiff.errors import ArgumentError
 from golddiff.estimators.blend import Blend, Weights
 from golddiff.estimators.calibration import (
     LeavingOut,
@@ -34,15 +33,16 @@ from golddiff.estimators.calibration import (
     is_symmetric,
     left_out,
 )
+from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.mirror import Mirrored, Symmetrised
 from golddiff.estimators.mixture import FITTED_TO, Components, GaussianMixture, sampled
-from golddiff.estimators.patches import Patches, PatchMixture
+from golddiff.estimators.patch_mixture import Patches, PatchMixture
 from golddiff.estimators.pca import PCA
-from golddiff.golden import GoldDiff
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
 from golddiff.support import AnySupport
 from golddiff.supports.paper import PaperSchedule
+from golddiff.system.errors import ArgumentError
 
 # The name changes with what is kept in it and how that is found: an older file is not read.
 KEPT = "recommended-7"

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from golddiff.kernels.mask_tree import MaskTree
 from golddiff.kernels.pca_cpu import Sums, add_images
 from golddiff.store.images import ImageStore
-from golddiff.store.residency import at_hand, in_place
 from golddiff.support import TiledSupport
 from golddiff.system.parallel import for_each
+from golddiff.system.residency import at_hand, in_place
 
 
 def add_tiles(

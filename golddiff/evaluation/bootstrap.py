@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 RESAMPLES = 4000
 LEVEL = 0.95

@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
-from golddiff.errors import ArgumentError
 from golddiff.evaluation.bootstrap import Interval, bootstrap
-from golddiff.evaluation.memory import PeakMemory, peak_memory
+from golddiff.evaluation.peak_memory import PeakMemory, peak_memory
 from golddiff.evaluation.runs import OracleCall, Run, RunSettings, Watched, denoise, run
 from golddiff.evaluation.runs import settings_of as run_settings
 from golddiff.metrics import mse_per_image, r2_per_image
 from golddiff.sampling import OnStep, Space, initial_noise, noise_levels
+from golddiff.system.errors import ArgumentError
 
 Array = NDArray[np.float64]
 

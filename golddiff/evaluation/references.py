@@ -12,11 +12,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from golddiff.errors import ArgumentError
 from golddiff.evaluation.compare import check_oracle
 from golddiff.evaluation.runs import OracleCall, Run, RunSettings, run
 from golddiff.sampling import OnStep, Space, noise_levels
 from golddiff.store.cache import cache_folder
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import written_whole
 
 TENSORS = ("images", "states", "predictions")

@@ -9,10 +9,11 @@ from typing import Protocol
 
 import torch
 
-from golddiff.denoiser import Labels, Sigma
-from golddiff.errors import ArgumentError
-from golddiff.evaluation.figures.trajectory import thinned
-from golddiff.sampling import OnStep, Space, check_settings, noise_levels, sample
+from golddiff.figures.trajectory import thinned
+from golddiff.noise import Labels, Sigma
+from golddiff.samplers import Space, State, check_settings, initial_noise, noise_levels, steps
+from golddiff.sampling import OnStep
+from golddiff.system.errors import ArgumentError
 
 STEPS_KEPT = 20  # of a longer run, evenly spread: states of every step would fill the memory
 
@@ -73,7 +74,7 @@ class Run:
         steps: the steps kept.
         sigmas: their noise levels.
         states: (kept, n, *shape), the x that each of these steps saw, in sigma coordinates.
-        predictions: (kept, n, *shape), the x0 predicted there.
+        predictions: (kept, n, *shape), the x0 predicted there, as the sampler goes on from it.
         seconds: spent in the denoiser's calls.
         processor_seconds: the same of all processors together: what other programs on the machine
             do not lengthen.
@@ -89,12 +90,11 @@ class Run:
 
 
 class Watched:
-    """A denoiser that remembers its calls, and how long they took."""
+    """A denoiser that knows how long its calls took."""
 
     def __init__(self, denoiser: OracleCall, store: Space) -> None:
         self.denoiser = denoiser
         self.store = store
-        self.calls: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.seconds, self.processor_seconds = 0.0, 0.0
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
@@ -103,7 +103,6 @@ class Watched:
         x0 = denoise(self.denoiser, x, sigma, labels)
         self.seconds += time.perf_counter() - start
         self.processor_seconds += time.process_time() - processor
-        self.calls.append((x, x0))
         return x0
 
 
@@ -137,28 +136,26 @@ def run(
         on_step: called after each step of each batch with the number of images in it.
     """
     watched = Watched(denoiser, store)
-    made = sample(
-        watched,
-        settings.n, settings.steps, settings.sampler, settings.seed,
-        None if settings.labels is None else list(settings.labels),
-        batch_size=settings.batch, trajectory=False, on_step=on_step,
-    )  # fmt: skip
-    # Heun calls twice a step, except at the last; the first call of a step is at its start.
-    calls_a_step = 2 if settings.sampler == "heun" else 1
-    calls_a_batch = calls_a_step * settings.steps - (calls_a_step - 1)
-    batches = len(watched.calls) // calls_a_batch
-    first = [calls_a_step * step for step in settings.kept]
-    states, predictions = (
-        torch.stack(
-            [
-                torch.cat([watched.calls[b * calls_a_batch + i][side] for b in range(batches)])
-                for i in first
-            ]
-        )
-        for side in (0, 1)
-    )
+    x_init = initial_noise(settings.n, store.shape, settings.seed)
     levels = noise_levels(settings.steps, settings.sampler)
+    kept: list[list[State]] = []
+    images = []
+    for rows in (slice(i, i + settings.batch) for i in range(0, settings.n, settings.batch)):
+        labels = None if settings.labels is None else list(settings.labels[rows])
+        kept.append([])
+        for step, state in enumerate(
+            steps(watched, x_init[rows], levels, settings.sampler, labels)
+        ):
+            if step in settings.kept:
+                kept[-1].append(state)
+            on_step(len(state.x0))
+        images.append(state.x0)
     return Run(
-        made.images, settings.kept, [levels[i] for i in settings.kept], states, predictions,
-        watched.seconds, watched.processor_seconds,
-    )  # fmt: skip
+        torch.cat(images),
+        settings.kept,
+        [levels[i] for i in settings.kept],
+        torch.cat([torch.stack([state.x for state in batch]) for batch in kept], dim=1),
+        torch.cat([torch.stack([state.x0 for state in batch]) for batch in kept], dim=1),
+        watched.seconds,
+        watched.processor_seconds,
+    )

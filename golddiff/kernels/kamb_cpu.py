@@ -24,7 +24,7 @@ from golddiff.kernels.boxsum import box_sum
 from golddiff.kernels.lanes import LANES, any_above, exp, largest, load, spread, store
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
-from golddiff.store.residency import at_hand
+from golddiff.system.residency import at_hand
 
 Boundary = Literal["zeros", "circular", "none"]
 

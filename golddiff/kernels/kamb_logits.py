@@ -12,10 +12,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from golddiff.estimators.contributions import Contribution, Ranking
 from golddiff.kernels.kamb_cpu import Axis
 from golddiff.noise import precision
-from golddiff.store.residency import at_hand
+from golddiff.system.residency import at_hand
 
 CUTOFF = 45.0  # nats below an image's best patch: exp(-45) is 3e-20
 
@@ -31,7 +30,7 @@ def patch_contributions(
     scale: float,
     offset: float,
     top: int,
-) -> Contribution:
+) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[NDArray[Any], ...]]:
     """What some images contribute at each pixel of one query.
 
     Args:
@@ -47,7 +46,9 @@ def patch_contributions(
         top: how many (image, position) pairs to keep at each pixel.
 
     Returns:
-        L = H*W; pixels that ``axes`` leave out have logit -inf.
+        Logits (H*W, k), the log of each image's sum over positions; its own mean over them at
+        every value (k, C*H*W); and of the best pairs at each pixel the logit, row and position,
+        (H*W, top) each. Pixels that ``axes`` leave out have logit -inf.
     """
     channels, height, width = shape
     k, positions = len(rows), height * width
@@ -68,7 +69,7 @@ def patch_contributions(
         )  # fmt: skip
     if places is not rows:
         best_rows = np.where(best_rows >= 0, rows[best_rows], -1)
-    return Contribution(rows, logits, values, Ranking(scores, best_rows, best_positions))
+    return logits, values, (scores, best_rows, best_positions)
 
 
 @njit(nogil=True, cache=True)

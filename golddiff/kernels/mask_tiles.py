@@ -1,62 +1,18 @@
 """A mask tree cut into tiles, so that each tile of outputs can have a support of its own.
 
-A tile is a square of pixels: with the outputs of all channels (its side is an int), or of one
-channel (:class:`OfChannel`), whose masks share more with each other than with other channels'.
+Tiles are :data:`golddiff.support.Side`; those of one channel share more of their masks.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.kernels.gather import places, runs
 from golddiff.kernels.mask_tree import LEVELS, MaskTree
+from golddiff.support import Side, pixels, tile_of_each
 
 ROOT_SIDE = 1 << (LEVELS - 1)
-
-
-@dataclass(frozen=True)
-class OfChannel:
-    """Square tiles of the outputs of one channel: those of the first channel, row by row, first.
-
-    Attributes:
-        side: in pixels.
-    """
-
-    side: int
-
-    def __str__(self) -> str:
-        return f"{self.side}x{self.side} of a channel"
-
-
-Side = int | OfChannel
-
-
-def pixels(side: Side) -> int:
-    """The side in pixels."""
-    return side.side if isinstance(side, OfChannel) else side
-
-
-def tile_count(shape: tuple[int, ...], side: Side) -> int:
-    """How many tiles images of a shape (C, H, W) have."""
-    rows, columns = tile_grid(shape, pixels(side))
-    return rows * columns * (shape[0] if isinstance(side, OfChannel) else 1)
-
-
-def tile_grid(shape: tuple[int, ...], side: int) -> tuple[int, int]:
-    """(rows, columns) of the tiles of a side that cover images of a shape (C, H, W)."""
-    return -(-shape[1] // side), -(-shape[2] // side)
-
-
-def tile_of_each(shape: tuple[int, ...], side: Side) -> NDArray[np.int64]:
-    """The tile that each output value (D,) lies in, counted row by row."""
-    channel, place = np.divmod(np.arange(int(np.prod(shape))), shape[1] * shape[2])
-    long = pixels(side)
-    rows, columns = tile_grid(shape, long)
-    tiles: NDArray[np.int64] = place // shape[2] // long * columns + place % shape[2] // long
-    return tiles + channel * (rows * columns) if isinstance(side, OfChannel) else tiles
 
 
 def cut(tree: MaskTree, shape: tuple[int, ...], side: Side) -> list[MaskTree]:

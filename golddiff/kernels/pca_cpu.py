@@ -31,7 +31,7 @@ from golddiff.kernels.lanes import (
 from golddiff.kernels.mask_tree import LEVELS, MaskTree
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
-from golddiff.store.residency import at_hand, parts
+from golddiff.system.residency import at_hand, parts
 
 # exp(-40) is 4e-18: a block of images this far below the best is lost in float32 rounding.
 NEGLIGIBLE = np.float32(40.0)

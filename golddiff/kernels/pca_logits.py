@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.mask_tree import LEVELS, MaskTree
 from golddiff.noise import precision
-from golddiff.store.residency import at_hand
+from golddiff.system.residency import at_hand
 
 BLOCK = 64  # images side by side, so that a masked sum adds contiguous runs
 

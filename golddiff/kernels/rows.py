@@ -13,8 +13,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from golddiff.store.residency import at_hand
 from golddiff.system.parallel import for_each
+from golddiff.system.residency import at_hand
 
 # Sums may be reordered (that is what vectorises them), but NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "arcp", "nsz"}

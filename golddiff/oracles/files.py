@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from golddiff.errors import ArgumentError, CheckpointError
 from golddiff.oracles.oracle import Oracle
 from golddiff.oracles.parameterisations import EPSILON, PREDICTIONS
 from golddiff.oracles.unet import TABLE, UNet, UNetConfig
 from golddiff.oracles.weights import checked_weights, fill, read_safetensors, regular_file
+from golddiff.system.errors import ArgumentError, CheckpointError
 from golddiff.system.files import written_whole
 from golddiff.system.pickles import one_line
 

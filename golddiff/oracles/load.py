@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from golddiff.errors import ArgumentError, CheckpointError
 from golddiff.oracles.diffusers_unet import CONFIG, load_diffusers, read_json
-from golddiff.oracles.edm.load import load_edm
+from golddiff.oracles.edm.pickled import load_edm
 from golddiff.oracles.files import FORMAT, find_weights, make_oracle, predicted, read_weights
 from golddiff.oracles.oracle import Oracle, checked_batch_size, checked_device
 from golddiff.oracles.published import read_published, resolution_of
 from golddiff.oracles.unet import TABLE, UNet
 from golddiff.oracles.weights import regular_file
+from golddiff.system.errors import ArgumentError, CheckpointError
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
@@ -55,7 +55,7 @@ def load_oracle(
         batch_size: images denoised together.
 
     Returns:
-        An :class:`~golddiff.oracles.oracle.Oracle`; it goes into :func:`golddiff.sample`.
+        A :class:`golddiff.Oracle`; it goes into :func:`golddiff.sample`.
 
     Raises:
         CheckpointError: no such file, damaged, of another architecture or format, or one that asks

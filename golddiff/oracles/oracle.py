@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from golddiff.denoiser import Labels, Sigma
-from golddiff.errors import ArgumentError, CheckpointError
+from golddiff.noise import Labels, Sigma
 from golddiff.oracles.parameterisations import (
     Parameterisation,
     check_positive,
     find_parameterisation,
     find_schedule,
 )
+from golddiff.system.errors import ArgumentError, CheckpointError
 from golddiff.system.pickles import one_line
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 TIMESTEPS = 1000
 # A level this near a training step, in steps, is that step: schedulers hold alphas in float32.

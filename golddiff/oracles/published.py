@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 
-from golddiff.errors import ArgumentError, CheckpointError
 from golddiff.oracles.parameterisations import TIMESTEPS
-from golddiff.oracles.torch_files import read_torch
 from golddiff.oracles.unet import TABLE, UNet, UNetConfig, sinusoids
 from golddiff.oracles.weights import checked_weights, fill, listed
+from golddiff.system.errors import ArgumentError, CheckpointError
+from golddiff.system.torch_files import read_torch
 
 STATE = "model_state_dict"
 # The published data sets by the folders that their checkpoints lie in, where the side is not 32.

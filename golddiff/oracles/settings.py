@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
     from golddiff.oracles.unet import UNetConfig

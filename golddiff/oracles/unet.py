@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from torch.nn.functional import interpolate
 
-from golddiff.errors import ArgumentError
 from golddiff.oracles.parameterisations import TIMESTEPS
+from golddiff.system.errors import ArgumentError
 
 # Far above any network that this code is for; a damaged file must not ask for terabytes.
 LARGEST = 4096

@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from golddiff.errors import CheckpointError
+from golddiff.system.errors import CheckpointError
 from golddiff.system.files import leads_out
 from golddiff.system.pickles import one_line
 

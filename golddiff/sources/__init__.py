@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from golddiff.errors import ArgumentError, SourceError
 from golddiff.sources.source_options import ENLARGED, SourceOptions
+from golddiff.system.errors import ArgumentError, SourceError
 
 if TYPE_CHECKING:
     from golddiff.sources.source import Source
 
 BUILTINS = ("digits", "moons", "patches")
-_KNOWN = "a folder, .parquet, .zip, .npz, .npy, idx files (.gz) or CIFAR's .tar.gz"
+_KNOWN = "a folder, .parquet, .zip, .npz, .npy, .pt, idx files (.gz) or CIFAR's .tar.gz"
 
 OpenFolder = Callable[[Path, SourceOptions], "Source | None"]
 
@@ -31,8 +31,11 @@ def open_source(
             - a torch tensor or NumPy array: (N, C, H, W) images, (N, H, W) grey images, (N, D)
               points; uint8 in 0..255 (also (N, H, W, C)), or floats, which keep their values;
             - a ``datasets.Dataset`` or ``DatasetDict`` with a column of images;
+            - a list, a ``torch.utils.data.Dataset`` or a ``DataLoader`` of images (Pillow images,
+              paths, arrays, tensors) or of (image, label) pairs;
             - a path: a folder of images (flat, or one sub folder a class) or of parquet shards, a
-              ``.parquet``, ``.zip``, ``.npz`` or ``.npy`` file, MNIST's idx files, CIFAR's pickles;
+              ``.parquet``, ``.zip``, ``.npz``, ``.npy`` or ``.pt`` file, MNIST's idx files, CIFAR's
+              pickles;
             - a built-in: ``"digits"``, ``"moons"`` or ``"patches"`` (``"./digits"`` or a ``Path``
               means the folder);
             - the name of a dataset on the Hugging Face hub;
@@ -61,18 +64,23 @@ def open_source(
 
 
 def _open_object(source: Any, options: SourceOptions) -> Source:
-    from golddiff.sources.arrays import is_array, open_array
+    from golddiff.sources.arrays import ask_for_range, is_array, open_array
+    from golddiff.sources.streamed import StreamedSource, is_streamed
     from golddiff.sources.tables import open_dataset
 
     if is_array(source):
         options.refuse_columns("arrays")
-        return open_array(source, options)
+        rows = open_array(source, options)
+        ask_for_range(rows, options)
+        return rows
     datasets = sys.modules.get("datasets")
     if datasets is not None and isinstance(source, (datasets.Dataset, datasets.DatasetDict)):
         return open_dataset(source, options)
+    if is_streamed(source):
+        return StreamedSource(source, options)
     raise ArgumentError(
-        f"source is a {type(source).__name__}; give a tensor, an array, a datasets.Dataset, a "
-        f"path, the name of a hub dataset, or one of {', '.join(BUILTINS)}"
+        f"source is a {type(source).__name__}; give a tensor, an array, a list of images, a "
+        "Dataset, a DataLoader, a path, the name of a hub dataset, or one of " + ", ".join(BUILTINS)
     )
 
 
@@ -93,7 +101,7 @@ def _open_text(text: str, options: SourceOptions, open_folder: OpenFolder) -> So
     path = Path(os.path.expanduser(text))
     if _exists(path):
         return _open_path(path, options, open_folder)
-    endings = (".parquet", ".zip", ".npz", ".npy", ".gz", ".tar", ".tgz", *EXTENSIONS)
+    endings = (".parquet", ".zip", ".npz", ".npy", ".pt", ".gz", ".tar", ".tgz", *EXTENSIONS)
     is_path = text.startswith(("/", "\\", ".", "~")) or text.lower().endswith(endings)
     if is_path or not is_hub_name(text):
         raise SourceError(f"{text} does not exist")
@@ -120,6 +128,7 @@ def _open_path(path: Path, options: SourceOptions, open_folder: OpenFolder) -> S
         return tables.open_parquet([path], options, f"parquet {path.name}")
     readers: dict[str, Callable[[Path, SourceOptions], Source]] = {
         ".zip": folders.open_zip, ".npz": numpy_files.open_npz, ".npy": numpy_files.open_npy,
+        ".pt": numpy_files.open_pt, ".pth": numpy_files.open_pt,
         ".tar": cifar.open_cifar_tar, ".tar.gz": cifar.open_cifar_tar, ".tgz": cifar.open_cifar_tar,
     }  # fmt: skip
     for ending, read in readers.items():

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from golddiff.errors import ArgumentError, SourceError
 from golddiff.sources.decode import fit, to_pixels, with_channels
 from golddiff.sources.source import Rows
 from golddiff.sources.source_options import SourceOptions
+from golddiff.system.errors import ArgumentError, SourceError
 
 _IMAGE_CHANNELS = (1, 3, 4)
 _CHECK_BYTES = 1 << 24
@@ -41,12 +41,14 @@ def open_array(
         SourceError: the array's data type, shape or values cannot be training data.
         ArgumentError: the labels given do not fit, or size or channels do not apply.
     """
-    values = _from_tensor(array, description) if _is_tensor(array) else array
+    values = as_array(array, description)
     pixels, rgba = _images_first(_checked(values, description))
     size, channels = options.size, 3 if rgba and options.channels is None else options.channels
     shape, dtype = pixels.shape[1:], np.uint8 if pixels.dtype == np.uint8 else np.float32
     redrawn = size is not None or channels is not None
-    read = _copied if dtype == np.uint8 else partial(_floats, description)
+    if options.value_range is not None and dtype == np.uint8:
+        raise ArgumentError(f"{description}: value_range= does not apply to uint8, only to floats")
+    read = _copied if dtype == np.uint8 else partial(_floats, description, options.value_range)
     rows = Rows(
         partial(_redrawn, size, channels, pixels) if redrawn else partial(read, pixels),
         len(pixels),
@@ -65,6 +67,12 @@ def is_array(value: object) -> bool:
     return isinstance(value, np.ndarray) or _is_tensor(value)
 
 
+def as_array(value: Any, description: str) -> NDArray[Any]:
+    """A NumPy view of an array or a torch tensor."""
+    array: NDArray[Any] = _from_tensor(value, description) if _is_tensor(value) else value
+    return array
+
+
 def _is_tensor(value: object) -> bool:
     torch = sys.modules.get("torch")  # of what was never imported there are no tensors
     return torch is not None and isinstance(value, torch.Tensor)
@@ -74,14 +82,44 @@ def _copied(pixels: NDArray[Any], start: int, stop: int) -> NDArray[Any]:
     return np.array(pixels[start:stop], order="C", subok=False)
 
 
-def _floats(description: str, pixels: NDArray[Any], start: int, stop: int) -> NDArray[np.float32]:
+def _floats(
+    description: str,
+    value_range: tuple[float, float] | None,
+    pixels: NDArray[Any],
+    start: int,
+    stop: int,
+) -> NDArray[np.float32]:
     with np.errstate(over="ignore", invalid="ignore"):
         values = np.array(pixels[start:stop], np.float32, order="C", subok=False)
     finite = np.isfinite(values).reshape(len(values), -1).all(1)
     if not finite.all():
         where = start + int(np.argmin(finite))
         raise SourceError(f"{description}: example {where} holds a NaN or an infinity")
+    if value_range is not None and tuple(value_range) != (-1, 1):
+        least, most = value_range
+        values = (values - np.float32(least)) * np.float32(2 / (most - least)) - np.float32(1)
     return values
+
+
+def ask_for_range(rows: Rows, options: SourceOptions) -> None:
+    """Raise where float images look as if they were not in [-1, 1], and nobody said so.
+
+    Raises:
+        ArgumentError: asks for value_range.
+    """
+    shape = rows.info.shape
+    is_images = rows.info.dtype != np.uint8 and len(shape) == 3 and shape[0] in (1, 3)
+    if not is_images or options.value_range is not None:
+        return
+    least, most = np.inf, -np.inf
+    for batch in rows.batches(64):
+        least, most = min(least, batch.pixels.min()), max(most, batch.pixels.max())
+    if least >= 0 < most:
+        raise ArgumentError(
+            f"value_range is not given, and the float images lie in {least:g} to {most:g}, not "
+            f"around 0; say value_range=(0, {1 if most <= 1 else 255}), or value_range=(-1, 1) "
+            "to take them as they are"
+        )
 
 
 def _redrawn(

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from golddiff.errors import ArgumentError
 from golddiff.sources.arrays import open_array
 from golddiff.sources.patches import open_patches
 from golddiff.sources.source import Rows
 from golddiff.sources.source_options import SourceOptions
+from golddiff.system.errors import ArgumentError
 
 _MOONS = 2000
 
 
 def open_builtin(name: str, options: SourceOptions) -> Rows:
-    """Open digits, moons or patches.
-
-    Raises:
-        ArgumentError: an option does not apply, or the labels given do not fit.
-    """
+    """Open digits, moons or patches."""
     options.refuse_columns(f"the built-in {name}")
     return {"digits": _digits, "moons": _moons, "patches": open_patches}[name](options)
 

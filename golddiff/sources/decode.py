@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from golddiff.errors import one_line
+from golddiff.system.errors import one_line
 
 # Pillow's own limit for an outright refusal, kept even where a program has lifted Pillow's.
 MAX_PIXELS = 178_956_970
@@ -91,11 +93,28 @@ def decode(
             # A JPEG can be decoded at 1/2, 1/4 or 1/8; twice the target leaves the filter
             # enough detail. Other formats ignore this.
             image.draft(None, (2 * size, 2 * size))
-        image.load()
-        upright = image if _orientation(image) == 1 else ImageOps.exif_transpose(image)
-        if channels is None:
-            channels = 1 if _is_grey(upright) else 3
-        return to_pixels(fit(with_channels(upright, channels), size))
+        return pixels_of(image, channels, size)
+
+
+def pixels_of(image: Image.Image, channels: int | None, size: int | None) -> NDArray[np.uint8]:
+    """As :func:`decode`, of a Pillow image."""
+    image.load()
+    upright = image if _orientation(image) == 1 else ImageOps.exif_transpose(image)
+    if channels is None:
+        channels = 1 if _is_grey(upright) else 3
+    return to_pixels(fit(with_channels(upright, channels), size))
+
+
+def read_file(path: str | Path) -> bytes:
+    """An image file, unread where it is too large to be one.
+
+    Raises:
+        OSError: it is, or cannot be read.
+    """
+    size = os.stat(path).st_size
+    if size > MAX_ENCODED_BYTES:
+        raise OSError(f"it has {size:,} bytes")
+    return Path(path).read_bytes()
 
 
 def with_channels(image: Image.Image, channels: int) -> Image.Image:

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import GoldDiffError, SourceError, one_line
 from golddiff.sources.decode import Header, UnreadableImageError, decode, read_header
 from golddiff.sources.source import Batch, Skipped, SourceInfo, ahead, chosen_labels, rebatch
 from golddiff.sources.source_options import SourceOptions, require_integer
+from golddiff.system.errors import GoldDiffError, SourceError, one_line
 
 # Headers looked at to tell whether the images are grey.
 _PROBED = 64

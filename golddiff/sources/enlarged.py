@@ -16,10 +16,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError, SourceError
 from golddiff.sources.augment import NUMBERS, augmented
 from golddiff.sources.source import Batch, Rows, Source, ahead, rebatch
 from golddiff.sources.source_options import ENLARGED, SourceOptions, require_integer
+from golddiff.system.errors import ArgumentError, SourceError
 
 BLOCK = 256  # images that share a generator and are made together
 REDRAWN = 4  # after so many tries an image that has been made before gets a little noise
@@ -36,10 +36,6 @@ def open_enlarged(
         text: with the prefix.
         options: ``limit`` and ``seed`` are of the enlarged set, the others of the source.
         opened: opens the source.
-
-    Raises:
-        ArgumentError: no source, no limit, or an option that does not apply.
-        SourceError: the source cannot be read, or enlarged.
     """
     name = text.removeprefix(ENLARGED)
     if not name or name.startswith(ENLARGED):
@@ -62,9 +58,6 @@ class EnlargedSource:
         source: uint8 images of 1 or 3 channels, read once.
         limit: the number of images.
         seed: chooses the changes.
-
-    Raises:
-        SourceError: other images.
     """
 
     def __init__(self, source: Source, limit: int, seed: int) -> None:
@@ -81,11 +74,7 @@ class EnlargedSource:
         self._limit = limit
 
     def batches(self, size: int) -> Iterator[Batch]:
-        """Yield the images in order, ``size`` at a time.
-
-        Raises:
-            SourceError: the source fails, or is empty.
-        """
+        """Yield the images in order, ``size`` at a time."""
         require_integer("size", size, least=1)
         return rebatch(self._pieces(), size)
 

@@ -6,7 +6,7 @@ import re
 import threading
 from typing import Any
 
-from golddiff.errors import SourceError, one_line
+from golddiff.system.errors import SourceError, one_line
 
 # A hub that has not answered by now counts as out of reach.
 _PATIENCE = 15.0
@@ -24,10 +24,6 @@ def load_from_hub(name: str, split: str) -> Any:
 
     Returns:
         A ``datasets.Dataset``.
-
-    Raises:
-        SourceError: the hub cannot be reached and the cache does not have the dataset, or the hub
-            has no such dataset or split.
     """
     import datasets
 
@@ -53,11 +49,7 @@ def load_from_hub(name: str, split: str) -> Any:
 
 
 def _reached(name: str) -> bool:
-    """Whether the hub answers, and has the dataset.
-
-    Raises:
-        SourceError: the hub answers that it has no such dataset, or refuses it.
-    """
+    """Whether the hub answers, and has the dataset."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 

@@ -1,4 +1,4 @@
-"""The idx files of MNIST and its kin, plain or gzipped."""
+"""The idx files of MNIST and its kin, plain or packed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import SourceError, one_line
 from golddiff.sources.arrays import open_array
-from golddiff.sources.guards import Unpacked, inside
 from golddiff.sources.source import Rows
 from golddiff.sources.source_options import SourceOptions
+from golddiff.system.errors import SourceError, one_line
+from golddiff.system.guards import Unpacked, inside
 
 _MAGIC = b"\0\0\x08"  # of bytes
 _IMAGES = re.compile(r"^(?P<stem>.*)images(?P<dot>[-._])idx3-ubyte(?P<gz>\.gz)?$")
@@ -37,28 +37,20 @@ def idx_files(folder: Path) -> list[Path]:
 
 
 def open_idx_folder(folder: Path, options: SourceOptions) -> Rows:
-    """Read the images of ``options.split`` in a folder of idx files, with their labels.
-
-    Raises:
-        SourceError: there are none of that split, or they are damaged.
-    """
+    """Read the images of ``options.split`` in a folder of idx files, with their labels."""
     files = idx_files(folder)
     words = _SPLITS.get(options.split, (options.split,))
-    chosen = [path for path in files if path.name.startswith(words) or f"-{words[0]}-" in path.name]
-    if not chosen:
-        raise SourceError(
-            f"folder {folder.name} has no idx images of split {options.split!r}; it has: "
-            + ", ".join(path.name for path in files)
-        )
-    return open_idx(inside(folder, chosen[0]), options)
+    for path in files:
+        if path.name.startswith(words) or f"-{words[0]}-" in path.name:
+            return open_idx(inside(folder, path), options)
+    raise SourceError(
+        f"folder {folder.name} has no idx images of split {options.split!r}; it has: "
+        + ", ".join(path.name for path in files)
+    )
 
 
 def open_idx(path: Path, options: SourceOptions) -> Rows:
-    """Read one idx file of images, with the labels in the file of the matching name beside it.
-
-    Raises:
-        SourceError: the file is damaged or holds no images, or the labels do not fit.
-    """
+    """Read one idx file of images, with the labels in the file of the matching name beside it."""
     options.refuse_columns("idx files")
     images = _numbers(path)
     if images.ndim != 3:
@@ -66,8 +58,8 @@ def open_idx(path: Path, options: SourceOptions) -> Rows:
             f"{path.name} holds numbers of shape {images.shape}, not images (N, H, W)"
         )
     labels = None
-    beside = _labels_beside(path)
-    if beside is not None and options.labels is None:
+    beside = _labels_beside(path) if options.labels is None else None
+    if beside is not None:
         labels = _numbers(inside(path.parent, beside)).astype(np.int64)
         if labels.shape != images.shape[:1]:
             raise SourceError(
@@ -102,9 +94,9 @@ def _labels_beside(images: Path) -> Path | None:
     match = _IMAGES.match(images.name)
     if match is None:
         return None
-    for dot in dict.fromkeys((match["dot"], "-", ".")):
-        for ending in dict.fromkeys((match["gz"] or "", "", ".gz")):
-            path = images.with_name(f"{match['stem']}labels{dot}idx1-ubyte{ending}")
-            if path.is_file():
-                return path
-    return None
+    names = (
+        f"{match['stem']}labels{dot}idx1-ubyte{ending}"
+        for dot in (match["dot"], "-", ".")
+        for ending in (match["gz"] or "", "", ".gz")
+    )
+    return next((path for path in map(images.with_name, names) if path.is_file()), None)

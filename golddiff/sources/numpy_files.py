@@ -1,19 +1,21 @@
-"""NumPy's own files: .npy, mapped rather than loaded, and .npz."""
+"""Files of arrays: .npy, mapped rather than loaded, .npz, and torch's .pt."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError, SourceError, one_line
-from golddiff.sources.arrays import open_array
-from golddiff.sources.guards import check_unpacked
+from golddiff.sources.arrays import as_array, is_array, open_array
 from golddiff.sources.source import Rows, check_labels
 from golddiff.sources.source_options import SourceOptions
+from golddiff.system.errors import ArgumentError, CheckpointError, SourceError, one_line
+from golddiff.system.guards import check_unpacked
 
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -22,11 +24,7 @@ _HEADERS = {
 
 
 def open_npy(path: Path, options: SourceOptions) -> Rows:
-    """Read an array file; see :func:`open_array` for the shapes and types it may have.
-
-    Raises:
-        SourceError: the file is damaged, holds Python objects, or an unsuitable array.
-    """
+    """Read an array file; see :func:`open_array` for the shapes and types it may have."""
     options.refuse_columns(".npy files")
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -41,9 +39,6 @@ def open_npz(path: Path, options: SourceOptions) -> Rows:
 
     ``options.column`` and ``options.label_column`` name the arrays; without them the usual names
     are tried (images, x, samples, data, arr_0, x_train, ...; labels, y, y_train, arr_1, ...).
-
-    Raises:
-        SourceError: the file is damaged, an array holds Python objects or is missing.
     """
     try:
         archive = np.load(path, allow_pickle=False)
@@ -52,25 +47,51 @@ def open_npz(path: Path, options: SourceOptions) -> Rows:
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise SourceError(f"{path.name} is not a .npz archive")
     with archive:
-        found, split = list(archive.files), options.split
-        images = [f"x_{split}", f"{split}_images", "images", "image", "x", "samples"]
-        labels = [f"y_{split}", f"{split}_labels", "labels", "label", "y"]
-        if split != "train" and not {images[0], images[1]} & set(found) and "x_train" in found:
-            raise SourceError(f"{path.name} has no split {split!r}; its arrays: {', '.join(found)}")
-        key = _key(path, found, options.column, [*images, "data", "arr_0"])
-        if key is None:
-            raise SourceError(
-                f"{path.name} holds no array of a known name; say which with column=: "
-                + ", ".join(found)
-            )
-        label_key = _key(path, found, options.label_column, [*labels, "arr_1"])
-        pixels = _member(archive, path, key)
-        own = None
-        if label_key is not None and options.labels is None:
-            given = _member(archive, path, label_key)
-            # arr_1 may be anything; only whole numbers are taken for labels unasked.
-            if label_key == options.label_column or given.dtype.kind in "iu":
-                own = _labels(given, len(pixels), path, label_key)
+        return _named(path, list(archive.files), partial(_member, archive, path), options)
+
+
+def open_pt(path: Path, options: SourceOptions) -> Rows:
+    """Read what ``torch.save`` wrote: a tensor, (images, labels), or tensors by name as in .npz."""
+    from golddiff.system.torch_files import read_torch  # which imports torch
+
+    try:
+        value = read_torch(path)
+    except CheckpointError as error:
+        raise SourceError(str(error)) from error
+    if is_array(value):
+        options.refuse_columns("a single tensor")
+        return open_array(value, options, f"tensor file {path.name}")
+    if isinstance(value, tuple | list) and len(value) == 2:
+        value = dict(zip(("images", "labels"), value, strict=True))
+    if not isinstance(value, dict):
+        raise SourceError(f"{path.name} holds a {type(value).__name__}, no tensor of images")
+    arrays = {str(key): entry for key, entry in value.items() if is_array(entry)}
+    return _named(path, list(arrays), lambda key: as_array(arrays[key], path.name), options)
+
+
+def _named(
+    path: Path, found: list[str], member: Callable[[str], NDArray[Any]], options: SourceOptions
+) -> Rows:
+    """The images, and labels where there are some, among arrays of these names."""
+    split = options.split
+    images = [f"x_{split}", f"{split}_images", "images", "image", "x", "samples"]
+    labels = [f"y_{split}", f"{split}_labels", "labels", "label", "y"]
+    if split != "train" and not {images[0], images[1]} & set(found) and "x_train" in found:
+        raise SourceError(f"{path.name} has no split {split!r}; its arrays: {', '.join(found)}")
+    key = _key(path, found, options.column, [*images, "data", "arr_0"])
+    if key is None:
+        raise SourceError(
+            f"{path.name} holds no array of a known name; say which with column=: "
+            + ", ".join(found)
+        )
+    label_key = _key(path, found, options.label_column, [*labels, "arr_1"])
+    pixels = member(key)
+    own = None
+    if label_key is not None and options.labels is None:
+        given = member(label_key)
+        # arr_1 may be anything; only whole numbers are taken for labels unasked.
+        if label_key == options.label_column or given.dtype.kind in "iu":
+            own = _labels(given, len(pixels), path, label_key)
     return open_array(pixels, options, f"array {key} of {path.name}", own)
 
 

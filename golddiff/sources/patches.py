@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from golddiff.errors import ArgumentError
 from golddiff.sources.decode import to_pixels, with_channels
 from golddiff.sources.source import Rows
 from golddiff.sources.source_options import SourceOptions
+from golddiff.system.errors import ArgumentError
 
 _DEFAULT_SIZE = 32
 _DEFAULT_COUNT = 10_000
@@ -28,9 +28,6 @@ def open_patches(options: SourceOptions) -> Rows:
     Args:
         options: ``size`` is the side of a crop (32), ``limit`` their number (10,000), ``seed``
             chooses them. Example i depends on seed, size and i alone.
-
-    Raises:
-        ArgumentError: the labels given do not fit, or crops so large that there is no room.
     """
     side, channels = options.size or _DEFAULT_SIZE, options.channels or 3
     planes = _pyramid(side, channels)

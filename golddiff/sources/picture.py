@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from golddiff.errors import ArgumentError
 from golddiff.sources.decode import UnreadableImageError, decode, read_header, with_channels
+from golddiff.system.errors import ArgumentError
 
 MOST_BYTES = 40_000_000
 MOST_PIXELS = 40_000_000

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from golddiff.errors import ArgumentError, printable
 from golddiff.sources.source_options import SourceOptions, require_integer
+from golddiff.system.errors import ArgumentError, printable
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from dataclasses import dataclass
 from typing import Any
 
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 ENLARGED = "enlarged:"  # and another source
 
@@ -31,6 +32,8 @@ class SourceOptions:
             set.
         labels: N whole numbers >= 0, one for each example of the whole source (before ``limit``),
             in place of the source's own labels.
+        value_range: of float images: their least and largest value, taken to -1 and 1. None or
+            (-1, 1): floats keep their values.
 
     Raises:
         ArgumentError: an option has a value that is not allowed.
@@ -45,6 +48,7 @@ class SourceOptions:
     limit: int | None = None
     seed: int = 0
     labels: Any = None
+    value_range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if self.size is not None:
@@ -56,10 +60,22 @@ class SourceOptions:
         require_integer("seed", self.seed, least=0)
         if not isinstance(self.split, str) or not self.split:
             raise ArgumentError(f"split is {self.split!r}; give a name such as 'train'")
+        try:
+            least, most = (-1, 1) if self.value_range is None else map(float, self.value_range)
+        except (TypeError, ValueError):
+            least = most = 0
+        if not -math.inf < least < most < math.inf:
+            raise ArgumentError(
+                f"value_range is {self.value_range!r}; give the least and the largest value, "
+                "such as (0, 255)"
+            )
 
     def told(self) -> dict[str, Any]:
-        """The options as a file may tell them: all but the labels."""
-        return {name: value for name, value in vars(self).items() if name != "labels"}
+        """The options as a file may tell them: all but the labels, and what is new if not given."""
+        told = {name: value for name, value in vars(self).items() if name != "labels"}
+        if self.value_range is None:
+            del told["value_range"]  # stores and shards that were made before stay theirs
+        return told
 
     def limited(self, count: int) -> int:
         """How many of ``count`` examples are to be read."""

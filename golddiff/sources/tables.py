@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError, SourceError, one_line
+from golddiff.sources.decode import read_file
 from golddiff.sources.encoded import EncodedSource, Item
-from golddiff.sources.guards import check_unpacked
 from golddiff.sources.source import check_labels
 from golddiff.sources.source_options import SourceOptions
+from golddiff.system.errors import ArgumentError, SourceError, one_line
+from golddiff.system.guards import check_unpacked
 
 # Names of sub folders and files that are parts of a data set rather than classes.
 SPLIT_NAMES = frozenset({"train", "test", "val", "valid", "validation", "dev", "eval"})
@@ -41,9 +42,6 @@ def shards_of_split(names: Sequence[str], split: str, description: str) -> list[
         names: paths with ``/`` between folders, such as ``data/train-00000-of-00002.parquet``.
         split: the split that is wanted.
         description: the source's name for messages.
-
-    Raises:
-        SourceError: the names tell splits, and this one is not among them.
     """
     splits = {name: _split_of(name) for name in sorted(names)}
     found = sorted({told for told in splits.values() if told is not None})
@@ -57,11 +55,7 @@ def shards_of_split(names: Sequence[str], split: str, description: str) -> list[
 
 
 def open_parquet(files: Sequence[Path], options: SourceOptions, description: str) -> EncodedSource:
-    """Read the images of parquet files, one after another.
-
-    Raises:
-        SourceError: a file is damaged or lacks the columns, or labels are missing or negative.
-    """
+    """Read the images of parquet files, one after another."""
     schemas, rows = zip(*map(_head, files), strict=True)
     image = _image_column(schemas[0], options.column, description)
     for file, schema in zip(files, schemas, strict=True):
@@ -87,11 +81,7 @@ def open_parquet(files: Sequence[Path], options: SourceOptions, description: str
 def open_dataset(
     dataset: Any, options: SourceOptions, description: str = "dataset"
 ) -> EncodedSource:
-    """Read the images of a ``datasets.Dataset``, or of one split of a ``datasets.DatasetDict``.
-
-    Raises:
-        SourceError: the split or a column is missing, or labels are missing or negative.
-    """
+    """Read the images of a ``datasets.Dataset``, or of one split of a ``datasets.DatasetDict``."""
     if isinstance(dataset, dict):
         if options.split not in dataset:
             raise SourceError(
@@ -173,7 +163,7 @@ def _load(rows: Any, paths: Any, position: int, read_path: Callable[[str], bytes
 def _read_local(path: str) -> bytes:
     if not os.path.isfile(path):
         raise OSError(f"the row holds no bytes, and its path {path} is no file here")
-    return Path(path).read_bytes()
+    return read_file(path)
 
 
 def _split_of(name: str) -> str | None:

@@ -27,15 +27,15 @@ from rich.progress import (
 )
 from safetensors.numpy import save_file
 
-from golddiff.errors import ArgumentError, SourceError, StoreError, printable
 from golddiff.sources.source import Source, SourceInfo
 from golddiff.store.manifest import FileRecord, Manifest, file_record
 from golddiff.store.needs import check_images
 from golddiff.store.proxy import pool, quarter_shape
-from golddiff.store.residency import DEFAULT_LIMIT, Residency
 from golddiff.store.statistics import covariance_factor
+from golddiff.system.errors import ArgumentError, SourceError, StoreError, printable
 from golddiff.system.files import DISK_FULL, system_errors
 from golddiff.system.locks import exchanged, locked
+from golddiff.system.residency import DEFAULT_LIMIT, Residency
 
 PIXELS, LABELS, PROXIES, NORMS = "pixels.bin", "labels.bin", "proxies.bin", "norms.bin"
 FACTOR = "factor.safetensors"

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from golddiff.errors import StoreError
 from golddiff.sources.source_options import ENLARGED, SourceOptions
 from golddiff.store.manifest import VERSION
+from golddiff.system.errors import StoreError
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore

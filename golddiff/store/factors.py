@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from golddiff.errors import ArgumentError, StoreError
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.statistics import Factor, default_images, images_in
+from golddiff.system.errors import ArgumentError, StoreError
 
 NAME = "factor-of-all"
 Progress = Callable[[int], None]

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError, StoreError
 from golddiff.posterior import Posterior
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.build import FACTOR, LABELS, NORMS, PIXELS, PROXIES, build
@@ -24,13 +23,13 @@ from golddiff.store.factors import Factors, silent
 from golddiff.store.manifest import Manifest, file_record, identity_of
 from golddiff.store.nearest import Drawing, Metric, nearest
 from golddiff.store.proxy import pool
-from golddiff.store.residency import DEFAULT_LIMIT, Residency, at_hand, parts
+from golddiff.store.rows import Indices, check_class, checked_rows, counts_of
 from golddiff.store.spill import spilled
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
-from golddiff.store.weighing import Weigher, weighed
-from golddiff.support import AnySupport, DescribedSupport, one_each, whole
-
-Indices = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
+from golddiff.store.weighing import Weigher, weighed, whole
+from golddiff.support import AnySupport, DescribedSupport, TiledSupport, listed, one_each
+from golddiff.system.errors import StoreError
+from golddiff.system.residency import DEFAULT_LIMIT, Residency, at_hand, parts
 
 
 class ImageStore:
@@ -307,7 +306,8 @@ class ImageStore:
         pixel: int | None,
     ) -> Iterator[Any]:  # fmt: skip
         """The terms of one query's posterior (D,), some images at a time; the estimator's own."""
-        yield from estimator.contributions(x, sigma, support, top, pixel)
+        images = support if isinstance(support, TiledSupport) else listed(support)
+        yield from estimator.contributions(x, sigma, images, top, pixel)
 
     def factor(self, label: int | None = None, progress: Callable[[int], None] = silent) -> Factor:
         """Mean and covariance factor of the store, or of one class (computed once, kept).
@@ -363,50 +363,3 @@ class ImageStore:
 
     def _map(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         return self.residency.map(self.path / name, dtype, shape)
-
-
-def checked_rows(indices: Indices | None, n: int) -> NDArray[np.int64]:
-    """The rows that indices stand for, of n; None: all.
-
-    Raises:
-        ArgumentError: an index outside 0..n-1.
-    """
-    if indices is None:
-        return np.arange(n)
-    if isinstance(indices, slice):
-        return np.arange(*indices.indices(n))
-    rows = np.atleast_1d(np.asarray(indices))
-    if rows.size == 0:
-        return np.empty(0, np.int64)
-    if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer):
-        raise ArgumentError(
-            f"indices: got {rows.dtype} of shape {rows.shape}, expected integers of shape (k,)"
-        )
-    if rows.min() < 0 or rows.max() >= n:
-        worst = rows.min() if rows.min() < 0 else rows.max()
-        raise ArgumentError(f"indices: got {worst}, expected 0 to {n - 1}")
-    return rows.astype(np.int64)
-
-
-def counts_of(labels: NDArray[np.int64] | None) -> dict[int, int]:
-    """Images of each class that has any, ascending; empty without labels."""
-    if labels is None:
-        return {}
-    classes, counts = np.unique(labels, return_counts=True)
-    return dict(zip(classes.tolist(), counts.tolist(), strict=True))
-
-
-def check_class(label: int | None, labelled: bool, counts: dict[int, int]) -> None:
-    """Raise where a class has no images.
-
-    Raises:
-        ArgumentError: there are no labels, or no image of that class.
-    """
-    if label is None or label in counts:
-        return
-    if not labelled:
-        raise ArgumentError(f"labels: got {label}, but the store has no labels")
-    shown = ", ".join(map(str, list(counts)[:12])) + (", ..." if len(counts) > 12 else "")
-    raise ArgumentError(
-        f"labels: got {label}, a class with no images; the store has classes {shown}"
-    )

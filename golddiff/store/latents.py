@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from golddiff.errors import ArgumentError
 from golddiff.sources.source import Batch, Source
 from golddiff.store.build import build
 from golddiff.store.images import ImageStore
 from golddiff.store.opening import open_source
+from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
     from diffusers import AutoencoderKL

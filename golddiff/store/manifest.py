@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from golddiff.errors import StoreError, printable
+from golddiff.system.errors import StoreError, printable
 from golddiff.system.files import leads_out
 
 FORMAT = "golddiff-store"

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.kernels.lowest import lowest
-from golddiff.kernels.mask_tiles import Side, tile_count
 from golddiff.kernels.rows import squared_distances
 from golddiff.store.proxy import pool
-from golddiff.support import AnySupport, Support, TiledSupport, grouped, one_each, whole
+from golddiff.store.weighing import whole
+from golddiff.support import AnySupport, Side, Support, TiledSupport, grouped, one_each, tile_count
 
 BYTES_AT_ONCE = 2.5e8  # of distances
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError, SourceError, StoreError
 from golddiff.sources import open_source as open_other
 from golddiff.sources.source import Rows, Source
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.build import LABELS, PIXELS
 from golddiff.store.manifest import FORMAT, NAME, Manifest
-from golddiff.store.residency import DEFAULT_LIMIT, Residency, at_hand, parts
+from golddiff.system.errors import ArgumentError, SourceError, StoreError
+from golddiff.system.residency import DEFAULT_LIMIT, Residency, at_hand, parts
 
 
 def open_source(source: Any, **options: Any) -> Source:

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import StoreError
-from golddiff.store.residency import Residency
+from golddiff.system.errors import StoreError
+from golddiff.system.residency import Residency
 from golddiff.system.units import byte_size
 
 

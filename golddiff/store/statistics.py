@@ -16,7 +16,7 @@ from safetensors import safe_open
 from scipy.linalg import eigh
 
 from golddiff.store.needs import check_images, covariance_bytes
-from golddiff.store.residency import at_hand, parts
+from golddiff.system.residency import at_hand, parts
 
 # 1024 products of two integers in -128..127 sum to at most 2^24, which float32 holds exactly:
 # uint8 moments are exact integers and do not depend on the order of the images.

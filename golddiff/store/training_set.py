@@ -27,6 +27,7 @@ class TrainingSet(Protocol):
     shape: tuple[int, ...]
     d: int
     class_names: list[str] | None
+    classes: list[int]  # that have images, ascending
 
     @property
     def share(self) -> float:
@@ -41,11 +42,6 @@ class TrainingSet(Protocol):
     @property
     def is_pixels(self) -> bool:
         """Whether the values are known to lie in [-1, 1]."""
-        ...
-
-    @property
-    def classes(self) -> list[int]:
-        """The class indices that have images, ascending."""
         ...
 
     def images(self, indices: Any = None) -> torch.Tensor:

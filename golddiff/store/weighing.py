@@ -11,9 +11,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError
 from golddiff.posterior import Posterior
 from golddiff.support import AnySupport, Support, TiledSupport, grouped, listed, one_each
+from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import in_order
 from golddiff.system.units import byte_size
 
@@ -110,3 +110,14 @@ def queries_at_once(estimator: Weigher, images: int) -> int:
             f"{images:,} images needs {byte_size(fixed + each)}"
         )
     return max(1, int((estimator.memory_limit - fixed) // each))
+
+
+def whole(support: AnySupport) -> Support:
+    """The support, which must be one for the whole image.
+
+    Raises:
+        ArgumentError: it is one for each tile.
+    """
+    if isinstance(support, TiledSupport):
+        raise ArgumentError("support: got one for each tile, expected one for the whole image")
+    return listed(support)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore

@@ -12,9 +12,9 @@ from PIL import Image
 
 from golddiff import __version__
 from golddiff.attribution import PixelSources
-from golddiff.evaluation.figures.trajectory import Row, draw_trajectory
-from golddiff.pictures import rendered
-from golddiff.registry import SHOWN
+from golddiff.estimators.registry import SHOWN
+from golddiff.figures.pictures import rendered
+from golddiff.figures.trajectory import Row, draw_trajectory
 from golddiff.studio.grid import draw_grid
 from golddiff.studio.run import Curves, Run, Selection
 

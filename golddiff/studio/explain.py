@@ -10,12 +10,12 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from golddiff.attribution import PixelSources, pixel_sources
-from golddiff.errors import ArgumentError
-from golddiff.evaluation.figures.sources import figure, image_name, percent
-from golddiff.pictures import cells
-from golddiff.registry import SHOWN
+from golddiff.estimators.registry import SHOWN
+from golddiff.figures.pictures import cells
+from golddiff.figures.sources import figure, image_name, percent
 from golddiff.studio.grid import level, mark
 from golddiff.studio.run import Curves, Run, Selection
+from golddiff.system.errors import ArgumentError
 
 TOP = 12
 THUMBNAIL = 160

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from golddiff.pictures import WHITE, cells, mosaic
-from golddiff.registry import SHOWN
+from golddiff.estimators.registry import SHOWN
+from golddiff.figures.pictures import WHITE, cells, mosaic
 from golddiff.studio.run import Run, Selection
 from golddiff.system.units import duration
 

@@ -14,10 +14,9 @@ import torch
 from PIL import Image
 
 from golddiff.attribution import PixelSources
-from golddiff.errors import ArgumentError, GoldDiffError
-from golddiff.evaluation.figures.sources import class_name
-from golddiff.pictures import cells, to_pixels
-from golddiff.registry import SHOWN
+from golddiff.estimators.registry import SHOWN
+from golddiff.figures.pictures import cells, to_pixels
+from golddiff.figures.sources import class_name
 from golddiff.sources.picture import fitted, read_picture
 from golddiff.store.images import ImageStore
 from golddiff.studio.downloads import write_downloads
@@ -27,6 +26,7 @@ from golddiff.studio.inputs import drawn
 from golddiff.studio.library import Library
 from golddiff.studio.plots import draw_plots
 from golddiff.studio.run import Run, Selection, Settings, prepare
+from golddiff.system.errors import ArgumentError, GoldDiffError
 from golddiff.system.units import duration, shape_text
 
 ANY_CLASS = -1

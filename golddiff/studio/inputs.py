@@ -7,8 +7,8 @@ import binascii
 
 from PIL import Image
 
-from golddiff.errors import ArgumentError
 from golddiff.sources.picture import decoded
+from golddiff.system.errors import ArgumentError
 
 SIDE = 256
 MOST_CHARACTERS = 1_000_000  # a sheet of random colours has a third of that

@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from golddiff.registry import SHOWN
+from golddiff.estimators.registry import SHOWN
 from golddiff.studio.handlers import (
     ANY_CLASS,
     FROM_IMAGE,

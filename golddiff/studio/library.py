@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable, Mapping
 
 from golddiff.denoiser import Denoiser, Estimator
-from golddiff.errors import ArgumentError, GoldDiffError, StoreError
 from golddiff.estimators.recommended import Recommended
-from golddiff.registry import SHOWN, MethodSettings, golden, make_denoiser
+from golddiff.estimators.registry import SHOWN, MethodSettings, golden, make_denoiser
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import Manifest
+from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError
 
 Opener = Callable[[], ImageStore]
 

@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from golddiff.attribution import PixelSources
-from golddiff.evaluation.figures.curves import Panel, Series, draw_panels
-from golddiff.registry import SHOWN
+from golddiff.estimators.registry import SHOWN
+from golddiff.figures.curves import Panel, Series, draw_panels
 from golddiff.studio.grid import level
 from golddiff.studio.run import Curves, Run, Selection
 

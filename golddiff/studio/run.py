@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import torch
 
 from golddiff.denoiser import Denoiser
-from golddiff.errors import ArgumentError
-from golddiff.golden import GoldDiff
-from golddiff.registry import SHOWN
+from golddiff.estimators.golden import GoldDiff
+from golddiff.estimators.registry import SHOWN
 from golddiff.samplers import State, check_settings, initial_noise, noise_levels, noised, steps
 from golddiff.studio.library import OpenStore
+from golddiff.system.errors import ArgumentError
 
 MOST_STEPS = 100
 MOST_IMAGES = 4

@@ -15,7 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 # The browser itself then refuses to ask any other host for anything.
 POLICY = "; ".join(

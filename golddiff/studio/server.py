@@ -16,10 +16,10 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
-from golddiff.errors import ArgumentError
 from golddiff.studio.library import Library
 from golddiff.studio.security import POSTS, UPLOAD, OnlyThisPage, is_loopback, keep_files_local
 from golddiff.studio.warm import warm_up
+from golddiff.system.errors import ArgumentError
 
 
 def bound_socket(host: str, port: int) -> socket.socket:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from golddiff.errors import GoldDiffError
-from golddiff.registry import SHOWN
+from golddiff.estimators.registry import SHOWN
 from golddiff.studio.explain import curves, sources_at
 from golddiff.studio.grid import draw_grid
 from golddiff.studio.library import Library
 from golddiff.studio.plots import draw_plots
 from golddiff.studio.run import Selection, Settings, prepare
+from golddiff.system.errors import GoldDiffError
 
 
 def warm_up(library: Library) -> None:

@@ -7,23 +7,21 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.denoiser import Estimator
-from golddiff.errors import ArgumentError
-from golddiff.index.distances import KeptBlocks, Metric, TileBlocks
-from golddiff.index.files import Index, open_or_build
-from golddiff.index.search import NeighborSearch, Search
-from golddiff.index.search_parts import SearchInParts
-from golddiff.kernels.mask_tiles import Side, tile_of_each
 from golddiff.noise import bits, precision
 from golddiff.posterior import Float, Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.training_set import TrainingSet
-from golddiff.support import AnySupport, Support, TiledSupport
+from golddiff.support import AnySupport, Side, Support, TiledSupport, tile_of_each
 from golddiff.supports.enlarging import DrawnImages, NearestImages, Tiles
+from golddiff.supports.index.distances import KeptBlocks, Metric, TileBlocks
+from golddiff.supports.index.image_index import Index, open_or_build
+from golddiff.supports.index.search import NeighborSearch, Search
+from golddiff.supports.index.search_parts import SearchInParts
 from golddiff.supports.rule import (
     DRAWN_MARGIN,
     FEWEST,
@@ -33,6 +31,7 @@ from golddiff.supports.rule import (
     drawn_from,
     side_of,
 )
+from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import in_order
 
 INDEXED_FROM = 100_000  # images; of fewer all pixels are compared
@@ -74,7 +73,7 @@ class AdaptiveSchedule:
         self.index = index
         self.guarantee = guarantee
 
-    def fitted(self, estimator: Estimator) -> FittedSchedule:
+    def fitted(self, estimator: Any) -> FittedSchedule:
         """The schedule for one estimator; :class:`golddiff.GoldDiff` asks for it.
 
         Raises:
@@ -127,11 +126,11 @@ class Comparison:
     drawn_from: int
 
     @classmethod
-    def of(cls, estimator: Estimator, sigma: float, index: Index | None) -> Comparison:
+    def of(cls, estimator: Any, sigma: float, index: Index | None) -> Comparison:
         """By the estimator's masks, and by all pixels where there is no index."""
         store, relevance = estimator.store, estimator.relevance(sigma)
         width = float(relevance.mean())
-        side = side_of(estimator.tile_sides(), width)
+        side = side_of(estimator.tile_sides, width)
         if side is None:
             tiles = Tiles(np.zeros(store.d, np.int64))
         else:
@@ -161,7 +160,7 @@ class FittedSchedule:
         settings: the schedule's.
     """
 
-    def __init__(self, estimator: Estimator, settings: AdaptiveSchedule) -> None:
+    def __init__(self, estimator: Any, settings: AdaptiveSchedule) -> None:
         self.estimator, self.settings = estimator, settings
         self._comparisons: dict[float, Comparison] = {}
         self._told = False
@@ -280,7 +279,8 @@ class FittedSchedule:
                 support = TiledSupport(side, each)
             if not any(map(len, parts.values())):
                 return None
-            return self.estimator.posterior(x[query : query + 1], sigma, support)
+            made: Posterior = self.estimator.posterior(x[query : query + 1], sigma, support)
+            return made
 
         kinds: list[tuple[NearestImages | DrawnImages, float]] = []
         if few:

@@ -6,9 +6,10 @@ over all others,
     f_S - f = Z_out / (Z_S + Z_out) (f_S - f_out),   ||f_S - f_out|| <= R + ||f_S||,
 
 with R the largest norm of an image (paper, Theorem 1; :mod:`golddiff.supports.truncation`).
-Z_S is computed. Z_out is bounded from above: no image is nearer than :mod:`golddiff.index.bounds`
-allows. Where the query is so noisy that nearly all of its length is noise, these bounds say little,
-and a guaranteed error takes nearly all images: there a proof costs what a full scan costs.
+Z_S is computed. Z_out is bounded from above: no image is nearer than
+:mod:`golddiff.supports.index.bounds` allows. Where the query is so noisy that nearly all of its
+length is noise, these bounds say little, and a guaranteed error takes nearly all images: there a
+proof costs what a full scan costs.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.index.bounds import least_squares
-from golddiff.index.files import Index
 from golddiff.noise import precision
 from golddiff.store.images import ImageStore
+from golddiff.supports.index.bounds import least_squares
+from golddiff.supports.index.image_index import Index
 
 IMAGES_AT_ONCE = 512
 STARTED_WITH = 32  # images, of those that a proof may take

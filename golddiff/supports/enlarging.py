@@ -19,10 +19,10 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.index.drawing import GROUPS, Drawn, Sums
-from golddiff.index.search import Search
 from golddiff.posterior import Float, Posterior
 from golddiff.support import Support
+from golddiff.supports.index.drawing import GROUPS, Drawn, Sums
+from golddiff.supports.index.search import Search
 from golddiff.supports.rule import ALIGNED, BEYOND, FIRST_DRAW, FIRST_RING, UNKNOWN
 
 Weigh = Callable[[Mapping[int, Support]], Posterior | None]  # None: of no images

@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError
 from golddiff.noise import bits, normalised_noise
 from golddiff.store.nearest import Pixels, Pooled
 from golddiff.store.proxy import quarter_shape, side_16_shape
 from golddiff.store.training_set import TrainingSet
 from golddiff.support import AnySupport, RandomSample
+from golddiff.system.errors import ArgumentError
 
 Size = int | float
 

@@ -8,7 +8,7 @@ store, noised, and on points of a run; ``docs/adaptive.md`` has the table.
 
 from __future__ import annotations
 
-from golddiff.kernels.mask_tiles import OfChannel, Side
+from golddiff.support import OfChannel, Side
 
 WIDE = 0.7  # share of the inputs that masks hold: above, one support serves the whole image
 MEDIUM = 0.25  # above, each 8x8 tile of a channel chooses; below, each 4x4 tile

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 Float = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # or no more of it is ours

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from golddiff.errors import StoreError
+from golddiff.system.errors import StoreError
 
 # A store that came from elsewhere may hold a link of the lock's name.
 FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)

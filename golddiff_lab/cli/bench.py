@@ -12,7 +12,7 @@ from golddiff.cli.options import JsonPath, Tol, method_settings
 from golddiff.cli.parse import parse_numbers
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, show, write_json
-from golddiff.registry import METHODS
+from golddiff.estimators.registry import METHODS
 from golddiff.system.files import check_writable
 from golddiff_lab.cli.gpu import gpu
 from golddiff_lab.cli.index import index

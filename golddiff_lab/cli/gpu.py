@@ -9,7 +9,7 @@ import typer
 
 from golddiff.cli.options import JsonPath
 from golddiff.cli.terminal import say, write_json
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 
 

@@ -11,7 +11,7 @@ from golddiff import __version__
 from golddiff.cli.options import JsonPath
 from golddiff.cli.parse import parse_numbers
 from golddiff.cli.terminal import progress_bar, say, show, write_json
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 
 _NOTES = """\

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from golddiff.cli.terminal import progress_bar, say
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff_lab.paper.registry import EXPERIMENTS, find
 

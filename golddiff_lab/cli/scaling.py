@@ -11,7 +11,7 @@ from golddiff import __version__
 from golddiff.cli.options import JsonPath, MaskThreshold, Tol, Variant, method_settings
 from golddiff.cli.parse import parse_numbers
 from golddiff.cli.terminal import progress_bar, say, show, write_json
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 
 _DATA = (
@@ -75,7 +75,7 @@ def scaling(
 
       golddiff bench scaling --data enlarged:digits --sizes 2000,8000,32000 --method golddiff-pca
     """
-    from golddiff.pictures import SUFFIXES
+    from golddiff.figures.pictures import SUFFIXES
     from golddiff_lab.scaling.job import COMPARED, ScalingJob
 
     names = tuple(name.strip() for text in method or COMPARED for name in text.split(","))
@@ -111,8 +111,8 @@ def scaling(
         say(line)
     say(f"kept in {outcome.folder}")
     if plot is not None:
-        from golddiff.evaluation.figures.curves import draw_panels
-        from golddiff.pictures import save
+        from golddiff.figures.curves import draw_panels
+        from golddiff.figures.pictures import save
 
         save("plot", draw_panels(report.panels(job, outcome)), plot)
     if json is not None:

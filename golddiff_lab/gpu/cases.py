@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 
 @dataclass(frozen=True)

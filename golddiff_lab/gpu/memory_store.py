@@ -14,10 +14,11 @@ from golddiff.sources.patches import open_patches
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.factors import Factors
-from golddiff.store.images import ImageStore, counts_of
+from golddiff.store.images import ImageStore
 from golddiff.store.proxy import pool
-from golddiff.store.residency import DEFAULT_LIMIT, Residency
+from golddiff.store.rows import counts_of
 from golddiff.store.statistics import Factor
+from golddiff.system.residency import DEFAULT_LIMIT, Residency
 from golddiff_lab.gpu.cases import Case
 
 CHUNK = 4096

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import torch
 
-from golddiff.errors import ArgumentError
 from golddiff.noise import alpha_of_sigma, ddim_scheduler, ddim_sigmas
 from golddiff.store.images import ImageStore
+from golddiff.system.errors import ArgumentError
 from golddiff_lab.gpu.cases import Case
 
 Step = Callable[[torch.Tensor, float], torch.Tensor]

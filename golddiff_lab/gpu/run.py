@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from golddiff.errors import ArgumentError
+from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.pca import PCA
-from golddiff.golden import GoldDiff
 from golddiff.kernels.mask_tiles import mean_width
 from golddiff.noise import ddim_sigmas
+from golddiff.store.device import device_store
 from golddiff.store.images import ImageStore
-from golddiff.store.on_device import device_store
 from golddiff.supports.paper import PaperSchedule
+from golddiff.system.errors import ArgumentError
 from golddiff_lab.gpu.cases import Case
 from golddiff_lab.gpu.floor import Work, step_work
 from golddiff_lab.gpu.measure import (

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 
 from golddiff.denoiser import Denoiser
+from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.kamb import Kamb
 from golddiff.estimators.optimal import Optimal
 from golddiff.estimators.pca import PCA, mask_width
 from golddiff.estimators.wiener import Wiener
-from golddiff.evaluation.figures.curves import Panel, Series
-from golddiff.golden import GoldDiff
+from golddiff.figures.curves import Panel, Series
 from golddiff.store.images import ImageStore
 from golddiff.supports.paper import PaperSchedule
 from golddiff_lab.paper.cells import Key, Result

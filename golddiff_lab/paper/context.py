@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from golddiff.errors import ArgumentError
 from golddiff.evaluation.references import Oracle
 from golddiff.sampling import OnStep
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.store.images import ImageStore
+from golddiff.system.errors import ArgumentError
 from golddiff_lab.paper.cells import Cells
 from golddiff_lab.paper.datasets import DATA_SETS
 

@@ -62,7 +62,7 @@ def _scores(result: Result) -> dict[str, float | None]:
 
 
 def _draw(context: Context, found: list[Here], part: bool) -> object:
-    from golddiff.evaluation.figures.methods import Block, Made, draw_methods
+    from golddiff.figures.methods import Block, Made, draw_methods
     from golddiff.sampling import initial_noise
 
     shown = min(SHOWN, PICTURES, context.n)

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from golddiff.estimators.recommended import KEPT
+from golddiff.estimators.registry import MethodSettings, make_denoiser
 from golddiff.evaluation.compare import compare
 from golddiff.evaluation.references import Oracle, reference_run
 from golddiff.evaluation.runs import RunSettings
-from golddiff.pictures import to_pixels
-from golddiff.registry import MethodSettings, make_denoiser
+from golddiff.figures.pictures import to_pixels
 from golddiff.store.images import ImageStore
 from golddiff_lab.paper.cells import Key, Result
 from golddiff_lab.paper.context import Context
@@ -40,7 +40,7 @@ class Row:
 
     Attributes:
         title: the paper's name of the row, where the paper has it.
-        method: of :data:`golddiff.registry.METHODS`.
+        method: of :data:`golddiff.estimators.registry.METHODS`.
         settings: for a data set.
     """
 

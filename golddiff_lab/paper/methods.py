@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from golddiff.registry import MethodSettings
+from golddiff.estimators.registry import MethodSettings
 from golddiff_lab.paper.datasets import DataSet
 from golddiff_lab.paper.likeness import Row
 

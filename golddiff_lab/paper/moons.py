@@ -9,7 +9,7 @@ from golddiff_lab.paper.page import Page, table
 
 def run(context: Context) -> Page:
     """The page of the figure."""
-    from golddiff.evaluation.figures.moons import LEVELS, concentration, draw_concentration
+    from golddiff.evaluation.moons import LEVELS, concentration, draw_concentration
     from golddiff.supports.paper import PaperSchedule
 
     store = cached_store("moons", SourceOptions(), say=context.say)

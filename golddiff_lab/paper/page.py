@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from golddiff import __version__
-from golddiff.evaluation.figures.curves import Panel, draw_panels
-from golddiff.pictures import save
+from golddiff.figures.curves import Panel, draw_panels
+from golddiff.figures.pictures import save
 from golddiff.system.files import written_whole
 
 

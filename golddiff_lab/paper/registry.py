@@ -6,7 +6,7 @@ import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
     from golddiff_lab.paper.context import Context

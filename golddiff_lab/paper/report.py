@@ -6,7 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import written_whole
 from golddiff_lab.paper.registry import EXPERIMENTS
 

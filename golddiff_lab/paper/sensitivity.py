@@ -7,8 +7,8 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
-from golddiff.evaluation.figures.curves import Panel, Series
-from golddiff.registry import MethodSettings
+from golddiff.estimators.registry import MethodSettings
+from golddiff.figures.curves import Panel, Series
 from golddiff_lab.paper.cells import Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DataSet

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from golddiff.evaluation.figures import trajectory
-from golddiff.registry import make_denoiser
+from golddiff.estimators.registry import make_denoiser
+from golddiff.figures import trajectory
 from golddiff.sampling import sample
 from golddiff.store.images import ImageStore
 from golddiff_lab.paper.cells import Key, Result

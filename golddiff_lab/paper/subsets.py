@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError
 from golddiff.store.images import ImageStore
 from golddiff.support import Support
+from golddiff.system.errors import ArgumentError
 
 
 class RandomSubset:
     """``size`` images drawn once: what the paper's Figure 3 compares the full scan with.
 
-    A schedule for :class:`golddiff.golden.GoldDiff`. Smaller subsets of one seed lie
+    A schedule for :class:`golddiff.estimators.golden.GoldDiff`. Smaller subsets of one seed lie
     within larger ones.
 
     Args:

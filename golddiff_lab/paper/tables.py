@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from golddiff.evaluation.bootstrap import Interval, paired_difference
-from golddiff.evaluation.figures.curves import Panel, Series
+from golddiff.figures.curves import Panel, Series
 from golddiff.system.units import shape_text
 from golddiff_lab.paper.cells import Result
 from golddiff_lab.paper.context import Context

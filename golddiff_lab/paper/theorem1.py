@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.estimators.optimal import Optimal
-from golddiff.evaluation.figures.curves import Panel, Series
+from golddiff.figures.curves import Panel, Series
 from golddiff.kernels.rows import squared_distances
 from golddiff.noise import ddim_sigmas, precision
 from golddiff.posterior import Posterior

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from golddiff.contributions import Weights
 from golddiff.denoiser import Estimator
+from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.optimal import Optimal
 from golddiff.estimators.pca import PCA
-from golddiff.estimators.weights import Weights
-from golddiff.evaluation.figures.curves import Panel, Series
-from golddiff.evaluation.figures.trajectory import Row, draw_trajectory
 from golddiff.evaluation.runs import Run, RunSettings
 from golddiff.evaluation.runs import run as run_sampler
-from golddiff.golden import GoldDiff
+from golddiff.figures.curves import Panel, Series
+from golddiff.figures.trajectory import Row, draw_trajectory
 from golddiff.metrics import mse_per_image
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.store.images import ImageStore

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from golddiff.errors import ArgumentError
+from golddiff.estimators.registry import MethodSettings, default_mask_threshold
 from golddiff.noise import ddim_scheduler, sigma_of_alpha
-from golddiff.registry import MethodSettings, default_mask_threshold
 from golddiff.store.images import ImageStore
+from golddiff.system.errors import ArgumentError
 
 
 @contextlib.contextmanager

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError
+from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.optimal import Optimal
-from golddiff.golden import GoldDiff
 from golddiff.noise import precision
 from golddiff.store.images import ImageStore
 from golddiff.support import AnySupport
 from golddiff.supports.paper import PaperSchedule
+from golddiff.system.errors import ArgumentError
 from golddiff_lab.sides import Check, Side, SideSpec
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from golddiff.errors import ArgumentError
 from golddiff.estimators.kamb import Kamb
 from golddiff.noise import alpha_of_sigma
 from golddiff.store.images import ImageStore
+from golddiff.system.errors import ArgumentError
 from golddiff_lab.peers.checkout import check_square, imported
 from golddiff_lab.sides import Side, SideSpec, Step
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import torch
 
-from golddiff.errors import ArgumentError
 from golddiff.estimators.pca import PCA
 from golddiff.noise import alpha_of_sigma
 from golddiff.store.images import ImageStore
 from golddiff.support import Support
 from golddiff.supports.paper import PaperSchedule
+from golddiff.system.errors import ArgumentError
 from golddiff_lab.peers.checkout import (
     bundle,
     check_square,

@@ -14,12 +14,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from golddiff.denoiser import Denoiser, Estimator
-from golddiff.errors import ArgumentError
+from golddiff.estimators.registry import MethodSettings, make_denoiser
 from golddiff.noise import ddim_scheduler
-from golddiff.registry import MethodSettings, make_denoiser
 from golddiff.sampling import sample
 from golddiff.store.images import ImageStore
 from golddiff.support import Support
+from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import use_threads
 from golddiff_lab.race.job import STEPS
 from golddiff_lab.race.memory import peak_resident

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from golddiff.errors import ArgumentError
+from golddiff.estimators.registry import METHODS, MethodSettings
 from golddiff.noise import ddim_sigmas
-from golddiff.registry import METHODS, MethodSettings
-from golddiff.store.residency import DEFAULT_LIMIT
+from golddiff.system.errors import ArgumentError
+from golddiff.system.residency import DEFAULT_LIMIT
 from golddiff_lab.race.job import STEPS
 
 SIZES = (10_000, 100_000, 1_280_000)

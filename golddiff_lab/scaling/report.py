@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from golddiff.evaluation.figures.curves import Panel, Scale, Series
+from golddiff.figures.curves import Panel, Scale, Series
 from golddiff.system.units import byte_size
 from golddiff_lab.scaling.fit import exponent, ratio
 from golddiff_lab.scaling.job import ScalingJob

@@ -21,10 +21,10 @@ from safetensors.torch import load_file
 
 from golddiff import __version__
 from golddiff.denoiser import Estimator
-from golddiff.errors import ArgumentError, GoldDiffError
-from golddiff.registry import make_denoiser
+from golddiff.estimators.registry import make_denoiser
 from golddiff.store.cache import cache_folder
 from golddiff.store.images import ImageStore
+from golddiff.system.errors import ArgumentError, GoldDiffError
 from golddiff.system.files import written_whole
 from golddiff.system.parallel import use_threads
 from golddiff_lab.race import truth

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from golddiff.errors import ArgumentError, StoreError
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.build import build
 from golddiff.store.cache import cache_folder, cached_store
 from golddiff.store.images import ImageStore
 from golddiff.store.opening import is_store, open_store
+from golddiff.system.errors import ArgumentError, StoreError
 from golddiff_lab.scaling.job import ScalingJob
 
 Say = Callable[[str], None]

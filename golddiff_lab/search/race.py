@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from rich.table import Table
 
-from golddiff.errors import ArgumentError
-from golddiff.index import Index
-from golddiff.index.build import FOLDER
 from golddiff.store.images import ImageStore
+from golddiff.supports.index import Index
+from golddiff.supports.index.indexing import FOLDER
+from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import use_threads
 from golddiff.system.units import byte_size
 from golddiff_lab.race.job import QUERIES_FROM

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.errors import ArgumentError
-from golddiff.index import Index
-from golddiff.index.distances import KeptBlocks
 from golddiff.kernels.lowest import lowest
 from golddiff.kernels.products import less_twice_the_products
 from golddiff.store.images import ImageStore
+from golddiff.supports.index import Index
+from golddiff.supports.index.distances import KeptBlocks
+from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import in_order
 from golddiff_lab.search.coordinates import Coordinates
 

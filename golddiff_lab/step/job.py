@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from golddiff.errors import ArgumentError
+from golddiff.estimators.registry import METHODS, MethodSettings
 from golddiff.noise import ddim_sigmas
-from golddiff.registry import METHODS, MethodSettings
+from golddiff.system.errors import ArgumentError
 from golddiff_lab.peers import PEERS, recognise
 from golddiff_lab.peers.checkout import vp_timestep
 from golddiff_lab.queries import STEPS, check_source

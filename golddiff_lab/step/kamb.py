@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from golddiff.errors import ArgumentError
-from golddiff.registry import MethodSettings
+from golddiff.estimators.registry import MethodSettings
+from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import use_threads
 from golddiff_lab.peers import PEERS, recognise
 from golddiff_lab.peers.kamb import CLASSES

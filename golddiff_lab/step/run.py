@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from golddiff.denoiser import Estimator
-from golddiff.registry import make_denoiser
+from golddiff.estimators.registry import make_denoiser
 from golddiff.store.images import ImageStore
 from golddiff.system.parallel import use_threads
 from golddiff_lab.machine import Rates, measure

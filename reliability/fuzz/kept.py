@@ -17,9 +17,9 @@ from golddiff.cluster.listing import NAME as LIST
 from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.estimators import kept_masks
 from golddiff.evaluation import references
-from golddiff.evaluation.figures.curves import Panel, draw_panels
-from golddiff.evaluation.figures.recorded import panels_of
 from golddiff.evaluation.runs import RunSettings
+from golddiff.figures.curves import Panel, draw_panels
+from golddiff.figures.recorded import panels_of
 from golddiff.sampling import noise_levels
 from golddiff.store.artifacts import Artifacts
 from reliability.fuzz.stores import base

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from golddiff.errors import StoreError
-from golddiff.index.build import PARTIAL, STATE
-from golddiff.index.build import build as build_index
-from golddiff.index.files import Index
 from golddiff.sources import open_source
 from golddiff.store.images import ImageStore
+from golddiff.supports.index.image_index import Index
+from golddiff.supports.index.indexing import PARTIAL, STATE
+from golddiff.supports.index.indexing import build as build_index
+from golddiff.system.errors import StoreError
 from reliability.fuzz.bundle import bundle, files_of, linked, unbundle, written
 from reliability.fuzz.images import array
 from reliability.fuzz.mutate import flip, mutated

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from golddiff.errors import GoldDiffError
+from golddiff.system.errors import GoldDiffError
 from reliability.fuzz.mutate import Mutation, mutated
 from reliability.fuzz.watch import Peak, watched
 

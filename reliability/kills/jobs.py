@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from golddiff_lab.paper.cells import Cells
 
-from golddiff.errors import StoreError
-from golddiff.index import Index
-from golddiff.index import build as index_build
 from golddiff.oracles.settings import TrainSettings
 from golddiff.oracles.train import train
 from golddiff.store.images import ImageStore
 from golddiff.store.latents import index_latents
+from golddiff.supports.index import Index
+from golddiff.supports.index import indexing as index_build
+from golddiff.system.errors import StoreError
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from golddiff.denoiser import Denoiser, Estimator
 from golddiff.estimators import reference as direct
 from golddiff.estimators.masks import locality_mask
 from golddiff.estimators.reference_kamb import kamb
-from golddiff.index.blocks import MIDDLE
-from golddiff.index.distances import KeptBlocks, TileBlocks
-from golddiff.index.files import Index
-from golddiff.index.search import NeighborSearch
 from golddiff.kernels.block_squares import block_of_each
 from golddiff.support import Support, TiledSupport
 from golddiff.supports.certificate import certify
+from golddiff.supports.index.blocks import MIDDLE
+from golddiff.supports.index.distances import KeptBlocks, TileBlocks
+from golddiff.supports.index.image_index import Index
+from golddiff.supports.index.search import NeighborSearch
 from reliability.numbers.cases import Case
 
 Array = direct.Array

@@ -7,11 +7,11 @@ from scipy.stats import spearmanr
 
 import golddiff
 from golddiff import PCA, AdaptiveSchedule, GoldDiff, ImageStore, Kamb, Optimal, PaperSchedule
-from golddiff.errors import ArgumentError
 from golddiff.noise import ddim_sigmas
 from golddiff.samplers import initial_noise, steps
 from golddiff.support import Support, TiledSupport
 from golddiff.supports import adaptive
+from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import use_threads
 
 BASES = {
@@ -300,7 +300,7 @@ def test_samples_tell_their_errors(digits):
 
 
 def test_a_description_builds_the_same_denoiser(digits):
-    from golddiff.describe import build, describe
+    from golddiff.estimators.describe import build, describe
 
     store, others = digits
     golden = GoldDiff(PCA(store, 0.05), AdaptiveSchedule(0.07), seed=3)

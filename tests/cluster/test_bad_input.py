@@ -14,8 +14,8 @@ from golddiff.cluster import ClusterError, ShardedStore
 from golddiff.cluster.agreement import agreed
 from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.cluster.shard import ShardServer
-from golddiff.errors import ArgumentError, StoreError
-from golddiff.index import Index
+from golddiff.supports.index import Index
+from golddiff.system.errors import ArgumentError, StoreError
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'golddiff[cluster]'")
 

@@ -17,10 +17,10 @@ import golddiff
 from golddiff.cli import run
 from golddiff.cluster import ClusterError, ShardedStore, build_shards
 from golddiff.cluster.listing import Listing, ShardRecord
-from golddiff.errors import ArgumentError, SourceError
 from golddiff.sources import open_source
 from golddiff.store.cache import SourceOptions
 from golddiff.store.images import ImageStore
+from golddiff.system.errors import ArgumentError, SourceError
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_shards_hold_the_single_stores_images(cluster, sources, kind, tmp_path):
 
 
 def test_a_machine_with_another_version_builds_nothing(cluster, sources, tmp_path, monkeypatch):
-    monkeypatch.setattr("golddiff.cluster.build.__version__", "9.9")
+    monkeypatch.setattr("golddiff.cluster.sharding.__version__", "9.9")
     with pytest.raises(ClusterError, match=r"shard-0000\d: golddiff 0\..* the driver's is 9.9"):
         build_shards(sources["folder"][0], tmp_path / "out", 2)
     assert _shards(tmp_path / "out") == []

@@ -8,9 +8,9 @@ import pytest
 from golddiff.cluster.copies import local_folder
 from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.cluster.shard import ShardServer
-from golddiff.errors import StoreError
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import NAME, identity_of
+from golddiff.system.errors import StoreError
 
 BUCKET = "memory://bucket/photos"
 

@@ -13,7 +13,7 @@ import pytest
 
 from golddiff.cluster import ClusterError, connect, joining
 from golddiff.cluster.joining import SEVERAL_MACHINES
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'golddiff[cluster]'")
 

@@ -30,8 +30,6 @@ def test_a_factor_is_of_the_images_that_a_single_stores_is_of(two, digits, tmp_p
     assert two.factors.is_kept()
     assert two.factors.images == 300
     assert two.factors._made == {}  # a gigabyte and more at 64 x 64, not read for this
-    assert "masks of 300 images" in golddiff.PCA(two).signature()
-    assert two.factors._made == {}
     assert two.factor().images == 300
     with pytest.raises(golddiff.ArgumentError, match="images: got 1"):
         two.factors.estimate(1)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from golddiff import PCA, Kamb, Optimal
-from golddiff.errors import ArgumentError
 from golddiff.store.weighing import queries_at_once
+from golddiff.system.errors import ArgumentError
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golddiff import Blend, Optimal, Wiener
-from golddiff.errors import ArgumentError
+from golddiff.system.errors import ArgumentError
 
 PAIRS = [(0.1, (1.0, 0.0)), (10.0, (0.0, 1.0))]
 

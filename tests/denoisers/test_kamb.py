@@ -4,11 +4,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.errors import ArgumentError
 from golddiff.estimators.kamb import Kamb, nearest_odd, preset
 from golddiff.estimators.pca import mask_width
 from golddiff.estimators.reference_kamb import kamb
 from golddiff.support import Support
+from golddiff.system.errors import ArgumentError
 from tests.conftest import float64_images
 
 BOUNDARIES = ("none", "circular", "zeros")
@@ -217,7 +217,7 @@ def test_extreme_noise_levels_give_finite_images(digits):
 
 
 def test_golden_subset_of_patches_runs_like_any_other(digits):
-    from golddiff.golden import GoldDiff
+    from golddiff.estimators.golden import GoldDiff
     from golddiff.supports.paper import PaperSchedule
 
     everything = PaperSchedule(k_min=1.0, k_max=1.0, m_min=1.0, m_max=1.0)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import golddiff
-from golddiff.errors import ArgumentError
 from golddiff.estimators.mirror import Mirrored, Symmetrised
+from golddiff.system.errors import ArgumentError
 
 SHAPE = (2, 3, 4)
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.describe import build, describe
-from golddiff.errors import ArgumentError
+from golddiff.estimators.describe import build, describe
+from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.mirror import Mirrored, Symmetrised
 from golddiff.estimators.mixture import GaussianMixture
-from golddiff.estimators.patches import PatchMixture
+from golddiff.estimators.patch_mixture import PatchMixture
 from golddiff.estimators.recommended import GOLDEN_BELOW, KEPT, FewImages, part_weights
-from golddiff.golden import GoldDiff
 from golddiff.sampling import sample
+from golddiff.system.errors import ArgumentError
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ import pytest
 
 from golddiff import PCA, ImageStore
 from golddiff.estimators import pca
-from golddiff.store.residency import in_place
 from golddiff.support import Support, TiledSupport
+from golddiff.system.residency import in_place
 
 SIGMA = 0.7
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.errors import ArgumentError
 from golddiff.evaluation.bootstrap import bootstrap, paired_difference
+from golddiff.system.errors import ArgumentError
 
 finite = st.floats(-100, 100)
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.errors import ArgumentError
 from golddiff.evaluation.references import Oracle, reference_run, weights_checksum
 from golddiff.evaluation.runs import RunSettings
+from golddiff.system.errors import ArgumentError
 from tests.oracles_for_tests import Shrinking
 
 

@@ -3,11 +3,11 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.errors import ArgumentError
-from golddiff.evaluation.figures.methods import Block, Made, draw_methods
-from golddiff.evaluation.figures.moons import MASS, concentration, draw_concentration
-from golddiff.evaluation.figures.trajectory import Row, draw_trajectory, thinned
-from golddiff.pictures import cells, draw_grid, mosaic, save, to_pixels
+from golddiff.evaluation.moons import MASS, concentration, draw_concentration
+from golddiff.figures.methods import Block, Made, draw_methods
+from golddiff.figures.pictures import cells, draw_grid, mosaic, save, to_pixels
+from golddiff.figures.trajectory import Row, draw_trajectory, thinned
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import written_whole
 from golddiff.system.units import byte_size, duration
 

@@ -5,7 +5,7 @@ import golddiff
 
 def method(name, store, seed=0, **settings):
     """A denoiser by its name on the command line, with what differs from its settings."""
-    from golddiff.registry import MethodSettings, make_denoiser
+    from golddiff.estimators.registry import MethodSettings, make_denoiser
 
     return make_denoiser(name, store, MethodSettings(**settings), seed)
 

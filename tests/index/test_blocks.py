@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from golddiff.index import blocks
+from golddiff.supports.index import blocks
 
 SHAPES = [(3, 20, 20), (1, 28, 28), (2, 7, 9), (3, 31, 29), (5,)]
 

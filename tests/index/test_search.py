@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golddiff.index.blocks import MIDDLE
-from golddiff.index.distances import KeptBlocks, TileBlocks
-from golddiff.index.drawing import GROUPS, RandomNumbers, Sums, drawn, summary
-from golddiff.index.search import NeighborSearch
 from golddiff.kernels.block_squares import block_of_each
 from golddiff.noise import precision
+from golddiff.supports.index.blocks import MIDDLE
+from golddiff.supports.index.distances import KeptBlocks, TileBlocks
+from golddiff.supports.index.drawing import GROUPS, RandomNumbers, Sums, drawn, summary
+from golddiff.supports.index.search import NeighborSearch
 from golddiff.system.parallel import use_threads
 
 

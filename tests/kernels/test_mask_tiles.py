@@ -4,9 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.kernels.mask_tiles import OfChannel, cut, mean_mask, tile_count, tile_of_each
+from golddiff.kernels.mask_tiles import cut, mean_mask
 from golddiff.kernels.mask_tree import mask_tree
 from golddiff.kernels.pca_cpu import Sums, add_images, masked_posterior
+from golddiff.support import OfChannel, tile_count, tile_of_each
 
 SIDES = st.sampled_from([2, 4, 8, 16, OfChannel(4), OfChannel(8)])
 SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 13), st.integers(1, 13))

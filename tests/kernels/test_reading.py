@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.kernels.reading import read_pieces
+from golddiff.system.reading import read_pieces
 
 SIZE = 5000
 

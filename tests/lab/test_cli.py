@@ -8,8 +8,8 @@ import pytest
 
 import golddiff
 from golddiff.cli import run
-from golddiff.errors import ArgumentError
 from golddiff.noise import ddim_sigmas
+from golddiff.system.errors import ArgumentError
 from golddiff_lab.machine import measure
 from golddiff_lab.process import Process
 from golddiff_lab.sides import RunningSide, SideSpec

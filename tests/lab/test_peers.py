@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.errors import ArgumentError
+from golddiff.estimators.registry import MethodSettings
 from golddiff.noise import ddim_sigmas, precision
-from golddiff.registry import MethodSettings
+from golddiff.system.errors import ArgumentError
 from golddiff_lab.peers import PEERS, recognise
 from golddiff_lab.peers.checkout import imported, vp_timestep
 from golddiff_lab.sides import SideSpec

@@ -2,9 +2,9 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.errors import ArgumentError
+from golddiff.estimators.registry import make_denoiser
 from golddiff.noise import ddim_sigmas
-from golddiff.registry import make_denoiser
+from golddiff.system.errors import ArgumentError
 from golddiff_lab.queries import held_out, mixed, noised, queries, trajectory
 
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import golddiff
 from golddiff.cli import run
-from golddiff.errors import ArgumentError
 from golddiff.estimators import kept_masks
-from golddiff.registry import make_denoiser
+from golddiff.estimators.registry import make_denoiser
+from golddiff.system.errors import ArgumentError
 from golddiff_lab.scaling import run as scaling_run
 from golddiff_lab.scaling.cell import load_levels, measured, save_levels
 from golddiff_lab.scaling.job import ScalingJob
@@ -306,7 +306,7 @@ class TestRun:
 
 
 def test_a_cell_in_a_process_of_its_own(store, tmp_path, monkeypatch):
-    from golddiff.registry import MethodSettings
+    from golddiff.estimators.registry import MethodSettings
     from golddiff_lab.scaling.cell import CellSpec
 
     save_levels(tmp_path / "q", [1.0], [store.images([0, 1])])

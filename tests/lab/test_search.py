@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from golddiff.cli import run
-from golddiff.errors import ArgumentError
-from golddiff.index import Index
+from golddiff.supports.index import Index
+from golddiff.system.errors import ArgumentError
 from golddiff_lab.search.coordinates import principal
 from golddiff_lab.search.race import Found, SearchJob, race, recall, table
 from golddiff_lab.search.ways import (

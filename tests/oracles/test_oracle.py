@@ -2,10 +2,10 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.errors import ArgumentError
 from golddiff.noise import ddim_sigmas
 from golddiff.oracles.files import make_oracle
 from golddiff.oracles.load import check_fits
+from golddiff.system.errors import ArgumentError
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.errors import ArgumentError
 from golddiff.noise import ddim_scheduler, ddim_sigmas
 from golddiff.oracles.oracle import Oracle
 from golddiff.oracles.parameterisations import PREDICTIONS, Steps, ddpm_alphas
+from golddiff.system.errors import ArgumentError
 
 STEPS = Steps(ddpm_alphas())
 

@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
-from golddiff.errors import ArgumentError
 from golddiff.oracles.unet import TABLE, UNet, UNetConfig, sinusoids
+from golddiff.system.errors import ArgumentError
 from tests.oracles import direct
 
 

@@ -12,10 +12,10 @@ HEAD = """
     import numpy as np
     from golddiff import Optimal, sample
     from golddiff.store import build as store_build
-    from golddiff.errors import GoldDiffError
+    from golddiff.system.errors import GoldDiffError
     from golddiff.system.files import written_whole
-    from golddiff.index import Index
-    from golddiff.index import build as index_build
+    from golddiff.supports.index import Index
+    from golddiff.supports.index import indexing as index_build
     from golddiff.store.images import ImageStore
 
     place = sys.argv[1]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from golddiff.errors import CheckpointError
 from golddiff.oracles.load import load_oracle
-from golddiff.oracles.torch_files import read_torch
+from golddiff.system.errors import CheckpointError
+from golddiff.system.torch_files import read_torch
 from reliability.fuzz.bundle import unbundle
 from reliability.fuzz.images import packed
 
@@ -135,7 +135,7 @@ def test_a_pipeline_s_forged_configuration_is_refused(tmp_path, make_store, chan
 
     from golddiff import PCA
     from golddiff.diffusers import AnalyticUNet
-    from golddiff.errors import GoldDiffError
+    from golddiff.system.errors import GoldDiffError
 
     store = make_store(
         torch.from_numpy(np.linspace(-1, 1, 320, dtype=np.float32)).reshape(5, 1, 8, 8)

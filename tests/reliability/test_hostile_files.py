@@ -21,12 +21,12 @@ import pytest
 import torch
 from PIL import Image
 
-from golddiff.errors import CheckpointError, SourceError, StoreError
 from golddiff.oracles.load import load_oracle
 from golddiff.sources import open_source
 from golddiff.sources.decode import UnreadableImageError, decode
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import _digest
+from golddiff.system.errors import CheckpointError, SourceError, StoreError
 from golddiff.system.pickled_arrays import ARRAYS
 from golddiff.system.pickles import read_pickle
 from reliability.fuzz.images import array, encoded, idx, npzs, packed, parquets
@@ -146,12 +146,12 @@ class TestPickles:
         names = ["a" * 200]
         for _ in range(24):
             names = [names, names]
-        with pytest.raises(SourceError, match="meta is no pickle of plain arrays"):
+        with pytest.raises(SourceError, match="meta is not a pickle of plain arrays"):
             open_source(cifar100(tmp_path, pickle.dumps({"fine_label_names": names}, 2)))
 
     def test_a_key_whose_hash_takes_for_ever(self, tmp_path):
         tuples = b"K\x01" + b"2\x86" * 100  # each holds the one before twice
-        with pytest.raises(SourceError, match="meta is no pickle of plain arrays"):
+        with pytest.raises(SourceError, match="meta is not a pickle of plain arrays"):
             open_source(cifar100(tmp_path, b"\x80\x02}" + tuples + b"K\x01s."))
 
     def test_a_checkpoint_nested_until_the_stack_overflows(self, tmp_path):

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from golddiff.cluster.listing import Listing, ShardRecord, _digest
-from golddiff.errors import StoreError
 from golddiff.estimators import kept_masks
-from golddiff.index import Index
-from golddiff.index.build import PARTIAL, STATE
 from golddiff.store.images import ImageStore
+from golddiff.supports.index import Index
+from golddiff.supports.index.indexing import PARTIAL, STATE
+from golddiff.system.errors import StoreError
 from golddiff.system.locks import locked
 from reliability.fuzz.bundle import unbundle, written
 from reliability.fuzz.stores import interrupted, sound_store

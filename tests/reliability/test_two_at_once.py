@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from golddiff import Optimal, sample
-from golddiff.errors import StoreError
-from golddiff.index import Index
-from golddiff.index import build as index_build
 from golddiff.store.images import ImageStore
+from golddiff.supports.index import Index
+from golddiff.supports.index import indexing as index_build
+from golddiff.system.errors import StoreError
 from golddiff.system.locks import exchanged, locked
 
 

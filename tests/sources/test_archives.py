@@ -4,8 +4,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from golddiff.errors import SourceError
 from golddiff.sources import folders, open_source
+from golddiff.system.errors import SourceError
 
 from .make import first, pixels, png, read
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from golddiff.errors import ArgumentError, SourceError
 from golddiff.sources import open_source
+from golddiff.system.errors import ArgumentError, SourceError
 
 from .make import read
 

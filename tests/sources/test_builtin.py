@@ -3,8 +3,8 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from golddiff.errors import ArgumentError
 from golddiff.sources import open_source
+from golddiff.system.errors import ArgumentError
 
 from .make import png, read
 

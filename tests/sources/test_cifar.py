@@ -8,8 +8,8 @@ from pickle import UnpicklingError
 import numpy as np
 import pytest
 
-from golddiff.errors import SourceError
 from golddiff.sources import open_source
+from golddiff.system.errors import SourceError
 from golddiff.system.pickled_arrays import ARRAYS
 from golddiff.system.pickles import read_pickle
 

@@ -6,12 +6,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.errors import ArgumentError, SourceError
 from golddiff.sources.augment import NUMBERS, augmented
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.cache import cache_name
 from golddiff.store.images import ImageStore
 from golddiff.store.opening import open_source
+from golddiff.system.errors import ArgumentError, SourceError
 
 
 @pytest.fixture(scope="module")

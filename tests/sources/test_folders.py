@@ -4,8 +4,8 @@ import os
 import numpy as np
 import pytest
 
-from golddiff.errors import ArgumentError, SourceError
 from golddiff.sources import open_source
+from golddiff.system.errors import ArgumentError, SourceError
 
 from .make import encoded, first, pixels, png, read
 

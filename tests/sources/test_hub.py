@@ -4,8 +4,8 @@ import datasets
 import huggingface_hub
 import pytest
 
-from golddiff.errors import SourceError
 from golddiff.sources import hub, open_source
+from golddiff.system.errors import SourceError
 
 from .make import png
 

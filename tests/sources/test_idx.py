@@ -3,8 +3,8 @@ import gzip
 import numpy as np
 import pytest
 
-from golddiff.errors import SourceError
 from golddiff.sources import open_source
+from golddiff.system.errors import SourceError
 
 from .make import read
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from golddiff.errors import SourceError
 from golddiff.sources import open_source
+from golddiff.system.errors import SourceError
 
 from .make import read
 

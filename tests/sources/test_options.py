@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from golddiff.errors import ArgumentError, GoldDiffError, SourceError
 from golddiff.sources import open_source
+from golddiff.system.errors import ArgumentError, GoldDiffError, SourceError
 
 from .make import png, read, write_parquet
 

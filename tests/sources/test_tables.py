@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from golddiff.errors import SourceError
 from golddiff.sources import open_source
+from golddiff.system.errors import SourceError
 
 from .make import first, pixels, png, read, write_parquet
 

@@ -8,9 +8,9 @@ import golddiff
 from golddiff.estimators.masks import locality_mask
 from golddiff.estimators.pca import PCA
 from golddiff.kernels.mask_tree import dense_mask, mask_tree
-from golddiff.kernels.on_device import lowest
+from golddiff.kernels.torch_kernels import lowest
+from golddiff.store.device import DeviceStore
 from golddiff.store.nearest import Pixels, Pooled
-from golddiff.store.on_device import DeviceStore
 from golddiff.support import Support
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

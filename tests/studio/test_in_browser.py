@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from golddiff.cli import run
-from golddiff.registry import SHOWN
+from golddiff.estimators.registry import SHOWN
 from tests.studio.browser import Browser, wait
 
 

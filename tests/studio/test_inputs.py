@@ -8,9 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
-from golddiff.errors import ArgumentError
 from golddiff.sources.picture import MOST_BYTES, fitted, read_picture
 from golddiff.studio.inputs import SIDE, drawn
+from golddiff.system.errors import ArgumentError
 
 
 def saved(tmp_path, image, name="image.png"):

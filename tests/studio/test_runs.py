@@ -8,8 +8,7 @@ import torch
 from PIL import Image
 
 from golddiff.attribution import pixel_sources
-from golddiff.errors import ArgumentError, StoreError
-from golddiff.registry import SHOWN, make_denoiser
+from golddiff.estimators.registry import SHOWN, make_denoiser
 from golddiff.sampling import sample
 from golddiff.store.images import ImageStore
 from golddiff.studio.downloads import write_downloads
@@ -18,6 +17,7 @@ from golddiff.studio.grid import corner, draw_grid, factor_of, selection_at
 from golddiff.studio.library import Library
 from golddiff.studio.plots import draw_plots
 from golddiff.studio.run import Selection, Settings, prepare
+from golddiff.system.errors import ArgumentError, StoreError
 
 
 @pytest.fixture(scope="module")

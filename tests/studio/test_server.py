@@ -4,8 +4,8 @@ import pytest
 
 from golddiff import studio
 from golddiff.cli import run
-from golddiff.errors import ArgumentError
 from golddiff.studio.security import is_loopback
+from golddiff.system.errors import ArgumentError
 
 
 def test_only_addresses_of_this_machine_are_loopback():

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from golddiff.errors import ArgumentError
-from golddiff.registry import METHODS, MethodSettings, memory_needed
+from golddiff.estimators.registry import METHODS, MethodSettings, memory_needed
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.cache import cached_store
 from golddiff.store.needs import covariance_bytes, mask_bytes
 from golddiff.store.statistics import covariance_factor
 from golddiff.system import memory
+from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import free_memory, largest_side, require_memory
 
 GB = 10**9

@@ -14,13 +14,13 @@ import numpy as np
 
 from golddiff import __version__
 from golddiff.denoiser import Denoiser
-from golddiff.describe import describe
-from golddiff.errors import ArgumentError
-from golddiff.evaluation.figures.curves import Panel, Series, draw_panels
+from golddiff.estimators.describe import describe
 from golddiff.evaluation.report.cards import ToImages, card
-from golddiff.evaluation.report.nearest import nearest_images, typical_distance
-from golddiff.pictures import data_uri, rendered
+from golddiff.evaluation.report.neighbours import nearest_images, typical_distance
+from golddiff.figures.curves import Panel, Series, draw_panels
+from golddiff.figures.pictures import data_uri, rendered
 from golddiff.recording import Subsets
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable, written_whole
 from golddiff.system.units import shape_text
 

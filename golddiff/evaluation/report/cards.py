@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.attribution import Attribution
-from golddiff.evaluation.figures.sources import figure, image_name, percent
-from golddiff.pictures import to_pixels
+from golddiff.figures.pictures import to_pixels
+from golddiff.figures.sources import figure, image_name, percent
 from golddiff.store.images import ImageStore
 
 ToImages = Callable[[torch.Tensor], torch.Tensor]

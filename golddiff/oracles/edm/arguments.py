@@ -6,25 +6,34 @@ from asking for endless work.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from golddiff.errors import CheckpointError
+from torch import nn
 
+from golddiff.oracles.edm.dhariwal_unet import DhariwalUNet
+from golddiff.oracles.edm.preconditioning import PRECONDITIONINGS
+from golddiff.oracles.edm.song_unet import SongUNet
+from golddiff.system.errors import CheckpointError
 
-@dataclass(frozen=True)
-class Rule:
-    """What an argument may be."""
+MODELS: dict[str, type[nn.Module]] = {"SongUNet": SongUNet, "DhariwalUNet": DhariwalUNet}
+DEFAULT_MODEL = dict.fromkeys(PRECONDITIONINGS, "SongUNet") | dict.fromkeys(
+    ("EDMPrecond", "iDDPMPrecond"), "DhariwalUNet"
+)
+# What every preconditioner takes first, in this order, and what only acts in training.
+IMAGES = ("img_resolution", "img_channels", "label_dim", "use_fp16")
+TRAINING = ("use_fp16", "dropout", "label_dropout")
 
-    expected: str
-    holds: Callable[[Any], bool]
+Rule = tuple[str, Callable[[Any], bool]]
 
 
 def _whole(low: int, high: int) -> Rule:
-    return Rule(
-        f"a whole number from {low} to {high}", lambda v: type(v) is int and low <= v <= high
+    return (
+        f"a whole number from {low} to {high}",
+        lambda v: type(v) is int and low <= v <= high,
     )
 
 
@@ -33,81 +42,36 @@ def _is_number(value: Any) -> bool:
 
 
 def _choice(*allowed: str) -> Rule:
-    return Rule(f"one of {', '.join(allowed)}", lambda v: type(v) is str and v in allowed)
+    return f"one of {', '.join(allowed)}", lambda v: type(v) is str and v in allowed
 
 
-def _several(what: str, most: int, holds: Callable[[Any], bool]) -> Rule:
-    return Rule(
-        f"1 to {most} {what}",
-        lambda v: type(v) in (list, tuple) and 1 <= len(v) <= most and all(map(holds, v)),
+def _list(what: str, lengths: range, holds: Callable[[Any], bool]) -> Rule:
+    return (
+        f"{lengths.start} to {lengths.stop - 1} {what}",
+        lambda v: type(v) in (list, tuple) and len(v) in lengths and all(map(holds, v)),
     )
 
 
-CHANNELS = _whole(1, 4096)
-CLASSES = _whole(0, 1_000_000)
-FLAG = Rule("true or false", lambda v: type(v) is bool)
-POSITIVE = Rule("a number above 0", lambda v: _is_number(v) and v > 0)
-LEVEL = Rule(
-    "a noise level", lambda v: (_is_number(v) and v >= 0) or (type(v) is float and v == math.inf)
-)
-FRACTION = Rule("a number from 0 to 1", lambda v: _is_number(v) and 0 <= v <= 1)
-SIDE = _whole(1, 4096)
-MULTIPLES = _several("whole numbers from 1 to 64", 12, lambda v: type(v) is int and 1 <= v <= 64)
-
-UNET: dict[str, Rule] = {
-    "augment_dim": CLASSES,
-    "model_channels": CHANNELS,
-    "channel_mult": MULTIPLES,
-    "channel_mult_emb": _whole(1, 64),
-    "num_blocks": _whole(1, 64),
-    "attn_resolutions": Rule(
-        "a list of sides",
-        lambda v: type(v) in (list, tuple) and len(v) <= 12 and all(type(s) is int for s in v),
+_POSITIVE: Rule = ("a number above 0", lambda v: _is_number(v) and v > 0)
+_FRACTION: Rule = ("a number from 0 to 1", lambda v: _is_number(v) and 0 <= v <= 1)
+_LEVEL: Rule = ("a noise level", lambda v: v == math.inf or (_is_number(v) and v >= 0))
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("img_resolution", "img_channels", "model_channels"), _whole(1, 4096)),
+    **dict.fromkeys(("label_dim", "augment_dim"), _whole(0, 1_000_000)),
+    **dict.fromkeys(("channel_mult_emb", "channel_mult_noise", "num_blocks"), _whole(1, 64)),
+    "channel_mult": _list(
+        "whole numbers from 1 to 64", range(1, 13), lambda v: type(v) is int and 1 <= v <= 64
     ),
-    "dropout": FRACTION,
-    "label_dropout": FRACTION,
-}
-MODELS: dict[str, dict[str, Rule]] = {
-    "SongUNet": {
-        **UNET,
-        "embedding_type": _choice("positional", "fourier"),
-        "channel_mult_noise": _whole(1, 64),
-        "encoder_type": _choice("standard", "skip", "residual"),
-        "decoder_type": _choice("standard", "skip"),
-        "resample_filter": Rule(
-            "2 to 16 numbers, evenly many",
-            lambda v: (
-                type(v) in (list, tuple) and len(v) in range(2, 17, 2) and all(map(_is_number, v))
-            ),
-        ),
-    },
-    "DhariwalUNet": UNET,
-}
-
-# What every preconditioner takes first, in this order.
-IMAGES: dict[str, Rule] = {
-    "img_resolution": SIDE,
-    "img_channels": CHANNELS,
-    "label_dim": CLASSES,
-    "use_fp16": FLAG,
-}
-# Their own settings, in the order of their constructors, and the network that is the default.
-SETTINGS: dict[str, dict[str, Rule]] = {
-    "EDMPrecond": {"sigma_min": LEVEL, "sigma_max": LEVEL, "sigma_data": POSITIVE},
-    "VPPrecond": {
-        "beta_d": POSITIVE,
-        "beta_min": POSITIVE,
-        "M": _whole(2, 100_000),
-        "epsilon_t": FRACTION,
-    },
-    "VEPrecond": {"sigma_min": LEVEL, "sigma_max": LEVEL},
-    "iDDPMPrecond": {"C_1": POSITIVE, "C_2": POSITIVE, "M": _whole(2, 100_000)},
-}
-DEFAULT_MODEL = {
-    "EDMPrecond": "DhariwalUNet",
-    "VPPrecond": "SongUNet",
-    "VEPrecond": "SongUNet",
-    "iDDPMPrecond": "DhariwalUNet",
+    "attn_resolutions": _list("sides", range(13), lambda v: type(v) is int),
+    "resample_filter": _list("numbers, evenly many", range(2, 17, 2), _is_number),
+    "embedding_type": _choice("positional", "fourier"),
+    "encoder_type": _choice("standard", "skip", "residual"),
+    "decoder_type": _choice("standard", "skip"),
+    "use_fp16": ("true or false", lambda v: type(v) is bool),
+    **dict.fromkeys(("sigma_min", "sigma_max"), _LEVEL),
+    **dict.fromkeys(("sigma_data", "beta_d", "beta_min", "C_1", "C_2"), _POSITIVE),
+    **dict.fromkeys(("epsilon_t", "dropout", "label_dropout"), _FRACTION),
+    "M": _whole(2, 100_000),
 }
 
 
@@ -141,11 +105,13 @@ def check_arguments(precond: str, positional: Any, named: Any) -> Arguments:
     Raises:
         CheckpointError: another class, an unknown argument, or a value that is not allowed.
     """
-    if precond not in SETTINGS:
-        raise CheckpointError(f"its network is a {precond}, expected one of {', '.join(SETTINGS)}")
+    if precond not in PRECONDITIONINGS:
+        known = ", ".join(PRECONDITIONINGS)
+        raise CheckpointError(f"its network is a {precond}, expected one of {known}")
     if type(positional) not in (tuple, list) or not isinstance(named, dict):
         raise CheckpointError(f"it does not say what its {precond} was made with")
-    order = [*IMAGES, *SETTINGS[precond], "model_type"]
+    own = list(inspect.signature(PRECONDITIONINGS[precond]).parameters)
+    order = [*IMAGES, *own, "model_type"]
     if len(positional) > len(order):
         raise CheckpointError(f"its {precond} was made with {len(positional)} arguments in order")
     given = dict(zip(order, positional, strict=False))
@@ -158,15 +124,14 @@ def check_arguments(precond: str, positional: Any, named: Any) -> Arguments:
         raise CheckpointError(
             f"its {precond} holds a {_shown(model)}, expected one of {', '.join(MODELS)}"
         )
-    rules = IMAGES | SETTINGS[precond] | MODELS[model]
+    sizes = set(inspect.signature(MODELS[model]).parameters) - {"in_channels", "out_channels"}
     for name, value in given.items():
-        if name not in rules:
+        if name not in {*IMAGES, *own, *sizes, *TRAINING}:
             raise CheckpointError(f"its {precond} or {model} takes an unknown argument {name}")
-        if not rules[name].holds(value):
-            raise CheckpointError(
-                f"its {model} has {name}={_shown(value)}, expected {rules[name].expected}"
-            )
-    for name in ("img_resolution", "img_channels"):
+        expected, holds = RULES[name]
+        if not holds(value):
+            raise CheckpointError(f"its {model} has {name}={_shown(value)}, expected {expected}")
+    for name in IMAGES[:2]:
         if name not in given:
             raise CheckpointError(f"its {precond} was made without {name}")
     levels = len(given.get("channel_mult", (1,) * 4))
@@ -174,18 +139,12 @@ def check_arguments(precond: str, positional: Any, named: Any) -> Arguments:
         raise CheckpointError(
             f"its images of side {given['img_resolution']} cannot be halved {levels - 1} times"
         )
-    images = {name: given.get(name, 0) for name in ("img_resolution", "img_channels", "label_dim")}
     return Arguments(
         precond,
         model,
-        images,
-        {name: given[name] for name in SETTINGS[precond] if name in given},
-        # Dropout only acts in training.
-        {
-            name: given[name]
-            for name in MODELS[model]
-            if name in given and name not in ("dropout", "label_dropout")
-        },
+        {name: given.get(name, 0) for name in IMAGES[:3]},
+        {name: given[name] for name in own if name in given},
+        {name: given[name] for name in sizes - set(IMAGES) if name in given},
     )
 
 

@@ -6,6 +6,7 @@ Karras et al. 2022, Eq. 7 and Table 1, row "Network and preconditioning".
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -99,4 +100,9 @@ def iddpm_levels(C_1: float, C_2: float, M: int) -> list[float]:
     return levels
 
 
-PRECONDITIONINGS = {"EDMPrecond": edm, "VPPrecond": vp, "VEPrecond": ve, "iDDPMPrecond": iddpm}
+PRECONDITIONINGS: dict[str, Callable[..., Preconditioning]] = {
+    "EDMPrecond": edm,
+    "VPPrecond": vp,
+    "VEPrecond": ve,
+    "iDDPMPrecond": iddpm,
+}

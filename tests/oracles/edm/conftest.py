@@ -2,8 +2,8 @@
 
 import pytest
 
-from golddiff.errors import CheckpointError
 from golddiff.oracles.edm import load_edm
+from golddiff.system.errors import CheckpointError
 from tests.oracles.edm.make import SMALLEST, make_network, pickled
 from tests.oracles.edm.watch import watched
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from golddiff.oracles.edm.arguments import check_arguments
-from golddiff.oracles.edm.load import WithClasses, architecture
+from golddiff.oracles.edm.pickled import WithClasses, architecture
 from golddiff.oracles.edm.preconditioning import PRECONDITIONINGS, iddpm_levels
 from golddiff.oracles.oracle import Oracle
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from golddiff import sample
-from golddiff.errors import ArgumentError, CheckpointError
 from golddiff.oracles.edm import load_edm
+from golddiff.system.errors import ArgumentError, CheckpointError
 from tests.oracles.edm.make import ADM, SKIP, SMALLEST, TINY, VE, VP, make_network, pickled
 
 

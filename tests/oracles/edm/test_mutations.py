@@ -9,8 +9,8 @@ import torch
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from golddiff.errors import CheckpointError
 from golddiff.oracles.edm import load_edm
+from golddiff.system.errors import CheckpointError
 from tests.oracles.edm.make import SMALLEST, make_network, pickled
 from tests.oracles.edm.watch import watched
 

@@ -113,7 +113,7 @@ def test_names_and_shapes_are_those_of_the_files():
 )
 def test_published_sizes(design, parameters):
     from golddiff.oracles.edm.arguments import check_arguments
-    from golddiff.oracles.edm.load import architecture
+    from golddiff.oracles.edm.pickled import architecture
 
     kwargs = {"img_resolution": 32, "img_channels": 3} | design
     with torch.device("meta"):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from golddiff.errors import CheckpointError
 from golddiff.oracles.edm import load_edm
+from golddiff.system.errors import CheckpointError
 from tests.oracles.edm.hostile import SYSTEM, TOUCH, Evil, unicode
 from tests.oracles.edm.make import SMALLEST, make_network, pickled
 from tests.oracles.edm.watch import watched

@@ -7,10 +7,10 @@ import struct
 import pytest
 import torch
 
-from golddiff.errors import CheckpointError
 from golddiff.oracles.edm import load_edm
-from golddiff.oracles.edm.load import _storage
-from golddiff.oracles.torch_files import MAGIC
+from golddiff.oracles.edm.pickled import _storage
+from golddiff.system.errors import CheckpointError
+from golddiff.system.torch_files import MAGIC
 from tests.oracles.edm.hostile import SYSTEM, TOUCH, Evil, unicode
 from tests.oracles.edm.make import SMALLEST, make_network, pickled
 

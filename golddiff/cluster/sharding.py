@@ -1,0 +1,267 @@
+"""Building the shards of a store in parallel, each at most once, with Ray Data.
+
+The images are cut into as many runs as there are shards, in the order in which a single store would
+have them, so that row i is the same image in both. Ray Data hands the runs to the cluster's cores.
+Each shard is built beside its place and renamed when complete; a build that was interrupted, or
+whose machines died, goes on with the shards that are not there yet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import logging
+import os
+import re
+import shutil
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from golddiff import __version__
+from golddiff.cluster.joining import connect, ray_package
+from golddiff.cluster.listing import NAME, Listing, ShardRecord
+from golddiff.estimators.kept_masks import FOLDER as MASKS
+from golddiff.sources.encoded import EncodedSource
+from golddiff.sources.source import Skipped
+from golddiff.sources.source_options import SourceOptions
+from golddiff.store.manifest import VERSION, Manifest, identity_of
+from golddiff.system.errors import (
+    ArgumentError,
+    ClusterError,
+    GoldDiffError,
+    SourceError,
+    StoreError,
+)
+from golddiff.system.files import written_whole
+
+PLAN = "build.json"
+# A path as pathlib writes it has one slash; a drive has one letter.
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+ERRORS = {kind.__name__: kind for kind in (ArgumentError, ClusterError, SourceError, StoreError)}
+IMAGES_A_SHARD = 1_000_000
+
+
+@dataclass(frozen=True)
+class Built:
+    """What :func:`build_shards` did.
+
+    Attributes:
+        path: the folder, which holds the list of shards.
+        shards: how many there are.
+        found: how many were there already.
+        n: images in all of them.
+        skipped: images that could not be read, of those shards that were built now.
+    """
+
+    path: Path
+    shards: int
+    found: int
+    n: int
+    skipped: Skipped
+
+
+def build_shards(
+    source: str,
+    path: str | Path,
+    shards: int | None = None,
+    options: SourceOptions | None = None,
+    *,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Built:
+    """Build a store in shards; connects to Ray first where that was not done (``connect``).
+
+    Args:
+        source: a folder of images, a parquet file or a folder of them, which every machine of the
+            cluster sees under this path.
+        path: the folder to make, on a disk that every machine sees. Shards that are there already
+            are kept, if the source and its options are the same.
+        shards: how many; default one for each million images. At most one for each image.
+        options: how the source is read.
+        overwrite: build all of them again.
+        progress: called with the number of shards that are there and of all.
+
+    Raises:
+        ArgumentError: a source that cannot be read in parts; a bad number of shards; a folder
+            that holds something else, or shards of another source.
+        SourceError: the source, or an image of it, cannot be read.
+        StoreError: a shard cannot be written, or one that is there is damaged.
+        ClusterError: no cluster, or another version of golddiff on one of its machines.
+    """
+    from golddiff.sources import open_source
+
+    if ADDRESS.match(str(path)):
+        raise ArgumentError(
+            f"path: got the address {path}, expected a folder on a disk that every machine sees; "
+            "shards are opened from an object store once they are copied there"
+        )
+    options = SourceOptions() if options is None else options
+    opened = open_source(source, **options.told())
+    if not isinstance(opened, EncodedSource):
+        raise ArgumentError(
+            f"source: {opened.info.description} cannot be read in parts; expected a folder of "
+            "images or of parquet files, or a parquet file"
+        )
+    number = _checked(shards, opened.total)
+    folder = Path(path)
+    _prepare(folder, _plan(source, options, opened, number), overwrite)
+    borders = [opened.total * i // number for i in range(number + 1)]
+    jobs = [
+        Job(str(folder / f"shard-{i:05d}"), i, opened.part(borders[i], borders[i + 1]), __version__)
+        for i in range(number)
+    ]
+    records = {job.number: _found(job) for job in jobs}
+    missing = [job for job in jobs if records[job.number] is None]
+    found = number - len(missing)
+    skipped = Skipped()
+    progress(found, number)
+    for done, (job, record, left_out) in enumerate(_built(missing), found + 1):
+        records[job] = record
+        skipped.names += left_out.names
+        skipped.reasons += left_out.reasons
+        progress(done, number)
+    listing = Listing([record for _, record in sorted(records.items()) if record is not None])
+    listing.write(folder)
+    n = sum(record.n for record in records.values() if record is not None)
+    return Built(folder, number, found, n, skipped)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One shard to build: its folder, its number, its images, and the driver's golddiff."""
+
+    path: str
+    number: int
+    source: EncodedSource
+    version: str
+
+
+def _built(jobs: list[Job]) -> Any:
+    """Number, record and images left out of each shard, as they come."""
+    if not jobs:
+        return
+    ray = ray_package()
+    if not ray.is_initialized():
+        connect()
+    data = importlib.import_module("ray.data")
+    context = data.DataContext.get_current()
+    context.enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    # The jobs lie in the object store; the rows of the data set are their references' places.
+    references = [ray.put(job) for job in jobs]
+
+    def run(row: dict[str, Any]) -> dict[str, Any]:
+        return build_one(ray_package().get(references[row["place"]]))
+
+    rows = [{"place": i} for i in range(len(jobs))]
+    made = data.from_items(rows, override_num_blocks=len(rows)).map(run)
+    for row in made.iter_rows():
+        if row["error"]:
+            raise ERRORS.get(row["kind"], SourceError)(row["error"])
+        record = ShardRecord(row["path"], int(row["n"]), row["identity"])
+        names, reasons = json.loads(row["names"]), json.loads(row["reasons"])
+        yield int(row["number"]), record, Skipped(names, reasons)
+
+
+def build_one(job: Job) -> dict[str, Any]:
+    """Build one shard, on whatever machine this runs; errors come back as text."""
+    from golddiff.store.build import build
+
+    row = {"number": job.number, "error": "", "kind": "", "n": 0, "identity": ""}
+    row |= {"path": Path(job.path).name, "names": "[]", "reasons": "[]"}
+    path = Path(job.path)
+    try:
+        if job.version != __version__:
+            raise ClusterError(
+                f"golddiff {__version__} runs on {socket.gethostname()}, the driver's is "
+                f"{job.version}; install one version everywhere"
+            )
+        # Whoever built it before may have died after the renaming.
+        record = _found(job)
+        if record is None:
+            _clean(path)
+            build(job.source, path, overwrite=False, progress=False, factor=False)
+            record = _found(job)
+        assert record is not None
+    except (GoldDiffError, OSError) as error:
+        return row | {"error": f"shard {path.name}: {error}", "kind": type(error).__name__}
+    skipped = job.source.skipped
+    return row | {
+        "n": record.n, "identity": record.identity,
+        "names": json.dumps(skipped.names), "reasons": json.dumps(skipped.reasons),
+    }  # fmt: skip
+
+
+def _found(job: Job) -> ShardRecord | None:
+    """The record of a shard that is there and whole, or None.
+
+    Raises:
+        StoreError: it is there and damaged.
+    """
+    path = Path(job.path)
+    if not path.exists():
+        return None
+    manifest = Manifest.read(path)
+    manifest.check_sizes(path)
+    return ShardRecord(path.name, manifest.n, identity_of(manifest))
+
+
+def _clean(path: Path) -> None:
+    """Remove what a process that was killed left of this shard."""
+    for rest in path.parent.glob(f".{path.name}.building-*"):
+        shutil.rmtree(rest, ignore_errors=True)
+
+
+def _checked(shards: int | None, total: int) -> int:
+    if shards is None:
+        return -(-total // IMAGES_A_SHARD)
+    if isinstance(shards, bool) or not isinstance(shards, int) or not 1 <= shards <= total:
+        raise ArgumentError(
+            f"shards: got {shards!r}, expected an integer from 1 to the {total:,} images there are"
+        )
+    return shards
+
+
+def _plan(source: str, options: SourceOptions, opened: EncodedSource, shards: int) -> str:
+    """What the shards are made of; another plan means other shards."""
+    info = opened.info
+    body = {
+        "version": VERSION, "source": os.path.abspath(source), "images": opened.total,
+        "shape": list(info.shape), "class_names": info.class_names, "shards": shards,
+        **options.told(),
+    }  # fmt: skip
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    return json.dumps({"plan": body, "digest": digest}, indent=1) + "\n"
+
+
+def _prepare(folder: Path, plan: str, overwrite: bool) -> None:
+    """Make the folder, or check that what lies in it is of the same plan.
+
+    Raises:
+        ArgumentError: it holds something else.
+    """
+    file = folder / PLAN
+    if folder.exists() and any(folder.iterdir()):
+        if not file.is_file():
+            raise ArgumentError(
+                f"path: {folder} exists already and holds no shards; give another path"
+            )
+        if overwrite:
+            for part in (*folder.glob("shard-*"), *folder.glob(".shard-*.building-*")):
+                shutil.rmtree(part)
+            for name in (NAME, "plans.json"):
+                (folder / name).unlink(missing_ok=True)
+            for part in folder.glob("*.safetensors"):
+                part.unlink(missing_ok=True)
+            shutil.rmtree(folder / MASKS, ignore_errors=True)
+        elif file.read_text(encoding="utf-8") != plan:
+            raise ArgumentError(
+                f"path: {folder} holds shards of another source or of other options; give another "
+                "path, or overwrite=True (--overwrite)"
+            )
+    with written_whole("path", file) as temporary:
+        temporary.write_text(plan, encoding="utf-8")

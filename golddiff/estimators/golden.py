@@ -1,0 +1,221 @@
+"""GoldDiff: any estimator, over a golden subset that changes with the noise (paper, Sec. 3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Protocol, TypeGuard
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from golddiff.denoiser import Denoiser, Estimator
+from golddiff.noise import Labels, Sigma
+from golddiff.store.images import ImageStore
+from golddiff.support import AnySupport
+from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule
+from golddiff.supports.certificate import Certified, certify, guaranteed
+from golddiff.supports.index.image_index import Index, open_or_build
+from golddiff.supports.paper import PaperSchedule
+from golddiff.system.errors import ArgumentError
+
+
+class Schedule(Protocol):
+    """Chooses a support for each query at each noise level; see :class:`PaperSchedule`."""
+
+    def budgets(self, sigma: float, n: int) -> tuple[int, int]:
+        """(m, k): how many of n images are screened and kept at a noise level."""
+        ...
+
+    def supports(
+        self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+    ) -> Sequence[AnySupport]:
+        """The support of each query (b, D); a query's must not depend on the others."""
+        ...
+
+
+_ONLY_OPTIMAL = (
+    "{0}: got {1}, but only Optimal's error has a proved bound; that of PCA and Kamb is measured "
+    "(AdaptiveSchedule)"
+)
+
+
+class GoldDiff(Denoiser):
+    """The posterior mean of ``base`` over each query's golden subset instead of all images.
+
+    Args:
+        base: Optimal, PCA or Kamb.
+        schedule: chooses the subset; default the paper's text.
+        seed: of the images drawn at random, where the schedule draws any.
+
+    Source: paper, Sec. 3.4 and Theorem 1.
+    """
+
+    def __init__(
+        self, base: Estimator, schedule: Schedule | AdaptiveSchedule | None = None, seed: int = 0
+    ) -> None:
+        if not isinstance(base, Estimator):
+            raise ArgumentError(
+                f"base: got {type(base).__name__}, expected an estimator that weighs images "
+                "(Optimal, PCA or Kamb)"
+            )
+        if isinstance(schedule, AdaptiveSchedule):
+            # It depends on what is weighed, so it is first told which estimator that is.
+            if schedule.guarantee and not base.provable:
+                raise ArgumentError(_ONLY_OPTIMAL.format("guarantee", type(base).__name__))
+            schedule = schedule.fitted(base)
+        if schedule is not None and not callable(getattr(schedule, "supports", None)):
+            raise ArgumentError(
+                f"schedule: got {schedule!r}, expected PaperSchedule, AdaptiveSchedule or another "
+                "object with supports(store, x, sigma, label, seed)"
+            )
+        super().__init__(base.store)
+        self.base = base
+        self.schedule: Schedule = PaperSchedule() if schedule is None else schedule
+        self.seed = seed
+
+    def to(self, device: torch.device) -> GoldDiff:
+        """The same, its images compared and weighed on a device."""
+        schedule = getattr(self.schedule, "settings", self.schedule)
+        return GoldDiff(self.base.to(device), schedule, self.seed)
+
+    def certified(
+        self, x: torch.Tensor, sigma: Sigma, labels: Labels = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Denoise a batch, with a proved bound on what the golden subsets leave out.
+
+        For ``Optimal`` alone: of local estimators the error is measured, not proved. The store's
+        index is built where there is none.
+
+        Args:
+            x: (B, *store.shape) noisy images.
+            sigma: noise level, as in a call.
+            labels: classes, as in a call.
+
+        Returns:
+            (x0, bound): what a call returns, and (B,) float64 Euclidean distances that the full
+            scan's posterior mean is at most away, whatever the data (paper, Theorem 1;
+            :mod:`golddiff.supports.certificate`). Divided by the root of D they are RMSE.
+
+        Raises:
+            ArgumentError: as a call; another estimator than ``Optimal``.
+        """
+        if not self.base.provable:
+            raise ArgumentError(_ONLY_OPTIMAL.format("certified", type(self.base).__name__))
+        if not isinstance(self.store, ImageStore):
+            raise ArgumentError(
+                "certified: nothing is proved over a store in shards; that works on a single store "
+                "(golddiff.ImageStore)"
+            )
+        queries, sigmas, classes = self.checked(x, sigma, labels)
+        means, bounds = np.empty_like(queries), np.empty(len(queries))
+        for i, (query, level, label) in enumerate(zip(queries, sigmas, classes, strict=True)):
+            if self._guarantees(self.schedule):
+                (proved,) = self._guaranteed(query[None], level, label)
+                means[i] = proved.mean
+            else:
+                means[i] = self.denoise(query[None], level, label)[0]
+                (_, support), *_ = self.weighing(query[None], level, label)
+                proved = certify(self._index, query, level, support.rows, label)
+            off = float(np.linalg.norm(means[i].astype(np.float64) - proved.mean))
+            bounds[i] = proved.bound + off
+        return torch.from_numpy(means).reshape(x.shape).to(x.device), torch.from_numpy(bounds)
+
+    @staticmethod
+    def _guarantees(schedule: Schedule) -> TypeGuard[FittedSchedule]:
+        return isinstance(schedule, FittedSchedule) and schedule.settings.guarantee
+
+    @property
+    def _tol(self) -> float:
+        assert isinstance(self.schedule, FittedSchedule)
+        return self.schedule.settings.tol
+
+    def _guaranteed(
+        self, x: NDArray[np.float32], sigma: float, label: int | None
+    ) -> list[Certified]:
+        most = self._tol * math.sqrt(self.store.d)
+        return guaranteed(self._index, x, sigma, label, most)
+
+    @cached_property
+    def _index(self) -> Index:
+        assert isinstance(self.store, ImageStore)
+        return open_or_build(self.store)
+
+    def denoise(
+        self, x: NDArray[np.float32], sigma: float, label: int | None
+    ) -> NDArray[np.float32]:
+        """Posterior means (b, D), each over its own support."""
+        if self._guarantees(self.schedule):
+            proved = self._guaranteed(x, sigma, label)
+            return np.stack([p.mean for p in proved]).astype(np.float32)
+        if isinstance(self.schedule, FittedSchedule):
+            return self.schedule.means(x, sigma, label, self.seed)
+        supports = self.schedule.supports(self.store, x, sigma, label, self.seed)
+        return self.base.denoise_over(x, sigma, supports)
+
+    @property
+    def estimates(self) -> bool:
+        """Whether each output's error is estimated; see :meth:`estimated`."""
+        return isinstance(self.schedule, FittedSchedule) and not self.schedule.settings.guarantee
+
+    def estimated(
+        self, x: torch.Tensor, sigma: Sigma, labels: Labels = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Denoise a batch over adaptive supports, and say how wrong each output is.
+
+        Args:
+            x: (B, *store.shape) noisy images.
+            sigma: noise level, as in a call.
+            labels: classes, as in a call.
+
+        Returns:
+            (x0, errors): what a call returns, and (B,) float64 estimates of the RMSE to the full
+            scan; 0 where all images were weighed.
+
+        Raises:
+            ArgumentError: as a call; another schedule than ``AdaptiveSchedule``.
+        """
+        if not (isinstance(self.schedule, FittedSchedule) and self.estimates):
+            raise ArgumentError(
+                f"estimated: got {self.schedule!r}, expected AdaptiveSchedule without guarantee, "
+                "which estimates its errors"
+            )
+        queries, sigmas, classes = self.checked(x, sigma, labels)
+        means, errors = np.empty_like(queries), np.empty(len(queries))
+        keys = list(zip(sigmas, classes, strict=True))
+        for key in dict.fromkeys(keys):
+            group = [i for i, k in enumerate(keys) if k == key]
+            for i, one in zip(
+                group, self.schedule.weighed(queries[group], *key, self.seed), strict=True
+            ):
+                means[i], errors[i] = one.mean, one.error
+        return torch.from_numpy(means).reshape(x.shape).to(x.device), torch.from_numpy(errors)
+
+    def describe_step(self, sigma: float, label: int | None = None) -> str:
+        """How the images of a noise level are chosen, in words."""
+        if isinstance(self.schedule, FittedSchedule):
+            return self.schedule.describe(sigma, label)
+        images = self.store.count_of(label)
+        m, k = self.schedule.budgets(sigma, images)
+        return f"screens {m:,}, weighs {k:,} of {images:,} images"
+
+    def weighing(
+        self, x: NDArray[np.float32], sigma: float, label: int | None
+    ) -> list[tuple[Estimator, AnySupport]]:
+        """The base estimator, over each query's golden subset."""
+        supports = self.schedule.supports(self.store, x, sigma, label, self.seed)
+        return [(self.base, support) for support in supports]
+
+    def supports(
+        self, x: torch.Tensor, sigma: float, labels: Labels = None
+    ) -> Sequence[AnySupport]:
+        """The golden subset of each query (B, *shape) at one noise level, for inspection."""
+        queries = self._checked_x(x)
+        (level,) = set(self._checked_sigma(sigma, 1))
+        classes = self._checked_labels(labels, len(queries))
+        return [
+            self.schedule.supports(self.store, q[None], level, label, self.seed)[0]
+            for q, label in zip(queries, classes, strict=True)
+        ]

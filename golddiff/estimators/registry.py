@@ -1,0 +1,206 @@
+"""The methods by name, as the command line, the figures and the demo call them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from golddiff.system.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from golddiff.denoiser import Denoiser, Estimator
+    from golddiff.estimators.golden import GoldDiff
+    from golddiff.store.images import ImageStore
+    from golddiff.supports.adaptive import AdaptiveSchedule
+
+
+DEFAULT_METHOD = "recommended"
+
+
+@dataclass(frozen=True)
+class MethodSettings:
+    """What the methods can be told; None is the default of the method, or of the data.
+
+    Attributes:
+        mask_threshold: of PCA; default :func:`default_mask_threshold`.
+        weighting: of PCA, "ss" or "wss".
+        patch_size: of Kamb: odd, or the name of one of its authors' calibrations.
+        boundary: of Kamb: "zeros", "circular" or "none".
+        variant: of the schedule: "released" (default here: it reproduces the paper's figures) or
+            "text".
+        k_min, k_max, m_min, m_max: of the schedule; int a count, float a fraction of the images.
+        tol: of the adaptive schedule: RMSE to the full scan, in units of x0.
+    """
+
+    mask_threshold: float | None = None
+    weighting: str | None = None
+    patch_size: int | str | None = None
+    boundary: str | None = None
+    variant: str | None = None
+    k_min: int | float | None = None
+    k_max: int | float | None = None
+    m_min: int | float | None = None
+    m_max: int | float | None = None
+    tol: float | None = None
+
+    def given(self) -> dict[str, object]:
+        """The settings that are not None."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method: how pictures call it, what it can be told, and how it is made.
+
+    Its output has sources where it is a weighted sum of training images.
+    """
+
+    title: str
+    settings: frozenset[str]
+    make: Callable[[ImageStore, MethodSettings, int], Denoiser]
+    has_sources: bool = True
+
+
+def default_mask_threshold(shape: tuple[int, ...]) -> float:
+    """The released code's: 0.03 for CIFAR-10's shape (3, 32, 32), 0.02 for others."""
+    return 0.03 if shape == (3, 32, 32) else 0.02
+
+
+def check_method(name: str, settings: MethodSettings) -> None:
+    """Raise where ``name`` is no method, or is given a setting that it does not have.
+
+    Raises:
+        ArgumentError: says which methods there are, or which have the setting.
+    """
+    if name not in METHODS:
+        raise ArgumentError(f"method: got {name!r}, expected one of {', '.join(METHODS)}")
+    for setting in settings.given():
+        if setting not in METHODS[name].settings:
+            having = ", ".join(other for other in METHODS if setting in METHODS[other].settings)
+            raise ArgumentError(f"{setting}: does not apply to method {name}, only to {having}")
+    for setting in ("m_min", "m_max"):
+        if getattr(settings, setting) is not None and settings.variant != "text":
+            raise ArgumentError(f"{setting}: applies to variant 'text' only")
+
+
+def make_denoiser(
+    name: str, store: ImageStore, settings: MethodSettings | None = None, seed: int = 0
+) -> Denoiser:
+    """A denoiser over ``store`` by its method's name.
+
+    Args:
+        name: one of ``METHODS``.
+        store: the training set.
+        settings: what differs from the defaults.
+        seed: of the images that a golden subset draws at random.
+
+    Raises:
+        ArgumentError: no such method, or a setting that it does not have or allow.
+    """
+    settings = settings if settings is not None else MethodSettings()
+    check_method(name, settings)
+    return METHODS[name].make(store, settings, seed)
+
+
+def memory_needed(name: str, settings: MethodSettings) -> Callable[[int, int], float]:
+    """Bytes of memory that a method takes for n images of d values, beside parts of the images."""
+    from golddiff.store.needs import covariance_bytes, mask_bytes
+
+    if "optimal" in name or settings.patch_size is not None:
+        return lambda n, d: 0.0
+    return covariance_bytes if name == "wiener" else mask_bytes
+
+
+def _optimal(store: ImageStore, settings: MethodSettings, seed: int) -> Estimator:
+    from golddiff.estimators.optimal import Optimal
+
+    return Optimal(store)
+
+
+def _wiener(store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
+    from golddiff.estimators.wiener import Wiener
+
+    return Wiener(store)
+
+
+def _kamb(store: ImageStore, settings: MethodSettings, seed: int) -> Estimator:
+    from golddiff.estimators.kamb import Kamb
+
+    return Kamb(store, settings.patch_size, settings.boundary or "zeros")
+
+
+def _pca(store: ImageStore, settings: MethodSettings, seed: int) -> Estimator:
+    from golddiff.estimators.pca import PCA
+
+    threshold = settings.mask_threshold
+    return PCA(
+        store,
+        default_mask_threshold(store.shape) if threshold is None else threshold,
+        settings.weighting or "ss",
+    )
+
+
+def golden(base: Estimator, settings: MethodSettings, seed: int) -> GoldDiff:
+    """``base`` over the golden subsets of the paper's schedule, "released" unless told."""
+    from golddiff.estimators.golden import GoldDiff
+    from golddiff.supports.paper import PaperSchedule
+
+    names = ("k_min", "k_max", "m_min", "m_max")
+    sizes = {name: value for name, value in settings.given().items() if name in names}
+    schedule = PaperSchedule(variant=settings.variant or "released", **sizes)  # type: ignore[arg-type]
+    return GoldDiff(base, schedule, seed)
+
+
+def _golden(
+    make: Callable[[ImageStore, MethodSettings, int], Estimator],
+) -> Callable[[ImageStore, MethodSettings, int], Denoiser]:
+    return lambda store, settings, seed: golden(make(store, settings, seed), settings, seed)
+
+
+def _adaptive(
+    make: Callable[[ImageStore, MethodSettings, int], Estimator],
+) -> Callable[[ImageStore, MethodSettings, int], Denoiser]:
+    def made(store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
+        from golddiff.estimators.golden import GoldDiff
+
+        return GoldDiff(make(store, settings, seed), _adaptive_schedule(settings.tol), seed)
+
+    return made
+
+
+def _adaptive_schedule(tol: float | None) -> AdaptiveSchedule:
+    from golddiff.supports.adaptive import AdaptiveSchedule
+
+    return AdaptiveSchedule() if tol is None else AdaptiveSchedule(tol)
+
+
+_OF_PCA = frozenset({"mask_threshold", "weighting"})
+_OF_KAMB = frozenset({"patch_size", "boundary"})
+_OF_ADAPTIVE = frozenset({"tol"})
+_OF_SCHEDULE = frozenset({"variant", "k_min", "k_max", "m_min", "m_max"})
+
+
+def _recommended(store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
+    from golddiff.estimators.recommended import recommended
+
+    return recommended(store, seed)
+
+
+METHODS = {
+    "recommended": Method("Recommended", frozenset(), _recommended, has_sources=False),
+    "optimal": Method("Optimal", frozenset(), _optimal),
+    "wiener": Method("Wiener", frozenset(), _wiener, has_sources=False),
+    "kamb": Method("Kamb", _OF_KAMB, _kamb),
+    "pca": Method("PCA", _OF_PCA, _pca),
+    "golddiff-optimal": Method("GoldDiff (Optimal)", _OF_SCHEDULE, _golden(_optimal)),
+    "golddiff-kamb": Method("GoldDiff (Kamb)", _OF_SCHEDULE | _OF_KAMB, _golden(_kamb)),
+    "golddiff-pca": Method("GoldDiff (PCA)", _OF_SCHEDULE | _OF_PCA, _golden(_pca)),
+    "adaptive-optimal": Method("Adaptive (Optimal)", _OF_ADAPTIVE, _adaptive(_optimal)),
+    "adaptive-kamb": Method("Adaptive (Kamb)", _OF_ADAPTIVE | _OF_KAMB, _adaptive(_kamb)),
+    "adaptive-pca": Method("Adaptive (PCA)", _OF_ADAPTIVE | _OF_PCA, _adaptive(_pca)),
+}
+
+# What the demo and the studio show: an adaptive method's pictures are those of its full scan.
+SHOWN = {name: method for name, method in METHODS.items() if not name.startswith("adaptive-")}

@@ -1,0 +1,46 @@
+"""Training images with their weights, as pieces of a page: what a pixel or an image is made of."""
+
+from __future__ import annotations
+
+import html
+
+from PIL import Image
+
+from golddiff.figures.pictures import Pixels, data_uri
+from golddiff.store.images import ImageStore
+
+
+def percent(share: float) -> str:
+    """'100%', '12.3%', '0.07%', '3e-07%': two digits where one would be none."""
+    if share >= 0.9995 or share == 0:
+        return f"{share:.0%}"
+    return f"{share:.1%}" if share >= 0.001 else f"{100 * share:.2g}%"
+
+
+def class_name(store: ImageStore, label: int) -> str:
+    """The name of a class, or 'class 3' where it has none; plain text."""
+    names = store.class_names or []
+    return names[label] if label < len(names) else f"class {label}"
+
+
+def image_name(store: ImageStore, row: int) -> str:
+    """'#12 (cat)', escaped for a page."""
+    if store.labels is None:
+        return f"#{row}"
+    return f"#{row} ({html.escape(class_name(store, int(store.labels[row])))})"
+
+
+def figure(picture: Image.Image | Pixels, alt: str, caption: str, style: str = "") -> str:
+    """A ``figure`` element.
+
+    Args:
+        picture: shown.
+        alt: says the same in words.
+        caption: HTML under it.
+        style: CSS of the element.
+    """
+    styled = f' style="{style}"' if style else ""
+    return (
+        f'<figure{styled}><img alt="{alt}" src="{data_uri(picture)}">'
+        f"<figcaption>{caption}</figcaption></figure>"
+    )

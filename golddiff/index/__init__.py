@@ -1,5 +1,0 @@
-"""An index over a store: a sixteenth of every image's numbers, a byte each, kept in memory."""
-
-from golddiff.index.files import Index, open_or_build
-
-__all__ = ["Index", "open_or_build"]

@@ -1,0 +1,148 @@
+"""How far every image is from a query, as each tile of outputs sees it, block by block.
+
+A tile's mean logit is -sum_n R_n (x_n - x_in)^2 / (2 sigma^2), with R_n the share of the tile's
+masks that hold input n. R varies slowly from pixel to pixel; with its mean over blocks of pixels
+the sum is a product of small matrices of the blocks' squared differences. A few principal
+coordinates of whole images take less, but the query's noise in what they lack turns the order
+round: at 3 x 64 x 64 by logits of 2 and more at sigma 12 and below.
+
+Every number is made by a compiled loop of its own with a fixed order of summation: it depends on
+the image and the query alone, not on the batch, the threads or the processor's matrix products.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.kernels.aligned import empty
+from golddiff.kernels.block_squares import Weighing, block_distances, block_of_each
+from golddiff.kernels.gather import padded
+from golddiff.store.images import ImageStore
+from golddiff.support import Side
+from golddiff.supports.index.blocks import MIDDLE
+from golddiff.supports.index.image_index import Index
+from golddiff.system.parallel import for_each
+from golddiff.system.residency import at_hand
+
+IMAGES_AT_ONCE = 512
+
+
+class Metric(Protocol):
+    """A cheap estimate of what an image weighs at each of T locations.
+
+    Attributes:
+        side: of the tiles that are locations; None: the whole image is one.
+        weighing: which blocks of numbers are compared, and how each location weighs them.
+    """
+
+    @property
+    def side(self) -> Side | None:
+        """See the class."""
+        ...
+
+    @property
+    def weighing(self) -> Weighing:
+        """See the class."""
+        ...
+
+    def distances(
+        self, store: ImageStore, x: NDArray[np.float32], rows: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """(Q, T, n) squared distances of queries (Q, D) to images (n,), less what all share."""
+        ...
+
+
+@dataclass(frozen=True)
+class TileBlocks:
+    """Squared differences in blocks of 4x4 pixels, times each tile's share of them.
+
+    Attributes:
+        weighing: of the blocks.
+        tiles: how many there are, T.
+        side: see :class:`Metric`.
+    """
+
+    weighing: Weighing
+    tiles: int
+    side: Side | None = None
+
+    @classmethod
+    def of(
+        cls, shape: tuple[int, ...], relevance: NDArray[np.float32], side: Side | None = None
+    ) -> TileBlocks:
+        """For images of a shape and relevance (T, D), shares R in [0, 1]."""
+        block = block_of_each(shape)
+        size = np.bincount(block)
+        shares = [np.bincount(block, tile, len(size)) / size for tile in relevance]
+        return cls(Weighing.of(block, np.stack(shares).astype(np.float32)), len(relevance), side)
+
+    def distances(
+        self, store: ImageStore, x: NDArray[np.float32], rows: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """See :class:`Metric`."""
+        return _compared(store.flat, rows, x, self.weighing, store.scale, store.offset, self.tiles)
+
+
+@dataclass(frozen=True)
+class KeptBlocks:
+    """The same of the numbers that an index keeps of 8x8 pixels: for sets too large to read.
+
+    With P the rows of all blocks, only |P x - P x_i|^2 is compared and nothing of the rest r: what
+    an image weighs over one without a rest, exp((|r|^2 - |r - r_i|^2) / (2 sigma^2)), has
+    expectation 1 over queries whose rest is noise of that sigma in every direction.
+
+    Attributes:
+        index: of the store.
+        weighing: of the blocks.
+        tiles: how many there are, T.
+        side: see :class:`Metric`.
+    """
+
+    index: Index
+    weighing: Weighing
+    tiles: int
+    side: Side | None = None
+
+    @classmethod
+    def of(
+        cls, index: Index, relevance: NDArray[np.float32], side: Side | None = None
+    ) -> KeptBlocks:
+        """For relevance (T, D), shares R in [0, 1]."""
+        columns, numbers = index.blocks.columns, len(index.blocks.basis)
+        shares = relevance[:, columns].mean(axis=2).astype(np.float32)
+        weighing = Weighing.of(np.repeat(np.arange(len(columns)), numbers), shares)
+        return cls(index, weighing, len(relevance), side)
+
+    def distances(
+        self, store: ImageStore, x: NDArray[np.float32], rows: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """(Q, T, n) of queries (Q, D) to images (n,)."""
+        blocks = self.index.blocks
+        goal, flat = blocks.project(x), self.index.numbers
+        return _compared(
+            flat, rows, goal, self.weighing, blocks.unit, -MIDDLE * blocks.unit, self.tiles
+        )
+
+
+def _compared(
+    flat: NDArray[Any],
+    rows: NDArray[np.int64],
+    x: NDArray[np.float32],
+    weighing: Weighing,
+    scale: float,
+    offset: float,
+    tiles: int,
+) -> NDArray[np.float32]:
+    """:func:`block_distances` of a store's array to queries, (Q, T, n), threads side by side."""
+    out = empty((len(x), tiles, padded(len(rows))))
+
+    def compare(start: int) -> None:
+        with at_hand(flat, rows[start : start + IMAGES_AT_ONCE]) as (values, places):
+            block_distances(values, places, x, weighing, scale, offset, out, start)
+
+    for_each(compare, range(0, len(rows), IMAGES_AT_ONCE))
+    return out[:, :, : len(rows)]

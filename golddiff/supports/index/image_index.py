@@ -1,0 +1,187 @@
+"""An index on disk, opened and checked."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from golddiff.store.images import ImageStore
+from golddiff.store.manifest import FileRecord, file_record
+from golddiff.supports.index.blocks import Blocks, of_tensors
+from golddiff.supports.index.indexing import (
+    FOLDER,
+    FORMAT,
+    LENGTHS,
+    MANIFEST,
+    NUMBERS,
+    TENSORS,
+    VERSION,
+    Progress,
+    build,
+    file_sizes,
+    identity,
+)
+from golddiff.system.errors import StoreError
+from golddiff.system.files import leads_out
+
+log = logging.getLogger("golddiff")
+
+# Files whose contents were found to be what their manifest says: (path, inode, time, size).
+_verified: set[tuple[str, int, int, int, str]] = set()
+
+
+@dataclass(frozen=True)
+class Index:
+    """The index of a store; :meth:`open` it or :meth:`build` it.
+
+    Attributes:
+        store: the training set.
+        blocks: what its numbers are of an image.
+    """
+
+    store: ImageStore
+    blocks: Blocks
+
+    @cached_property
+    def numbers(self) -> NDArray[np.uint8]:
+        """(N, numbers) bytes of every image, in store order.
+
+        Resident as far as they are read, within the store's memory limit; where they would take
+        more than two thirds of that, rows are read one by one.
+        """
+        shape = (self.store.n, self.blocks.numbers)
+        return self.store.residency.beside(self.folder / NUMBERS, "uint8", shape)
+
+    @cached_property
+    def lengths(self) -> NDArray[np.float32]:
+        """(N, 2): of what the numbers lack of an image, and the bytes of the numbers."""
+        return self.store.residency.beside(self.folder / LENGTHS, "float32", (self.store.n, 2))
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+        return self.store.path / FOLDER
+
+    @classmethod
+    def open(cls, store: ImageStore) -> Index:
+        """Open the index in a store's folder; format, store, sizes and ranges are checked.
+
+        Raises:
+            StoreError: none is there, it is damaged, of another format version or of another store.
+        """
+        folder = store.path / FOLDER
+        body = _manifest(folder)
+        if body["version"] != VERSION:
+            raise StoreError(
+                f"index: {folder} has format version {body['version']!r}, this golddiff reads "
+                f"version {VERSION}; build the index again"
+            )
+        if body["store"] != identity(store) or body["n"] != store.n:
+            raise StoreError(f"index: {folder} is of another store; build the index again")
+        sizes = file_sizes(store)
+        if missing := sorted({*sizes, TENSORS} - body["files"].keys()):
+            raise StoreError(
+                f"index: {folder / MANIFEST} is damaged (it lacks {', '.join(missing)}); "
+                "build the index again"
+            )
+        for name, record in body["files"].items():
+            path = folder / name
+            if leads_out(store.path, path):
+                raise StoreError(
+                    f"index: {path} is a symbolic link that leads out of the store; copy the file"
+                )
+            size = sizes.get(name, record["bytes"])
+            if not path.is_file() or path.stat().st_size != size or record["bytes"] != size:
+                raise StoreError(
+                    f"index: {path} is missing or has another size than {size} bytes; "
+                    "build the index again"
+                )
+        try:
+            return cls(store, of_tensors(store.shape, load_file(folder / TENSORS)))
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as problem:
+            raise StoreError(
+                f"index: {folder / TENSORS} is damaged ({problem}); build the index again"
+            ) from None
+
+    @classmethod
+    def build(
+        cls,
+        store: ImageStore,
+        *,
+        memory_limit: float = 2e9,
+        progress: Progress = lambda what, done, total: None,
+    ) -> Index:
+        """Build the index of a store in its folder and open it.
+
+        Raises:
+            ArgumentError: ``memory_limit`` is too small.
+            StoreError: the folder cannot be written.
+        """
+        build(store, memory_limit=memory_limit, progress=progress)
+        return cls.open(store)
+
+    def verify(self) -> None:
+        """Recompute every checksum.
+
+        Raises:
+            StoreError: names the first file whose contents changed.
+        """
+        _verified.difference_update({key for key in _verified if key[0] == str(self.folder)})
+        self.check_contents()
+
+    def check_contents(self) -> None:
+        """As :meth:`verify`, once for a file as it lies there: before anything is proved from it.
+
+        Raises:
+            StoreError: names the first file whose contents changed.
+        """
+        for name, record in _manifest(self.folder)["files"].items():
+            path = self.folder / name
+            now = path.stat()
+            key = (str(self.folder), now.st_ino, now.st_mtime_ns, now.st_size, record["sha256"])
+            if key in _verified:
+                continue
+            if file_record(path) != FileRecord(**record):
+                raise StoreError(
+                    f"index: {path} does not match its checksum; build the index again"
+                )
+            _verified.add(key)
+
+
+def open_or_build(store: ImageStore) -> Index:
+    """The index of a store; built where there is none, or none that is sound and of the store.
+
+    Raises:
+        StoreError: it cannot be built.
+    """
+    try:
+        return Index.open(store)
+    except StoreError as error:
+        log.warning("%s: building it now, once", error)
+        return Index.build(store)
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    if not path.is_file() or leads_out(folder.parent, path):
+        raise StoreError(f"index: {folder} holds no {MANIFEST}, so there is no complete index")
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+        if body["format"] != FORMAT:
+            raise ValueError("of another format")
+        for name, record in body["files"].items():
+            FileRecord(**record)
+            if Path(name).name != name:
+                raise ValueError(f"a file outside its folder: {name}")
+        return {k: body[k] for k in ("version", "store", "n", "files")}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise StoreError(f"index: {path} is damaged ({error}); build the index again") from None

@@ -1,0 +1,146 @@
+"""Which images matter to some queries: the nearest, ring after ring, or about k drawn by weight.
+
+Two questions, the nearest and a draw, are all that a schedule asks. Of one store distances are made
+once for all queries and locations, and supports of any size are then chosen from them
+(:class:`NeighborSearch`); a training set in parts is asked part by part
+(:mod:`golddiff.supports.index.search_parts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.kernels.aligned import empty
+from golddiff.kernels.lowest import lowest
+from golddiff.store.images import ImageStore
+from golddiff.supports.index.distances import Metric
+from golddiff.supports.index.drawing import Drawn, RandomNumbers, Sums, drawn, summary
+from golddiff.system.parallel import in_order
+
+LOOKED_AHEAD = 4  # times as many images as were asked for are put in order at once
+
+
+class Search(Protocol):
+    """The images of a training set as some queries see them, at T locations each.
+
+    Attributes:
+        images: how many there are.
+    """
+
+    images: int
+
+    def summaries(self, query: int, gain: float) -> list[Sums]:
+        """Of each location, the sums of the images' weights by distance."""
+        ...
+
+    def rings(
+        self, query: int, spans: Mapping[int, tuple[int, int]]
+    ) -> dict[int, NDArray[np.int64]]:
+        """Ascending rows of some locations' images of rank ``first`` to before ``stop``.
+
+        The nearest has rank 0; of equally near images the one with the lower row comes first.
+
+        Args:
+            query: which.
+            spans: (first, stop) by location.
+        """
+        ...
+
+    def drawn(
+        self,
+        query: int,
+        counts: Mapping[int, int],
+        gain: float,
+        totals: Sequence[Sums],
+        seeds: tuple[int, ...],
+    ) -> dict[int, Drawn]:
+        """About so many images of each location, by weight.
+
+        Args:
+            query: which.
+            counts: by location.
+            gain: 1 / (2 sigma^2).
+            totals: of every location, over the whole training set.
+            seeds: of the random numbers that decide.
+        """
+        ...
+
+
+class NeighborSearch:
+    """The images of one store; see :class:`Search`.
+
+    Args:
+        store: the training set.
+        metric: cheap distances, for each of T locations.
+        x: (Q, D) queries.
+        rows: (n,) ascending images to choose from.
+        first: the row of the store's first image in a training set that it is a part of.
+    """
+
+    def __init__(
+        self,
+        store: ImageStore,
+        metric: Metric,
+        x: NDArray[np.float32],
+        rows: NDArray[np.int64],
+        first: int = 0,
+    ) -> None:
+        self.rows, self.images, self._first = rows, len(rows), first
+        self._numbers: dict[tuple[int, ...], RandomNumbers] = {}
+        self._distances = metric.distances(store, x, rows)
+        self._ordered: dict[tuple[int, int], NDArray[np.int64]] = {}
+
+    def summaries(self, query: int, gain: float) -> list[Sums]:
+        """See :class:`Search`."""
+
+        def one(distances: NDArray[np.float32]) -> Sums:
+            return summary(distances, gain, empty((len(distances),)))
+
+        return list(in_order(one, list(self._distances[query])))
+
+    def rings(
+        self, query: int, spans: Mapping[int, tuple[int, int]]
+    ) -> dict[int, NDArray[np.int64]]:
+        """See :class:`Search`."""
+
+        def one(location: int) -> NDArray[np.int64]:
+            first, stop = spans[location]
+            return np.sort(self.rows[self._in_order(query, location, stop)[first:stop]])
+
+        return dict(zip(spans, in_order(one, list(spans)), strict=True))
+
+    def drawn(
+        self,
+        query: int,
+        counts: Mapping[int, int],
+        gain: float,
+        totals: Sequence[Sums],
+        seeds: tuple[int, ...],
+    ) -> dict[int, Drawn]:
+        """See :class:`Search`."""
+        if seeds not in self._numbers:
+            self._numbers[seeds] = RandomNumbers.of(seeds, self.rows + self._first)
+        numbers = self._numbers[seeds]
+
+        def one(location: int) -> Drawn:
+            distances = self._distances[query, location]
+            return drawn(
+                distances, self.rows, counts[location], gain, totals[location], numbers,
+                empty((len(distances),)),
+            )  # fmt: skip
+
+        return dict(zip(counts, in_order(one, list(counts)), strict=True))
+
+    def _in_order(self, query: int, location: int, stop: int) -> NDArray[np.int64]:
+        """At least the first ``stop`` places, nearest first."""
+        known = self._ordered.get((query, location))
+        if known is None or len(known) < min(stop, len(self.rows)):
+            distances = self._distances[query, location]
+            places = lowest(distances, LOOKED_AHEAD * stop)
+            known = places[np.argsort(distances[places], kind="stable")]
+            self._ordered[query, location] = known
+        return known

@@ -1,0 +1,162 @@
+"""Which images matter to some queries, of a training set whose parts are asked apart.
+
+What a part is asked goes through the questions that every training set answers; each part looks at
+its own images as a single store would. Rows decide, not parts: the images are the single store's,
+but for draws whose chance is within rounding of the number that decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.store.images import ImageStore
+from golddiff.store.training_set import TrainingSet
+from golddiff.support import AnySupport, DescribedSupport, Support, TiledSupport
+from golddiff.supports.index.distances import Metric
+from golddiff.supports.index.drawing import Drawn, RandomNumbers, Sums
+from golddiff.supports.index.search import NeighborSearch
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What one part tells the others before images are drawn.
+
+    Attributes:
+        sums: of each query's locations.
+        gain: 1 / (2 sigma^2).
+    """
+
+    sums: list[list[Sums]]
+    gain: float
+
+    def merge(self, other: Totals) -> Totals:
+        """Of both parts' images."""
+        merged = [
+            [a.merge(b, self.gain) for a, b in zip(mine, theirs, strict=True)]
+            for mine, theirs in zip(self.sums, other.sums, strict=True)
+        ]
+        return Totals(merged, self.gain)
+
+
+@dataclass(frozen=True)
+class WeightedDraw:
+    """A draw as the parts of a training set are asked for it, in two rounds.
+
+    Attributes:
+        metric: cheap distances.
+        gain: 1 / (2 sigma^2).
+        counts: how many images of each location, about.
+        seeds: of the random numbers that decide.
+    """
+
+    metric: Metric
+    gain: float
+    counts: Mapping[int, int]
+    seeds: tuple[int, ...]
+
+    def summary(
+        self, images: ImageStore, x: NDArray[np.float32], within: Sequence[Support]
+    ) -> Totals:
+        """The sums of a part's images."""
+        search = NeighborSearch(images, self.metric, x, within[0].rows)
+        return Totals([search.summaries(q, self.gain) for q in range(len(x))], self.gain)
+
+    def chosen(
+        self,
+        images: ImageStore,
+        x: NDArray[np.float32],
+        within: Sequence[Support],
+        total: Totals,
+    ) -> list[Support | TiledSupport]:
+        """A part's images that are drawn, by the sums of all parts."""
+        search = NeighborSearch(images, self.metric, x, within[0].rows, images.first_row)
+        made: list[Support | TiledSupport] = []
+        for query, totals in enumerate(total.sums):
+            found = search.drawn(query, self.counts, self.gain, totals, self.seeds)
+            none = Support(np.empty(0, np.int64), np.empty(0))
+            tiles = [
+                Support(found[t].rows, found[t].log_weights) if t in found else none
+                for t in range(len(totals))
+            ]
+            side = self.metric.side
+            made.append(tiles[0] if side is None else TiledSupport(side, tiles))
+        return made
+
+
+class SearchInParts:
+    """The images of a training set in parts; see :class:`golddiff.supports.index.search.Search`.
+
+    Args:
+        store: the training set.
+        metric: cheap distances.
+        x: (Q, D) queries.
+        within: the images to choose from.
+    """
+
+    def __init__(
+        self,
+        store: TrainingSet,
+        metric: Metric,
+        x: NDArray[np.float32],
+        within: DescribedSupport,
+    ) -> None:
+        self.images = len(within)
+        self._store, self._metric, self._x, self._within = store, metric, x, within
+        self._totals: Totals | None = None
+        self._nearest: dict[tuple[int, int, int], NDArray[np.int64]] = {}
+
+    def summaries(self, query: int, gain: float) -> list[Sums]:
+        """See the protocol; all queries' are asked for at once."""
+        if self._totals is None:
+            draw = WeightedDraw(self._metric, gain, {}, ())
+            self._totals = self._store.summary(self._x, draw, self._within)
+        return self._totals.sums[query]
+
+    def rings(
+        self, query: int, spans: Mapping[int, tuple[int, int]]
+    ) -> dict[int, NDArray[np.int64]]:
+        """See the protocol."""
+        found = {}
+        for t, (first, stop) in spans.items():
+            inner = self._up_to(query, t, first) if first else np.empty(0, np.int64)
+            found[t] = np.setdiff1d(self._up_to(query, t, stop), inner, assume_unique=True)
+        return found
+
+    def drawn(
+        self,
+        query: int,
+        counts: Mapping[int, int],
+        gain: float,
+        totals: Sequence[Sums],
+        seeds: tuple[int, ...],
+    ) -> dict[int, Drawn]:
+        """See the protocol."""
+        draw = WeightedDraw(self._metric, gain, counts, seeds)
+        (support,) = self._store.draw(self._x[query : query + 1], draw, self._within)
+        return {
+            t: Drawn(tile.rows, tile.log_importance(), RandomNumbers.of(seeds, tile.rows).group)
+            for t, tile in enumerate(_tiles(support))
+            if t in counts
+        }
+
+    def _up_to(self, query: int, location: int, count: int) -> NDArray[np.int64]:
+        """Ascending rows of a location's nearest images, asked for all locations at once."""
+        if count >= self.images:
+            return self._within.rows
+        if (query, location, count) not in self._nearest:
+            (support,) = self._store.nearest(
+                self._x[query : query + 1], count, self._metric, self._within
+            )
+            for t, tile in enumerate(_tiles(support)):
+                self._nearest[query, t, count] = tile.rows
+        return self._nearest[query, location, count]
+
+
+def _tiles(support: AnySupport) -> Sequence[Support]:
+    if isinstance(support, TiledSupport):
+        return support.tiles
+    return [Support(support.rows, support.log_weights)]

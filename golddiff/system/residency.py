@@ -1,0 +1,247 @@
+"""Rows of mapped files within a memory limit.
+
+A page of a mapped file counts as the process's own memory from the first read on. Two things keep
+that within a limit where the files are larger:
+
+- Rows that lie together are read through the mapping, and before the limit is passed all pages are
+  given back (``MADV_DONTNEED``). On a file mapping this only drops the process's entries: the
+  system's page cache keeps the data while there is room, and threads that read meanwhile are not
+  disturbed.
+- Rows that lie apart are read from the file, each by itself. Through the mapping a single row may
+  bring in 2 MB: Linux maps the whole of a large folio of the page cache at once.
+
+Files that fit within the limit are left to the system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.system.errors import ArgumentError
+from golddiff.system.parallel import for_each
+
+Rows = NDArray[np.int64]
+T = TypeVar("T")
+
+ROWS_AT_ONCE = 512  # what a scan reads between two looks at the limit
+WINDOW = 1 << 21  # the largest run of pages that one read brings in
+TOGETHER = 4  # rows lie together where they are at least every fourth of those they span
+DEFAULT_LIMIT = 2e9
+KEPT = 2 / 3  # of the limit, at most, for what stays resident
+
+
+class Residency:
+    """The mapped files of one store, and how many of their bytes may be resident at a time.
+
+    Args:
+        limit: bytes, above 0.
+
+    Attributes:
+        limit: may be changed at any time.
+
+    Raises:
+        ArgumentError: no such limit.
+    """
+
+    def __init__(self, limit: float) -> None:
+        if isinstance(limit, bool) or not (isinstance(limit, int | float) and limit > 0):
+            raise ArgumentError(f"memory_limit: got {limit!r}, expected bytes above 0")
+        self.limit = limit
+        # A file is held by the array over it alone: it goes with the store, at once.
+        self._files: list[weakref.ref[_Mapped]] = []
+        self._lock = threading.Lock()
+        self._touched = 0  # bytes that may be resident
+        self._kept = 0  # bytes that stay so, of files that nobody gives back
+        self._beside: dict[tuple[Path, int, int], NDArray[Any]] = {}
+        self._in_hand = 0  # of these, what is being read at this moment
+
+    def beside(self, path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+        """A file that stays resident as it is read, if there is room for it.
+
+        All such take at most two thirds of the limit; what it may take is no more there for the
+        others. Where there is no room it is as they are.
+        """
+        size, now = math.prod(shape) * np.dtype(dtype).itemsize, path.stat()
+        key = path, now.st_ino, now.st_mtime_ns
+        with self._lock:
+            if key not in self._beside and self._keeps(size):
+                mapped = np.memmap(path, dtype=dtype, mode="r", shape=shape)
+                self._beside[key] = np.asarray(mapped)
+            kept = self._beside.get(key)
+        return self.map(path, dtype, shape) if kept is None else kept
+
+    def _give_up(self, size: int) -> None:
+        with self._lock:
+            self._kept -= size
+
+    def in_memory(self, size: int, make: Callable[[], T]) -> T | None:
+        """What is made, of so many bytes that stay in memory; None: past the memory limit."""
+        with self._lock:
+            if not self._keeps(size):
+                return None
+        made = make()
+        weakref.finalize(made, self._give_up, size)
+        return made
+
+    def _keeps(self, size: int) -> bool:
+        if self._kept + size > KEPT * self.limit:
+            return False
+        self._kept += size
+        return True
+
+    def map(self, path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+        """A file as a read-only array whose pages count here."""
+        mapped = _Mapped(path, dtype=dtype, mode="r", shape=shape)
+        mapped.attach(self, path)
+        self._files.append(weakref.ref(mapped))
+        # A plain array view of the mapping: compiled kernels take no np.memmap.
+        return np.asarray(mapped)
+
+    @property
+    def fits(self) -> bool:
+        """Whether all files together are within the limit."""
+        return sum(mapped.nbytes for mapped in self._mapped()) <= self.limit - self._kept
+
+    def admits(self, size: int) -> bool:
+        """Whether so many more bytes may be brought in now; others are given back if need be.
+
+        Counted as in hand until :meth:`done`.
+        """
+        with self._lock:
+            limit = self.limit - self._kept
+            if self._in_hand + size > limit:
+                return False
+            if self._touched + size > limit:
+                self._give_back()
+            self._touched += size
+            self._in_hand += size
+            return True
+
+    def done(self, size: int) -> None:
+        """What was admitted is read; it may be given back."""
+        with self._lock:
+            self._in_hand -= size
+
+    def release(self) -> None:
+        """Give back every page that is resident now."""
+        with self._lock:
+            self._give_back()
+
+    def _mapped(self) -> Iterator[_Mapped]:
+        for file in self._files:
+            mapped = file()
+            if mapped is not None:
+                yield mapped
+
+    def _give_back(self) -> None:
+        for mapped in self._mapped():
+            mapped.give_back()
+        self._touched = self._in_hand  # readers bring in again what they still need
+
+
+class _Mapped(np.memmap[Any, np.dtype[Any]]):
+    """A mapping that knows where its pages count."""
+
+    residency: Residency | None = None
+    file: int | None = None
+
+    def attach(self, residency: Residency, path: Path) -> None:
+        self.residency = residency
+        if hasattr(os, "pread"):
+            self.file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            weakref.finalize(self, os.close, self.file)
+        if self.file is not None and hasattr(os, "posix_fadvise"):
+            # Rows that lie apart: what is beside them is not worth reading.
+            os.posix_fadvise(self.file, 0, 0, os.POSIX_FADV_RANDOM)
+
+    def give_back(self) -> None:
+        mapping = getattr(self, "_mmap", None)
+        if mapping is not None and hasattr(mapping, "madvise") and hasattr(mmap, "MADV_DONTNEED"):
+            mapping.madvise(mmap.MADV_DONTNEED)
+
+    def read(self, rows: Rows) -> NDArray[Any]:
+        """Some rows (k, D), from the file."""
+        flat = np.asarray(self)
+        if self.file is None:
+            return flat[rows]
+        width = flat.strides[0]
+        out = np.empty((len(rows), *flat.shape[1:]), flat.dtype)
+        from golddiff.system.reading import read_pieces  # compiled code, imported slowly
+
+        def read(start: int) -> None:
+            some = rows[start : start + ROWS_AT_ONCE]
+            # Neighbours in one go.
+            starts = np.flatnonzero(np.diff(some, prepend=some[:1] - 2) != 1)
+            counts = np.diff(starts, append=len(some))
+            there = out[start : start + ROWS_AT_ONCE]
+            assert self.file is not None
+            read_pieces(self.file, some[starts] * width, counts * width, there)
+
+        try:
+            for_each(read, range(0, len(rows), ROWS_AT_ONCE))
+        except OSError as error:
+            raise OSError(f"{self.filename} cannot be read: {error.strerror or error}") from error
+        return out
+
+
+def _owner(array: NDArray[Any]) -> _Mapped | None:
+    """The mapping that an array is the whole of; None for one in memory, or a part."""
+    base = array.base
+    whole = isinstance(base, _Mapped) and base.residency is not None and base.shape == array.shape
+    return base if whole else None  # type: ignore[return-value]
+
+
+def in_place(flat: NDArray[Any]) -> bool:
+    """Whether any rows of a store's array can be read where they lie: it fits within the limit."""
+    owner = _owner(flat)
+    return owner is None or owner.residency is None or owner.residency.fits
+
+
+@contextlib.contextmanager
+def at_hand(flat: NDArray[Any], rows: Rows) -> Iterator[tuple[NDArray[Any], Rows]]:
+    """Rows of a store's array where a loop can read them, without passing its memory limit.
+
+    Every reader of pixels and proxies goes through here, some hundred rows at a time.
+
+    Args:
+        flat: (N, D), a store's or in memory.
+        rows: (k,) rows wanted; not changed.
+
+    Yields:
+        An array (n, D) and the rows (k,) in it that hold what ``rows`` of ``flat`` hold: those two
+        themselves, or a copy of the rows and 0, 1, ... k - 1.
+    """
+    owner = _owner(flat)
+    residency = None if owner is None else owner.residency
+    if owner is None or residency is None or len(rows) == 0 or residency.fits:
+        yield flat, rows
+        return
+    first, last = int(rows.min()), int(rows.max())
+    width = flat.strides[0]
+    size = (-(-(last + 1) * width // WINDOW) - first * width // WINDOW) * WINDOW
+    if last - first < TOGETHER * len(rows) and residency.admits(size):
+        try:
+            yield flat, rows
+        finally:
+            residency.done(size)
+        return
+    copied = owner.read(rows)
+    copied.flags.writeable = False  # as the mapping: kernels are compiled for one of the two
+    yield copied, np.arange(len(rows))
+
+
+def parts(rows: Rows, size: int = ROWS_AT_ONCE) -> Iterator[tuple[int, Rows]]:
+    """Consecutive parts of at most ``size`` rows, each with the place where it begins."""
+    for start in range(0, len(rows), size):
+        yield start, rows[start : start + size]

@@ -1,0 +1,266 @@
+"""What ``torch.save`` wrote, read without torch: tensors and plain values, and no code is run.
+
+torch writes either a zip archive (``data.pkl``, and a member for each storage of numbers) or, until
+2020 and inside of EDM's pickles, five pickles in a row (a magic number, a version, the machine's
+word sizes, the values, the names of their storages) and then the storages' numbers.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import struct
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import IO, Any
+
+import torch
+
+from golddiff.system.errors import CheckpointError, SourceError
+from golddiff.system.guards import check_unpacked
+from golddiff.system.pickled_arrays import ARRAYS
+from golddiff.system.pickles import one_line, read_pickle
+
+ZIP = b"PK\x03\x04"
+MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001
+
+
+class Inert:
+    """A value that a pickle can hold, but not alter."""
+
+    def __setstate__(self, state: Any) -> None:
+        raise UnpicklingError(f"sets the state of a {type(self).__name__}")
+
+
+@dataclass(eq=False)
+class Storage(Inert):
+    """Numbers of one type: ``values`` (n,) on the processor, None until they are read."""
+
+    dtype: torch.dtype
+    count: int
+    values: torch.Tensor | None = None
+
+    def fill(self, data: bytes) -> None:
+        """Take the numbers from their bytes."""
+        if len(data) != self.count * self.dtype.itemsize:
+            present = len(data) // self.dtype.itemsize
+            raise UnpicklingError(
+                f"declares a storage of {self.count:,} numbers and holds {present:,}"
+            )
+        # frombuffer takes no empty buffer.
+        held = torch.frombuffer(bytearray(data), dtype=self.dtype) if data else None
+        self.values = torch.empty(0, dtype=self.dtype) if held is None else held
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTensor(Inert):
+    """A tensor as a view of a storage."""
+
+    storage: Storage
+    offset: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    def tensor(self) -> torch.Tensor:
+        """The view, which lies within its storage."""
+        values = self.storage.values
+        if values is None:
+            raise UnpicklingError("has a tensor without its numbers")
+        if 0 in self.size:
+            return values.new_zeros(self.size)
+        return values.as_strided(self.size, self.stride, self.offset)
+
+
+@dataclass(frozen=True)
+class OtherTensor(Inert):
+    """A tensor of a kind that no network here is made of, such as sparse."""
+
+    told: str
+
+
+def _tensor(
+    storage: Any,
+    offset: Any,
+    size: Any,
+    stride: Any,
+    requires_grad: Any,
+    hooks: Any,
+    more: Any = None,
+) -> StoredTensor:
+    """``torch._utils._rebuild_tensor_v2``: a view of a storage, which must hold all of it."""
+    if not isinstance(storage, Storage):
+        raise UnpicklingError(f"has a tensor made of {type(storage).__name__}")
+    if type(size) is not tuple or type(stride) is not tuple or len(size) != len(stride):
+        raise UnpicklingError("has a tensor of an impossible shape")
+    if not all(type(n) is int and 0 <= n < 2**62 for n in (offset, *size, *stride)):
+        raise UnpicklingError("has a tensor of an impossible shape")
+    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    # A step of 0 would let a few numbers stand for a huge tensor.
+    if 0 not in size and max(last + 1, math.prod(size)) > storage.count:
+        raise UnpicklingError(f"has a tensor of shape {size} beyond its {storage.count} numbers")
+    return StoredTensor(storage, offset, size, stride)
+
+
+def _parameter(data: Any, *rest: Any) -> StoredTensor | OtherTensor:
+    if not isinstance(data, StoredTensor | OtherTensor):
+        raise UnpicklingError(f"has a parameter made of {type(data).__name__}")
+    return data
+
+
+def _ordered(pairs: Any = ()) -> OrderedDict[Any, Any]:
+    return OrderedDict(pairs)
+
+
+def _other(told: str) -> Callable[..., OtherTensor]:
+    return lambda *given: OtherTensor(told)
+
+
+def _other_dtype(*given: Any) -> OtherTensor:
+    """``_rebuild_tensor_v3``, which torch writes for types that have no storage class."""
+    return OtherTensor(next((str(g) for g in given if isinstance(g, torch.dtype)), "of no type"))
+
+
+_DTYPES = {
+    "Float": torch.float32, "Double": torch.float64, "Half": torch.float16,
+    "BFloat16": torch.bfloat16, "Long": torch.int64, "Int": torch.int32, "Short": torch.int16,
+    "Char": torch.int8, "Byte": torch.uint8, "Bool": torch.bool,
+    "ComplexFloat": torch.complex64, "ComplexDouble": torch.complex128,
+    "QUInt8": torch.uint8, "QInt8": torch.int8, "QInt32": torch.int32,
+}  # fmt: skip
+# Where the numbers were does not matter: they are read into the processor's memory.
+STORAGES: dict[tuple[str, str], Any] = {
+    (module, f"{name}Storage"): dtype
+    for module in ("torch", "torch.cuda")
+    for name, dtype in _DTYPES.items()
+} | {("torch.storage", "UntypedStorage"): torch.uint8}
+TENSORS: dict[tuple[str, str], Any] = {
+    **ARRAYS,
+    ("torch._utils", "_rebuild_tensor_v2"): _tensor,
+    ("torch._utils", "_rebuild_parameter"): _parameter,
+    ("collections", "OrderedDict"): _ordered,
+    ("torch._utils", "_rebuild_tensor_v3"): _other_dtype,
+    ("torch._utils", "_rebuild_sparse_tensor"): _other("sparse"),
+    ("torch._utils", "_rebuild_nested_tensor"): _other("nested"),
+    ("torch._utils", "_rebuild_qtensor"): _other("quantised"),
+    ("torch._utils", "_rebuild_meta_tensor_no_storage"): _other("meta"),
+    ("torch._utils", "_rebuild_wrapper_subclass"): _other("of another class"),
+    ("torch._tensor", "_rebuild_from_type_v2"): _other("of another class"),
+    ("torch.serialization", "_get_layout"): _other("a layout"),
+    ("torch", "Size"): lambda sides=(): tuple(sides),
+    **{
+        ("torch", name): value
+        for name, value in vars(torch).items()
+        if isinstance(value, torch.dtype | torch.qscheme)
+    },
+}
+
+
+def read_torch(path: Path) -> Any:
+    """The values that ``torch.save`` wrote, of either form, with tensors on the processor.
+
+    Raises:
+        CheckpointError: unreadable, damaged, unpacks to far more than it holds, or asks for
+            anything else than tensors, arrays and plain values, which it names.
+    """
+    try:
+        with path.open("rb") as file:
+            zipped = file.read(len(ZIP)) == ZIP
+            file.seek(0)
+            return plain(_read_zip(path, file) if zipped else read_row(file))
+    except SourceError as error:
+        raise CheckpointError(str(error)) from None
+    except Exception as error:
+        # A damaged archive raises nearly anything.
+        raise CheckpointError(
+            f"{path} is damaged, or no checkpoint of tensors and plain values: it {one_line(error)}"
+        ) from error
+
+
+def _read_zip(path: Path, file: IO[bytes]) -> Any:
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        check_unpacked(str(path), path.stat().st_size, sum(m.file_size for m in members))
+        homes = [
+            m.filename.removesuffix("data.pkl") for m in members if m.filename.endswith("/data.pkl")
+        ]
+        if len(homes) != 1:
+            raise UnpicklingError(f"has {len(homes)} members data.pkl")
+        names = {member.filename for member in members}
+        if f"{homes[0]}byteorder" in names and archive.read(f"{homes[0]}byteorder") != b"little":
+            raise UnpicklingError("is big-endian")
+        storages: dict[str, Storage] = {}
+
+        def storage(identifier: Any) -> Storage:
+            made = _declared(identifier)
+            key = identifier[2]
+            if key not in storages:
+                made.fill(archive.read(f"{homes[0]}data/{key}"))
+                storages[key] = made
+            return storages[key]
+
+        return read_pickle(archive.read(f"{homes[0]}data.pkl"), STORAGES | TENSORS, storage)
+
+
+def read_row(file: IO[bytes], names: dict[tuple[str, str], Any] | None = None) -> Any:
+    """The values of pickles in a row, with :class:`StoredTensor` in place of tensors.
+
+    Args:
+        file: stands at the beginning, and has to end with the last storage.
+        names: what the values may ask for; default all that tensors and arrays need.
+
+    Raises:
+        UnpicklingError: not of this form, or not whole.
+    """
+    magic, version, words = (read_pickle(file, {}) for _ in range(3))
+    if magic != MAGIC or version != VERSION or type(words) is not dict:
+        raise UnpicklingError("is of an unknown format")
+    if words.get("little_endian") is not True:
+        raise UnpicklingError("is big-endian")
+    storages: dict[str, Storage] = {}
+
+    def storage(identifier: Any) -> Storage:
+        return storages.setdefault(identifier[2], _declared(identifier))
+
+    values = read_pickle(file, STORAGES | (TENSORS if names is None else names), storage)
+    keys = read_pickle(file, {})
+    if type(keys) is not list or sorted(keys) != sorted(storages):
+        raise UnpicklingError("does not hold the storages that it declares")
+    for key in keys:
+        (count,) = struct.unpack("<q", file.read(8))
+        if count != storages[key].count:
+            raise UnpicklingError("holds a storage of another length than it declares")
+        storages[key].fill(_read(file, count * storages[key].dtype.itemsize))
+    if file.read(1):
+        raise UnpicklingError("goes on behind its storages")
+    return values
+
+
+def _read(file: IO[bytes], count: int) -> bytes:
+    """At most so many bytes: an honest length is not more than the file has."""
+    here = file.tell()
+    left = file.seek(0, io.SEEK_END) - here
+    file.seek(here)
+    return file.read(min(count, left))
+
+
+def _declared(identifier: Any) -> Storage:
+    """A storage by its persistent id: a word, its type, its key, where it was, its length."""
+    if type(identifier) is tuple and len(identifier) in (5, 6) and identifier[0] == "storage":
+        dtype, key, _, count, *view = identifier[1:]
+        fits = isinstance(dtype, torch.dtype) and type(key) is str and type(count) is int
+        if fits and count >= 0 and view in ([], [None]):
+            return Storage(dtype, count)
+    raise UnpicklingError("asks for a storage of another form")
+
+
+def plain(value: Any) -> Any:
+    """Tensors in place of :class:`StoredTensor` in dicts, lists and tuples."""
+    if isinstance(value, StoredTensor):
+        return value.tensor()
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    return type(value)(map(plain, value)) if type(value) in (list, tuple) else value
