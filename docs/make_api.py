@@ -27,6 +27,8 @@ GROUPS = {
         "PatchMixture",
         "Blend",
         "recommended",
+        "network_like",
+        "create",
     ],
     "Golden subsets": ["PaperSchedule", "AdaptiveSchedule"],
     "Sampling": ["sample", "Samples", "steps", "State"],
@@ -35,6 +37,8 @@ GROUPS = {
         "PixelSources",
         "pixel_sources",
         "write_report",
+        "novelty",
+        "Novelty",
     ],
     "Trained networks, and comparing with them": [
         "load_oracle",
@@ -69,7 +73,10 @@ def render() -> str:
         lines.append(f"\n# {group}")
         for name in names:
             home = homes.get(name, name)
-            lines += _entries(home, None if home == name else {name})
+            whole = home == name
+            lines += _entries(
+                "system.errors" if name == "errors" else home, None if whole else {name}
+            )
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 

@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from golddiff.attribution import pixel_sources as pixel_sources
     from golddiff.diffusers import AnalyticUNet as AnalyticUNet
     from golddiff.estimators.blend import Blend as Blend
+    from golddiff.estimators.dial import recommended as recommended
     from golddiff.estimators.golden import GoldDiff as GoldDiff
     from golddiff.estimators.kamb import Kamb as Kamb
     from golddiff.estimators.mixture import GaussianMixture as GaussianMixture
+    from golddiff.estimators.network_like import network_like as network_like
     from golddiff.estimators.optimal import Optimal as Optimal
     from golddiff.estimators.patch_mixture import PatchMixture as PatchMixture
     from golddiff.estimators.pca import PCA as PCA
-    from golddiff.estimators.recommended import recommended as recommended
+    from golddiff.estimators.registry import create as create
     from golddiff.estimators.wiener import Wiener as Wiener
     from golddiff.evaluation.compare import Evaluation as Evaluation
     from golddiff.evaluation.compare import evaluate as evaluate
@@ -30,7 +32,10 @@ if TYPE_CHECKING:
     from golddiff.samplers import steps as steps
     from golddiff.sampling import Samples as Samples
     from golddiff.sampling import sample as sample
+    from golddiff.store.cache import load as load
     from golddiff.store.images import ImageStore as ImageStore
+    from golddiff.store.novelty import Novelty as Novelty
+    from golddiff.store.novelty import novelty as novelty
     from golddiff.supports.adaptive import AdaptiveSchedule as AdaptiveSchedule
     from golddiff.supports.paper import PaperSchedule as PaperSchedule
     from golddiff.system.errors import ArgumentError as ArgumentError
@@ -54,6 +59,7 @@ _HOMES = {
     "GoldDiffError": "system.errors",
     "ImageStore": "store.images",
     "Kamb": "estimators.kamb",
+    "Novelty": "store.novelty",
     "Optimal": "estimators.optimal",
     "Oracle": "oracles.oracle",
     "PCA": "estimators.pca",
@@ -66,12 +72,16 @@ _HOMES = {
     "StoreError": "system.errors",
     "Wiener": "estimators.wiener",
     "cluster": "cluster",
+    "create": "estimators.registry",
     "diffusers": "diffusers",
+    "load": "store.cache",
     "load_oracle": "oracles.load",
     "evaluate": "evaluation.compare",
     "metrics": "metrics",
     "pixel_sources": "attribution",
-    "recommended": "estimators.recommended",
+    "network_like": "estimators.network_like",
+    "novelty": "store.novelty",
+    "recommended": "estimators.dial",
     "sample": "sampling",
     "steps": "samplers",
     "write_report": "evaluation.report",

@@ -224,11 +224,14 @@ class Estimator(Denoiser):
     def ready(self, sigma: float) -> Any:
         """What :meth:`make_ready` made for a noise level; the last ``SIGMAS_KEPT`` are kept."""
         if sigma not in self._ready:
-            made = self.make_ready(sigma)
-            if len(self._ready) >= SIGMAS_KEPT:
-                self._ready.pop(next(iter(self._ready)))
-            self._ready[sigma] = made
+            self.take_ready(sigma, self.make_ready(sigma))
         return self._ready[sigma]
+
+    def take_ready(self, sigma: float, made: Any) -> None:
+        """Keep what :meth:`make_ready` would make for a noise level, made elsewhere."""
+        if len(self._ready) >= SIGMAS_KEPT:
+            self._ready.pop(next(iter(self._ready)))
+        self._ready[sigma] = made
 
     def denoise(
         self, x: NDArray[np.float32], sigma: float, label: int | None

@@ -1,6 +1,9 @@
-"""Likeness to a reference, as Kamb, Lukoianov and the paper measure it."""
+"""Likeness to a reference, as Kamb, Lukoianov and the paper measure it; sharpness and speckle."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable
 
 import torch
 
@@ -58,6 +61,54 @@ def r2_per_image(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
     residual = ((a - b) ** 2).sum(dim=1)
     score = 1 - residual / (b.shape[1] * variance)
     return torch.where(variance > 0, score, torch.full_like(score, torch.nan))
+
+
+def sharpness(images: torch.Tensor, reference: torch.Tensor) -> float:
+    """Mean absolute Laplacian of images over that of a reference: below 1 blurred, above ragged.
+
+    The Laplacian of a value is four times it less its four neighbours; values at the border, which
+    lack some, are left out.
+
+    Args:
+        images: (B, C, H, W), H and W at least 3.
+        reference: (N, C, H, W) images of the same kind, such as training images.
+
+    Raises:
+        ArgumentError: no such images.
+    """
+    return _ratio(_laplacian, images, reference)
+
+
+def speckle(images: torch.Tensor, reference: torch.Tensor) -> float:
+    """Mean distance of values to their 3 x 3 median, over that of a reference: above 1 speckled.
+
+    Args and errors as :func:`sharpness`.
+    """
+    return _ratio(_off_median, images, reference)
+
+
+def _laplacian(x: torch.Tensor) -> torch.Tensor:
+    across = x[..., 1:-1, :-2] + x[..., 1:-1, 2:]
+    return 4 * x[..., 1:-1, 1:-1] - across - x[..., :-2, 1:-1] - x[..., 2:, 1:-1]
+
+
+def _off_median(x: torch.Tensor) -> torch.Tensor:
+    windows = x.unfold(-2, 3, 1).unfold(-2, 3, 1).flatten(-2)
+    return x[..., 1:-1, 1:-1] - windows.median(dim=-1).values
+
+
+def _ratio(
+    measure: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor, reference: torch.Tensor
+) -> float:
+    for name, batch in (("images", images), ("reference", reference)):
+        if batch.ndim != 4 or min(batch.shape[2:]) < 3 or len(batch) == 0:
+            raise ArgumentError(
+                f"{name}: got shape {tuple(batch.shape)}, expected (B, C, H, W) of 3 x 3 or more"
+            )
+    own, theirs = (
+        float(measure(batch.detach().double().cpu()).abs().mean()) for batch in (images, reference)
+    )
+    return own / theirs if theirs > 0 else math.nan
 
 
 def _unit_range(images: torch.Tensor, reference: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -26,6 +27,8 @@ from golddiff.samplers import (
     noised,
     steps,
 )
+from golddiff.store.images import ImageStore
+from golddiff.store.novelty import Novelty, novelty
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable, written_whole
 from golddiff.system.progress import progress_bar
@@ -61,6 +64,7 @@ class Samples:
         share: of the training images that was seen at every step; below 1 where shards of a store
             were missing.
         about: method, sampler, steps, seed and version, as text; PNGs carry it.
+        store: the training set, or what else gave the images' shape.
     """
 
     images: torch.Tensor
@@ -72,6 +76,18 @@ class Samples:
     share: float = 1.0
     about: dict[str, str] = field(default_factory=dict)
     errors: torch.Tensor | None = None
+    store: Space | None = None
+
+    @cached_property
+    def novelty(self) -> Novelty:
+        """How new each image is, and its nearest training image; found when first asked for.
+
+        Raises:
+            ArgumentError: as :func:`golddiff.novelty`; no training set.
+        """
+        if not hasattr(self.store, "nearest"):
+            raise ArgumentError("novelty: the denoiser has no training set to compare with")
+        return novelty(self.images, cast(ImageStore, self.store))
 
     def __len__(self) -> int:
         return len(self.images)
@@ -247,6 +263,7 @@ def sample(
         torch.cat([torch.stack(one.errors) for one in estimating], dim=1)
         if estimating and not attribution
         else None,
+        denoiser.store,
     )
 
 

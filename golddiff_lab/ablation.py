@@ -22,24 +22,24 @@ import torch
 import golddiff
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.mirror import Mirrored, OfMirrored
-from golddiff.estimators.recommended import GOLDEN, Recommended
-from golddiff.estimators.registry import make_denoiser
+from golddiff.estimators.network_like import GOLDEN, NetworkLike
+from golddiff.estimators.registry import create
 from golddiff.evaluation.bootstrap import Interval, bootstrap
 from golddiff.metrics import mse_per_image, r2_per_image
 from golddiff.sampling import Denoises, sample
 
-Make = Callable[[golddiff.ImageStore, Recommended], Denoiser]
+Make = Callable[[golddiff.ImageStore, NetworkLike], Denoiser]
 YARDSTICK = "golddiff-pca"
 
 
-# The parts of recommended: golden ones, the best threshold first; mixture; one Gaussian; patches.
+# The parts of network_like: golden ones, the best threshold first; mixture; one Gaussian; patches.
 MIXTURE, ONE, PATCHES = GOLDEN, GOLDEN + 1, GOLDEN + 2
 
 
 def _with_weights(
-    made: Recommended, of: Callable[[float, np.ndarray], np.ndarray]
+    made: NetworkLike, of: Callable[[float, np.ndarray], np.ndarray]
 ) -> golddiff.Blend:
-    """The parts of ``recommended`` with other weights: of(sigma, its own), scaled to sum to 1."""
+    """The parts of ``network_like`` with other weights: of(sigma, its own), scaled to sum to 1."""
     pairs = [(sigma, of(sigma, np.array(row))) for sigma, row in made.blend.weights]
     return golddiff.Blend(
         made.blend.denoisers, [(s, tuple((w / w.sum()).tolist())) for s, w in pairs]
@@ -47,7 +47,7 @@ def _with_weights(
 
 
 def _without(*parts: int) -> Make:
-    def make(store: golddiff.ImageStore, made: Recommended) -> Denoiser:
+    def make(store: golddiff.ImageStore, made: NetworkLike) -> Denoiser:
         kept = ~np.isin(np.arange(len(made.blend.denoisers)), parts)
         return _with_weights(made, lambda sigma, own: own * kept)
 
@@ -58,13 +58,13 @@ def _only(*parts: int) -> Make:
     return _without(*set(range(PATCHES + 1)).difference(parts))
 
 
-def _golden_at_all_levels(store: golddiff.ImageStore, made: Recommended) -> Denoiser:
+def _golden_at_all_levels(store: golddiff.ImageStore, made: NetworkLike) -> Denoiser:
     highest = max(sigma for sigma, row in made.blend.weights if row[0] > 0)
     weights = np.array(dict(made.blend.weights)[highest])
     return _with_weights(made, lambda sigma, own: own if sigma < highest else weights)
 
 
-def _with_parts(made: Recommended, of: Callable[[Denoiser], Denoiser]) -> Denoiser:
+def _with_parts(made: NetworkLike, of: Callable[[Denoiser], Denoiser]) -> Denoiser:
     return golddiff.Blend([of(part) for part in made.blend.denoisers], made.blend.weights)
 
 
@@ -88,8 +88,8 @@ def _unmirrored(part: Denoiser) -> Denoiser:
 
 
 METHODS: dict[str, Make] = {
-    YARDSTICK: lambda store, made: make_denoiser(YARDSTICK, store),
-    "recommended": lambda store, made: made,
+    YARDSTICK: lambda store, made: create(YARDSTICK, store),
+    "network-like": lambda store, made: made,
     "without golden": _without(*range(GOLDEN)),
     "without the better golden part": _without(0),
     "without the second golden part": _without(1),
@@ -133,7 +133,7 @@ def main() -> None:
 
     store = golddiff.ImageStore.open(options.store)
     reference = images(golddiff.load_oracle(options.oracle))
-    made = Recommended(store)
+    made = NetworkLike(store)
     made.blend  # noqa: B018  its weights are found before any clock runs
     print(f"{store!r}, {options.n} images from seed {options.seed}, {options.steps} DDIM steps")
     print(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from golddiff.estimators.registry import make_denoiser
+from golddiff.estimators.registry import create
 from golddiff.noise import Labels, Sigma
 from golddiff.sampling import Denoises, sample
 from golddiff.sources.augment import NUMBERS, augmented
@@ -44,7 +44,7 @@ def queries(
     check_source(source)
     if source == "noised":
         return noised(store, sigmas, batch, seed)
-    return trajectory(make_denoiser(TRAJECTORY_OF, store, seed=seed), sigmas, batch, seed)
+    return trajectory(create(TRAJECTORY_OF, store, seed=seed), sigmas, batch, seed)
 
 
 def noised(store: ImageStore, sigmas: Sequence[float], batch: int, seed: int) -> list[torch.Tensor]:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
-from golddiff.estimators.registry import METHODS, MethodSettings, make_denoiser
+from golddiff.estimators.registry import METHODS, MethodSettings, create
 from golddiff.store.images import ImageStore
 from golddiff_lab.machine import peak_resident
 from golddiff_lab.peers import PEERS
@@ -25,7 +25,7 @@ def make_side(spec: SideSpec, store: ImageStore) -> Side:
     """
     if spec.method is not None:
         settings = own_settings(spec.method, spec.settings)
-        denoiser = make_denoiser(spec.method, store, settings, spec.seed)
+        denoiser = create(spec.method, store, settings, spec.seed)
         return Side(denoiser, describe=lambda sigma: describe_step(denoiser, sigma))
     assert spec.peer is not None
     return PEERS[spec.peer].make(spec, store)

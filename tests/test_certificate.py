@@ -107,7 +107,7 @@ def test_nothing_is_proved_from_a_file_whose_contents_were_exchanged(make_store,
 
 
 def test_contents_are_read_once_while_the_files_stay(make_store, smooth_images, monkeypatch):
-    from golddiff.supports.index import files
+    from golddiff.supports.index import image_index as files
 
     index = Index.build(make_store(smooth_images(200, (1, 8, 8))))
     read = []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import golddiff
@@ -59,6 +60,14 @@ def photos(tmp_path):
 
 def read_json(path):
     return json.loads(Path(path).read_text())
+
+
+def store_of(capsys, data):
+    assert (
+        run(["sample", "--data", data, "--method", "optimal", "--n", "1", "--json", "s.json"]) == 0
+    )
+    capsys.readouterr()
+    return golddiff.ImageStore.open(read_json("s.json")["store"]["path"])
 
 
 GOLDEN = ("--method", "golddiff-pca")
@@ -123,15 +132,41 @@ def test_json_holds_what_the_run_was():
     assert seconds["per_image_and_step"] == pytest.approx(seconds["total"] / 12)
 
 
-def test_the_method_recommended_is_the_default_and_is_weighed_once_a_store(capsys):
-    assert run(["sample", "--n", "1", "--steps", "3", "--json", "run.json"]) == 0
-    first = capsys.readouterr().out
-    assert run(["sample", "--n", "1", "--steps", "3"]) == 0
-    assert "weighing" not in capsys.readouterr().out
-    assert "by recommended" in first
+def test_recommended_is_the_default_and_its_novelty_is_told(capsys):
+    assert (
+        run(["sample", "--data", "digits", "--n", "2", "--steps", "3", "--json", "run.json"]) == 0
+    )
+    out = capsys.readouterr().out
+    assert "by recommended" in out
+    assert "novelty " in out
     figures = read_json("run.json")
     assert figures["method"] == "recommended"
-    assert figures["golden_subsets"][0]["k"][-1] == 90
+    assert len(figures["novelty"]["each"]) == len(figures["novelty"]["nearest"]) == 2
+
+
+def test_copies_are_told_with_what_to_do(capsys):
+    assert run(["sample", "--data", "digits", "--n", "3", "--steps", "3", "--novelty", "0"]) == 0
+    assert (
+        "3 of 3 outputs copy a training image: with 1,797 images and novelty 0 that is expected; "
+        "try --novelty 0.7"
+    ) in capsys.readouterr().out
+
+
+def test_novelty_of_any_pictures_is_reported(capsys):
+    copies = store_of(capsys, "digits").images(range(5))
+    noise = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(0)).clamp(-1, 1)
+    pixels = ((torch.cat([copies, noise]) + 1) * 127.5).round().to(torch.uint8)
+    np.save("pictures.npy", pixels.numpy())
+    options = ["--json", "novelty.json", "--out", "novelty.html"]
+    assert run(["novelty", "pictures.npy", "digits", *options]) == 0
+    assert "5 of 10 pictures (50.0%) copy one of 1,797 training images" in capsys.readouterr().out
+    figures = read_json("novelty.json")
+    assert figures["copies"] == 5
+    assert figures["nearest"][:5] == [0, 1, 2, 3, 4]
+    assert figures["novelty"][:5] == [0] * 5
+    page = Path("novelty.html").read_text()
+    assert page.count("a copy</b>") == 5
+    assert "$" not in page
 
 
 def test_a_method_without_golden_subset_says_so_in_json():
@@ -312,7 +347,7 @@ def test_an_unknown_method_lists_those_there_are(fails):
         (["--out", "grid.gif"], "ending in .png"),
         (["--out", "a.png", "--trajectory", "./a.png"], "also what --out writes"),
         (["--method", "wiener", "--explain", "why.html"], "there are no sources"),
-        (["--explain", "why.html"], "choose another method, say --method golddiff-pca"),
+        (["--explain", "why.html", "--method", "network-like"], "say --method recommended"),
         ([*GOLDEN, "--data", "moons", "--explain", "why.html"], "holds points"),
         (["--explain", "why.png"], "ending in .html"),
         (["--nonsense"], "--nonsense"),

@@ -10,7 +10,7 @@ from golddiff import ImageStore
 from golddiff.cli import run
 from golddiff.cli.preparing import prepare
 from golddiff.estimators import kept_masks
-from golddiff.estimators.registry import METHODS, MethodSettings, make_denoiser
+from golddiff.estimators.registry import METHODS, MethodSettings, create
 from golddiff.store import build as store_build
 from golddiff.system.errors import ArgumentError
 
@@ -39,9 +39,9 @@ def counts(parts):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_second_time_everything_is_there(store, method):
-    first = prepare(make_denoiser(method, store), SIGMAS)
+    first = prepare(create(method, store), SIGMAS)
     opened = ImageStore.open(store.path)
-    again = prepare(make_denoiser(method, opened), SIGMAS)
+    again = prepare(create(method, opened), SIGMAS)
     kept = [part for part in again if part.name != "compiled kernels"]
     assert [part.name for part in first] == [part.name for part in again]
     assert all(part.made == 0 for part in kept)
@@ -56,12 +56,12 @@ def test_a_second_time_everything_is_there(store, method):
 
 def test_after_it_nothing_is_made_any_more(store, monkeypatch, queries):
     settings = MethodSettings(mask_threshold=0.05, tol=0.1)
-    denoiser = make_denoiser("adaptive-pca", store, settings)
+    denoiser = create("adaptive-pca", store, settings)
     prepare(denoiser, SIGMAS, (None, 1))
     expected = [denoiser(queries(store, s), s, label) for s in SIGMAS for label in (None, 1)]
     monkeypatch.setattr(kept_masks, "locality_mask", None)
     opened = ImageStore.open(store.path)
-    again = make_denoiser("adaptive-pca", opened, settings)
+    again = create("adaptive-pca", opened, settings)
     found = [again(queries(opened, s), s, label) for s in SIGMAS for label in (None, 1)]
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
@@ -190,6 +190,6 @@ def test_the_step_of_a_plain_scan_is_over_few_images(store, monkeypatch):
 
 def test_no_masks_are_made_for_noise_at_which_they_are_not_used(make_store, smooth_images):
     store = make_store(smooth_images(60, (3, 8, 8)))
-    denoiser = golddiff.recommended(store)
+    denoiser = golddiff.network_like(store)
     assert counts(prepare(denoiser, [0.5, 0.7, 20.0]))["masks"] == (0, 6)  # three thresholds
     assert "masks" not in counts(prepare(denoiser, [20.0]))

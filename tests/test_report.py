@@ -12,7 +12,6 @@ import torch
 from PIL import Image
 
 from golddiff import PCA, GoldDiff, Kamb, Optimal, sample, write_report
-from golddiff.evaluation.report.neighbours import nearest_images, typical_distance
 from golddiff.system.errors import ArgumentError
 
 
@@ -74,26 +73,18 @@ def test_a_report_shows_output_patchwork_nearest_and_sources(store, tmp_path):
     run = sample(Optimal(store), 1)
     shown = ((run.images[0].clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
     assert np.array_equal(pictures[0], shown)
-    rows, distances = nearest_images(store, run.images.flatten(1).numpy())
+    rows, distances = run.novelty.nearest.tolist(), run.novelty.distances[:, 0]
     nearest = store.flat[rows[0]].reshape(3, 8, 8).transpose(1, 2, 0)
     assert np.array_equal(pictures[2], nearest)
     assert len(pictures) == 3 + 8
     # Optimal's result is a training image: all the picture is from the nearest one.
-    assert f"#{rows[0]} (class {rows[0] % 3}): distance {distances[0]:.4f}" in text
+    assert (
+        f"#{rows[0]} (class {rows[0] % 3}): distance {distances[0]:.4f}, novelty 0.00, a copy"
+        in text
+    )
     assert f"<b>100%</b> #{rows[0]}" in text
     assert (pictures[1] == pictures[1][0, 0]).all()
     assert "<dt>seed</dt><dd>0</dd>" in text
-
-
-def test_nearest_images_are_exact(store):
-    x = torch.randn(20, 192, generator=torch.Generator().manual_seed(0))
-    rows, distances = nearest_images(store, x.numpy())
-    exact = torch.cdist(x.double(), store.images().flatten(1).double()) / 192**0.5
-    assert rows.tolist() == exact.argmin(1).tolist()
-    assert distances == pytest.approx(exact.amin(1).numpy(), rel=1e-5)
-    own = torch.cdist(*[store.images().flatten(1).double()] * 2) / 192**0.5
-    own.fill_diagonal_(torch.inf)
-    assert typical_distance(store, 150) == pytest.approx(float(own.amin(1).quantile(0.5)), rel=1e-5)
 
 
 def test_weights_that_do_not_give_the_output_fail_in_plain_sight(store, tmp_path):

@@ -21,6 +21,7 @@ from golddiff.cli.demo import demo
 from golddiff.cli.evaluate import evaluate
 from golddiff.cli.index import index
 from golddiff.cli.info import info
+from golddiff.cli.novelty import novelty
 from golddiff.cli.oracle import oracle
 from golddiff.cli.plot import plot
 from golddiff.cli.prepare import prepare
@@ -39,7 +40,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-for command in (index, info, prepare, sample, evaluate, plot, demo, studio):
+for command in (index, info, prepare, sample, novelty, evaluate, plot, demo, studio):
     app.command()(command)
 app.add_typer(oracle)
 for added in sorted(entry_points(group="golddiff.commands"), key=lambda entry: entry.name):

@@ -11,7 +11,7 @@ from golddiff.denoiser import Denoiser, Estimator
 from golddiff.estimators.blend import Blend
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.mirror import OfMirrored
-from golddiff.estimators.recommended import Recommended
+from golddiff.estimators.network_like import NetworkLike
 from golddiff.system.errors import ArgumentError
 from golddiff.system.units import byte_size
 
@@ -69,7 +69,7 @@ def estimators(denoiser: Denoiser) -> list[Estimator]:
         return [denoiser]
     if isinstance(denoiser, GoldDiff):
         return estimators(denoiser.base)
-    if isinstance(denoiser, Recommended) and denoiser.is_ready:
+    if isinstance(denoiser, NetworkLike) and denoiser.is_ready:
         return estimators(denoiser.blend)
     if isinstance(denoiser, OfMirrored):
         return estimators(denoiser.denoiser)

@@ -1,4 +1,4 @@
-"""``golddiff demo``: the field in three pictures."""
+"""``golddiff demo``: the novelty dial, and the field in three pictures."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from golddiff.cli.command import command
-from golddiff.cli.options import Seed, Size
+from golddiff.cli.novelty import measure_dial
+from golddiff.cli.options import Limit, NoveltyDial, Seed, Size
 from golddiff.cli.sample_run import golden_subsets
 from golddiff.cli.terminal import progress_bar, say, watched
-from golddiff.estimators.registry import SHOWN, MethodSettings, golden, make_denoiser
+from golddiff.estimators.registry import SHOWN, MethodSettings, create, golden
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
 STEPS = 10
+DIAL, COLUMNS = (0.0, 0.3, 0.7, 1.0), 10
 TRAJECTORY_OF = "golddiff-pca"
 # A full scan of wider images by all seven methods takes more than a demo's patience.
 MOST_VALUES = 4096
@@ -56,12 +58,14 @@ class DemoOptions:
         typer.Option(help="Your own images instead of the built-in digits and patches."),
     ] = None
     size: Size = None
+    limit: Limit = 2000
     seed: Seed = 0
+    novelty: NoveltyDial = None
 
 
 @command
 def demo(options: DemoOptions) -> None:
-    """Draw every method from the same noise, one denoising trajectory, and the paper's Figure 1.
+    """Draw the novelty dial, every method from the same noise, a trajectory, the paper's Figure 1.
 
     For example:
 
@@ -72,7 +76,7 @@ def demo(options: DemoOptions) -> None:
     data, size, seed, out = options.data, options.size, options.seed, options.out
     if size is not None and data is None:
         raise ArgumentError("size: applies to --data only")
-    paths = [out / f"{name}.png" for name in ("methods", "trajectory", "moons")]
+    paths = [out / f"{name}.png" for name in ("dial", "methods", "trajectory", "moons")]
     for path in paths:
         check_writable("out", path)
 
@@ -83,10 +87,13 @@ def demo(options: DemoOptions) -> None:
 
     check_settings(1, STEPS, "ddim", seed)
     start = time.perf_counter()
-    own = (Part(data, SourceOptions(size=size, limit=2000), 8),) if data is not None else None
-    parts = own or BUILT_IN
+    reading = SourceOptions(size=size, limit=options.limit)
+    parts = BUILT_IN if data is None else (Part(data, reading, 8),)
     stores = [_open(part) for part in parts]
     moons = cached_store("moons", SourceOptions(), say=say)
+    measure_dial(stores[-1])
+    save("out", draw_novelties(stores[-1], seed, options.novelty), paths[0])
+    say(f"{paths[0]}: the same noise at several novelties, and the sources of one output")
     with progress_bar() as bar:
         work = sum(part.n for part in parts) * len(SHOWN) * STEPS
         task = bar.add_task("every method from the same noise", total=work)
@@ -95,13 +102,34 @@ def demo(options: DemoOptions) -> None:
             _block(part, made, seed, lambda images: bar.advance(task, images))
             for part, made in zip(parts, denoisers, strict=True)
         ]
-    save("out", draw_methods(blocks, _caption()), paths[0])
-    save("out", _trajectory(denoisers[-1][TRAJECTORY_OF], seed), paths[1])
-    save("out", draw_concentration(moons, seed), paths[2])
-    say(f"{paths[0]}: a row a method, the same noise in every column")
-    say(f"{paths[1]}: one sample of {TRAJECTORY_OF}, step by step, with its golden subset's size")
-    say(f"{paths[2]}: the posterior narrows from all points to a neighbourhood (paper, Figure 1)")
+    save("out", draw_methods(blocks, _caption()), paths[1])
+    save("out", _trajectory(denoisers[-1][TRAJECTORY_OF], seed), paths[2])
+    save("out", draw_concentration(moons, seed), paths[3])
+    say(f"{paths[1]}: a row a method, the same noise in every column")
+    say(f"{paths[2]}: one sample of {TRAJECTORY_OF}, step by step, with its golden subset's size")
+    say(f"{paths[3]}: the posterior narrows from all points to a neighbourhood (paper, Figure 1)")
     say(f"done in {duration(time.perf_counter() - start)}")
+
+
+def draw_novelties(store: ImageStore, seed: int, novelty: float | None = None) -> Any:
+    """The dial of a store as a figure; the first output of a novelty with its sources."""
+    from golddiff.estimators.dial import NOVELTY, recommended
+    from golddiff.figures.dial import draw_dial
+    from golddiff.sampling import sample
+
+    novelty = NOVELTY if novelty is None else novelty
+    runs = {
+        asked: sample(
+            recommended(store, asked), COLUMNS, STEPS, seed=seed, trajectory=False,
+            attribution=asked == novelty,
+        )
+        for asked in sorted({*DIAL, novelty})
+    }  # fmt: skip
+    rows = [(asked, run.images, float(run.novelty.novelty.mean())) for asked, run in runs.items()]
+    explained = runs[novelty].attribution
+    assert explained is not None
+    caption = f"The same noise, {store.n:,} training images of {store.manifest.source}"
+    return draw_dial(rows, novelty, 0, explained[0], caption)
 
 
 def _open(part: Part) -> ImageStore:
@@ -124,7 +152,7 @@ def _denoisers(store: ImageStore, seed: int) -> dict[str, Denoiser]:
     for name in SHOWN:
         base = made.get(name.removeprefix("golddiff-"))
         made[name] = (
-            make_denoiser(name, store, seed=seed)
+            create(name, store, seed=seed)
             if base is None
             else golden(cast("Estimator", base), MethodSettings(), seed)
         )

@@ -23,7 +23,7 @@ from golddiff.cli.options import (
 )
 from golddiff.cli.parse import parse_labels, parse_method
 from golddiff.cli.terminal import progress_bar, say, show, write_json
-from golddiff.estimators.registry import METHODS, MethodSettings, check_method, make_denoiser
+from golddiff.estimators.registry import METHODS, MethodSettings, check_method, create
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.units import byte_size, duration
@@ -173,7 +173,7 @@ def _evaluated(
 ) -> Evaluation:
     from golddiff.evaluation.compare import compare
 
-    denoiser = make_denoiser(name, store, method, options.seed)
+    denoiser = create(name, store, method, options.seed)
     with progress_bar() as bar:
         task = bar.add_task(f"evaluating {name}", total=settings.n * settings.steps)
         return compare(

@@ -73,6 +73,15 @@ Tol = Annotated[
 ]
 
 
+NoveltyDial = Annotated[
+    float | None,
+    typer.Option(
+        help="How new, by recommended: 0 gives training images again, 1 pictures as new as another "
+        "of the same kind; default 0.7."
+    ),
+]
+
+
 @dataclass(frozen=True)
 class ReadingOptions:
     """How a training set is read."""

@@ -12,11 +12,12 @@ import typer
 
 from golddiff import __version__
 from golddiff.cli.command import command
+from golddiff.cli.novelty import measure_dial
 from golddiff.cli.options import JsonPath, MethodName, MethodOptions, Threads
 from golddiff.cli.parse import parse_labels, parse_numbers
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, show, write_json
-from golddiff.estimators.registry import DEFAULT_METHOD, check_method, make_denoiser
+from golddiff.estimators.registry import DEFAULT_METHOD, check_method, create
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.units import duration
@@ -107,7 +108,9 @@ def prepare(options: PrepareOptions) -> None:
     classes: list[int | None] = [None]
     if labels is not None:
         classes = [*dict.fromkeys(parse_labels(labels, opened, labels.count(",") + 1) or ())]
-    denoiser = make_denoiser(method, opened, settings)
+    if method == "recommended":
+        measure_dial(opened)
+    denoiser = create(method, opened, settings)
     with progress_bar() as bar:
         tasks: dict[str, Any] = {}
 

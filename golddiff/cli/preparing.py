@@ -21,8 +21,8 @@ from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.kamb import Kamb
 from golddiff.estimators.mirror import OfMirrored
 from golddiff.estimators.mixture import GaussianMixture
+from golddiff.estimators.network_like import NetworkLike
 from golddiff.estimators.pca import MEASURED_AT, PCA
-from golddiff.estimators.recommended import Recommended
 from golddiff.estimators.wiener import Wiener
 from golddiff.store.images import ImageStore
 from golddiff.support import Support
@@ -68,7 +68,7 @@ def prepare(
 ) -> list[Part]:
     """Make what ``denoiser(x, sigma, label)`` would make at its first call, and keep it.
 
-    In the store's folder: the covariance factor; what :func:`golddiff.recommended` weighs; masks
+    In the store's folder: the covariance factor; what :func:`golddiff.network_like` weighs; masks
     (of images of 512 values and more) and the index of large sets.
     And the compiled kernels, by a few steps of one and two images.
 
@@ -114,8 +114,8 @@ def _kept(
             return store.factor(progress=lambda done: watch("images summed", done, store.n))
 
         yield "covariance factor", [_Item(store.factors.is_kept, make)]
-    if isinstance(denoiser, Recommended):
-        yield "weights of recommended", [_Item(lambda: denoiser.is_ready, lambda: denoiser.blend)]
+    if isinstance(denoiser, NetworkLike):
+        yield "weights of network-like", [_Item(lambda: denoiser.is_ready, lambda: denoiser.blend)]
     masks = [
         _mask(store, sigma, threshold)
         for threshold, sigma in dict.fromkeys(
@@ -153,7 +153,7 @@ def _parts_of(denoiser: Denoiser, sigma: float | None = None) -> Iterator[Denois
     inner: Iterable[Denoiser] = ()
     if isinstance(denoiser, GoldDiff):
         inner = [denoiser.base]
-    elif isinstance(denoiser, Recommended):
+    elif isinstance(denoiser, NetworkLike):
         inner = [denoiser.blend]
     elif isinstance(denoiser, OfMirrored):
         inner = [denoiser.denoiser]
@@ -164,7 +164,7 @@ def _parts_of(denoiser: Denoiser, sigma: float | None = None) -> Iterator[Denois
 
 
 def _needs_factor(denoiser: Denoiser) -> bool:
-    if isinstance(denoiser, Recommended):
+    if isinstance(denoiser, NetworkLike):
         return True  # and what it is made of is found with it
     return any(
         isinstance(part, PCA | Wiener | GaussianMixture) or _measures_patches(part)
@@ -178,7 +178,7 @@ def _measures_patches(part: Denoiser) -> bool:
 
 def _thresholds(denoiser: Denoiser, sigma: float) -> Iterator[float]:
     for part in _parts_of(denoiser, sigma):
-        if isinstance(part, PCA):
+        if isinstance(part, PCA) and part.share is None:
             yield part.mask_threshold
         elif _measures_patches(part):
             yield MEASURED_AT

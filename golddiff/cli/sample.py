@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +15,7 @@ from golddiff.cli.options import (
     Labels,
     MethodName,
     MethodOptions,
+    NoveltyDial,
     ReadingOptions,
     SamplerName,
     Seed,
@@ -33,7 +34,8 @@ class SampleJob:
         str | None,
         typer.Option(
             help="Training images: folder, file, built-in (digits, moons, patches) or hub name. "
-            "Indexed once in a cache ($GOLDDIFF_CACHE, ~/.cache/golddiff). Default digits.",
+            "Indexed once in a cache ($GOLDDIFF_CACHE, ~/.cache/golddiff). Default: patches of two "
+            "photographs.",
             show_default=False,
         ),
     ] = None
@@ -42,6 +44,7 @@ class SampleJob:
     ] = None
     reading: ReadingOptions = field(default_factory=ReadingOptions)
     method: MethodName = DEFAULT_METHOD
+    novelty: NoveltyDial = None
     n: Annotated[int, typer.Option("--n", help="How many images.")] = 16
     steps: Steps = 10
     seed: Seed = 0
@@ -92,4 +95,4 @@ class SampleJob:
         Raises:
             ArgumentError: see :meth:`MethodOptions.settings`.
         """
-        return self.method_options.settings()
+        return replace(self.method_options.settings(), novelty=self.novelty)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from golddiff import __version__
 from golddiff.cli.cluster import answers_of_each, cluster_figures, open_sharded, shard_bars
 from golddiff.cli.command import command
+from golddiff.cli.novelty import measure_dial, novelty_figures, novelty_lines
 from golddiff.cli.options import ReadingOptions
 from golddiff.cli.parse import parse_labels
 from golddiff.cli.sample import SampleJob
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, watched, write_json
-from golddiff.estimators.registry import check_method, make_denoiser, memory_needed
+from golddiff.estimators.registry import METHODS, check_method, create, memory_needed
 from golddiff.store.cache import cached_store
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_writable
@@ -31,32 +33,32 @@ if TYPE_CHECKING:
 
 # A gigabyte of float32: more images than a picture can show.
 MOST_VALUES = 2**28
+PATCHES = 1000  # of two photographs: what a run without --data is of, ready in seconds
 
 ALLOWED = {"out": (*PICTURES, ".npz"), "json": (), "explain": (".html", ".htm")}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Clock:
-    """Seconds of the whole run and of each step, summed over batches."""
+    """When a run began, and when each step of each batch was done, in seconds."""
 
     steps: int
-    start: float = field(default_factory=time.perf_counter)
-    per_step: list[float] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.per_step = [0.0] * self.steps
-        self._last, self._count = self.start, 0
+    ticks: list[float] = field(default_factory=lambda: [time.perf_counter()])
 
     def tick(self) -> None:
         """Another step of the batch at hand is done."""
-        now = time.perf_counter()
-        self.per_step[self._count % self.steps] += now - self._last
-        self._last, self._count = now, self._count + 1
+        self.ticks.append(time.perf_counter())
+
+    @property
+    def per_step(self) -> list[float]:
+        """Seconds of each step, summed over batches."""
+        each = [after - before for before, after in pairwise(self.ticks)]
+        return [sum(each[step :: self.steps]) for step in range(self.steps)]
 
     @property
     def total(self) -> float:
         """Seconds from the start to the last tick."""
-        return self._last - self.start
+        return self.ticks[-1] - self.ticks[0]
 
 
 @command
@@ -67,11 +69,11 @@ def sample(options: SampleJob) -> None:
 
       golddiff sample
 
-      golddiff sample --data photos/ --size 64 --n 64 --out grid.png
+      golddiff sample --data photos/ --size 64 --n 64 --novelty 0.5 --out grid.png
 
       golddiff sample --store cifar.store --method pca --labels 3 --json run.json
 
-      golddiff sample --n 8 --method golddiff-pca --explain report.html
+      golddiff sample --n 8 --explain report.html
 
       golddiff sample --data photos/ --size 64 --start photo.jpg --strength 0.5 --out pictures/
 
@@ -98,8 +100,10 @@ def run_sample(job: SampleJob) -> None:
     _check_room(job, store)
     labels = parse_labels(job.labels, store, job.n)
     image = None if job.start is None else fitted(read_picture("start", job.start), store.shape)
-    denoiser = make_denoiser(job.method, store, job.settings, job.seed)
     _check_explainable(job, store)
+    if job.method == "recommended":
+        measure_dial(store)
+    denoiser = create(job.method, store, job.settings, job.seed)
     _fit_to_address_space(denoiser)
     levels = noise_levels(job.steps, job.sampler, first)
     _prepare(denoiser, levels, labels)
@@ -118,14 +122,16 @@ def run_sample(job: SampleJob) -> None:
         f"{job.out}: {job.n:,} {noun} by {job.method}, "
         f"{duration(clock.total)}, {duration(each)} an image and step"
     )
+    for line in novelty_lines(job, store, samples):
+        say(line)
 
 
 def _prepare(denoiser: Denoiser, sigmas: list[float], labels: list[int] | None) -> None:
     """What a method finds out about a store once takes long enough to be told."""
-    from golddiff.estimators.recommended import Recommended
+    from golddiff.estimators.network_like import NetworkLike
 
-    if isinstance(denoiser, Recommended) and not denoiser.is_ready:
-        say("weighing the parts of recommended on images left out, once for this store")
+    if isinstance(denoiser, NetworkLike) and not denoiser.is_ready:
+        say("weighing the parts of network_like on images left out, once for this store")
         denoiser.blend  # noqa: B018  made now, not in the first step
 
 
@@ -140,9 +146,9 @@ def golden_subsets(
         ArgumentError: a subset larger than the images there are.
     """
     from golddiff.estimators.golden import GoldDiff
-    from golddiff.estimators.recommended import Recommended
+    from golddiff.estimators.network_like import NetworkLike
 
-    if isinstance(denoiser, Recommended):
+    if isinstance(denoiser, NetworkLike):
         denoiser = denoiser.golden
     if not isinstance(denoiser, GoldDiff) or denoiser.estimates:
         return None  # each query's size is its own
@@ -231,12 +237,10 @@ def _check_explainable(job: SampleJob, store: ImageStore) -> None:
             "explain: the report looks at every training image, and those of a cluster are not "
             "here; golddiff.sample(..., attribution=True) tells the sources"
         )
-    if job.method == "wiener":
-        raise ArgumentError("explain: Wiener weighs no training images, so there are no sources")
-    if job.method == "recommended":
+    if not METHODS[job.method].has_sources:
         raise ArgumentError(
-            "explain: part of what recommended returns is a mixture of Gaussians, so there are no "
-            "sources that add up to it; choose another method, say --method golddiff-pca"
+            f"explain: what {job.method} returns is not, or not all, a weighted sum of training "
+            "images, so there are no sources; choose another method, say --method recommended"
         )
     if len(store.shape) != 3:
         raise ArgumentError("explain: shows images, and this training set holds points")
@@ -251,9 +255,12 @@ def _open(job: SampleJob) -> ImageStore:
     if job.store is not None:
         return ImageStore.open(job.store)
     needed = memory_needed(job.method, job.settings)
+    reading = job.reading.source(skip_bad=True)
+    if job.data is None and job.reading == ReadingOptions():
+        reading = replace(reading, limit=PATCHES)
     return cached_store(
-        job.data or "digits",
-        job.reading.source(skip_bad=True),
+        job.data or "patches",
+        reading,
         say=say,
         progress=watched(),
         needed=needed,
@@ -374,6 +381,7 @@ def _figures(
             "per_image_and_step": clock.total / (job.n * len(samples.sigmas)),
             "per_step": clock.per_step,
         },
+        "novelty": novelty_figures(store, samples),
         "cluster": cluster_figures(store, samples, job.cluster),
         "out": str(job.out),
         "trajectory": None if job.trajectory is None else str(job.trajectory),

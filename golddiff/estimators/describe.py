@@ -37,10 +37,10 @@ METHODS = {
     "pca": Kind(
         "golddiff.estimators.pca",
         "PCA",
-        ("mask_threshold", "weighting", "batch_size", "memory_limit"),
+        ("mask_threshold", "weighting", "batch_size", "memory_limit", "share"),
     ),
     "kamb": Kind("golddiff.estimators.kamb", "Kamb", ("patch_sizes", "boundary", "memory_limit")),
-    "recommended": Kind("golddiff.estimators.recommended", "Recommended", ("seed",)),
+    "network-like": Kind("golddiff.estimators.network_like", "NetworkLike", ("seed",)),
     "golddiff": Kind("golddiff.estimators.golden", "GoldDiff", ("base", "schedule", "seed")),
 }
 

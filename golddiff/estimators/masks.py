@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.kernels.unit_counts import add_counts
 from golddiff.store.statistics import Factor
+from golddiff.system.parallel import for_each
 
 FLOAT64_BYTES = 1 << 27
+FLOAT64_COUNTED = 1024  # values an image; masks that are averaged bear a few entries more or less
+HELD_BYTES = 1 << 30  # a larger matrix is made twice, some rows at a time, and never held
+ROWS = 128
 
 # Of how masks are computed: masks that an earlier version kept with a store are made again.
 VERSION = 2
@@ -46,3 +53,54 @@ def locality_mask(factor: Factor, sigma: float, threshold: float) -> NDArray[np.
     m /= diagonal[:, None]
     mask: NDArray[np.bool_] = m >= least(threshold) * m.max(initial=0.0)
     return mask
+
+
+def unit_counts(
+    factor: Factor, sigma: float, thresholds: NDArray[np.float64], unit: NDArray[np.int64]
+) -> NDArray[np.unsignedinteger]:
+    """How many masks of each unit of outputs hold input n, (T, D, U), a page a threshold.
+
+    The masks are those of :func:`locality_mask`; the (D, D) matrix is held only up to a gigabyte,
+    and no mask of it is made.
+
+    Args:
+        factor: of the training set.
+        sigma: noise level.
+        thresholds: (T,) ascending, in [0, 1].
+        unit: (D,) unit of each output value, 0 to U - 1.
+    """
+    d = len(factor.mean)
+    kind = np.float64 if d <= FLOAT64_COUNTED else np.float32
+    if d * d * np.dtype(kind).itemsize <= HELD_BYTES:
+        whole: NDArray[Any] = factor.wiener_matrix(sigma, kind)
+        diagonal = whole.diagonal().copy()
+
+        def part(start: int) -> NDArray[Any]:
+            return whole[start : start + ROWS]
+    else:
+        halves: NDArray[Any] = (factor.eigenvectors * np.sqrt(factor.shrinkage(sigma))).astype(kind)
+        diagonal = np.einsum("nr,nr->n", halves, halves)
+
+        def part(start: int) -> NDArray[Any]:
+            made: NDArray[Any] = halves[start : start + ROWS] @ halves.T
+            return made
+
+    np.abs(diagonal, out=diagonal)
+    diagonal[diagonal < 1e-6] = 1.0
+    members = np.bincount(unit)
+    counts = np.zeros((len(thresholds), d, len(members)), np.min_scalar_type(int(members.max())))
+    tops = np.zeros(d, kind)
+
+    def find_tops(start: int) -> None:
+        rows = slice(start, start + ROWS)
+        tops[rows] = np.abs(part(start)).max(axis=1) / diagonal[rows]
+
+    for_each(find_tops, range(0, d, ROWS))
+    bounds = np.array([least(t) * tops.max(initial=0.0) for t in thresholds.tolist()], kind)
+
+    def count(start: int) -> None:
+        rows = slice(start, start + ROWS)
+        add_counts(part(start), diagonal[rows], bounds, unit, counts[:, rows])
+
+    for_each(count, range(0, d, ROWS))
+    return counts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from golddiff.contributions import Contribution, log_sum_exp, outputs_at, values_at
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.estimators.kept_masks import tree_of
+from golddiff.estimators.shared import SIDES, UnitMasks
 from golddiff.estimators.tiles import add_tiles
 from golddiff.kernels.gather import BLOCK
 from golddiff.kernels.mask_tiles import cut, mean_mask, mean_width
@@ -23,7 +24,7 @@ from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
 from golddiff.kernels.pca_logits import branches, masked_logits
 from golddiff.kernels.torch_kernels import masked
 from golddiff.noise import precision
-from golddiff.posterior import Posterior
+from golddiff.posterior import Float, Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import ImageStore
 from golddiff.store.weighing import whole
@@ -87,6 +88,9 @@ class PCA(Estimator):
         batch_size: images a batch of "wss".
         memory_limit: see :class:`golddiff.denoiser.Estimator`; masks come on top, about
             16 D^2 bytes while a sigma's are made.
+        share: values that have one softmax together: "pixel" (a pixel's colours), "2x2" or "4x4"
+            (the values of so many pixels). Its logit is the mean of the values' own logits.
+            "smooth": of a pixel, interpolated between those of "4x4". None: each value its own.
     """
 
     def __init__(
@@ -96,6 +100,7 @@ class PCA(Estimator):
         weighting: str = "ss",
         batch_size: int = 256,
         memory_limit: float = DEFAULT_MEMORY_LIMIT,
+        share: str | None = None,
     ) -> None:
         super().__init__(store, memory_limit)
         if not 0 <= mask_threshold <= 1:
@@ -104,28 +109,42 @@ class PCA(Estimator):
             raise ArgumentError(f"weighting: got {weighting!r}, expected 'ss' or 'wss'")
         if not (isinstance(batch_size, int) and batch_size >= 1):
             raise ArgumentError(f"batch_size: got {batch_size!r}, expected an integer of 1 or more")
+        if share is not None and share not in SIDES:
+            expected = ", ".join(map(repr, SIDES))
+            raise ArgumentError(f"share: got {share!r}, expected {expected} or None")
         self.mask_threshold = mask_threshold
+        self.share = share
         self.weighting = weighting
         self.merges = weighting == "ss"
         self.batch_size = batch_size
-        if len(store.shape) == 3 and weighting == "ss":
+        if len(store.shape) == 3 and weighting == "ss" and share is None:
             sides = TILE_SIDES if store.shape[0] > 1 else TILE_SIDES_OF_ONE_CHANNEL
             self.tile_sides = tuple(s for s in sides if min(store.shape[1:]) > pixels(s))
 
-    def make_ready(self, sigma: float) -> Masks:
+    def make_ready(self, sigma: float) -> Masks | UnitMasks:
         """The masks of a noise level, which the covariance of all images decides."""
+        if self.share is not None:
+            return UnitMasks.of_store(self.store, sigma, self.mask_threshold, self.share)
         return Masks(tree_of(self.store, sigma, self.mask_threshold), self.store.shape)
 
     def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
-        """The partial posterior of queries (b, D) over some images; every output is a location."""
+        """The partial posterior of queries (b, D) over some images.
+
+        Every output is a location, or every pixel where values share a softmax.
+        """
         images = self.images
+        if self.share is not None:
+            units: UnitMasks = self.ready(sigma)
+            return units.posterior(images.values(part.rows), part.log_importance(), x, sigma)
         return masked_posterior(
             images.flat, part.rows, part.log_importance().astype(np.float32), x, sigma,
             self.tree(sigma), images.scale, images.offset,
         )  # fmt: skip
 
-    def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
-        """As :meth:`weigh`, by torch."""
+    def on_device(self, sigma: float, store: DeviceStore) -> Weigh | None:
+        """As :meth:`weigh`, by torch; not yet where values share a softmax."""
+        if self.share is not None:
+            return None
         masks: Masks = self.ready(sigma)
 
         def dense() -> torch.Tensor:
@@ -174,6 +193,9 @@ class PCA(Estimator):
 
     def relevance(self, sigma: float, side: Side | None = None) -> NDArray[np.float32]:
         """The mean over a tile's outputs of their masks, (T, D); see the base class."""
+        if self.share is not None:
+            units: UnitMasks = self.ready(sigma)
+            return units.mean()[None]
         trees = [self.tree(sigma)] if side is None else self.tiles(sigma, side)
         return np.stack([mean_mask(tree, self.store.d) for tree in trees])
 
@@ -198,22 +220,18 @@ class PCA(Estimator):
         top: int = 1,
         pixel: int | None = None,
     ) -> Iterator[Contribution]:
-        """The terms of one query (D,), every output a location; see the base class.
+        """The terms of one query (D,), every output (or pixel) a location; see the base class.
 
         With "wss" the logits of a batch are less the log of their sum: each batch then weighs the
         same, as in the average of their softmaxes.
         """
-        images, tree, tiles = self.images, self.tree(sigma), None
+        images, logits_of, tiles = self.images, self._logits(x, sigma, pixel), None
         if isinstance(support, TiledSupport):
             tiles = tile_of_each(images.shape, support.side)
-        if pixel is not None:
-            tree = branches(tree, outputs_at(images, pixel))
-            tiles = None if tiles is None else tiles[outputs_at(images, pixel)]
+            tiles = tiles if pixel is None else tiles[outputs_at(images, pixel)]
 
         def task(part: Support) -> Contribution:
-            logits = masked_logits(
-                images.flat, part.rows, x, sigma, tree, images.scale, images.offset
-            )
+            logits = logits_of(part.rows)
             if isinstance(support, TiledSupport) and tiles is not None:
                 weights = [support.of_tile(t, part.rows) for t in range(len(support.tiles))]
                 logits += np.stack(weights)[tiles]
@@ -227,9 +245,32 @@ class PCA(Estimator):
         all_ = Support(support.rows) if isinstance(support, TiledSupport) else whole(support)
         yield from in_order(task, all_.split(size))
 
+    def _logits(
+        self, x: NDArray[np.float32], sigma: float, pixel: int | None
+    ) -> Callable[[NDArray[np.int64]], Float]:
+        """The logits (L, k) of one query (D,), or only those of a pixel, over some rows."""
+        images = self.images
+        if self.share is not None:
+            units: UnitMasks = self.ready(sigma)
+            units = units.of_pixel(pixel)
+            return lambda rows: units.float64_logits(images.values(rows), x, sigma)
+        tree = self.tree(sigma)
+        if pixel is not None:
+            tree = branches(tree, outputs_at(images, pixel))
+        return lambda rows: masked_logits(
+            images.flat, rows, x, sigma, tree, images.scale, images.offset
+        )
+
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """A block of images a thread, as stored and as terms; posteriors in flight and merged."""
+        """A block of images a thread, as stored and as terms; posteriors in flight and merged.
+
+        Where values share a softmax also the averaged masks, and whole parts instead of blocks.
+        """
         d = self.images.d
+        if self.share is not None:
+            masks = 4 * d * (d // SIDES[self.share] ** 2 + 1)
+            part = 4 * 6 * d * min(images, self.part_size(images))
+            return masks + part * torch.get_num_threads(), d * (36 * results_held() + 100)
         block = BLOCK * d * (4 + self.images.flat.itemsize)
         return block * torch.get_num_threads(), d * (36 * results_held() + 100)
 

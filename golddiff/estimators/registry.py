@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 
 from golddiff.system.errors import ArgumentError
 
@@ -23,6 +23,7 @@ class MethodSettings:
     """What the methods can be told; None is the default of the method, or of the data.
 
     Attributes:
+        novelty: of recommended, 0 (copies) to 1; default 0.7.
         mask_threshold: of PCA; default :func:`default_mask_threshold`.
         weighting: of PCA, "ss" or "wss".
         patch_size: of Kamb: odd, or the name of one of its authors' calibrations.
@@ -43,6 +44,7 @@ class MethodSettings:
     m_min: int | float | None = None
     m_max: int | float | None = None
     tol: float | None = None
+    novelty: float | None = None
 
     def given(self) -> dict[str, object]:
         """The settings that are not None."""
@@ -80,26 +82,38 @@ def check_method(name: str, settings: MethodSettings) -> None:
         if setting not in METHODS[name].settings:
             having = ", ".join(other for other in METHODS if setting in METHODS[other].settings)
             raise ArgumentError(f"{setting}: does not apply to method {name}, only to {having}")
+    if settings.novelty is not None and not 0 <= settings.novelty <= 1:
+        raise ArgumentError(f"novelty: got {settings.novelty}, expected a number from 0 to 1")
     for setting in ("m_min", "m_max"):
         if getattr(settings, setting) is not None and settings.variant != "text":
             raise ArgumentError(f"{setting}: applies to variant 'text' only")
 
 
-def make_denoiser(
-    name: str, store: ImageStore, settings: MethodSettings | None = None, seed: int = 0
+def create(
+    name: str,
+    store: ImageStore,
+    settings: MethodSettings | None = None,
+    seed: int = 0,
+    **given: Any,
 ) -> Denoiser:
-    """A denoiser over ``store`` by its method's name.
+    """A method by its name, exactly as the command line builds it.
 
     Args:
-        name: one of ``METHODS``.
+        name: one of ``METHODS`` here, such as "recommended" or "golddiff-pca".
         store: the training set.
         settings: what differs from the defaults.
         seed: of the images that a golden subset draws at random.
+        given: the same by name: the attributes of :class:`MethodSettings`, such as ``novelty`` or
+            ``mask_threshold``.
 
     Raises:
         ArgumentError: no such method, or a setting that it does not have or allow.
     """
-    settings = settings if settings is not None else MethodSettings()
+    known = [field.name for field in fields(MethodSettings)]
+    for setting in given:
+        if setting not in known:
+            raise ArgumentError(f"{setting}: no method has it; expected some of {', '.join(known)}")
+    settings = replace(settings or MethodSettings(), **given)
     check_method(name, settings)
     return METHODS[name].make(store, settings, seed)
 
@@ -183,13 +197,21 @@ _OF_SCHEDULE = frozenset({"variant", "k_min", "k_max", "m_min", "m_max"})
 
 
 def _recommended(store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
-    from golddiff.estimators.recommended import recommended
+    from golddiff.estimators.dial import recommended
 
-    return recommended(store, seed)
+    given = {} if settings.novelty is None else {"novelty": settings.novelty}
+    return recommended(store, **given, seed=seed)
+
+
+def _network_like(store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
+    from golddiff.estimators.network_like import network_like
+
+    return network_like(store, seed)
 
 
 METHODS = {
-    "recommended": Method("Recommended", frozenset(), _recommended, has_sources=False),
+    "recommended": Method("Recommended", frozenset({"novelty"}), _recommended),
+    "network-like": Method("Network-like", frozenset(), _network_like, has_sources=False),
     "optimal": Method("Optimal", frozenset(), _optimal),
     "wiener": Method("Wiener", frozenset(), _wiener, has_sources=False),
     "kamb": Method("Kamb", _OF_KAMB, _kamb),

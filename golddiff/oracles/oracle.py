@@ -59,7 +59,7 @@ class Oracle:
         sigma_data: of "edm": the standard deviation of its training images.
         sigma_range: lowest and highest noise level that it was trained for.
         kind: what it is, in words.
-        device: where it runs.
+        device: where it runs; None: where the module's weights are.
         batch_size: images denoised together; memory grows with it, results do not depend on it
             but for rounding.
 
@@ -85,7 +85,7 @@ class Oracle:
         sigma_data: float = 0.5,
         sigma_range: tuple[float, float] | None = None,
         kind: str = "network",
-        device: str | torch.device = "cpu",
+        device: str | torch.device | None = None,
         batch_size: int = 64,
     ) -> None:
         if not callable(module):
@@ -94,7 +94,9 @@ class Oracle:
         self.scale, self.shift = scale if isinstance(scale, tuple) else (scale, 0.0)
         check_positive("scale", self.scale)
         self.batch_size = checked_batch_size(batch_size)
-        self.device = torch.device(checked_device(device))
+        weights = module.parameters() if isinstance(module, nn.Module) else iter(())
+        place = next((w.device for w in weights), "cpu") if device is None else device
+        self.device = torch.device(checked_device(place))
         self.parameterisation = find_parameterisation(parameterisation, sigma_data)
         self.schedule = find_schedule(schedule, parameterisation, sigma_data)
         known = getattr(self.schedule, "sigmas", None)  # of VP's steps

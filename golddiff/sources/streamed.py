@@ -151,7 +151,8 @@ class StreamedSource:
                 return decode(data, channels=options.channels, size=options.size)[None]
         except (OSError, SyntaxError, ValueError) as error:
             raise UnreadableImageError(one_line(error)) from error
+        kind = type(self._examples).__name__
         raise ArgumentError(
-            f"source: {name} is a {type(image).__name__}; give Pillow images, paths, arrays or "
-            "tensors, alone or in pairs with a label"
+            f"source is a {kind} whose {name} is a {type(image).__name__}; give Pillow images, "
+            "paths, arrays or tensors, alone or in pairs with a label"
         )

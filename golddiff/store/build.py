@@ -27,7 +27,7 @@ from rich.progress import (
 )
 from safetensors.numpy import save_file
 
-from golddiff.sources.source import Source, SourceInfo
+from golddiff.sources.source import Rows, Source, SourceInfo
 from golddiff.store.manifest import FileRecord, Manifest, file_record
 from golddiff.store.needs import check_images
 from golddiff.store.proxy import pool, quarter_shape
@@ -94,6 +94,33 @@ def build(
                 f"store: {path} was not built: too many files are open (ulimit -n)"
             ) from error
         raise
+
+
+def is_store_of(path: Path, source: Source) -> bool:
+    """Whether a store holds what a source tells of itself, and, of arrays, their very values.
+
+    Encoded images are not decoded for this: files that changed in place count as the same.
+
+    Raises:
+        StoreError: there is no sound store.
+    """
+    manifest, info = Manifest.read(path), source.info
+    names = None if manifest.class_names is None else tuple(manifest.class_names)
+    held = (manifest.shape, manifest.dtype, manifest.labelled, names, manifest.source)
+    told = (info.shape, info.dtype.name, info.labelled, info.class_names, info.description)
+    if held != told or info.count not in (None, manifest.n):
+        return False
+    if not isinstance(source, Rows):
+        return True
+    digests = {PIXELS: hashlib.sha256(), LABELS: hashlib.sha256()}
+    for pixels, labels in source.batches(BATCH):
+        digests[PIXELS].update(np.ascontiguousarray(pixels).data)
+        digests[LABELS].update(b"" if labels is None else labels.data)
+    return all(
+        manifest.files[name].sha256 == digest.hexdigest()
+        for name, digest in digests.items()
+        if name in manifest.files
+    )
 
 
 def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> None:

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from golddiff.sources.source_options import ENLARGED, SourceOptions
 from golddiff.store.manifest import VERSION
@@ -17,11 +17,33 @@ from golddiff.system.errors import StoreError
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
-__all__ = ["SourceOptions", "cache_folder", "cache_name", "cached_store"]
+__all__ = ["SourceOptions", "cache_folder", "cache_name", "cached_store", "load"]
+
+
+def load(source: Any, labels: Any = None, *, progress: bool = False, **options: Any) -> ImageStore:
+    """The store of a training set, kept in the cache folder: built once, opened from then on.
+
+    Files are known by name, size and time of change, what Python hands over by its contents.
+
+    Args:
+        source: as :func:`golddiff.sources.open_source` takes it.
+        labels: (N,) class indices >= 0, in place of the source's own.
+        progress: show a bar while building.
+        options: ``size``, ``channels``, ``limit`` ... of
+            :class:`golddiff.sources.source_options.SourceOptions`.
+
+    Raises:
+        ArgumentError: an option has a value that is not allowed or does not apply.
+        SourceError: the source cannot be read.
+        StoreError: the cache cannot be written.
+    """
+    if isinstance(source, os.PathLike):
+        source = os.path.abspath(os.path.expanduser(source))
+    return cached_store(source, SourceOptions(labels=labels, **options), progress=progress)
 
 
 def cached_store(
-    source: str,
+    source: Any,
     options: SourceOptions,
     *,
     say: Callable[[str], None] = lambda line: None,
@@ -31,7 +53,7 @@ def cached_store(
     """Open the cached store of a source, built first where there is none or it is damaged.
 
     Args:
-        source: a path, a built-in name or a hub name.
+        source: a path, a built-in name or a hub name; or what else is a source.
         options: how it is read.
         say: called with one line that tells whether a store is built or used, and where.
         progress: show a bar while building.
@@ -51,10 +73,10 @@ def cached_store(
         store = ImageStore.open(path)
         left_out = store.manifest.skipped
         note = f" ({left_out:,} unreadable images were left out)" if left_out else ""
-        say(f"using the store of {source} in {path}{note}")
+        say(f"using the store of {_shown(source)} in {path}{note}")
         return store
     except StoreError:
-        say(f"building a store of {source} in {path}")
+        say(f"building a store of {_shown(source)} in {path}")
     # A folder that is there but does not open is damaged: its remains are replaced.
     complete = (path / "manifest.json").is_file()
     opened = open_source(source, **vars(options))
@@ -73,21 +95,46 @@ def cache_folder() -> Path:
     return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "golddiff"
 
 
-def cache_name(source: str, options: SourceOptions) -> str:
+def cache_name(source: Any, options: SourceOptions) -> str:
     """A folder name that changes whenever the source, the options or the store format do."""
+    if not isinstance(source, str):
+        contents = {"version": VERSION, "contents": _contents(source, options), **options.told()}
+        return _folder_name(type(source).__name__, contents)
     kind = ENLARGED if source.startswith(ENLARGED) else ""
     name = source.removeprefix(kind)
     path = Path(name).expanduser()
-    identity = {
+    identity: dict[str, Any] = {
         "version": VERSION,
         # A name that is no path here is a built-in's or a hub dataset's: nothing local to look at.
         "source": f"{kind}{path.resolve()}" if _is_path(name) else source,
         "files": _fingerprint(path) if _is_path(name) else None,
         **options.told(),
     }
+    if options.labels is not None:
+        identity["labels"] = hashlib.sha256(repr(list(options.labels)).encode()).hexdigest()
+    return _folder_name(path.name, identity)
+
+
+def _folder_name(name: str, identity: dict[str, Any]) -> str:
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    slug = re.sub(r"[^A-Za-z0-9]+", "-", path.name).strip("-")[:40] or "store"
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:40] or "store"
     return f"{slug}-{digest[:16]}"
+
+
+def _shown(source: Any) -> str:
+    return source if isinstance(source, str) else f"a {type(source).__name__}"
+
+
+def _contents(source: Any, options: SourceOptions) -> str:
+    """A digest of what Python hands over: of all its images and labels."""
+    from golddiff.store.opening import open_source
+
+    opened = open_source(source, **vars(options))
+    digest = hashlib.sha256(repr(opened.info).encode())
+    for pixels, labels in opened.batches(512):
+        digest.update(pixels.data)
+        digest.update(b"" if labels is None else labels.data)
+    return digest.hexdigest()
 
 
 def _is_path(source: str) -> bool:

@@ -17,10 +17,11 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.posterior import Posterior
+from golddiff.sources.source_options import SourceOptions
 from golddiff.store.artifacts import Artifacts
-from golddiff.store.build import FACTOR, LABELS, NORMS, PIXELS, PROXIES, build
+from golddiff.store.build import FACTOR, LABELS, NORMS, PIXELS, PROXIES
 from golddiff.store.factors import Factors, silent
-from golddiff.store.manifest import Manifest, file_record, identity_of
+from golddiff.store.manifest import Manifest, identity_of
 from golddiff.store.nearest import Drawing, Metric, nearest
 from golddiff.store.proxy import pool
 from golddiff.store.rows import Indices, check_class, checked_rows, counts_of
@@ -123,18 +124,18 @@ class ImageStore:
         skip_bad: bool = False,
         limit: int | None = None,
         seed: int = 0,
+        value_range: tuple[float, float] | None = None,
         overwrite: bool = False,
+        exist_ok: bool = False,
         progress: bool = False,
     ) -> ImageStore:
         """Build a store in one streaming pass and open it.
 
-        It is built beside its place and renamed when complete: an interrupted build leaves
-        nothing that opens.
+        An interrupted build leaves nothing that opens. :func:`golddiff.load` chooses a place.
 
         Args:
-            source: tensor or array ((N, C, H, W), (N, H, W), (N, D); uint8, or float kept as it
-                is, images in [-1, 1]); image folder; parquet, zip, npz, npy, idx or CIFAR pickle
-                file; Hugging Face data set or hub name; "digits", "moons" or "patches".
+            source: as :func:`golddiff.sources.open_source` takes it: tensor, array, list, Dataset,
+                folder, parquet, zip, npz, npy, pt, idx or CIFAR file, hub name, built-in, store.
             path: folder to make.
             labels: (N,) class indices >= 0, in place of the source's own.
             size: resize the shorter side to this and crop the centre.
@@ -145,21 +146,21 @@ class ImageStore:
             skip_bad: leave unreadable images out and count them, instead of stopping.
             limit: use at most this many images.
             seed: for the generated sources "moons" and "patches".
+            value_range: least and largest value of float images that are not in [-1, 1].
             overwrite: replace a store that is already there, once the new one is complete.
+            exist_ok: open a store of the same source that is already there, and read nothing.
             progress: show a progress bar.
 
         Raises:
-            ArgumentError: a bad argument; ``path`` exists and ``overwrite`` is not set.
+            ArgumentError: a bad argument; ``path`` exists and may not be replaced or opened.
             SourceError: the source cannot be read.
             StoreError: the disk is full or cannot be written.
         """
-        from golddiff.store.opening import open_source
+        from golddiff.store.opening import build_from
 
-        opened = open_source(
-            source, labels=labels, size=size, channels=channels, split=split, column=column,
-            label_column=label_column, skip_bad=skip_bad, limit=limit, seed=seed,
-        )  # fmt: skip
-        build(opened, Path(path), overwrite=overwrite, progress=progress)
+        reading = (size, channels, split, column, label_column, skip_bad, limit, seed)
+        options = SourceOptions(*reading, labels, value_range)
+        build_from(source, Path(path), options, overwrite, exist_ok, progress)
         return cls.open(path)
 
     def verify(self) -> None:
@@ -168,11 +169,7 @@ class ImageStore:
         Raises:
             StoreError: names the first file whose contents changed.
         """
-        for name, record in self.manifest.files.items():
-            if file_record(self.path / name) != record:
-                raise StoreError(
-                    f"store: {self.path / name} does not match its checksum; build the store again"
-                )
+        self.manifest.verify(self.path)
 
     def _check_in_place(self) -> None:
         if identity_of(Manifest.read(self.path)) != identity_of(self.manifest):

@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable, Mapping
 
 from golddiff.denoiser import Denoiser, Estimator
-from golddiff.estimators.recommended import Recommended
-from golddiff.estimators.registry import SHOWN, MethodSettings, golden, make_denoiser
+from golddiff.estimators.golden import GoldDiff
+from golddiff.estimators.network_like import NetworkLike
+from golddiff.estimators.registry import SHOWN, MethodSettings, create, golden
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import Manifest
 from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError
@@ -49,8 +50,11 @@ class OpenStore:
         base = method.removeprefix(_GOLDEN)
         with self._making:
             kept = self._kept(base if base in SHOWN else method)
-        if isinstance(kept, Recommended):
+        if isinstance(kept, NetworkLike):
             return kept.with_seed(seed)
+        if method == "recommended":
+            assert isinstance(kept, GoldDiff)
+            return GoldDiff(kept.base, kept.schedule, seed)
         if base != method and isinstance(kept, Estimator):
             return golden(kept, MethodSettings(variant=variant), seed)
         return kept
@@ -62,7 +66,7 @@ class OpenStore:
 
     def _kept(self, method: str) -> Denoiser:
         if method not in self._made:
-            self._made[method] = make_denoiser(method, self.store)
+            self._made[method] = create(method, self.store)
         return self._made[method]
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from golddiff.estimators.recommended import KEPT
-from golddiff.estimators.registry import MethodSettings, make_denoiser
+from golddiff.estimators.network_like import KEPT
+from golddiff.estimators.registry import MethodSettings, create
 from golddiff.evaluation.compare import compare
 from golddiff.evaluation.references import Oracle, reference_run
 from golddiff.evaluation.runs import RunSettings
@@ -140,12 +140,12 @@ def likeness(context: Context, here: Here, row: Row) -> Result:
         "oracle_sampler": here.column.oracle_sampler or here.settings.sampler,
         **{k: v for k, v in asdict(here.settings).items() if k != "batch"},
     }
-    if row.method == "recommended":
+    if row.method == "network-like":
         key["version"] = KEPT  # what it is changes; the paper's methods stay as they are
 
     def compute() -> Result:
         reference = reference_of(context, here)
-        denoiser = make_denoiser(row.method, store, settings, context.seed)
+        denoiser = create(row.method, store, settings, context.seed)
         title = f"{here.column.title}: {row_title(context, here, row)}"
         total = here.settings.n * here.settings.steps
         context.say(f"{title}, {here.settings.n} images ...")

@@ -52,7 +52,7 @@ KAMB = Row("Kamb", "kamb", _kamb)
 PCA = Row("PCA", "pca", _pca)
 PCA_UNBIASED = Row("PCA (Unbiased)", "pca", _unbiased)
 GOLDDIFF = Row("GoldDiff", "golddiff-pca", golden_settings)
-RECOMMENDED = Row("Recommended (ours)", "recommended")  # not in the paper
+RECOMMENDED = Row("Network-like (ours)", "network-like")  # not in the paper
 ALL = (OPTIMAL, WIENER, KAMB, PCA, GOLDDIFF)
 GOLDDIFF_LESS_PCA = ((GOLDDIFF.title, PCA.title), (RECOMMENDED.title, GOLDDIFF.title))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from golddiff.estimators.registry import make_denoiser
+from golddiff.estimators.registry import create
 from golddiff.figures import trajectory
 from golddiff.sampling import sample
 from golddiff.store.images import ImageStore
@@ -76,7 +76,7 @@ def _predictions(
     }  # fmt: skip
 
     def compute() -> Result:
-        denoiser = make_denoiser(row.method, store, settings, context.seed)
+        denoiser = create(row.method, store, settings, context.seed)
         with context.watch(f"{DATA_SETS[name].title}: {row.title}", steps) as on_step:
             made = sample(denoiser, 1, steps, seed=context.seed, labels=label, on_step=on_step)
         assert made.trajectory is not None

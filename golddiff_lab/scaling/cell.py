@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser, Estimator
-from golddiff.estimators.registry import MethodSettings, make_denoiser
+from golddiff.estimators.registry import MethodSettings, create
 from golddiff.noise import ddim_scheduler
 from golddiff.sampling import sample
 from golddiff.store.images import ImageStore
@@ -57,7 +57,7 @@ class Cell:
         start = time.perf_counter()
         self._spec = spec
         self._store = ImageStore.open(spec.store, spec.memory_limit)
-        self._denoiser = make_denoiser(spec.method, self._store, spec.settings, spec.seed)
+        self._denoiser = create(spec.method, self._store, spec.settings, spec.seed)
         self._opened = time.perf_counter() - start
         self._before = memory()
         self._peaks: list[dict[str, int]] = [self._before]

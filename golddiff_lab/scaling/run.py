@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from golddiff import __version__
-from golddiff.estimators.registry import make_denoiser
+from golddiff.estimators.registry import create
 from golddiff.store.cache import cache_folder
 from golddiff.store.images import ImageStore
 from golddiff.system.parallel import use_threads
@@ -65,7 +65,7 @@ def run(job: ScalingJob, watch: Watch = lambda what: None) -> Outcome:
         watch(f"mean and covariance of {stores[-1].path}, unless kept")
         stores = share_factor(stores, job)
     watch("queries")
-    passes = make_denoiser(job.passing, stores[0], seed=job.seed)
+    passes = create(job.passing, stores[0], seed=job.seed)
     batches = mixed(stores[0], passes, job.sigmas, job.batch, job.seed)
     levels = list(zip(job.sigmas, batches, strict=True))
     cells = Cells(cache_folder() / "scaling" / "cells")
@@ -75,7 +75,7 @@ def run(job: ScalingJob, watch: Watch = lambda what: None) -> Outcome:
         scans: dict[str, list[torch.Tensor]] = {}
         for method in job.methods:
             settings = own_settings(method, job.settings)
-            denoiser = make_denoiser(method, store, settings, job.seed)
+            denoiser = create(method, store, settings, job.seed)
             reference = truth.reference_of(denoiser, store, job.settings.mask_threshold)
             name = said[method] = truth.text_of(reference)
             spec = CellSpec(

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from golddiff.denoiser import Estimator
-from golddiff.estimators.registry import make_denoiser
+from golddiff.estimators.registry import create
 from golddiff.store.images import ImageStore
 from golddiff.system.parallel import use_threads
 from golddiff_lab.machine import Rates, measure
@@ -150,7 +150,7 @@ def _specs(job: StepJob, store: ImageStore, threads: int) -> list[SideSpec]:
 
 def _reference(spec: SideSpec, store: ImageStore) -> Estimator:
     method = spec.method or PEERS[str(spec.peer)].base
-    denoiser = make_denoiser(method, store, own_settings(method, spec.settings), spec.seed)
+    denoiser = create(method, store, own_settings(method, spec.settings), spec.seed)
     schedule = getattr(denoiser, "schedule", None)
     if spec.method is not None and "k_min" in spec.settings.given():
         schedule.budgets(1.0, store.n)  # type: ignore[union-attr]  # more images than there are

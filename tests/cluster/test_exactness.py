@@ -188,10 +188,10 @@ def test_a_mixture_is_the_single_stores(coloured, patches, queries):
 
 def test_what_we_recommend_is_the_single_stores(coloured, patches, queries):
     x = queries(patches, 1.0, 2)
-    one, many = (golddiff.recommended(s)(x, 1.0) for s in (patches, coloured))
+    one, many = (golddiff.network_like(s)(x, 1.0) for s in (patches, coloured))
     # The clusters start from coordinates that differ in their last digits.
     assert float((one - many).square().mean().sqrt()) < 1e-3
-    assert golddiff.recommended(coloured).is_ready
+    assert golddiff.network_like(coloured).is_ready
 
 
 class Flat(golddiff.Optimal):

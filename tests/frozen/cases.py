@@ -221,7 +221,7 @@ CASES = {
     "digits": SHARED
     | SAMPLED
     | {
-        "recommended": _method("recommended"),
+        "recommended": _method("network-like"),
         "pca 0.005": _method("pca", mask_threshold=0.005),
         "golddiff-optimal seed": _method("golddiff-optimal", seed=5),
         "golddiff-optimal sizes": _method("golddiff-optimal", variant="text", k_max=90, m_max=0.5),

@@ -5,9 +5,9 @@ import golddiff
 
 def method(name, store, seed=0, **settings):
     """A denoiser by its name on the command line, with what differs from its settings."""
-    from golddiff.estimators.registry import MethodSettings, make_denoiser
+    from golddiff.estimators.registry import MethodSettings, create
 
-    return make_denoiser(name, store, MethodSettings(**settings), seed)
+    return create(name, store, MethodSettings(**settings), seed)
 
 
 def tiled(base, side, tiles, images):

@@ -15,7 +15,8 @@ import torch
 
 from golddiff import ImageStore
 from golddiff.store.manifest import file_record
-from golddiff.supports.index import Index, build
+from golddiff.supports.index import Index
+from golddiff.supports.index import indexing as build
 from golddiff.system.errors import ArgumentError, StoreError
 
 
@@ -76,7 +77,7 @@ def test_a_killed_build_leaves_no_index_and_the_next_is_whole(make_store, smooth
     code = f"""
         import os, signal
         from golddiff import ImageStore
-        from golddiff.supports.index import build
+        from golddiff.supports.index import indexing as build
         build.PIECE, build.SAVED_EVERY = 4 * 144 * 100, 1
         def stop(what, done, total):
             if done >= 700: os.kill(os.getpid(), signal.SIGKILL)

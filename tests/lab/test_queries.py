@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.estimators.registry import make_denoiser
+from golddiff.estimators.registry import create
 from golddiff.noise import ddim_sigmas
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.queries import held_out, mixed, noised, queries, trajectory
@@ -56,7 +56,7 @@ def test_another_source_is_an_error(store):
 
 
 def test_points_of_a_run_and_held_out_images_take_turns(store):
-    levels = mixed(store, make_denoiser("golddiff-optimal", store), [5.0, 0.01], 4, seed=0)
+    levels = mixed(store, create("golddiff-optimal", store), [5.0, 0.01], 4, seed=0)
     assert [x.shape for x in levels] == [(4, 3, 8, 8)] * 2
     clean = held_out(store, 2, seed=0)
     noise = (levels[0][1::2] - clean) / 5.0

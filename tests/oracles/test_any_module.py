@@ -213,6 +213,13 @@ def test_a_network_that_returns_something_else_is_told():
             golddiff.Oracle(lambda x, t, r=returned: r)(torch.ones(1, 1, 4, 4), 1.0)
 
 
+def test_a_module_stays_where_it_is_unless_told():
+    network = nn.Linear(2, 2, device="meta")
+    assert golddiff.Oracle(network, "edm").device == torch.device("meta")
+    assert golddiff.Oracle(lambda x, t: x, "edm").device == torch.device("cpu")
+    assert golddiff.Oracle(nn.Linear(2, 2), "edm", device="meta").device == torch.device("meta")
+
+
 def test_a_network_in_half_precision_is_run_in_it():
     seen = []
 

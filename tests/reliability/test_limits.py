@@ -17,7 +17,8 @@ def ends(code, folder):
         import numpy as np
         from golddiff.system.errors import GoldDiffError
         from golddiff.store.images import ImageStore
-        from golddiff.supports.index import Index, build
+        from golddiff.supports.index import Index
+        from golddiff.supports.index import indexing as build
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         place = {str(folder)!r}
         pixels = np.random.default_rng(0).integers(0, 256, (3000, 12, 12), dtype=np.uint8)

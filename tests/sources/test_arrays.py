@@ -113,7 +113,7 @@ def test_shapes_that_hold_no_examples_are_refused(shape):
         open_source(np.zeros(shape, np.uint8))
 
 
-@pytest.mark.parametrize("source", [None, 3, [[1, 2]], b"photos", {"a": 1}])
+@pytest.mark.parametrize("source", [None, 3, [[1, 2]], b"photos", {"a": 1}, [b"x"]])
 def test_what_is_no_source_is_refused_by_type(source):
     with pytest.raises(ArgumentError, match=type(source).__name__):
         open_source(source)

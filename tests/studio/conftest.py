@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.studio.browser import CHROMIUM, DRIVER, Browser, driver, free_port, wait
+from tests.studio.browser import CHROMIUM, DRIVER, PATIENCE, Browser, driver, free_port, wait
 
 # Every name looked up and every address connected to by the server, written to a file.
 _WATCHED = """
@@ -66,7 +66,7 @@ class Studio:
 
     def stop(self):
         self.process.terminate()
-        self.process.wait(10)
+        self.process.wait(10 * PATIENCE)
 
 
 @pytest.fixture(scope="session")

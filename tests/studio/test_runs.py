@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from golddiff.attribution import pixel_sources
-from golddiff.estimators.registry import SHOWN, make_denoiser
+from golddiff.estimators.registry import SHOWN, create
 from golddiff.sampling import sample
 from golddiff.store.images import ImageStore
 from golddiff.studio.downloads import write_downloads
@@ -37,7 +37,7 @@ def test_all_methods_start_from_the_same_noise_and_end_as_the_sampler_does(libra
     run = finished(library, n=2, seed=4, steps=5, label=1)
     store = run.opened.store
     for method in SHOWN:
-        expected = sample(make_denoiser(method, store, seed=4), 2, 5, seed=4, labels=1)
+        expected = sample(create(method, store, seed=4), 2, 5, seed=4, labels=1)
         assert torch.equal(run.start, expected.x_init)
         assert torch.equal(run.states[method][-1].x0, expected.images)
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import html
 import os
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +14,13 @@ from golddiff import __version__
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.describe import describe
 from golddiff.evaluation.report.cards import ToImages, card
-from golddiff.evaluation.report.neighbours import nearest_images, typical_distance
+from golddiff.evaluation.report.page import write_page
 from golddiff.figures.curves import Panel, Series, draw_panels
 from golddiff.figures.pictures import data_uri, rendered
 from golddiff.recording import Subsets
+from golddiff.store.novelty import Novelty
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import check_writable, written_whole
+from golddiff.system.files import check_writable
 from golddiff.system.units import shape_text
 
 if TYPE_CHECKING:
@@ -29,6 +28,11 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-4
 MOST_CARDS = 64
+PLOT_NOTE = (
+    "k images are weighed at each step; the effective number, exp of the entropy of their weights, "
+    "says how many of them matter at one location. Lines are medians over the outputs, bands the "
+    "whole range."
+)
 BAND = (np.median, np.min, np.max)
 
 
@@ -73,36 +77,29 @@ def write_report(
         for one, image in zip(found, samples.images, strict=True)
     )
     shown = samples.images[:MOST_CARDS]
-    rows, distances = nearest_images(store, shown.flatten(1).numpy())
-    cards = [
-        card(i, shown[i], found[i], int(rows[i]), float(distances[i]), to_images)
-        for i in range(len(shown))
-    ]
+    new = samples.novelty if store.n > 1 else None
+    cards = [card(i, shown[i], found[i], new, to_images) for i in range(len(shown))]
     passed = off <= TOLERANCE
-    page = Template((resources.files("golddiff") / "data" / "report.html").read_text("utf-8"))
-    text = page.substitute(
-        title="Where these images come from",
-        subtitle=html.escape(
-            f"{len(found)} outputs of {_method(denoiser)}, golddiff {__version__}"
-        ),
-        verdict_class="pass" if passed else "fail",
-        verdict=(
-            f"The weights, summed again over the training images, equal the outputs: the largest "
-            f"difference in this run is {off:.2g}, "
-            f"<b>{'pass' if passed else 'FAIL'}</b> against {TOLERANCE:g}."
-        ),
-        settings=_settings(samples, denoiser, settings or {}),
-        plot=_plot(subsets),
-        plot_note=(
-            "k images are weighed at each step; the effective number, exp of the entropy of their "
-            "weights, says how many of them matter at one location. Lines are medians over the "
-            "outputs, bands the whole range."
-        ),
-        cards=os.linesep.join(cards),
-        cards_note=_note(len(found), typical_distance(store)),
+    body = f"""<h2>Settings</h2>
+<dl>
+{_settings(samples, denoiser, settings or {})}
+</dl>
+<h2>Images weighed at each step</h2>
+<p class="soft">{PLOT_NOTE}</p>
+{_plot(subsets)}
+<h2>Outputs</h2>
+<p class="soft">{_note(len(found), new)}</p>
+{os.linesep.join(cards)}"""
+    write_page(
+        target,
+        "Where these images come from",
+        f"{len(found)} outputs of {_method(denoiser)}, golddiff {__version__}",
+        passed,
+        f"The weights, summed again over the training images, equal the outputs: the largest "
+        f"difference in this run is {off:.2g}, <b>{'pass' if passed else 'FAIL'}</b> against "
+        f"{TOLERANCE:g}.",
+        body,
     )
-    with written_whole("path", target) as temporary:
-        temporary.write_text(text, encoding="utf-8")
     return off
 
 
@@ -120,12 +117,13 @@ def _plot(subsets: Subsets) -> str:
     return f'<img class="plot" alt="images weighed at each step" src="{picture}">'
 
 
-def _note(outputs: int, typical: float | None) -> str:
+def _note(outputs: int, found: Novelty | None) -> str:
     which = "" if outputs <= MOST_CARDS else f"The first {MOST_CARDS} of {outputs:,} outputs. "
     scale = (
         ""
-        if typical is None
-        else f" A training image is typically {typical:.3f} from the nearest other one."
+        if found is None
+        else f" A training image is {found.spacing:.3f} from the nearest other one on average; "
+        "novelty is an output's distance over that."
     )
     return (
         f"{which}A source's percentage is its weight averaged over the picture. Distances are "

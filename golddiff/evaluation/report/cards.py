@@ -12,6 +12,7 @@ from golddiff.attribution import Attribution
 from golddiff.figures.pictures import to_pixels
 from golddiff.figures.sources import figure, image_name, percent
 from golddiff.store.images import ImageStore
+from golddiff.store.novelty import Novelty
 
 ToImages = Callable[[torch.Tensor], torch.Tensor]
 
@@ -27,8 +28,7 @@ def card(
     number: int,
     image: torch.Tensor,
     found: Attribution,
-    nearest: int,
-    distance: float,
+    new: Novelty | None,
     to_images: ToImages,
 ) -> str:
     """An ``article`` element.
@@ -37,12 +37,12 @@ def card(
         number: which output, from 0.
         image: (C, H, W) as the run returned it.
         found: its sources.
-        nearest: row of the training image nearest to it.
-        distance: its distance, ||x - x_i|| / sqrt(D).
+        new: how new all outputs are; None of a single training image.
         to_images: from values of the store to pixels in [-1, 1].
     """
     store = found.store
     rows, weights = found.top_images(SOURCES)
+    nearest = 0 if new is None else int(new.nearest[number])
     drawn = to_pixels(
         to_images(torch.cat([image[None], store.images([nearest]), store.images(rows)]))
     )
@@ -60,7 +60,7 @@ def card(
         figure(
             drawn[1],
             "nearest training image",
-            f"nearest training image, {image_name(store, nearest)}: distance {distance:.4f}",
+            f"nearest training image, {image_name(store, nearest)}{_nearness(number, new)}",
         ),
     )
     return f"""<article>
@@ -70,6 +70,14 @@ def card(
 <div class="sources">
 {sources}</div>
 </article>"""
+
+
+def _nearness(number: int, new: Novelty | None) -> str:
+    if new is None:
+        return ""
+    copied = ", a copy" if new.copies[number] else ""
+    distance, novelty = float(new.distances[number, 0]), float(new.novelty[number])
+    return f": distance {distance:.4f}, novelty {novelty:.2f}{copied}"
 
 
 _LOCATION = {"image": "output", "value": "output value", "pixel": "pixel"}

@@ -11,8 +11,8 @@ from golddiff.estimators.describe import build, describe
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.mirror import Mirrored, Symmetrised
 from golddiff.estimators.mixture import GaussianMixture
+from golddiff.estimators.network_like import GOLDEN_BELOW, KEPT, FewImages, part_weights
 from golddiff.estimators.patch_mixture import PatchMixture
-from golddiff.estimators.recommended import GOLDEN_BELOW, KEPT, FewImages, part_weights
 from golddiff.sampling import sample
 from golddiff.system.errors import ArgumentError
 
@@ -24,7 +24,7 @@ def store(make_store, smooth_images):
 
 @pytest.fixture(scope="module")
 def denoiser(store):
-    return golddiff.recommended(store)
+    return golddiff.network_like(store)
 
 
 def test_it_is_the_weighted_mean_of_its_parts(store, denoiser, queries):
@@ -46,7 +46,7 @@ def test_the_weights_are_kept_in_the_store_with_their_checksum(store, denoiser, 
     again = golddiff.ImageStore.open(store.path)
     assert again.artifacts.head(KEPT) is not None
     again.verify()
-    loaded = golddiff.recommended(again)
+    loaded = golddiff.network_like(again)
     assert loaded.is_ready
     assert loaded.golden.base.mask_threshold == denoiser.golden.base.mask_threshold
     assert loaded.blend.weights == denoiser.blend.weights
@@ -64,7 +64,7 @@ def test_it_is_the_same_where_nothing_can_be_kept(store, denoiser, queries, tmp_
 
     monkeypatch.setattr("golddiff.store.artifacts.written_whole", refused)
     x = queries(store, 1.0)
-    assert torch.equal(golddiff.recommended(copy)(x, 1.0), denoiser(x, 1.0))
+    assert torch.equal(golddiff.network_like(copy)(x, 1.0), denoiser(x, 1.0))
     assert not copy.artifacts.path(KEPT).exists()
 
 
@@ -79,7 +79,7 @@ def test_a_class_gives_images_of_that_class(make_store):
     rng = np.random.default_rng(0)
     labels = torch.arange(200) % 2
     pixels = 60 + 130 * labels.numpy()[:, None, None, None] + rng.integers(0, 20, (200, 1, 6, 6))
-    denoiser = golddiff.recommended(make_store(pixels.astype(np.uint8), labels))
+    denoiser = golddiff.network_like(make_store(pixels.astype(np.uint8), labels))
     for label in (0, 1):
         made = sample(denoiser, 2, steps=4, labels=label).images
         expected = (70 + 130 * label) / 127.5 - 1
@@ -102,19 +102,19 @@ def test_mirror_images_are_used_where_they_are_as_likely(make_store, smooth_imag
     if symmetric:
         images[::2] = images[::2].flip(-1)
     store = make_store(images.to(torch.uint8))
-    kinds = [type(part) for part in golddiff.recommended(store).blend.denoisers]
+    kinds = [type(part) for part in golddiff.network_like(store).blend.denoisers]
     if symmetric:
         assert kinds == [GoldDiff, Mirrored, GoldDiff, *[Symmetrised] * 3]
     else:
         assert kinds == [GoldDiff] * 3 + [GaussianMixture] * 2 + [PatchMixture]
-    loaded = golddiff.recommended(golddiff.ImageStore.open(store.path))
+    loaded = golddiff.network_like(golddiff.ImageStore.open(store.path))
     assert loaded.is_ready
     assert [type(part) for part in loaded.blend.denoisers] == kinds
 
 
 @pytest.mark.parametrize(("shape", "parts"), [((1, 3, 9), 5), ((2, 4, 4), 6)])
 def test_images_of_a_few_pixels_have_no_patches(make_store, smooth_images, shape, parts):
-    denoiser = golddiff.recommended(make_store(smooth_images(40, shape)))
+    denoiser = golddiff.network_like(make_store(smooth_images(40, shape)))
     assert len(denoiser.blend.denoisers) == parts
     assert sample(denoiser, 2, steps=3).images.isfinite().all()
 
@@ -122,7 +122,7 @@ def test_images_of_a_few_pixels_have_no_patches(make_store, smooth_images, shape
 @pytest.mark.parametrize("n", [1, 2, 19, 20, 21])
 def test_few_images_are_enough(make_store, smooth_images, n):
     store = make_store(smooth_images(n, (1, 4, 4)))
-    images = sample(golddiff.recommended(store), 2, steps=3).images
+    images = sample(golddiff.network_like(store), 2, steps=3).images
     assert images.isfinite().all()
     if n == 1:
         assert torch.allclose(images, store.images([0, 0]), atol=1e-5)
@@ -137,7 +137,7 @@ def test_points_latents_and_constant_images(make_store, source):
         "latents": 4 * torch.randn(60, 4, 3, 3, generator=generator),
     }[source]
     store = make_store(data)
-    images = sample(golddiff.recommended(store), 3, steps=3).images
+    images = sample(golddiff.network_like(store), 3, steps=3).images
     assert images.isfinite().all()
     if source == "constant":
         assert torch.allclose(images, store.images([0, 0, 0]), atol=1e-5)
@@ -162,14 +162,14 @@ def test_another_seed_changes_the_random_draws_alone(store, denoiser, queries):
     other = denoiser.with_seed(7)
     assert other.golden.base is denoiser.golden.base
     x = queries(store, 1.0)
-    assert torch.equal(other(x, 1.0), golddiff.recommended(store, 7)(x, 1.0))
+    assert torch.equal(other(x, 1.0), golddiff.network_like(store, 7)(x, 1.0))
     assert (denoiser.golden.seed, other.golden.seed, other.seed) == (0, 7, 7)
     parts = [p.denoiser if isinstance(p, Mirrored) else p for p in other.blend.denoisers[:2]]
     assert [part.seed for part in parts] == [7, 7]
 
 
 def test_it_is_described_and_built_again(store, denoiser, queries):
-    said = describe(golddiff.recommended(store, seed=5))
-    assert said == {"method": "recommended", "seed": 5}
+    said = describe(golddiff.network_like(store, seed=5))
+    assert said == {"method": "network-like", "seed": 5}
     x = queries(store, 1.0)
-    assert torch.equal(build(said, store)(x, 1.0), golddiff.recommended(store, 5)(x, 1.0))
+    assert torch.equal(build(said, store)(x, 1.0), golddiff.network_like(store, 5)(x, 1.0))

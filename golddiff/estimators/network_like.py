@@ -1,4 +1,4 @@
-"""The denoiser that we advise: golden posteriors and Gaussian ones, weighed on the data.
+"""The denoiser nearest to a trained network: golden posteriors and Gaussian ones, weighed.
 
 Beyond the paper. Every part is a posterior mean E[x0 | x], under another prior fitted to the same
 images:
@@ -45,7 +45,7 @@ from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
 
 # The name changes with what is kept in it and how that is found: an older file is not read.
-KEPT = "recommended-7"
+KEPT = "network-like-7"
 THRESHOLDS = (0.005, 0.02, 0.05, 0.1)
 LEVELS = (0.01, 0.1, 0.3, 0.6, 1.0, 2.0, 4.0, 6.0, 16.0, 64.0)
 # From here up an image is hardly seen through the noise, and few training images, drawn nearly at
@@ -58,14 +58,14 @@ ONE, PATCHES = GOLDEN + 1, GOLDEN + 2  # places among the parts
 SMALLEST = 4  # pixels a side that an image has for patches to be a part
 
 
-def recommended(store: ImageStore, seed: int = 0) -> Recommended:
+def network_like(store: ImageStore, seed: int = 0) -> NetworkLike:
     """The denoiser whose samples are nearest to a trained network's, of those we know.
 
     Args:
         store: the training set: images, latents or points, with or without labels.
         seed: of the images that the golden subsets draw at random.
     """
-    return Recommended(store, seed)
+    return NetworkLike(store, seed)
 
 
 class FewImages:
@@ -92,7 +92,7 @@ class FewImages:
         return PaperSchedule(k_min=k_min, k_max=k_max, variant="released")
 
 
-class Recommended(Denoiser):
+class NetworkLike(Denoiser):
     """D(x) = sum_j w_j(sigma) D_j(x), each part D_j clipped to the range of pixels.
 
     The parts: GoldDiff over PCA with the released schedule, at most 800 images a subset, at three
@@ -130,9 +130,9 @@ class Recommended(Denoiser):
         """The blend's posterior means (b, D)."""
         return self.blend.denoise(x, sigma, label)
 
-    def with_seed(self, seed: int) -> Recommended:
+    def with_seed(self, seed: int) -> NetworkLike:
         """The same with other random draws; masks, mixture and weights are shared."""
-        other = Recommended(self.store, seed)
+        other = NetworkLike(self.store, seed)
         parts = [_reseeded(part, seed) for part in self.blend.denoisers]
         other._blend = Blend(parts, self.blend.weights)
         return other
@@ -165,7 +165,7 @@ class Recommended(Denoiser):
             ArgumentError: always.
         """
         raise ArgumentError(
-            "denoiser: part of what Recommended returns is a mixture of Gaussians, which has no "
+            "denoiser: part of what NetworkLike returns is a mixture of Gaussians, which has no "
             "sources; expected Optimal, PCA, Kamb or GoldDiff, such as its attribute golden"
         )
 

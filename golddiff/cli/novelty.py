@@ -1,0 +1,203 @@
+"""``golddiff novelty``: which pictures are new, and which copy a training image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from golddiff.cli.command import command
+from golddiff.cli.options import JsonPath, Size
+from golddiff.cli.terminal import progress_bar, say, watched, write_json
+from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.system.errors import ArgumentError
+from golddiff.system.files import check_writable
+
+if TYPE_CHECKING:
+    import torch
+
+    from golddiff.cli.sample import SampleJob
+    from golddiff.sampling import Samples
+    from golddiff.store.images import ImageStore
+
+MOST_VALUES = 2**28  # a gigabyte of float32
+REFERENCE = 500  # training images that sharpness and speckle are compared with
+
+
+@dataclass(frozen=True)
+class NoveltyOptions:
+    """The options of ``golddiff novelty``."""
+
+    pictures: Annotated[
+        str, typer.Argument(help="Pictures of any model: a folder, .npz, .npy, .zip, .parquet.")
+    ]
+    store: Annotated[
+        str, typer.Argument(help="What it was trained on: a store, or what golddiff index reads.")
+    ]
+    size: Size = None
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="A web page: each picture beside its nearest training image.", metavar="PATH.html"
+        ),
+    ] = None
+    json: JsonPath = None
+
+
+@command
+def novelty(options: NoveltyOptions) -> None:
+    """Say how new any model's pictures are: their nearest training images, novelty, copies.
+
+    Novelty is the distance to the nearest training image over the distance that a training image
+    has to its nearest other one: 0 is a copy, 1 as new as another picture of the same kind. A copy
+    is at most a third as far from the nearest as from the second nearest (Yoon et al. 2023).
+
+    For example:
+
+      golddiff novelty outputs/ photos/ --size 64 --out novelty.html
+
+      golddiff novelty samples.npz cifar.store --json novelty.json
+    """
+    out, json = options.out, options.json
+    if out is not None:
+        check_writable("out", out, (".html", ".htm"))
+    if json is not None:
+        check_writable("json", json)
+
+    from golddiff.evaluation.report.novelty import write_novelty_report
+    from golddiff.store.images import ImageStore
+    from golddiff.store.novelty import novelty as novelty_of
+
+    if (Path(options.store) / "manifest.json").is_file():
+        opened = ImageStore.open(options.store)
+    else:
+        reading = SourceOptions(options.size, skip_bad=True)
+        opened = cached_store(options.store, reading, say=say, progress=watched())
+    images = _read(options.pictures, opened)
+    found = novelty_of(images, opened)
+    figures: dict[str, Any] = {
+        "pictures": len(images),
+        "training_images": opened.n,
+        "mean_novelty": float(found.novelty.mean()),
+        "copies": int(found.copies.sum()),
+        "share_of_copies": float(found.copies.double().mean()),
+        "spacing": found.spacing,
+        **_look(images, opened),
+        "novelty": found.novelty.tolist(),
+        "nearest": found.nearest.tolist(),
+        "copied": found.copies.tolist(),
+    }
+    say(
+        f"novelty {figures['mean_novelty']:.2f} on average; {figures['copies']:,} of "
+        f"{len(images):,} pictures ({figures['share_of_copies']:.1%}) copy one of {opened.n:,} "
+        "training images"
+    )
+    if figures["sharpness"] is not None:
+        say(f"sharpness {figures['sharpness']:.2f}, speckle {figures['speckle']:.2f} (the data: 1)")
+    if out is not None:
+        write_novelty_report(found, images, opened, out)
+        say(f"{out}: the pictures, those least new first, beside their nearest training images")
+    if json is not None:
+        write_json(json, figures)
+
+
+def measure_dial(store: ImageStore) -> None:
+    """Find out which mask thresholds give which novelty, where the store does not say."""
+    from golddiff.estimators.dial import dial, is_measured
+
+    if is_measured(store):
+        return
+    with progress_bar() as bar:
+        task = bar.add_task("measuring novelty, once for this store", total=None)
+        dial(store, lambda done, total: bar.update(task, completed=done, total=total))
+
+
+def novelty_lines(job: SampleJob, store: ImageStore, samples: Samples) -> list[str]:
+    """What a run tells of its outputs' novelty, and what to do about copies."""
+    if store.n < 2:
+        return []
+    from golddiff.estimators.dial import NOVELTY
+
+    found = samples.novelty
+    lines = [
+        f"novelty {float(found.novelty.mean()):.2f} on average (0 a training image, 1 all new)"
+    ]
+    copies, given = int(found.copies.sum()), job.settings.novelty
+    if copies:
+        chosen = NOVELTY if given is None else given
+        told, advice = (
+            f"novelty {chosen:g}",
+            f"try --novelty {NOVELTY if chosen < NOVELTY else 1:g}",
+        )
+        if job.method != "recommended":
+            told, advice = job.method, f"try --method recommended --novelty {NOVELTY:g}"
+        elif chosen == 1:
+            advice = "more training images help"
+        lines.append(
+            f"{copies} of {job.n:,} {'outputs copy' if job.n > 1 else 'output copies'} a training "
+            f"image: with {store.n:,} images and {told} that is expected; {advice}"
+        )
+    return lines
+
+
+def novelty_figures(store: ImageStore, samples: Samples) -> dict[str, Any] | None:
+    """The same for a JSON file; None where there is one training image."""
+    if store.n < 2:
+        return None
+    found = samples.novelty
+    return {
+        "mean": float(found.novelty.mean()),
+        "spacing": found.spacing,
+        "each": found.novelty.tolist(),
+        "nearest": found.nearest.tolist(),
+        "distances": found.distances[:, 0].tolist(),
+        "copies": found.copies.tolist(),
+    }
+
+
+def _read(pictures: str, store: ImageStore) -> torch.Tensor:
+    """The pictures as the store's images are: size, channels, scale."""
+    import numpy as np
+    import torch
+
+    from golddiff.sources import open_source
+
+    square = len(store.shape) == 3 and store.shape[1] == store.shape[2] and store.is_pixels
+    size, channels = (store.shape[1], store.shape[0]) if square else (None, None)
+    try:
+        source = open_source(pictures, size=size, channels=channels, skip_bad=True)
+    except ArgumentError:  # float arrays are taken as they are
+        source = open_source(pictures, skip_bad=True)
+    parts, most = [], MOST_VALUES // store.d
+    for batch in source.batches(256):
+        values = batch.pixels.astype(np.float32)
+        parts.append(values / 127.5 - 1 if batch.pixels.dtype == np.uint8 else values)
+        if sum(map(len, parts)) > most:
+            raise ArgumentError(
+                f"pictures: {pictures} holds more than {most:,} of this shape, the most at a time"
+            )
+    for line in source.skipped.lines():
+        say(line)
+    if not parts:
+        raise ArgumentError(f"pictures: {pictures} holds no picture that can be read")
+    return torch.from_numpy(np.concatenate(parts))
+
+
+def _look(images: torch.Tensor, store: ImageStore) -> dict[str, float | None]:
+    import math
+
+    import numpy as np
+
+    from golddiff import metrics
+
+    if len(store.shape) != 3 or min(store.shape[1:]) < 3:
+        return {"sharpness": None, "speckle": None}
+    spread = np.unique(np.linspace(0, store.n - 1, REFERENCE).astype(np.int64))
+    reference = store.images(spread)
+    measured = {
+        "sharpness": metrics.sharpness(images, reference),
+        "speckle": metrics.speckle(images, reference),
+    }
+    return {name: None if math.isnan(value) else value for name, value in measured.items()}

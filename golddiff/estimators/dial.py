@@ -1,0 +1,171 @@
+"""The novelty dial: from copies of the training images to new ones, by one number.
+
+PCA's mask threshold decides how much of an image a pixel is matched by: with wide masks (threshold
+near 0) whole training images come back, with narrow ones new images are put together from pieces.
+Its right value differs a hundredfold between data sets. Here it is measured for a store: a few
+small runs from the same noise, one a threshold, and how new their pictures are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+
+from golddiff.estimators.golden import GoldDiff
+from golddiff.estimators.pca import PCA
+from golddiff.estimators.shared import UnitMasks
+from golddiff.noise import Labels, Sigma
+from golddiff.posterior import Float
+from golddiff.samplers import initial_noise, noise_levels, steps
+from golddiff.store.images import ImageStore
+from golddiff.store.novelty import novelty as novelty_of
+from golddiff.supports.paper import PaperSchedule
+from golddiff.system.errors import ArgumentError
+
+NOVELTY = 0.7  # new, and whole: the default
+# The name changes with what is kept in it and how that is found: an older file is not read.
+KEPT = "dial-2"
+THRESHOLDS = tuple(float(f"{0.0002 * 1.8**i:.2g}") for i in range(13))  # 0.0002 to 0.23
+IMAGES, STEPS, SEED = 5, 10, 1
+FEW, MORE = 64, 128  # images a golden subset: of more the pictures are blurred, and take longer
+SMALLEST = 16  # pixels a side that an image has for units of several pixels
+
+Watch = Callable[[int, int], None]
+
+_dials: WeakKeyDictionary[ImageStore, Dial] = WeakKeyDictionary()
+
+
+def recommended(store: ImageStore, novelty: float = NOVELTY, seed: int = 0) -> GoldDiff:
+    """The denoiser that we advise for pictures: as new as you ask for, from your own images.
+
+    GoldDiff over PCA with one softmax for the values of a neighbourhood, so that what belongs
+    together comes from the same images; the released code's schedule, with 64 to 128
+    images a golden subset; and the mask threshold that gives pictures of
+    that novelty, measured once a store (seconds) and kept with it: see :func:`dial`.
+
+    Args:
+        store: the training set.
+        novelty: 0 to 1. 0: training images again; 1: as far from the training images as these are
+            from each other, where the images allow it. See :func:`golddiff.novelty`.
+        seed: of the images that the golden subsets draw at random.
+
+    Raises:
+        ArgumentError: a novelty outside 0 to 1; a store of one image.
+    """
+    if isinstance(novelty, bool) or not (isinstance(novelty, int | float) and 0 <= novelty <= 1):
+        raise ArgumentError(f"novelty: got {novelty!r}, expected a number from 0 to 1")
+    return at_threshold(store, dial(store).threshold(novelty), seed)
+
+
+def at_threshold(store: ImageStore, threshold: float, seed: int = 0) -> GoldDiff:
+    """What :func:`recommended` is made of, with a mask threshold."""
+    k_min: float = FEW
+    k_max: float = MORE
+    if min(map(store.count_of, store.classes), default=store.n) < MORE:  # fractions of a class
+        k_min, k_max = max(1 / 20, min(1.0, FEW / store.n)), max(1 / 10, min(1.0, MORE / store.n))
+    schedule = PaperSchedule(k_min=k_min, k_max=k_max, variant="released")
+    return GoldDiff(PCA(store, threshold, share=_share(store.shape)), schedule, seed)
+
+
+@dataclass(frozen=True)
+class Dial:
+    """How new a store's pictures are at each mask threshold.
+
+    Attributes:
+        thresholds: (T,) float64, ascending.
+        novelty: (T,) float64, mean novelty of the pictures, made not to fall.
+    """
+
+    thresholds: Float
+    novelty: Float
+
+    def threshold(self, novelty: float) -> float:
+        """The mask threshold whose pictures are as new, to two digits; the widest that reaches it.
+
+        Interpolated between those measured. 0 for 0; where none is so new, that of the newest.
+        """
+        if novelty <= 0:
+            return 0.0
+        reached = int(np.searchsorted(self.novelty, min(novelty, self.novelty[-1])))
+        if reached == 0:
+            found = self.thresholds[0] * novelty / max(novelty, self.novelty[0])
+        else:
+            around = slice(reached - 1, reached + 1)
+            logs = np.log(self.thresholds[around])
+            found = np.exp(np.interp(novelty, self.novelty[around], logs))
+        return float(f"{found:.2g}")  # so that rounding elsewhere does not show
+
+
+def is_measured(store: ImageStore) -> bool:
+    """Whether the store's dial is known, here or in its folder."""
+    return store in _dials or store.artifacts.head(KEPT) is not None
+
+
+def dial(store: ImageStore, watch: Watch = lambda done, total: None) -> Dial:
+    """The store's dial: measured at the first call, and kept in its folder where that is allowed.
+
+    Args:
+        store: the training set.
+        watch: called with the images and steps done, and how many there are.
+
+    Raises:
+        ArgumentError: as :func:`golddiff.novelty`.
+    """
+    if store not in _dials:
+        kept = store.artifacts.load(KEPT)
+        if kept is None:
+            _dials[store] = _measured(store, watch)
+            store.artifacts.save(KEPT, vars(_dials[store]))
+        else:
+            _dials[store] = Dial(kept["thresholds"], kept["novelty"])
+    return _dials[store]
+
+
+def _measured(store: ImageStore, watch: Watch) -> Dial:
+    total, done = len(THRESHOLDS) * IMAGES * STEPS, 0
+
+    def on_images(images: int) -> None:
+        nonlocal done
+        done += images
+        watch(done, total)
+
+    on_images(0)
+    noise = initial_noise(IMAGES, store.shape, SEED)
+    start = noise.repeat(len(THRESHOLDS), *[1] * len(store.shape))
+    ladder = _Ladder(store, on_images)
+    *_, last = steps(ladder, start, noise_levels(STEPS, "ddim"))
+    means = novelty_of(last.x0, store).novelty.reshape(-1, IMAGES).mean(dim=1).numpy()
+    return Dial(np.array(THRESHOLDS), np.maximum.accumulate(means))
+
+
+class _Ladder:
+    """A batch of as many parts as there are thresholds, each denoised with its own.
+
+    The thresholds go through a noise level together: its Wiener matrix is made once.
+    """
+
+    def __init__(self, store: ImageStore, on_images: Callable[[int], None]) -> None:
+        self.store, self._on_images = store, on_images
+
+    def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
+        """E[x0 | x], as :meth:`golddiff.denoiser.Denoiser.__call__`, of a whole batch."""
+        level, share, done = float(sigma), _share(self.store.shape), []
+        masks = UnitMasks.of_thresholds(
+            self.store.factor(), level, np.array(THRESHOLDS), self.store.shape, share
+        )
+        parts = x.chunk(len(THRESHOLDS))
+        for threshold, its_masks, part in zip(THRESHOLDS, masks, parts, strict=True):
+            denoiser = at_threshold(self.store, threshold)
+            assert isinstance(denoiser.base, PCA)
+            denoiser.base.take_ready(level, its_masks)
+            done.append(denoiser(part, level))
+            self._on_images(len(part))
+        return torch.cat(done)
+
+
+def _share(shape: tuple[int, ...]) -> str:
+    return "smooth" if len(shape) == 3 and min(shape[1:]) >= SMALLEST else "pixel"

@@ -1,0 +1,126 @@
+"""One softmax for several output values: PCA's masks averaged over units of neighbouring pixels.
+
+The mean of its values' logits is a unit's logit, -sum_n S_nu (x_n - x_in)^2 / (2 sigma^2), with
+S_nu the share of the unit's masks that hold input n: one dense product a query, D x U wide. Where
+units are smooth a pixel's logit is interpolated between those of the four units around it, which
+is a mask averaged over a neighbourhood of its own; pictures then show no edges of units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.estimators.masks import unit_counts
+from golddiff.noise import precision
+from golddiff.posterior import Float, Posterior
+from golddiff.store.statistics import Factor
+from golddiff.store.training_set import TrainingSet
+from golddiff.support import tile_of_each
+
+SIDES = {"pixel": 1, "2x2": 2, "4x4": 4, "smooth": 4}  # of the units, by the name of ``share``
+
+
+@dataclass(frozen=True)
+class UnitMasks:
+    """The averaged masks of one noise level.
+
+    Attributes:
+        shares: (D, U) float32 share of a unit's masks that hold each input, in [0, 1].
+        unit: (P,) int64 unit of each pixel, row by row; of points each value is a pixel.
+        between: (U, P) float32 share of each unit's logit in each pixel's; None: that of its unit.
+    """
+
+    shares: NDArray[np.float32]
+    unit: NDArray[np.int64]
+    between: NDArray[np.float32] | None = None
+
+    @classmethod
+    def of_thresholds(
+        cls,
+        factor: Factor,
+        sigma: float,
+        thresholds: NDArray[np.float64],
+        shape: tuple[int, ...],
+        share: str,
+    ) -> Iterator[UnitMasks]:
+        """The masks of some ascending thresholds, all from one Wiener matrix."""
+        image = shape if len(shape) == 3 else (1, 1, shape[0])
+        side, (height, width) = SIDES[share], image[1:]
+        of_value = tile_of_each(image, side)
+        members = np.bincount(of_value).astype(np.float32)
+        between = None
+        if share == "smooth":
+            along = _between(height, side)[:, None, :, None], _between(width, side)[:, None]
+            between = (along[0] * along[1]).reshape(len(members), height * width)
+        for counts in unit_counts(factor, sigma, thresholds, of_value):
+            yield cls(counts.astype(np.float32) / members, of_value[: height * width], between)
+
+    @classmethod
+    def of_store(cls, store: TrainingSet, sigma: float, threshold: float, share: str) -> UnitMasks:
+        """Those of one threshold."""
+        return next(
+            cls.of_thresholds(store.factor(), sigma, np.array([threshold]), store.shape, share)
+        )
+
+    def mean(self) -> NDArray[np.float32]:
+        """The masks averaged over all outputs, (D,)."""
+        averaged: NDArray[np.float32] = self.at_pixels(self.shares).mean(axis=1)
+        return averaged
+
+    def of_pixel(self, pixel: int | None) -> UnitMasks:
+        """Those of one pixel alone (y * W + x), or all for None."""
+        if pixel is None:
+            return self
+        between = None if self.between is None else self.between[:, pixel : pixel + 1]
+        return UnitMasks(self.shares, self.unit[pixel : pixel + 1], between)
+
+    def at_pixels(self, of_units: NDArray[np.floating]) -> NDArray[np.floating]:
+        """What units (k, U) have, as their pixels have it, (k, P)."""
+        if self.between is None:
+            return of_units[:, self.unit]
+        found: NDArray[np.floating] = of_units @ self.between
+        return found
+
+    def float64_logits(
+        self, values: NDArray[np.float32], x: NDArray[np.float32], sigma: float
+    ) -> Float:
+        """One query's (D,) logits of images (k, D) at every pixel, (P, k), in float64."""
+        terms = np.square(values.astype(np.float64) - x)
+        logits = self.at_pixels(terms @ self.shares).T
+        return -precision(sigma) * logits.astype(np.float64)
+
+    def posterior(
+        self, values: NDArray[np.float32], log_weights: Float, x: NDArray[np.float32], sigma: float
+    ) -> Posterior:
+        """The partial posterior of queries (b, D) over images (k, D); every pixel is a location.
+
+        Above sigma 1 logits lack x^2, which all images share and which would only cost digits.
+        """
+        by_channel = values.reshape(len(values), -1, len(self.unit))
+        prior = log_weights.astype(np.float32)[:, None]
+        log_max, total = np.empty((2, len(x), len(self.unit)))
+        weighted = np.empty(x.shape)
+        for q, query in enumerate(x):
+            terms = values * (values - 2 * query) if sigma > 1 else np.square(values - query)
+            logits = self.at_pixels(terms @ self.shares)
+            logits *= np.float32(-precision(sigma))
+            logits += prior
+            highest = logits.max(axis=0)
+            weights = np.exp(logits - highest)
+            log_max[q], total[q] = highest, weights.sum(axis=0)
+            weighted[q] = np.einsum("kp,kcp->cp", weights, by_channel).ravel()
+        return Posterior(log_max, total, weighted)
+
+
+def _between(pixels: int, side: int) -> NDArray[np.float32]:
+    """Linear interpolation from the middles of units of a side to pixels, (units, pixels)."""
+    units = -(-pixels // side)
+    middles = np.clip((np.arange(pixels) + 0.5) / side - 0.5, 0, units - 1)
+    shares: NDArray[np.float32] = np.maximum(
+        0, 1 - np.abs(middles - np.arange(units)[:, None])
+    ).astype(np.float32)
+    return shares

@@ -1,0 +1,68 @@
+"""A page of pictures beside their nearest training images, those least new first."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+from golddiff import __version__
+from golddiff.evaluation.report.page import write_page
+from golddiff.figures.pictures import to_pixels
+from golddiff.figures.sources import figure, image_name
+from golddiff.store.images import ImageStore
+from golddiff.store.novelty import Novelty
+from golddiff.system.errors import ArgumentError
+from golddiff.system.files import check_writable
+
+MOST_CARDS = 64
+
+
+def write_novelty_report(
+    found: Novelty, images: torch.Tensor, store: ImageStore, path: str | os.PathLike[str]
+) -> None:
+    """Write one HTML page with everything in it.
+
+    Args:
+        found: of ``images``; see :func:`golddiff.novelty`.
+        images: (B, C, H, W) in [-1, 1].
+        store: the training set.
+        path: the page, ``.html``.
+
+    Raises:
+        ArgumentError: points instead of images, or a path that cannot be written.
+    """
+    target = Path(path)
+    check_writable("path", target, (".html", ".htm"))
+    if len(store.shape) != 3:
+        raise ArgumentError(
+            f"images: got points of shape {store.shape}, a report shows images (C, H, W)"
+        )
+    order = torch.argsort(found.novelty, stable=True)[:MOST_CARDS]
+    drawn = to_pixels(images[order])
+    nearest = to_pixels(store.images(found.nearest[order].numpy()))
+    cards = []
+    for i, own, other in zip(order.tolist(), drawn, nearest, strict=True):
+        row, copied = int(found.nearest[i]), ", <b>a copy</b>" if found.copies[i] else ""
+        figures = (
+            figure(own, f"picture {i}", f"picture {i}: novelty {found.novelty[i]:.2f}{copied}"),
+            figure(other, "nearest training image", f"nearest: {image_name(store, row)}"),
+        )
+        cards.append(f'<article><div class="main">{"".join(figures)}</div></article>')
+    copies = int(found.copies.sum())
+    which = "" if len(images) <= MOST_CARDS else f"The {MOST_CARDS} least new of them. "
+    write_page(
+        target,
+        "How new these pictures are",
+        f"{len(images):,} pictures and {store.n:,} training images, golddiff {__version__}",
+        copies == 0,
+        f"{copies:,} of {len(images):,} pictures copy a training image; mean novelty "
+        f"<b>{float(found.novelty.mean()):.2f}</b>.",
+        f"""<h2>Pictures</h2>
+<p class="soft">{which}Novelty is the distance to the nearest training image over what a training
+image is from its nearest other one on average, {found.spacing:.3f}: 0 is a copy, 1 as new as
+another picture of the same kind. A copy is at most a third as far from the nearest as from the
+second nearest training image (Yoon et al. 2023).</p>
+{os.linesep.join(cards)}""",
+    )

@@ -1,0 +1,130 @@
+"""The training images nearest to some pictures, by exact search: are they new, or copies?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from golddiff.store.images import ImageStore
+from golddiff.store.nearest import Pixels
+from golddiff.store.weighing import whole
+from golddiff.system.errors import ArgumentError
+
+SPACING = "spacing-1"
+SPACED = 100  # training images whose distance to their nearest other one is measured
+QUERIES_AT_ONCE = 64
+SAME = 1e-6  # a distance that is rounding
+LEAST_SPACING = 1e-12  # of a set where every image has a twin
+
+
+@dataclass(frozen=True)
+class Novelty:
+    """How new pictures are; unpacks as ``novelty, nearest``.
+
+    Attributes:
+        novelty: (B,) float64. Distance to the nearest training image, over ``spacing``: 0 is a
+            copy, 1 as new as another picture of the same kind. The mean of unseen ones is about 1.
+        nearest: (B,) int64 row of the nearest training image; of equals the first.
+        distances: (B, 2) float64 distances to it and to the second nearest,
+            ||x - x_i|| / sqrt(D) in units of x0.
+        spacing: the mean distance that a training image has to its nearest other one, of 100.
+    """
+
+    novelty: torch.Tensor
+    nearest: torch.Tensor
+    distances: torch.Tensor = field(repr=False)
+    spacing: float
+
+    @property
+    def copies(self) -> torch.Tensor:
+        """(B,) whether a picture copies a training image.
+
+        It is at most a third as far from the nearest as from the second nearest one (Yoon et al.
+        2023), or the same to the last digit.
+        """
+        nearest, second = self.distances.unbind(1)
+        return (3 * nearest < second) | (nearest == 0)
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        yield self.novelty
+        yield self.nearest
+
+
+def novelty(images: torch.Tensor, store: ImageStore) -> Novelty:
+    """How far pictures are from the training images: any model's, not only this package's.
+
+    Exact search over the whole set, within its memory limit; the first call also measures how far
+    100 training images are from their nearest other ones, and keeps that with the store.
+
+    Args:
+        images: (B, *store.shape), pixels in [-1, 1].
+        store: the training set, of at least two images.
+
+    Raises:
+        ArgumentError: images of another shape, not finite, or none; a store of one image.
+    """
+    if not isinstance(images, torch.Tensor) or not images.is_floating_point():
+        got = images.dtype if isinstance(images, torch.Tensor) else type(images).__name__
+        raise ArgumentError(f"images: got {got}, expected a tensor of floats in [-1, 1]")
+    if images.ndim != 1 + len(store.shape) or tuple(images.shape[1:]) != store.shape:
+        raise ArgumentError(
+            f"images: got shape {tuple(images.shape)}, expected (B, "
+            f"{', '.join(map(str, store.shape))}) to match the store"
+        )
+    if len(images) == 0:
+        raise ArgumentError("images: got none")
+    if not torch.isfinite(images).all():
+        raise ArgumentError("images: got NaN or infinity, expected finite values")
+    x = images.detach().to("cpu", torch.float32).reshape(len(images), store.d).numpy()
+    typical = spacing(store)
+    rows, distances = two_nearest(store, np.ascontiguousarray(x))
+    found = torch.from_numpy(np.where(distances < SAME, 0.0, distances))
+    return Novelty(found[:, 0] / typical, torch.from_numpy(rows[:, 0].copy()), found, typical)
+
+
+def spacing(store: ImageStore) -> float:
+    """The mean distance that a training image has to its nearest other one, above 0.
+
+    Raises:
+        ArgumentError: a store of one image.
+    """
+    if store.n < 2:
+        raise ArgumentError("store: got one image, and novelty needs two or more to compare with")
+    kept = store.artifacts.load(SPACING)
+    if kept is None:
+        rows = np.unique(np.linspace(0, store.n - 1, SPACED).astype(np.int64))
+        found, distances = two_nearest(store, store.values(rows))
+        others = np.where(found == rows[:, None], np.inf, distances).min(axis=1)
+        kept = {"spacing": np.array(max(float(others.mean()), LEAST_SPACING))}
+        store.artifacts.save(SPACING, kept)
+    return float(kept["spacing"])
+
+
+def two_nearest(
+    store: ImageStore, x: NDArray[np.float32]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The two training images nearest to each query and their distances.
+
+    Args:
+        store: the training set, of at least two images.
+        x: (b, D) queries.
+
+    Returns:
+        (b, 2) rows, nearest first, of equals the lower one; and (b, 2) distances
+        ||x - x_i|| / sqrt(D) in units of x0.
+    """
+    supports = store.nearest(x, 2, Pixels(), store.everything(None))
+    rows = np.array([whole(support).rows for support in supports])
+    distances = np.empty(rows.shape)
+    for i in range(0, len(x), QUERIES_AT_ONCE):
+        some = rows[i : i + QUERIES_AT_ONCE]
+        values = store.values(some.ravel()).reshape(*some.shape, -1).astype(np.float64)
+        distances[i : i + len(some)] = np.sqrt(
+            np.square(values - x[i : i + len(some), None]).mean(axis=2)
+        )
+    order = np.argsort(distances, axis=1, kind="stable")
+    return np.take_along_axis(rows, order, axis=1), np.take_along_axis(distances, order, axis=1)

@@ -1,0 +1,144 @@
+"""PCA with one softmax for several output values: the plain equation, and what stays as it was."""
+
+import numpy as np
+import pytest
+import torch
+
+import golddiff
+from golddiff.estimators.masks import locality_mask, unit_counts
+from golddiff.sampling import sample
+from golddiff.system.errors import ArgumentError
+
+SIDES = {"pixel": 1, "2x2": 2, "4x4": 4}
+SIGMAS = (0.01, 0.3, 1.0, 5.0, 60.0)
+
+
+def plain(store, x, sigma, threshold, side, rows=None):
+    """softmax_i(mean over the unit's values of -M_q . (x - x_i)^2 / (2 sigma^2)), in float64."""
+    shape = store.shape if len(store.shape) == 3 else (1, 1, store.d)
+    mask = locality_mask(store.factor(), sigma, threshold).astype(np.float64)
+    images = store.values(store.rows_of(None) if rows is None else rows).astype(np.float64)
+    _, height, width = shape
+    y, column = np.divmod(np.arange(store.d) % (height * width), width)
+    unit = y // side * width + column // side
+    out = np.empty((len(x), store.d))
+    for i, query in enumerate(x.flatten(1).double().numpy()):
+        squares = (images - query) ** 2
+        for u in np.unique(unit):
+            members = np.flatnonzero(unit == u)
+            logits = -(squares @ mask[:, members]).mean(axis=1) / (2 * sigma**2)
+            weights = np.exp(logits - logits.max())
+            out[i, members] = weights / weights.sum() @ images[:, members]
+    return torch.from_numpy(out).reshape(x.shape)
+
+
+@pytest.fixture(scope="module", params=[(3, 8, 8), (1, 7, 6), (5,)])
+def store(request, make_store, smooth_images):
+    if len(request.param) == 3:
+        return make_store(smooth_images(60, request.param))
+    points = np.random.default_rng(0).standard_normal((60, *request.param)).astype(np.float32)
+    return make_store(points)
+
+
+@pytest.mark.parametrize("share", SIDES)
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_it_is_the_plain_equation(store, queries, share, sigma):
+    x = queries(store, sigma)
+    found = golddiff.PCA(store, 0.05, share=share)(x, sigma)
+    expected = plain(store, x, sigma, 0.05, SIDES[share])
+    assert (found - expected).abs().max() < 2e-4
+
+
+def test_smooth_logits_are_interpolated_between_units_of_4x4(make_store, smooth_images, queries):
+    store = make_store(smooth_images(60, (2, 9, 12)))
+    x, sigma = queries(store, 0.5), 0.5
+    mask = locality_mask(store.factor(), sigma, 0.05).astype(np.float64).reshape(-1, 2, 9, 12)
+    units = torch.nn.functional.avg_pool2d(
+        torch.from_numpy(mask).mean(1, keepdim=True), 4, ceil_mode=True, count_include_pad=False
+    )
+    # Enlarged fourfold, and what a ragged edge lacks cut off.
+    large = torch.nn.functional.interpolate(units, scale_factor=4, mode="bilinear")
+    shares = large[:, 0, :9, :12].flatten(1).numpy()
+    images = store.values(store.rows_of(None)).astype(np.float64)
+    for found, query in zip(golddiff.PCA(store, 0.05, share="smooth")(x, sigma), x, strict=True):
+        logits = -((images - query.flatten().numpy()) ** 2 @ shares) / (2 * sigma**2)
+        weights = np.exp(logits - logits.max(axis=0))
+        weights /= weights.sum(axis=0)
+        expected = np.einsum("kp,kcp->cp", weights, images.reshape(60, 2, -1)).reshape(2, 9, 12)
+        assert np.abs(found.numpy() - expected).max() < 2e-4
+
+
+def test_golden_subsets_of_everything_are_the_full_scan(store, queries):
+    x = queries(store, 0.5)
+    pca = golddiff.PCA(store, 0.05, share="2x2")
+    golden = golddiff.GoldDiff(pca, golddiff.PaperSchedule(k_min=1.0, k_max=1.0))
+    assert torch.equal(golden(x, 0.5), pca(x, 0.5))
+
+
+def test_a_query_does_not_depend_on_its_batch(store, queries):
+    x = queries(store, 0.5)
+    golden = golddiff.GoldDiff(golddiff.PCA(store, 0.05, share="2x2"))
+    assert torch.equal(golden(x, 0.5), torch.cat([golden(one[None], 0.5) for one in x]))
+
+
+@pytest.mark.parametrize("share", [*SIDES, "smooth"])
+def test_sources_add_up_to_the_output(store, queries, share):
+    golden = golddiff.GoldDiff(golddiff.PCA(store, 0.05, share=share))
+    x = queries(store, 0.5)
+    for found, image in zip(golden.attribute(x, 0.5), golden(x, 0.5), strict=True):
+        assert (found.reconstruct() - image).abs().max() < 1e-4
+        assert np.allclose(found.image_weights.sum(), 1)
+
+
+def test_one_pixel_s_sources_are_those_of_the_whole_picture(make_store, smooth_images, queries):
+    store = make_store(smooth_images(60, (3, 8, 8)))
+    pca = golddiff.PCA(store, 0.05, share="smooth")
+    x = queries(store, 0.5)[:1]
+    found = golddiff.pixel_sources(pca, x, 0.5, 3, 5)
+    assert np.allclose(found.value, pca(x, 0.5)[0, :, 3, 5], atol=1e-4)
+
+
+def test_wss_averages_the_batches_means(store, queries):
+    x = queries(store, 0.5)
+    found = golddiff.PCA(store, 0.05, "wss", batch_size=30, share="pixel")(x, 0.5)
+    halves = [plain(store, x, 0.5, 0.05, 1, rows) for rows in np.split(np.arange(60), 2)]
+    assert (found - sum(halves) / 2).abs().max() < 2e-4
+
+
+def test_counts_are_those_of_the_masks_at_every_threshold(store, monkeypatch):
+    thresholds = np.array([0.0, 0.01, 0.1, 0.5])
+    unit = np.arange(store.d) // 2
+    masks = [locality_mask(store.factor(), 0.7, t) for t in thresholds]
+    expected = [[m[:, unit == u].sum(axis=1) for u in range(unit.max() + 1)] for m in masks]
+    for held in (1 << 30, 0):  # the matrix held, and made some rows at a time
+        monkeypatch.setattr("golddiff.estimators.masks.HELD_BYTES", held)
+        counts = unit_counts(store.factor(), 0.7, thresholds, unit)
+        assert np.array_equal(counts, np.array(expected).transpose(0, 2, 1))
+
+
+def test_another_unit_is_refused(store):
+    with pytest.raises(
+        ArgumentError, match="share: got '3x3', expected 'pixel', '2x2', '4x4', 'smooth'"
+    ):
+        golddiff.PCA(store, share="3x3")
+
+
+def test_masks_too_wide_for_the_memory_limit_are_refused(make_store, smooth_images, queries):
+    store = make_store(smooth_images(20, (3, 16, 16)))
+    pca = golddiff.PCA(store, share="pixel", memory_limit=1e5)
+    with pytest.raises(ArgumentError, match="memory_limit: got 100"):
+        pca(queries(store, 1.0), 1.0)
+
+
+def test_it_can_be_described_and_built_again(store):
+    from golddiff.estimators.describe import build, describe
+
+    again = build(describe(golddiff.PCA(store, share="4x4")), store)
+    assert again.share == "4x4"
+
+
+def test_adaptive_supports_weigh_whole_images(make_store, smooth_images):
+    store = make_store(smooth_images(300, (3, 12, 12)))
+    pca = golddiff.PCA(store, 0.05, share="2x2")
+    run = sample(golddiff.GoldDiff(pca, golddiff.AdaptiveSchedule(0.1)), 1, 3)
+    assert torch.isfinite(run.images).all()

@@ -1,0 +1,93 @@
+"""Novelty: distances to the nearest training images, and what counts as a copy."""
+
+import numpy as np
+import pytest
+import torch
+
+import golddiff
+from golddiff.store.novelty import SPACING, spacing, two_nearest
+from golddiff.system.errors import ArgumentError
+
+
+@pytest.fixture(scope="module")
+def store(make_store, smooth_images):
+    return make_store(smooth_images(400, (3, 8, 8)))
+
+
+def test_a_training_image_has_novelty_0_and_is_a_copy(store):
+    found = golddiff.novelty(store.images([3, 77]), store)
+    assert found.novelty.tolist() == [0, 0]
+    assert found.nearest.tolist() == [3, 77]
+    assert found.copies.all()
+
+
+def test_unseen_images_of_the_same_kind_have_novelty_1_on_average(store, smooth_images):
+    unseen = smooth_images(300, (3, 8, 8), seed=5).float() / 127.5 - 1
+    novelty, nearest = golddiff.novelty(unseen, store)
+    assert 0.95 < float(novelty.mean()) < 1.05
+    assert len(nearest) == 300
+
+
+def test_a_copy_is_nearer_than_a_third_of_the_way_to_the_second(make_store):
+    points = np.array([[0.0, 0.0], [1.0, 0.0], [9.0, 9.0]], np.float32)
+    store = make_store(points)
+    found = golddiff.novelty(torch.tensor([[0.24, 0.0], [0.26, 0.0], [0.5, 0.0]]), store)
+    assert found.copies.tolist() == [True, False, False]  # 0.24 < 0.76 / 3, 0.26 > 0.74 / 3
+    assert found.nearest.tolist()[:2] == [0, 0]
+
+
+def test_the_two_nearest_are_exact_and_of_equals_the_first(make_store, store, monkeypatch):
+    monkeypatch.setattr("golddiff.store.novelty.QUERIES_AT_ONCE", 3)  # many parts
+    big = make_store(np.random.default_rng(0).standard_normal((1500, 7)).astype(np.float32))
+    x = torch.randn(20, 7, generator=torch.Generator().manual_seed(0))
+    rows, distances = two_nearest(big, x.numpy())
+    exact = torch.cdist(x.double(), big.images().double()) / 7**0.5
+    lowest = exact.topk(2, largest=False)
+    assert rows.tolist() == lowest.indices.tolist()
+    assert distances == pytest.approx(lowest.values.numpy(), rel=1e-5)
+    twins = make_store(np.repeat(np.eye(3, dtype=np.float32), 600, axis=0))
+    assert two_nearest(twins, np.eye(3, dtype=np.float32))[0].tolist() == [
+        [0, 1],
+        [600, 601],
+        [1200, 1201],
+    ]
+
+
+def test_the_spacing_is_kept_and_is_the_mean_distance_to_the_nearest_other(make_store):
+    store = make_store(np.array([[0.0], [1.0], [3.0]], np.float32))
+    assert spacing(store) == pytest.approx((1 + 1 + 2) / 3)
+    again = golddiff.ImageStore.open(store.path)
+    assert again.artifacts.load(SPACING) is not None
+    assert spacing(again) == spacing(store)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (torch.zeros(2, 3, 8, 7), "images: got shape"),
+        (torch.zeros(2, 3, 8, 8, dtype=torch.uint8), "images: got torch.uint8"),
+        (torch.zeros(0, 3, 8, 8), "images: got none"),
+        (torch.full((1, 3, 8, 8), torch.nan), "images: got NaN"),
+        ([1, 2], "images: got list"),
+    ],
+)
+def test_bad_images_are_refused(store, images, message):
+    with pytest.raises(ArgumentError, match=message):
+        golddiff.novelty(images, store)
+
+
+def test_a_store_of_one_image_is_refused(make_store):
+    with pytest.raises(ArgumentError, match="store: got one image"):
+        golddiff.novelty(torch.zeros(1, 2), make_store(np.zeros((1, 2), np.float32)))
+
+
+def test_sharpness_and_speckle_of_the_data_are_1_and_noise_has_more(store):
+    images = store.images()
+    noisy = images + 0.5 * torch.randn(images.shape, generator=torch.Generator().manual_seed(0))
+    for measure in (golddiff.metrics.sharpness, golddiff.metrics.speckle):
+        assert measure(images, images) == 1
+        assert measure(noisy, images) > 1.5
+        with pytest.raises(ArgumentError, match="images: got shape"):
+            measure(images[:, 0], images)
+    blurred = torch.nn.functional.avg_pool2d(images, 3, 1, 1)
+    assert golddiff.metrics.sharpness(blurred, images) < 0.6
