@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from golddiff import PCA, Blend, GoldDiff, Optimal, Wiener, address_space
+from golddiff import PCA, Blend, GoldDiff, Optimal, Wiener
+from golddiff.cli import address_space
 from golddiff.estimators.mirror import Mirrored
 from golddiff.system.errors import ArgumentError
 

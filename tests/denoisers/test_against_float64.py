@@ -132,20 +132,3 @@ def test_values_that_never_vary_make_no_nan(make_store, smooth_images, queries):
         )
         assert error < 1e-4
         assert torch.isfinite(Wiener(store)(x, sigma)).all()
-
-
-@pytest.mark.parametrize("sigma", [0.05, 1.0, 12.0])
-@pytest.mark.parametrize("memory", [2e9, 3e5])
-def test_means_without_an_image_each_are_those_of_the_others(store, queries, sigma, memory):
-    images, x = float64_images(store), queries(store, sigma)
-    left_out = [None, 3, 3, 0, store.n - 1, None][: len(x)]
-    optimal = Optimal(store, memory_limit=memory)
-    flat = x.numpy().reshape(len(x), -1)[: len(left_out)]
-    found = optimal.means_without(flat, sigma, None, left_out)
-    for mean, query, row in zip(found, flat.astype(np.float64), left_out, strict=True):
-        others = images if row is None else np.delete(images, row, axis=0)
-        assert np.abs(mean - reference.optimal(query, sigma, others)).max() < 1e-5
-    other = PCA(store, 0.1).means_without(flat, sigma, None, left_out)
-    for mean, query, row in zip(other, flat, left_out, strict=True):
-        support = store.everything(None, () if row is None else (row,))
-        assert np.array_equal(mean, PCA(store, 0.1).denoise_over(query[None], sigma, support)[0])
