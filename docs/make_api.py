@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "api.md"
 
 # In the order of reading; a module's name stands for its public functions and classes.
 GROUPS = {
-    "Training sets": ["ImageStore"],
+    "Training sets": ["load", "ImageStore"],
     "Denoisers": [
         "Optimal",
         "Wiener",

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 DEFAULT_MEMORY_LIMIT = 1e9
 SIGMAS_KEPT = 128
-IMAGES_A_PART = 512
 
 
 class Denoiser(ABC):
@@ -192,6 +191,8 @@ class Estimator(Denoiser):
     """
 
     provable = False  # whether the error of a golden subset has a proved bound (Theorem 1)
+    part_size = 512  # images that weigh() is given at a time, at most
+    parts = 1  # that a support of some hundred images is cut into, at least
 
     merges = True  # whether its mean is that of its merged posteriors
 
@@ -211,7 +212,7 @@ class Estimator(Denoiser):
         Args:
             x: queries.
             sigma: noise level.
-            part: rows of ``images``, at most as many as :meth:`part_size` says.
+            part: rows of ``images``, at most ``part_size``.
         """
 
     def make_ready(self, sigma: float) -> Any:
@@ -333,10 +334,6 @@ class Estimator(Denoiser):
         raise ArgumentError(
             f"denoiser: {type(self).__name__} does not tell where its output is from"
         )
-
-    def part_size(self, images: int) -> int:
-        """How many of so many images :meth:`weigh` is given at a time."""
-        return IMAGES_A_PART
 
     @abstractmethod
     def working_bytes(self, images: int) -> tuple[int, int]:

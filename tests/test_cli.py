@@ -16,6 +16,7 @@ from golddiff.cli import run
 from golddiff.estimators.registry import METHODS
 from golddiff.figures.pictures import to_pixels
 from golddiff.sampling import noise_levels
+from golddiff.store.cache import SourceOptions
 
 PROGRAM = [sys.executable, "-c", "from golddiff.cli import main; main()"]
 
@@ -28,6 +29,9 @@ def cache(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _own_cache(cache, monkeypatch, tmp_path):
     monkeypatch.setenv("GOLDDIFF_CACHE", str(cache))
+    # Small and labelled: what a run without --data is of here.
+    data = ("digits", SourceOptions(skip_bad=True))
+    monkeypatch.setattr("golddiff.cli.sample_run.DEFAULT_DATA", data)
     monkeypatch.chdir(tmp_path)
 
 

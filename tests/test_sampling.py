@@ -120,8 +120,8 @@ def test_an_answer_does_not_depend_on_the_chunk_size(store, monkeypatch, images_
     runs = {name: Recorded(METHODS[name](store)) for name in METHODS}
     for denoiser in runs.values():
         sample(denoiser, 4)
-    monkeypatch.setattr("golddiff.denoiser.IMAGES_A_PART", images_per_task)
-    monkeypatch.setattr("golddiff.estimators.optimal.ROWS_PER_TASK", images_per_task)
+    monkeypatch.setattr("golddiff.denoiser.Estimator.part_size", images_per_task)
+    monkeypatch.setattr("golddiff.estimators.optimal.Optimal.part_size", images_per_task)
     monkeypatch.setattr("golddiff.kernels.rows.ROWS_PER_TASK", images_per_task)
     for name, denoiser in runs.items():
         # Averages of values up to 1; sums of 300 in another order, 2^-24 = 6e-8 a rounding, and

@@ -111,10 +111,12 @@ def demo(options: DemoOptions) -> None:
     say(f"done in {duration(time.perf_counter() - start)}")
 
 
-def draw_novelties(store: ImageStore, seed: int, novelty: float | None = None) -> Any:
+def draw_novelties(
+    store: ImageStore, seed: int, novelty: float | None = None, name: str | None = None
+) -> Any:
     """The dial of a store as a figure; the first output of a novelty with its sources."""
     from golddiff.estimators.dial import NOVELTY, recommended
-    from golddiff.figures.dial import draw_dial
+    from golddiff.figures.novelty_dial import draw_dial
     from golddiff.sampling import sample
 
     novelty = NOVELTY if novelty is None else novelty
@@ -128,7 +130,7 @@ def draw_novelties(store: ImageStore, seed: int, novelty: float | None = None) -
     rows = [(asked, run.images, float(run.novelty.novelty.mean())) for asked, run in runs.items()]
     explained = runs[novelty].attribution
     assert explained is not None
-    caption = f"The same noise, {store.n:,} training images of {store.manifest.source}"
+    caption = f"The same noise, {store.n:,} training images of {name or store.manifest.source}"
     return draw_dial(rows, novelty, 0, explained[0], caption)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from golddiff.cli.sample import SampleJob
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, watched, write_json
 from golddiff.estimators.registry import METHODS, check_method, create, memory_needed
-from golddiff.store.cache import cached_store
+from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_writable
 from golddiff.system.units import duration
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 # A gigabyte of float32: more images than a picture can show.
 MOST_VALUES = 2**28
-PATCHES = 1000  # of two photographs: what a run without --data is of, ready in seconds
+# What a run without --data is of: crops of two photographs, ready in seconds.
+DEFAULT_DATA = ("patches", SourceOptions(skip_bad=True, limit=1000))
 
 ALLOWED = {"out": (*PICTURES, ".npz"), "json": (), "explain": (".html", ".htm")}
 
@@ -255,11 +256,11 @@ def _open(job: SampleJob) -> ImageStore:
     if job.store is not None:
         return ImageStore.open(job.store)
     needed = memory_needed(job.method, job.settings)
-    reading = job.reading.source(skip_bad=True)
+    source, reading = job.data or DEFAULT_DATA[0], job.reading.source(skip_bad=True)
     if job.data is None and job.reading == ReadingOptions():
-        reading = replace(reading, limit=PATCHES)
+        reading = DEFAULT_DATA[1]
     return cached_store(
-        job.data or "patches",
+        source,
         reading,
         say=say,
         progress=watched(),

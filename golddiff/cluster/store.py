@@ -33,7 +33,7 @@ from golddiff.store.cache import cache_folder
 from golddiff.store.factors import Factors, silent
 from golddiff.store.manifest import FileRecord, Manifest
 from golddiff.store.nearest import Drawing, Metric, supported
-from golddiff.store.rows import Indices, check_class, checked_rows
+from golddiff.store.selection import Indices, check_class, checked_rows
 from golddiff.store.statistics import Axes, Factor, Moments
 from golddiff.support import AnySupport, DescribedSupport, TiledSupport, one_each
 from golddiff.system.errors import ArgumentError, ClusterError

@@ -61,6 +61,8 @@ class Kamb(Estimator):
             boundary.
     """
 
+    part_size = IMAGES_PER_TASK  # patches take their time
+
     def __init__(
         self,
         store: ImageStore,
@@ -109,10 +111,6 @@ class Kamb(Estimator):
             images.flat, part.rows, part.log_importance().astype(np.float32), x, sigma,
             self._axes(sigma), (channels, height, width), images.scale, images.offset,
         )  # fmt: skip
-
-    def part_size(self, images: int) -> int:
-        """64: patches take their time."""
-        return IMAGES_PER_TASK
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
         """As :meth:`weigh`, by torch."""

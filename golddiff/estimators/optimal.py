@@ -20,8 +20,6 @@ from golddiff.support import AnySupport, Support
 from golddiff.system.parallel import results_held
 from golddiff.system.residency import at_hand
 
-SMALL_TASK, PIECES = 64, 8  # images of a task at least; tasks of a golden subset
-
 IMAGES_PER_CONTRIBUTION = 512
 
 
@@ -33,6 +31,8 @@ class Optimal(Estimator):
     """
 
     provable = True
+    part_size = ROWS_PER_TASK
+    parts = 8  # of a golden subset, so that all threads have something to do
 
     def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over some images; one location an image."""
@@ -49,10 +49,6 @@ class Optimal(Estimator):
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
         """As :meth:`weigh`, by torch."""
         return partial(whole_images, gain=precision(sigma))
-
-    def part_size(self, images: int) -> int:
-        """So many that all threads have something to do, and none does it in too small pieces."""
-        return min(ROWS_PER_TASK, max(SMALL_TASK, images // PIECES))
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """Sums of the tasks in flight; two posteriors."""

@@ -269,7 +269,7 @@ class PCA(Estimator):
         d = self.images.d
         if self.share is not None:
             masks = 4 * d * (d // SIDES[self.share] ** 2 + 1)
-            part = 4 * 6 * d * min(images, self.part_size(images))
+            part = 4 * 6 * d * min(images, self.part_size)
             return masks + part * torch.get_num_threads(), d * (36 * results_held() + 100)
         block = BLOCK * d * (4 + self.images.flat.itemsize)
         return block * torch.get_num_threads(), d * (36 * results_held() + 100)

@@ -19,11 +19,15 @@ from golddiff.system.units import byte_size
 
 Task = tuple[int, Support]
 
+SMALLEST_PART = 64  # images: smaller ones take longer to hand out than to weigh
+
 
 class Weigher(Protocol):
     """What weighs images: an estimator over the store (:class:`golddiff.denoiser.Estimator`)."""
 
     memory_limit: float
+    part_size: int
+    parts: int
 
     def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over some images, on this thread alone."""
@@ -33,10 +37,6 @@ class Weigher(Protocol):
         self, x: NDArray[np.float32], sigma: float, support: TiledSupport
     ) -> Posterior:
         """The partial posterior of queries (b, D), each tile's outputs over the tile's images."""
-        ...
-
-    def part_size(self, images: int) -> int:
-        """How many of so many images are weighed at a time."""
         ...
 
     def working_bytes(self, images: int) -> tuple[int, int]:
@@ -77,7 +77,8 @@ def weighed(
             continue
         images = listed(support)
         step = queries_at_once(estimator, len(images))
-        parts = images.split(estimator.part_size(len(images)))
+        size = min(estimator.part_size, max(SMALLEST_PART, len(images) // estimator.parts))
+        parts = images.split(size)
         for i in range(0, len(queries), step):
             tasks += [(len(groups), part) for part in parts]
             groups.append(queries[i : i + step])

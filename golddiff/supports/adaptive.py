@@ -25,8 +25,9 @@ from golddiff.supports.index.search_parts import SearchInParts
 from golddiff.supports.rule import (
     DRAWN_MARGIN,
     FEWEST,
+    MOST,
+    MOST_OF_TILES,
     NEAREST_MARGIN,
-    WHOLE,
     drawn_from,
     side_of,
 )
@@ -301,13 +302,14 @@ class FittedSchedule:
                 )
             wanted = []
             for (kind, _), bound in zip(kinds, bounds, strict=True):
-                open_ = [t for t in kind.chosen if bound[t] > tol**2 / 2]
+                open_ = [t for t in kind.chosen if bound[t] > tol**2]
                 wanted.append(kind.next_counts(open_, bound / tol**2))
             after = np.sum([kind.counts for kind, _ in kinds], axis=0)
             for counts_of in wanted:
                 for t, count in counts_of.items():
                     after[t] = count
-            if share @ after > search.images / WHOLE:
+            most = MOST if side is None else MOST_OF_TILES
+            if share @ after > most * search.images:
                 self._tell(sigma)
                 return None
             for (kind, _), counts_of in zip(kinds, wanted, strict=True):

@@ -167,7 +167,7 @@ class DrawnImages:
 
     def next_counts(self, tiles: Sequence[int], excess: Float) -> dict[int, int]:
         """See :class:`NearestImages`; a draw's squared error falls as its images grow."""
-        return {t: int(self.counts[t] * min(max(1.1 * excess[t], 2.0), MOST)) for t in tiles}
+        return {t: int(self.counts[t] * min(max(1.1 * excess[t], 1.5), MOST)) for t in tiles}
 
     def mean(self) -> Float:
         """(D,), 0 at other tiles' outputs."""

@@ -19,7 +19,9 @@ ALIKE, MANY_ALIKE, MANY = 0.5, 64, 512
 FIRST_RING = 64  # nearest images, then as many again, then twice as many ...
 FIRST_DRAW = 224  # images drawn at first: the kernels take each of four groups in one piece
 FEWEST = 1024  # images of a training set that is always weighed whole
-WHOLE = 8  # all images are weighed where more than one in so many would be, on average
+# All images are weighed where more than such a share of them would be, on average: an image that
+# each tile weighs for itself takes about three times as long as one that the whole image weighs.
+MOST, MOST_OF_TILES = 1 / 2, 1 / 8
 
 # The root mean square of what is still to come, in units of the last movement of the mean, from
 # k / 2 to the nearest k: BEYOND where movements are independent, more where they are aligned.

@@ -8,7 +8,20 @@ from typing import Annotated, Any
 import typer
 
 from golddiff import __version__
-from golddiff.cli.options import JsonPath, Tol, method_settings
+from golddiff.cli.options import (
+    BoundaryRule,
+    JsonPath,
+    KMax,
+    KMin,
+    MaskThreshold,
+    MMax,
+    MMin,
+    PatchSize,
+    Tol,
+    Variant,
+    Weighting,
+    method_settings,
+)
 from golddiff.cli.parse import parse_numbers
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, show, write_json
@@ -23,7 +36,6 @@ bench = typer.Typer(
     rich_markup_mode="rich",
 )
 
-_METHOD = "Method"
 _STORE = typer.Argument(help="A folder that golddiff index made.")
 _PEER = (
     "A checkout of another's code, told by its content (shangxinyi/GoldDiff, analytic-diffusion-"
@@ -95,40 +107,22 @@ def step(
         bool, typer.Option("--verbose", help="Say what each side does at each level.")
     ] = False,
     tol: Tol = None,
-    mask_threshold: Annotated[
-        float | None,
-        typer.Option(help="PCA, all sides: mask threshold, 0 to 1.", rich_help_panel=_METHOD),
-    ] = None,
-    weighting: Annotated[
-        str | None, typer.Option(help="PCA, ours: ss or wss.", rich_help_panel=_METHOD)
-    ] = None,
-    patch_size: Annotated[
-        str | None, typer.Option(help="Kamb, all sides: an odd number.", rich_help_panel=_METHOD)
-    ] = None,
-    boundary: Annotated[
-        str | None,
-        typer.Option(help="Kamb, all sides: zeros or circular.", rich_help_panel=_METHOD),
-    ] = None,
-    variant: Annotated[
-        str | None, typer.Option(help="Schedule: released or text.", rich_help_panel=_METHOD)
-    ] = None,
-    k_min: Annotated[
-        str | None, typer.Option(help="Smallest subset, all sides.", rich_help_panel=_METHOD)
-    ] = None,
-    k_max: Annotated[
-        str | None, typer.Option(help="Largest subset, all sides.", rich_help_panel=_METHOD)
-    ] = None,
-    m_min: Annotated[
-        str | None, typer.Option(help="Fewest screened, --variant text.", rich_help_panel=_METHOD)
-    ] = None,
-    m_max: Annotated[
-        str | None, typer.Option(help="Most screened, --variant text.", rich_help_panel=_METHOD)
-    ] = None,
+    mask_threshold: MaskThreshold = None,
+    weighting: Weighting = None,
+    patch_size: PatchSize = None,
+    boundary: BoundaryRule = None,
+    variant: Variant = None,
+    k_min: KMin = None,
+    k_max: KMax = None,
+    m_min: MMin = None,
+    m_max: MMax = None,
     json: JsonPath = None,
 ) -> None:
     """Time one denoising step at every noise level, with its error against the full scan.
 
-    All sides get the same noisy images and take turns, each in a process of its own.
+    All sides get the same noisy images and take turns, each in a process of its own. Mask
+    threshold, patch size, boundary rule and subset sizes are every side's that has them, peers'
+    included.
 
     For example:
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from golddiff.figures.curves import Panel, Scale, Series
 from golddiff.system.units import byte_size
 from golddiff_lab.fit import exponent, ratio
-from golddiff_lab.scaling.job import ScalingJob
+from golddiff_lab.scaling.job import WITHOUT_MASKS, ScalingJob
 from golddiff_lab.scaling.run import Outcome
 from golddiff_lab.scaling.stores import same_factor
 from golddiff_lab.step.report import machine_figures
@@ -109,7 +109,7 @@ def notes(job: ScalingJob, outcome: Outcome) -> list[str]:
         "bytes of the images weighed for one query, mean over levels; from disk: of one query's "
         "step, as the system counts (nothing where the page cache has the files)"
     )
-    if all(store.factors.is_kept() for store in outcome.stores):
+    if not WITHOUT_MASKS.issuperset(job.methods):
         same = same_factor(outcome.stores)
         factor = "one factor (masks) for all sizes" if same else "each size has its own factor"
         lines.append(f"{factor}, of {outcome.stores[-1].factors.images:,} images")

@@ -109,7 +109,7 @@ def weighted(rng: np.random.Generator, case: Case) -> Measured:
     got = base.denoise_over(flat, case.sigma, one)
     twin = [_weighted(q, case, one, mask) for q in case.queries]
     yield "adaptive, one support", off(case, torch.from_numpy(got), twin)
-    if len(shape) != 3 or 4 not in base.tile_sides():
+    if len(shape) != 3 or 4 not in base.tile_sides:
         return
     rows, columns = -(-shape[1] // 4), -(-shape[2] // 4)
     tiles = [_drawn(rng, n) for _ in range(rows * columns)]
