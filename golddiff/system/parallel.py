@@ -126,7 +126,8 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 
 def _forget() -> None:
-    """In a process that was forked: threads are not."""
+    """In a process that was forked: threads are not, and torch would wait for its own for ever."""
+    torch.set_num_threads(1)
     global _lock, _products_alone
     _pools.clear()
     _lock = threading.Lock()
