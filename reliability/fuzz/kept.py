@@ -50,6 +50,7 @@ def _beside_base(folder: Path) -> Any:
 class _Elsewhere:
     def __init__(self, folder: Path) -> None:
         self.path = folder
+        self.artifacts = Artifacts(folder, base().artifacts._identity)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(base(), name)

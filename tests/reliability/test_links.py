@@ -74,7 +74,7 @@ def test_masks_of_others_are_not_removed_to_make_room(store, outside, monkeypatc
 def test_building_an_index_writes_through_no_link(tmp_path, outside):
     """A store that came with links in an unfinished index wrote over what they led to."""
     written(sound_store(), tmp_path / "s")
-    written(unbundle(interrupted()[1]), tmp_path / "s" / PARTIAL)
+    written(unbundle(interrupted()[-1]), tmp_path / "s" / PARTIAL)
     target = outside / "precious"
     target.write_bytes(b"precious")
     for path in list((tmp_path / "s" / PARTIAL).glob("*.raw")):
