@@ -3,13 +3,29 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format docs fuzz numbers kills clean
+.PHONY: demo test test-kernels lint format docs fuzz numbers kills clean
 
 demo: $(VENV)/.installed
 	$(BIN)/golddiff demo --out demo
 
 test: $(VENV)/.installed lint
 	$(BIN)/python -m pytest
+	$(MAKE) test-kernels
+
+# The numerical tests as three other processors round: libraries and compiled loops choose their
+# kernels by processor, and these make them choose those of older ones (x86 alone).
+SSE := OPENBLAS_CORETYPE=Prescott MKL_CBWR=COMPATIBLE ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 NUMBA_CPU_NAME=generic
+AVX := OPENBLAS_CORETYPE=Sandybridge MKL_CBWR=AVX ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX NUMBA_CPU_NAME=sandybridge
+AVX2 := OPENBLAS_CORETYPE=Haswell MKL_CBWR=AVX2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 NUMBA_CPU_NAME=haswell
+
+test-kernels: $(VENV)/.installed
+ifeq ($(shell uname -sm),Linux x86_64)
+	$(MAKE) -O -j2 kernels-SSE kernels-AVX kernels-AVX2
+endif
+
+kernels-%:
+	env $($*) NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=$(VENV)/numba/$* OMP_NUM_THREADS=1 \
+		$(BIN)/python -m pytest -m kernels tests/denoisers tests/kernels tests/test_*.py
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

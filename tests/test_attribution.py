@@ -75,6 +75,7 @@ def test_points_have_sources_too(points, queries):
                 assert one.patchwork().shape == (5,)
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("sigma", SIGMAS)
 def test_optimal_s_weights_are_the_softmax_of_its_logits(colour, queries, sigma):
     x, images = queries(colour, sigma, 1), float64_images(colour)
@@ -89,6 +90,7 @@ def test_optimal_s_weights_are_the_softmax_of_its_logits(colour, queries, sigma)
     assert one.effective == pytest.approx(np.exp(entropy), rel=1e-4)
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("sigma", SIGMAS)
 def test_pca_s_weights_are_the_softmax_over_its_masks(colour, queries, sigma):
     x, images = queries(colour, sigma, 1), float64_images(colour)

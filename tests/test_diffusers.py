@@ -66,6 +66,7 @@ def run_loop(unet, scheduler, noise, steps=10, labels=None):
     return x
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("prediction_type", ["epsilon", "sample", "v_prediction"])
 def test_the_stock_ddim_pipeline_gives_the_images_of_sample(store, prediction_type):
     """Of a smooth denoiser: another, where images are nearly tied, enlarges the rounding."""
@@ -77,6 +78,7 @@ def test_the_stock_ddim_pipeline_gives_the_images_of_sample(store, prediction_ty
     assert (images - sample(Wiener(store), 4, seed=3).images).abs().max() < 1e-4
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("prediction_type", ["epsilon", "sample", "v_prediction"])
 def test_the_stock_ddim_pipeline_asks_for_what_sample_asks(denoiser, prediction_type):
     """Every step is x' = x0 + sigma' (x - x0) / sigma, at the same levels from the same noise."""

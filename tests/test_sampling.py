@@ -51,6 +51,7 @@ def test_edm_levels_run_from_80_to_0_002():
     assert sigma_of_alpha(alpha_of_sigma(3.7)) == pytest.approx(3.7)
 
 
+@pytest.mark.kernels
 def test_ddim_is_its_equation_in_sigma_coordinates(store):
     """x' = x0 + sigma' (x - x0) / sigma, from sqrt(1 + sigma^2) times unit noise."""
     denoiser = Recorded(Optimal(store))
@@ -94,6 +95,7 @@ def test_heun_calls_the_denoiser_19_times_in_10_steps(store):
     assert len(calls) == 19
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("sampler", ["ddim", "heun"])
 def test_a_seed_fixes_the_images_whatever_the_batch_size(store, name, sampler):
@@ -112,6 +114,7 @@ def test_the_first_images_do_not_depend_on_how_many_are_asked_for(store):
     assert torch.equal(few, many[:3])
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("images_per_task", [1, 7, 64, 300])
 def test_an_answer_does_not_depend_on_the_chunk_size(store, monkeypatch, images_per_task):
     runs = {name: Recorded(METHODS[name](store)) for name in METHODS}

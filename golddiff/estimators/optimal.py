@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from golddiff.contributions import Contribution, values_at
 from golddiff.denoiser import Estimator
-from golddiff.kernels.rows import ROWS_PER_TASK, distances_of, squared_distances, sums_of
+from golddiff.kernels.rows import ROWS_PER_TASK, exact_distances, sums_of, weights_of
 from golddiff.kernels.torch_kernels import whole_images
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
@@ -39,16 +39,12 @@ class Optimal(Estimator):
         images = self.images
         # Distances and sums at once: rows that lie apart are read from the file once.
         with at_hand(images.flat, part.rows) as (values, places):
-            logits = distances_of(values, places, x, images.scale, images.offset)
-            logits *= -precision(sigma)
-            if part.log_weights is not None:
-                logits += part.log_weights
-            log_max = logits.max(axis=1, keepdims=True)
-            weights = np.exp(logits - log_max)
-            # Below float32's resolution by far, even of 10^9 images; zeros are skipped.
-            weights[weights < 1e-18] = 0
+            log_max, weights = weights_of(
+                values, places, part.log_importance(), x, precision(sigma),
+                images.scale, images.offset,
+            )  # fmt: skip
             sums = sums_of(values, places, weights, images.scale, images.offset)
-        return Posterior(log_max, weights.sum(axis=1, keepdims=True), sums)
+        return Posterior(log_max[:, None], weights.sum(axis=1, keepdims=True), sums)
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
         """As :meth:`weigh`, by torch."""
@@ -70,8 +66,7 @@ class Optimal(Estimator):
         """The terms of one query (D,), one location; see the base class."""
         images = self.images
         for part in whole(support).split(IMAGES_PER_CONTRIBUTION):
-            distances = squared_distances(
-                images.flat, part.rows, x[None], images.scale, images.offset
-            )
+            with at_hand(images.flat, part.rows) as (values, places):
+                distances = exact_distances(values, places, x, images.scale, images.offset)
             logits = distances * -precision(sigma) + part.log_importance()
-            yield Contribution(part.rows, logits, values_at(images, part.rows, pixel))
+            yield Contribution(part.rows, logits[None], values_at(images, part.rows, pixel))

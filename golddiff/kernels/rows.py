@@ -1,12 +1,14 @@
 """Compiled loops over stored rows: squared distances and weighted sums, converted on the fly.
 
-Differences are true float32 differences, summed in float64 every 256 values: neither sigma 80
-(large sums) nor sigma 0.002 (small differences) loses the posterior to rounding. A result depends
-on its query and row alone, so it is the same, to the bit, whatever the batch or the chunk.
+Differences are true float32 differences, summed in float64 every 256 values: sigma 80 (large sums)
+does not lose the posterior to rounding. Sigma 0.002 would, where images are nearly tied far from
+the query: the few images that this matters to are compared again in float64. A result depends on
+its query and row alone, so it is the same, to the bit, whatever the batch or the chunk.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,15 @@ from golddiff.system.residency import at_hand
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 ROWS_PER_TASK = 512
+
+# A stored value times its scale, up to 2, plus its offset: the float32 product, its factor and the
+# sum are rounded by at most 2^-24, 2^-24 and 2^-25, all values of a grey level alike.
+OFF = 2.5 * 2.0**-24
+# How far the rounding of one image's logit may move its share of the weight; some hundred images
+# at this limit, rounded at random, move their mean by a tenth of 1e-5 in units of their spread.
+LEAST = 1e-6
+# Logits this far below the best weigh nothing: below float32's resolution, even of 10^9 images.
+NOTHING = math.log(1e-18)
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
@@ -42,6 +53,50 @@ def _squared_distances(flat, rows, x, scale, offset, out):  # type: ignore[no-un
                     part += difference * difference
                 total += part
             out[q, j] = total
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _in_float64(row, query, scale, offset):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for n in range(len(row)):
+        difference = np.float64(query[n]) - (np.float64(row[n]) * scale + offset)
+        total += difference * difference
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _weights(flat, rows, prior, x, gain, scale, offset, out, log_max):  # type: ignore[no-untyped-def]
+    """Turn distances ``out`` into weights; see :func:`weights_of`."""
+    k, d = len(rows), flat.shape[1]
+    seen = np.empty(k)
+    for q in range(len(x)):
+        mine = out[q]
+        nearest, best = np.inf, -np.inf
+        for j in range(k):
+            nearest = min(nearest, mine[j])
+            mine[j] = prior[j] - gain * mine[j]
+            best = max(best, mine[j])
+        total = 0.0
+        for j in range(k):
+            below = mine[j] - best
+            seen[j] = np.exp(below) if below > NOTHING else 0.0
+            total += seen[j]
+        # |d - d'| <= 2 sum_n |x_n - x_in| OFF <= 2 OFF sqrt(D d), of images within 30 of the best.
+        rounding = 2 * OFF * np.sqrt(d * gain * (gain * nearest + 30))
+        # The true share of an image is at most exp(4 rounding) times the one seen here.
+        least = best + np.log(LEAST * total / (rounding + 1e-300)) - 4 * rounding
+        largest, again = -np.inf, False
+        for j in range(k):
+            if mine[j] > least:
+                again = True
+                mine[j] = prior[j] - gain * _in_float64(flat[rows[j]], x[q], scale, offset)
+            largest = max(largest, mine[j])
+        log_max[q] = largest
+        for j in range(k):
+            if again:
+                below = mine[j] - largest
+                seen[j] = np.exp(below) if below > NOTHING else 0.0
+            mine[j] = seen[j]
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
@@ -71,6 +126,41 @@ def distances_of(
     out = np.empty((len(x), len(rows)))
     _squared_distances(flat, rows, x, np.float32(scale), np.float32(offset), out)
     return out
+
+
+def weights_of(
+    flat: NDArray[Any],
+    rows: NDArray[np.int64],
+    log_weights: NDArray[np.float64],
+    x: NDArray[np.float32],
+    gain: float,
+    scale: float,
+    offset: float,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The largest logit, (b,), and exp(logit - largest), (b, k), of rows of an array at hand.
+
+    A logit is log weight - gain ||x_q - x_i||^2, rounded so little that averages by these weights
+    of values of spread 1 are right to 1e-5. On this thread alone.
+
+    Args:
+        flat: (N, D) stored values.
+        rows: (k,) rows to compare with.
+        log_weights: (k,) of these rows.
+        x: (b, D) queries.
+        gain: 1 / (2 sigma^2).
+        scale: stored value times this ...
+        offset: ... plus this is the value compared.
+    """
+    weights, log_max = distances_of(flat, rows, x, scale, offset), np.empty(len(x))
+    _weights(flat, rows, log_weights, x, gain, scale, offset, weights, log_max)
+    return log_max, weights
+
+
+def exact_distances(
+    flat: NDArray[Any], rows: NDArray[np.int64], x: NDArray[np.float32], scale: float, offset: float
+) -> NDArray[np.float64]:
+    """||x - x_i||^2 (k,) of one query (D,) in float64, of an array at hand, on this thread."""
+    return np.array([_in_float64(flat[row], x, scale, offset) for row in rows])
 
 
 def sums_of(

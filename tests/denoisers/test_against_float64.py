@@ -29,6 +29,7 @@ def worst(store, denoiser, x, sigma, direct):
     return np.abs(got - want).max()
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("sigma", SIGMAS)
 def test_optimal_is_equation_2(store, queries, sigma):
     images = float64_images(store)
@@ -37,6 +38,7 @@ def test_optimal_is_equation_2(store, queries, sigma):
     assert error < 1e-5
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("sigma", SIGMAS)
 def test_wiener_is_the_gaussian_posterior_mean(store, queries, sigma):
     images = float64_images(store)
@@ -45,6 +47,7 @@ def test_wiener_is_the_gaussian_posterior_mean(store, queries, sigma):
     assert error < 1e-4
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("sigma", SIGMAS)
 @pytest.mark.parametrize("threshold", [0.0, 0.02, 0.3])
 def test_pca_is_the_masked_posterior_mean(store, queries, sigma, threshold):
@@ -104,6 +107,7 @@ def test_sigma_80_does_not_drown_the_posterior(make_store, smooth_images, querie
     assert error < 1e-5
 
 
+@pytest.mark.kernels
 def test_sigma_0_002_picks_the_true_nearest_of_near_duplicates(make_store, smooth_images):
     base = smooth_images(1, (3, 16, 16))
     twins = base.repeat(50, 1, 1, 1)
@@ -114,6 +118,18 @@ def test_sigma_0_002_picks_the_true_nearest_of_near_duplicates(make_store, smoot
     x = store.images(list(range(100, 150))) + noise
     images = float64_images(store)
     error = worst(store, Optimal(store), x, 0.002, lambda q: reference.optimal(q, 0.002, images))
+    assert error < 1e-5
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("value", [0.0, 0.1, -1.0])
+@pytest.mark.parametrize("sigma", [0.002, 0.05, 1.0, 80.0])
+def test_optimal_of_nearly_tied_images_far_from_the_query(make_store, value, sigma):
+    """Black and white images: all are as far from 0, to the last digit of float64."""
+    bits = torch.rand((300, 3, 16, 16), generator=torch.Generator().manual_seed(0)) < 0.4
+    store = make_store(255 * bits.to(torch.uint8))
+    images, x = float64_images(store), torch.full((1, 3, 16, 16), value)
+    error = worst(store, Optimal(store), x, sigma, lambda q: reference.optimal(q, sigma, images))
     assert error < 1e-5
 
 
@@ -132,3 +148,20 @@ def test_values_that_never_vary_make_no_nan(make_store, smooth_images, queries):
         )
         assert error < 1e-4
         assert torch.isfinite(Wiener(store)(x, sigma)).all()
+
+
+@pytest.mark.parametrize("sigma", [0.05, 1.0, 12.0])
+@pytest.mark.parametrize("memory", [2e9, 3e5])
+def test_means_without_an_image_each_are_those_of_the_others(store, queries, sigma, memory):
+    images, x = float64_images(store), queries(store, sigma)
+    left_out = [None, 3, 0, store.n - 1]
+    supports = [store.everything(None, () if row is None else (row,)) for row in left_out]
+    flat = x.numpy().reshape(len(x), -1)
+    found = Optimal(store, memory_limit=memory).denoise_over(flat, sigma, supports)
+    for mean, query, row in zip(found, flat.astype(np.float64), left_out, strict=True):
+        others = images if row is None else np.delete(images, row, axis=0)
+        assert np.abs(mean - reference.optimal(query, sigma, others)).max() < 1e-5
+    pca = PCA(store, 0.1)
+    found = pca.denoise_over(flat, sigma, supports)
+    for mean, query, support in zip(found, flat, supports, strict=True):
+        assert np.array_equal(mean, pca.denoise_over(query[None], sigma, support)[0])

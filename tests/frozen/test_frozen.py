@@ -14,6 +14,9 @@ from tests.frozen.cases import ADAPTED, ADAPTIVE, CASES, TOLERANCE, Problem, cif
 
 FOLDER = Path(__file__).parent
 ROUNDING = 2.0**-24  # of float32, relative
+# What is frozen of Optimal is off by up to 4e-6 from float64, on digits at sigma 0.34: it took
+# stored values in float32. Now those of images nearly tied are taken in float64: off by 2e-7.
+OFF = 5e-6
 # Fits: eigenvalues of float32 scatters are off by the float32 rounding of the largest, which at
 # little noise is not small beside sigma^2; k-means and a sampler round at every step.
 FITTED = {
@@ -60,7 +63,8 @@ def allowed(problem, case):
     another order. Outputs are off by no more than their images' logits on average, times how far
     these images lie apart: about half of [-1, 1].
     """
-    return FITTED.get(case, 0) + 1e-6 + ROUNDING * problem.store.d / 2 * 0.5
+    exact = OFF if any(name in case for name in ("optimal", "blend", "certified")) else 0
+    return FITTED.get(case, 0) + 1e-6 + ROUNDING * problem.store.d / 2 * 0.5 + exact
 
 
 def cases(table):

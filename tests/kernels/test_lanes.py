@@ -40,6 +40,7 @@ def comparisons(a, number):
     return largest(lanes), any_above(lanes, number), any_at_least(lanes, number)
 
 
+@pytest.mark.kernels
 def test_exp_is_within_2e_7_of_float64():
     small = np.logspace(-8, 1, 2**16)
     t = np.concatenate([np.linspace(-86.99, 88, 2**20), small, -small]).astype(np.float32)

@@ -27,7 +27,11 @@ def test_mixed_levels_are_each_their_own_call(oracle):
     whole = oracle(x * sigmas[:, None, None, None], sigmas)
     for i in range(3):
         alone = oracle(x[i : i + 1] * sigmas[i], float(sigmas[i]))
-        torch.testing.assert_close(whole[i : i + 1], alone, atol=1e-4, rtol=1e-5)
+        # x0 = x - sigma eps: the network's noise, whose convolutions sum some hundred products of
+        # about 1 in float32 (2^-24 = 6e-8 a rounding) in one order or another, times sigma.
+        torch.testing.assert_close(
+            whole[i : i + 1], alone, atol=1e-5 * float(1 + sigmas[i]), rtol=0
+        )
 
 
 def test_results_do_not_depend_on_the_batch_size(make_unet):
