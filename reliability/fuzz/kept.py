@@ -71,7 +71,7 @@ def _masks(data: bytes, folder: Path) -> None:
     path = store.artifacts.path(kept_masks.name_of(SIGMA, THRESHOLD))
     path.parent.mkdir()
     path.write_bytes(data)
-    added = kept_masks.recall(store, SIGMA, THRESHOLD)
+    added = kept_masks.load(store, SIGMA, THRESHOLD)
     if added is not None:
         kept_masks.assembled(added, base().shape)
 

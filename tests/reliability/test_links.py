@@ -51,9 +51,9 @@ def test_an_index_s_files_do_not_lead_out(store, outside, name):
 
 def test_masks_and_other_artifacts_are_made_again(store, outside):
     kept_masks.tree_of(store, 1.0, 0.02)
-    assert kept_masks.recall(store, 1.0, 0.02) is not None
+    assert kept_masks.load(store, 1.0, 0.02) is not None
     moved(store.artifacts.path(kept_masks.name_of(1.0, 0.02)), outside)
-    assert kept_masks.recall(store, 1.0, 0.02) is None
+    assert kept_masks.load(store, 1.0, 0.02) is None
     store.artifacts.save("x", {"a": np.zeros(2)})
     assert store.artifacts.load("x") is not None
     moved(store.artifacts.path("x"), outside)
