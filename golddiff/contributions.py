@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from golddiff.posterior import Float, Posterior
 from golddiff.support import AnySupport
-from golddiff.system.residency import at_hand
+from golddiff.system.residency import resident_rows
 
 Rows = NDArray[np.int64]
 
@@ -116,7 +116,7 @@ def values_at(store: Any, rows: Rows, pixel: int | None) -> NDArray[np.float32]:
         values: NDArray[np.float32] = store.values(rows)
         return values
     columns = outputs_at(store, pixel)
-    with at_hand(store.flat, rows) as (flat, places):
+    with resident_rows(store.flat, rows) as (flat, places):
         stored = flat[places[:, None], columns].astype(np.float32)
     values = stored * np.float32(store.scale) + np.float32(store.offset)
     return values

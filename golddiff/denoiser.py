@@ -93,11 +93,13 @@ class Denoiser(ABC):
 
         queries, sigmas, classes = self.checked(x, sigma, labels)
         return [
-            attribute(*self.weighing(query[None], level, label)[0], query, level, top, tile)
+            attribute(
+                *self.estimator_supports(query[None], level, label)[0], query, level, top, tile
+            )
             for query, level, label in zip(queries, sigmas, classes, strict=True)
         ]
 
-    def weighing(
+    def estimator_supports(
         self, x: NDArray[np.float32], sigma: float, label: int | None
     ) -> list[tuple[Estimator, AnySupport]]:
         """For each query (b, D): the estimator that weighs images, and which ones it weighs.
@@ -305,7 +307,7 @@ class Estimator(Denoiser):
             f"support: got tiles, but {type(self).__name__} needs one support for the image"
         )
 
-    def weighing(
+    def estimator_supports(
         self, x: NDArray[np.float32], sigma: float, label: int | None
     ) -> list[tuple[Estimator, AnySupport]]:
         """Itself, over every image of the store or of the class."""

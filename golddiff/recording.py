@@ -62,7 +62,7 @@ class Recorder:
         queries, levels, classes = self.denoiser.checked(x, sigma, labels)
         counts = []
         for query, level, label in zip(queries, levels, classes, strict=True):
-            estimator, support = self.denoiser.weighing(query[None], level, label)[0]
+            estimator, support = self.denoiser.estimator_supports(query[None], level, label)[0]
             effective = mean_effective(estimator, support, query, level)
             counts.append((self._screened(level, label), len(support), effective))
         self._calls.append((levels[0], counts))

@@ -266,9 +266,16 @@ def test_index_then_info_then_sample(photos, capsys):
 
 def test_demo_draws_your_own_images(photos, capsys):
     assert run(["demo", "--data", str(photos), "--size", "8", "--out", "pictures"]) == 0
-    assert sorted(os.listdir("pictures")) == ["methods.png", "moons.png", "trajectory.png"]
+    assert sorted(os.listdir("pictures")) == [
+        "dial.png",
+        "methods.png",
+        "moons.png",
+        "trajectory.png",
+    ]
     out = capsys.readouterr().out
-    assert all(f"pictures/{name}.png: " in out for name in ("methods", "moons", "trajectory"))
+    assert all(
+        f"pictures/{name}.png: " in out for name in ("dial", "methods", "moons", "trajectory")
+    )
 
 
 @pytest.mark.parametrize("name", ["GoldDiff-PCA", "golddiff_pca", " golddiff-pca"])

@@ -103,24 +103,24 @@ class TestNotTrusted:
     @pytest.mark.parametrize("damage", [b"", b"{", b"\xff" * 9, b"\0" * 100])
     def test_other_bytes(self, store, kept, damage):
         kept.write_bytes(damage)
-        assert kept_masks.recall(store, SIGMA, THRESHOLD) is None
+        assert kept_masks.load(store, SIGMA, THRESHOLD) is None
         assert same(kept_masks.tree_of(store, SIGMA, THRESHOLD), direct(store))
-        assert kept_masks.recall(store, SIGMA, THRESHOLD) is not None  # made whole again
+        assert kept_masks.load(store, SIGMA, THRESHOLD) is not None  # made whole again
 
     @pytest.mark.parametrize("part", [0.1, 0.5, 0.999])
     def test_a_part_of_the_file(self, store, kept, part):
         whole = kept.read_bytes()
         kept.write_bytes(whole[: int(part * len(whole))])
-        assert kept_masks.recall(store, SIGMA, THRESHOLD) is None
+        assert kept_masks.load(store, SIGMA, THRESHOLD) is None
 
     def test_any_changed_byte(self, store, kept):
         whole = kept.read_bytes()
-        first = kept_masks.recall(store, SIGMA, THRESHOLD)
+        first = kept_masks.load(store, SIGMA, THRESHOLD)
         for at in np.linspace(0, len(whole) - 1, 60).astype(int):
             changed = bytearray(whole)
             changed[at] ^= 4
             kept.write_bytes(changed)
-            found = kept_masks.recall(store, SIGMA, THRESHOLD)
+            found = kept_masks.load(store, SIGMA, THRESHOLD)
             # White space in the header may change; what is read may not.
             assert found is None or (
                 np.array_equal(found.inputs, first.inputs)
@@ -131,17 +131,17 @@ class TestNotTrusted:
         other = make_store(smooth_images(300, (3, 9, 10), seed=5))
         kept_masks.tree_of(other, SIGMA, THRESHOLD)
         kept.write_bytes(path_in(other, SIGMA, THRESHOLD).read_bytes())
-        assert kept_masks.recall(store, SIGMA, THRESHOLD) is None
+        assert kept_masks.load(store, SIGMA, THRESHOLD) is None
 
     def test_a_file_of_another_noise_level_or_threshold(self, store, kept):
         for sigma, threshold in ((1.6, THRESHOLD), (SIGMA, 0.06)):
             other = path_in(store, sigma, threshold)
             other.write_bytes(kept.read_bytes())
-            assert kept_masks.recall(store, sigma, threshold) is None
+            assert kept_masks.load(store, sigma, threshold) is None
 
     def test_another_version(self, store, kept, monkeypatch):
         monkeypatch.setattr(kept_masks, "MASK_VERSION", 99)
-        assert kept_masks.recall(store, SIGMA, THRESHOLD) is None
+        assert kept_masks.load(store, SIGMA, THRESHOLD) is None
 
     @pytest.mark.parametrize(
         "change",
@@ -165,7 +165,7 @@ class TestNotTrusted:
         counts, inputs = counts.astype(np.int32), inputs.astype(np.uint16)
         about["digest"] = digest_of({"counts": counts, "inputs": inputs})
         save_file({"counts": counts, "inputs": inputs}, kept, about)
-        assert kept_masks.recall(store, SIGMA, THRESHOLD) is None
+        assert kept_masks.load(store, SIGMA, THRESHOLD) is None
 
     @pytest.mark.parametrize("kind", [np.float32, np.int64, np.uint8])
     def test_arrays_of_another_kind(self, store, kept, kind):
@@ -177,7 +177,7 @@ class TestNotTrusted:
         counts, inputs = found["counts"], found["inputs"].astype(kind)
         about["digest"] = digest_of({"counts": counts, "inputs": inputs})
         save_file({"counts": counts, "inputs": inputs}, kept, about)
-        assert kept_masks.recall(store, SIGMA, THRESHOLD) is None
+        assert kept_masks.load(store, SIGMA, THRESHOLD) is None
 
     def test_a_folder_in_its_place(self, store):
         path = path_in(store, SIGMA, THRESHOLD)
@@ -235,7 +235,7 @@ def test_where_nothing_may_be_written_nothing_is_kept(store, monkeypatch):
     # A file where the folder would be: refused to every user, the superuser too.
     (store.path / kept_masks.FOLDER).write_bytes(b"")
     assert same(kept_masks.tree_of(store, SIGMA, THRESHOLD), direct(store))
-    assert kept_masks.recall(store, SIGMA, THRESHOLD) is None
+    assert kept_masks.load(store, SIGMA, THRESHOLD) is None
 
 
 def test_many_at_once_leave_one_whole_file(store):
@@ -254,7 +254,7 @@ def test_many_at_once_leave_one_whole_file(store):
         thread.join()
     assert len(trees) == 6
     assert all(same(tree, wanted) for tree in trees)
-    assert kept_masks.recall(store, SIGMA, THRESHOLD) is not None
+    assert kept_masks.load(store, SIGMA, THRESHOLD) is not None
     assert [p.name for p in (store.path / kept_masks.FOLDER).iterdir()] == [
         path_in(store, SIGMA, THRESHOLD).name
     ]

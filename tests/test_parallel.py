@@ -7,7 +7,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_limits
 
-from golddiff.system.parallel import _libraries, in_order, use_threads
+from golddiff.system.parallel import _libraries, map_ordered, use_threads
 
 
 def threads_of_products():
@@ -24,14 +24,14 @@ def two_threads():
 
 
 def test_results_come_in_the_order_of_the_tasks():
-    assert list(in_order(lambda n: n * n, range(50))) == [n * n for n in range(50)]
+    assert list(map_ordered(lambda n: n * n, range(50))) == [n * n for n in range(50)]
 
 
 def test_tasks_may_have_tasks_of_their_own():
     def rows(n):
-        return list(in_order(lambda m: n * m, range(20)))
+        return list(map_ordered(lambda m: n * m, range(20)))
 
-    assert list(in_order(rows, range(20))) == [[n * m for m in range(20)] for n in range(20)]
+    assert list(map_ordered(rows, range(20))) == [[n * m for m in range(20)] for n in range(20)]
 
 
 def test_an_error_is_raised_once_nothing_runs_any_more():
@@ -47,29 +47,29 @@ def test_an_error_is_raised_once_nothing_runs_any_more():
         running.remove(n)
 
     with pytest.raises(KeyError):
-        list(in_order(work, range(40)))
+        list(map_ordered(work, range(40)))
     assert not running
-    assert list(in_order(str, range(3))) == ["0", "1", "2"]
+    assert list(map_ordered(str, range(3))) == ["0", "1", "2"]
 
 
 def test_a_forked_process_has_threads_of_its_own():
-    list(in_order(str, range(10)))
+    list(map_ordered(str, range(10)))
     child = os.fork()
     if child == 0:
-        os._exit(0 if list(in_order(str, range(10))) == list(map(str, range(10))) else 1)
+        os._exit(0 if list(map_ordered(str, range(10))) == list(map(str, range(10))) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_products_within_tasks_have_no_threads_of_their_own():
     with threadpool_limits(2, user_api="blas"):
-        inside = list(in_order(lambda _: threads_of_products(), range(8)))
+        inside = list(map_ordered(lambda _: threads_of_products(), range(8)))
         assert inside == [{1}] * 8
         assert threads_of_products() == {2}
 
 
 def test_products_have_their_threads_again_once_the_last_of_several_runs_is_over():
     with threadpool_limits(2, user_api="blas"):
-        first, second = in_order(str, range(8)), in_order(str, range(8))
+        first, second = map_ordered(str, range(8)), map_ordered(str, range(8))
         next(first), next(second)
         assert list(first) == list("1234567")
         assert threads_of_products() == {1}

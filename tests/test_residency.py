@@ -24,7 +24,7 @@ from golddiff.store.images import ImageStore
 from golddiff.store.statistics import FACTOR_IMAGES, LARGE, covariance_factor, factor_rows
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError, StoreError
-from golddiff.system.residency import Residency, at_hand, parts
+from golddiff.system.residency import Residency, parts, resident_rows
 
 MB = 1_000_000
 linux = pytest.mark.skipif(sys.platform != "linux", reason="counts pages in /proc/self/smaps")
@@ -83,25 +83,25 @@ class TestRows:
     def test_rows_at_hand_are_the_rows_asked_for(self, small, rows, limit):
         store = ImageStore.open(small, memory_limit=limit)
         wanted = np.array(rows, np.int64)
-        with at_hand(store.flat, wanted) as (flat, places):
+        with resident_rows(store.flat, wanted) as (flat, places):
             assert np.array_equal(flat[places], store.flat[wanted])
             assert not flat.flags.writeable
 
     def test_an_array_in_memory_is_its_own(self):
         array, rows = np.ones((5, 3)), np.array([4, 1])
-        with at_hand(array, rows) as (flat, places):
+        with resident_rows(array, rows) as (flat, places):
             assert flat is array
             assert places is rows
 
     def test_rows_apart_are_copied_where_the_file_does_not_fit(self, large):
         store = ImageStore.open(large, memory_limit=20 * MB)
         for rows, copied in ((np.arange(100, 200), False), (np.array([5, 12_000]), True)):
-            with at_hand(store.flat, rows) as (flat, _):
+            with resident_rows(store.flat, rows) as (flat, _):
                 assert (flat is not store.flat) == copied
 
     def test_a_store_that_fits_is_left_to_the_system(self, large):
         store = ImageStore.open(large, memory_limit=100 * MB)
-        with at_hand(store.flat, np.array([5, 12_000])) as (flat, _):
+        with resident_rows(store.flat, np.array([5, 12_000])) as (flat, _):
             assert flat is store.flat
 
     def test_parts_are_all_the_rows_in_order(self):

@@ -142,7 +142,7 @@ def _has_index(store: ImageStore) -> bool:
 
 def _mask(store: ImageStore, sigma: float, threshold: float) -> _Item:
     return _Item(
-        lambda: kept_masks.recall(store, sigma, threshold) is not None,
+        lambda: kept_masks.load(store, sigma, threshold) is not None,
         lambda: kept_masks.tree_of(store, sigma, threshold),
     )
 

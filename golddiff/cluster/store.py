@@ -58,9 +58,11 @@ class ShardedStore:
         path: the folder of what is computed from all shards.
         labels: (n,) class indices, fetched at the first question (8 bytes an image), -1 where a
             shard is missing; or None.
+        share: of the images that results see: 1 unless a shard is missing.
     """
 
     labels: torch.Tensor | None
+    share: float
 
     def __init__(
         self, listing: Listing, pool: Pool, abouts: Sequence[About | None], identity: str
@@ -151,12 +153,6 @@ class ShardedStore:
 
     def __len__(self) -> int:
         return self.n
-
-    @property
-    def share(self) -> float:
-        """What share of the images results see: 1 unless a shard is missing."""
-        there = sum(self.borders.sizes[shard] for shard in self.pool.present)
-        return there / self.n if self.n else 0.0
 
     def verify(self) -> None:
         """Recompute every checksum, in all shards at once.
@@ -360,6 +356,9 @@ class ShardedStore:
         if name == "labels":
             self.labels = self._fetched_labels()
             return self.labels
+        if name == "share":  # never kept: it falls where a shard goes missing
+            there = sum(self.borders.sizes[shard] for shard in self.pool.present)
+            return there / self.n if self.n else 0.0
         if name in ELSEWHERE:
             raise ClusterError(
                 f"store: {name} is not here, the images lie in {len(self.paths)} shards; this "

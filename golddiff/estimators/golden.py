@@ -117,7 +117,7 @@ class GoldDiff(Denoiser):
                 means[i] = proved.mean
             else:
                 means[i] = self.denoise(query[None], level, label)[0]
-                (_, support), *_ = self.weighing(query[None], level, label)
+                (_, support), *_ = self.estimator_supports(query[None], level, label)
                 proved = certify(self._index, query, level, support.rows, label)
             off = float(np.linalg.norm(means[i].astype(np.float64) - proved.mean))
             bounds[i] = proved.bound + off
@@ -201,7 +201,7 @@ class GoldDiff(Denoiser):
         m, k = self.schedule.budgets(sigma, images)
         return f"screens {m:,}, weighs {k:,} of {images:,} images"
 
-    def weighing(
+    def estimator_supports(
         self, x: NDArray[np.float32], sigma: float, label: int | None
     ) -> list[tuple[Estimator, AnySupport]]:
         """The base estimator, over each query's golden subset."""

@@ -27,7 +27,7 @@ from golddiff.store.images import ImageStore
 from golddiff.store.weighing import whole
 from golddiff.support import AnySupport, Side, Support
 from golddiff.system.errors import ArgumentError
-from golddiff.system.parallel import in_order, results_held
+from golddiff.system.parallel import map_ordered, results_held
 
 PatchSizes = int | str | Sequence[tuple[float, int]] | None
 
@@ -148,7 +148,7 @@ class Kamb(Estimator):
             found = Contribution(part.rows, logits, values, Ranking(*best))
             return found if pixel is None else self._only(found, pixel)
 
-        yield from in_order(task, whole(support).split(IMAGES_PER_TASK))
+        yield from map_ordered(task, whole(support).split(IMAGES_PER_TASK))
 
     def _only(self, whole: Contribution, pixel: int) -> Contribution:
         best = whole.best

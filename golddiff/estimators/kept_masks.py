@@ -42,7 +42,7 @@ def tree_of(
     """
     if store.d < FEWEST_VALUES:
         return mask_tree(locality_mask(store.factor(), sigma, threshold), store.shape)
-    added = recall(store, sigma, threshold, artifacts)
+    added = load(store, sigma, threshold, artifacts)
     if added is None:
         added = additions(locality_mask(store.factor(), sigma, threshold), store.shape)
         inputs: NDArray[np.integer[Any]] = added.inputs.astype(_kind(store))
@@ -55,7 +55,7 @@ def tree_of(
     return assembled(added, store.shape)
 
 
-def recall(
+def load(
     store: ImageStore, sigma: float, threshold: float, artifacts: Artifacts | None = None
 ) -> Additions | None:
     """What the nodes of a kept tree add, if there is a sound file; it counts as used now."""

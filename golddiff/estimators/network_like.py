@@ -156,7 +156,7 @@ class NetworkLike(Denoiser):
         assert isinstance(part, GoldDiff)
         return part
 
-    def weighing(
+    def estimator_supports(
         self, x: NDArray[np.float32], sigma: float, label: int | None
     ) -> list[tuple[Estimator, AnySupport]]:
         """Refuses: see :attr:`golden` for a part that weighs images.

@@ -18,7 +18,7 @@ from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.weighing import whole
 from golddiff.support import AnySupport, Support
 from golddiff.system.parallel import results_held
-from golddiff.system.residency import at_hand
+from golddiff.system.residency import resident_rows
 
 IMAGES_PER_CONTRIBUTION = 512
 
@@ -38,7 +38,7 @@ class Optimal(Estimator):
         """The partial posterior of queries (b, D) over some images; one location an image."""
         images = self.images
         # Distances and sums at once: rows that lie apart are read from the file once.
-        with at_hand(images.flat, part.rows) as (values, places):
+        with resident_rows(images.flat, part.rows) as (values, places):
             log_max, weights = weights_of(
                 values, places, part.log_importance(), x, precision(sigma),
                 images.scale, images.offset,
@@ -66,7 +66,7 @@ class Optimal(Estimator):
         """The terms of one query (D,), one location; see the base class."""
         images = self.images
         for part in whole(support).split(IMAGES_PER_CONTRIBUTION):
-            with at_hand(images.flat, part.rows) as (values, places):
+            with resident_rows(images.flat, part.rows) as (values, places):
                 distances = exact_distances(values, places, x, images.scale, images.offset)
             logits = distances * -precision(sigma) + part.log_importance()
             yield Contribution(part.rows, logits[None], values_at(images, part.rows, pixel))

@@ -40,7 +40,7 @@ from golddiff.support import (
     tile_of_each,
 )
 from golddiff.system.errors import ArgumentError
-from golddiff.system.parallel import in_order, results_held
+from golddiff.system.parallel import map_ordered, results_held
 
 TILES_ROWS = 1 / 4  # of the memory limit: rows that are read for all tiles together
 BYTES_A_VALUE = 100  # of one batch's posterior, made and joined
@@ -243,7 +243,7 @@ class PCA(Estimator):
 
         size = self.batch_size if self.weighting == "wss" else LOGITS_BLOCK
         all_ = Support(support.rows) if isinstance(support, TiledSupport) else whole(support)
-        yield from in_order(task, all_.split(size))
+        yield from map_ordered(task, all_.split(size))
 
     def _logits(
         self, x: NDArray[np.float32], sigma: float, pixel: int | None

@@ -19,7 +19,7 @@ from golddiff.kernels.pca_cpu import Sums, add_images
 from golddiff.store.images import ImageStore
 from golddiff.support import TiledSupport
 from golddiff.system.parallel import for_each
-from golddiff.system.residency import at_hand, in_place
+from golddiff.system.residency import in_place, resident_rows
 
 
 def add_tiles(
@@ -59,7 +59,7 @@ def add_tiles(
     size = max(1, int(memory // store.flat.strides[0]))
     for start in range(0, len(rows), size):
         piece = rows[start : start + size]
-        with at_hand(store.flat, piece) as (values, places):
+        with resident_rows(store.flat, piece) as (values, places):
             # Less than all of a mapped file: its pages are not asked for once more.
             there = values[: int(places[-1]) + 1]
             some = partial(_add_some, support, piece, there, places, add)

@@ -24,7 +24,7 @@ from golddiff.kernels.boxsum import box_sum
 from golddiff.kernels.lanes import LANES, any_above, exp, largest, load, spread, store
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
-from golddiff.system.residency import at_hand
+from golddiff.system.residency import resident_rows
 
 Boundary = Literal["zeros", "circular", "none"]
 
@@ -127,7 +127,7 @@ def patch_posterior(
     # for all patches that a position is compared with and, at high noise, only costs digits.
     roots = (x + x, np.zeros_like(x)) if sigma > 1 else (x, x)
     vertical, horizontal = axes
-    with at_hand(flat, rows) as (values, places):
+    with resident_rows(flat, rows) as (values, places):
         _patch_posterior(
             values, places, log_weights, *roots, gain, channels, height, width,
             vertical.runs, vertical.query, vertical.image, vertical.reach,

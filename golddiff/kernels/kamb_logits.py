@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.kamb_cpu import Axis
 from golddiff.noise import precision
-from golddiff.system.residency import at_hand
+from golddiff.system.residency import resident_rows
 
 CUTOFF = 45.0  # nats below an image's best patch: exp(-45) is 3e-20
 
@@ -58,7 +58,7 @@ def patch_contributions(
     best_rows = np.full((positions, top), -1)
     best_positions = np.full((positions, top), -1)
     vertical, horizontal = axes
-    with at_hand(flat, rows) as (held, places):
+    with resident_rows(flat, rows) as (held, places):
         _patch_contributions(
             held, places, log_weights, x.astype(np.float64), precision(sigma),
             channels, height, width,

@@ -31,7 +31,7 @@ from golddiff.kernels.lanes import (
 from golddiff.kernels.mask_tree import LEVELS, MaskTree
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
-from golddiff.system.residency import at_hand, parts
+from golddiff.system.residency import parts, resident_rows
 
 # exp(-40) is 4e-18: a block of images this far below the best is lost in float32 rounding.
 NEGLIGIBLE = np.float32(40.0)
@@ -187,7 +187,7 @@ def add_images(
     # images share and which, at high noise, only costs digits.
     first_root, second_root = (x + x, np.zeros_like(x)) if sigma > 1 else (x, x)
     for start, part in parts(rows):  # whole blocks of images: the sums are the same to the bit
-        with at_hand(flat, part) as (values, places):
+        with resident_rows(flat, part) as (values, places):
             _masked_posterior(
                 values, places, log_weights[start : start + len(part)], first_root, second_root,
                 np.float32(scale), np.float32(offset), np.float32(-precision(sigma)),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.mask_tree import LEVELS, MaskTree
 from golddiff.noise import precision
-from golddiff.system.residency import at_hand
+from golddiff.system.residency import resident_rows
 
 BLOCK = 64  # images side by side, so that a masked sum adds contiguous runs
 
@@ -70,7 +70,7 @@ def masked_logits(
         (outputs of the tree, k) float64.
     """
     out = np.empty((int(tree.output.max()) + 1, len(rows)))
-    with at_hand(flat, rows) as (values, places):
+    with resident_rows(flat, rows) as (values, places):
         _masked_logits(
             values, places, x.astype(np.float64), np.float32(scale), np.float32(offset),
             -precision(sigma), tree.level, tree.start, tree.stop, tree.output, tree.inputs,

@@ -16,7 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from golddiff.system.parallel import for_each
-from golddiff.system.residency import at_hand
+from golddiff.system.residency import resident_rows
 
 # Sums may be reordered (that is what vectorises them), but NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
@@ -203,7 +203,7 @@ def squared_distances(
 
     def task(start: int) -> None:
         part = slice(start, start + ROWS_PER_TASK)
-        with at_hand(flat, rows[part]) as (values, places):
+        with resident_rows(flat, rows[part]) as (values, places):
             out[:, part] = distances_of(values, places, x, scale, offset)
 
     for_each(task, range(0, len(rows), ROWS_PER_TASK))

@@ -29,7 +29,7 @@ from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_ro
 from golddiff.store.weighing import Weigher, weighed, whole
 from golddiff.support import AnySupport, DescribedSupport, TiledSupport, listed, one_each
 from golddiff.system.errors import StoreError
-from golddiff.system.residency import DEFAULT_LIMIT, Residency, at_hand, parts
+from golddiff.system.residency import DEFAULT_LIMIT, Residency, parts, resident_rows
 
 
 class ImageStore:
@@ -209,7 +209,7 @@ class ImageStore:
             return onto.coordinates(self.values, rows)
         values = np.empty((len(rows), self.d), np.float32)
         for start, part in parts(rows):
-            with at_hand(self.flat, part) as (flat, places):
+            with resident_rows(self.flat, part) as (flat, places):
                 values[start : start + len(part)] = flat[places]
         if self.is_pixels:
             values *= np.float32(self.scale)

@@ -16,7 +16,7 @@ from golddiff.sources.source_options import SourceOptions
 from golddiff.store.build import LABELS, PIXELS, build, is_store_of
 from golddiff.store.manifest import FORMAT, NAME, Manifest
 from golddiff.system.errors import ArgumentError, SourceError, StoreError
-from golddiff.system.residency import DEFAULT_LIMIT, Residency, at_hand, parts
+from golddiff.system.residency import DEFAULT_LIMIT, Residency, parts, resident_rows
 
 
 def open_source(source: Any, **options: Any) -> Source:
@@ -92,7 +92,7 @@ def open_store(path: Path, options: SourceOptions, description: str = "") -> Row
     def read(start: int, stop: int) -> NDArray[Any]:
         out = np.empty((stop - start, flat.shape[1]), flat.dtype)
         for at, rows in parts(np.arange(start, stop)):
-            with at_hand(flat, rows) as (images, places):
+            with resident_rows(flat, rows) as (images, places):
                 out[at : at + len(rows)] = images[places]
         return out.reshape(-1, *shape)
 

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from scipy.linalg import eigh
 
 from golddiff.store.needs import check_images, covariance_bytes
-from golddiff.system.residency import at_hand, parts
+from golddiff.system.residency import parts, resident_rows
 
 # 1024 products of two integers in -128..127 sum to at most 2^24, which float32 holds exactly:
 # uint8 moments are exact integers and do not depend on the order of the images.
@@ -241,7 +241,7 @@ def _shift(flat: NDArray[np.generic]) -> float:
 def _shifted(flat: NDArray[np.generic], rows: NDArray[np.int64] | None) -> Iterator[torch.Tensor]:
     dtype = torch.float32 if flat.dtype == np.uint8 else torch.float64
     for _, part in parts(np.arange(len(flat)) if rows is None else rows, CHUNK):
-        with at_hand(flat, part) as (held, places):
+        with resident_rows(flat, part) as (held, places):
             stored = torch.from_numpy(held[places])
         yield stored.to(dtype) - _shift(flat)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from golddiff.posterior import Posterior
 from golddiff.support import AnySupport, Support, TiledSupport, grouped, listed, one_each
 from golddiff.system.errors import ArgumentError
-from golddiff.system.parallel import in_order
+from golddiff.system.parallel import map_ordered
 from golddiff.system.units import byte_size
 
 Task = tuple[int, Support]
@@ -87,7 +87,7 @@ def weighed(
         group, part = task
         return estimator.weigh(x[groups[group]], sigma, part)
 
-    for (group, _), part in zip(tasks, in_order(weigh, tasks), strict=True):
+    for (group, _), part in zip(tasks, map_ordered(weigh, tasks), strict=True):
         if group in totals:
             totals[group].add(part)
         else:

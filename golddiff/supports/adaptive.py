@@ -32,7 +32,7 @@ from golddiff.supports.rule import (
     side_of,
 )
 from golddiff.system.errors import ArgumentError
-from golddiff.system.parallel import in_order
+from golddiff.system.parallel import map_ordered
 
 INDEXED_FROM = 100_000  # images; of fewer all pixels are compared
 HELD = 1e8  # bytes of distances that are in memory at once
@@ -253,7 +253,7 @@ class FittedSchedule:
             one = partial(self._enlarged, some, sigma, comparison, search, seeds)
             # Tiles go side by side, and where there is one, queries do.
             alone = comparison.side is None
-            yield from (in_order if alone else map)(one, range(len(some)))
+            yield from (map_ordered if alone else map)(one, range(len(some)))
 
     def _enlarged(
         self,

@@ -29,11 +29,11 @@ def use_threads(count: int) -> None:
 
 
 def results_held() -> int:
-    """The most results of :func:`in_order` that are in memory at once."""
+    """The most results of :func:`map_ordered` that are in memory at once."""
     return IN_FLIGHT * torch.get_num_threads() + 1
 
 
-def in_order(function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+def map_ordered(function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
     """Run ``function`` on each task with as many threads as torch uses; results in task order.
 
     How the work is cut into tasks must not depend on the number of threads: then neither do the
@@ -67,8 +67,8 @@ def in_order(function: Callable[[Task], Result], tasks: Iterable[Task]) -> Itera
 
 
 def for_each(function: Callable[[Task], object], tasks: Iterable[Task]) -> None:
-    """Run ``function``, which keeps what it makes itself, on each task; see :func:`in_order`."""
-    deque(in_order(function, tasks), maxlen=0)
+    """Run ``function``, which keeps what it makes itself, on each task; see :func:`map_ordered`."""
+    deque(map_ordered(function, tasks), maxlen=0)
 
 
 class _ProductsAlone:

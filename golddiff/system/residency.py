@@ -209,7 +209,7 @@ def in_place(flat: NDArray[Any]) -> bool:
 
 
 @contextlib.contextmanager
-def at_hand(flat: NDArray[Any], rows: Rows) -> Iterator[tuple[NDArray[Any], Rows]]:
+def resident_rows(flat: NDArray[Any], rows: Rows) -> Iterator[tuple[NDArray[Any], Rows]]:
     """Rows of a store's array where a loop can read them, without passing its memory limit.
 
     Every reader of pixels and proxies goes through here, some hundred rows at a time.

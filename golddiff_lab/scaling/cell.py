@@ -165,7 +165,7 @@ def _weighed(denoiser: Denoiser, x: torch.Tensor, sigma: float) -> dict[str, flo
     Of a tiled support the distinct images.
     """
     try:
-        supports = denoiser.weighing(x.reshape(len(x), -1).numpy(), sigma, None)
+        supports = denoiser.estimator_supports(x.reshape(len(x), -1).numpy(), sigma, None)
     except ArgumentError:
         return {"images": None, "pixel_bytes": None}  # it weighs none, or tells not
     images = float(np.mean([_images(support) for _, support in supports]))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from golddiff.kernels.lowest import lowest
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError
-from golddiff.system.parallel import in_order
+from golddiff.system.parallel import map_ordered
 from golddiff_lab.peers.faiss_flat import load_faiss
 
 COMPONENTS = 128
@@ -116,7 +116,7 @@ def through_index(store: ImageStore) -> Strategy | None:
 
 
 def _lowest_of_each(distances: NDArray[np.float32], k: int) -> Rows:
-    return np.stack(list(in_order(lambda line: lowest(line, k), list(distances))))
+    return np.stack(list(map_ordered(lambda line: lowest(line, k), list(distances))))
 
 
 def of_faiss(

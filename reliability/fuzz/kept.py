@@ -50,6 +50,7 @@ def _beside_base(folder: Path) -> Any:
 class _Elsewhere:
     def __init__(self, folder: Path) -> None:
         self.path = folder
+        self.artifacts = Artifacts(folder, base().artifacts._identity)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(base(), name)
@@ -70,7 +71,7 @@ def _masks(data: bytes, folder: Path) -> None:
     path = store.artifacts.path(kept_masks.name_of(SIGMA, THRESHOLD))
     path.parent.mkdir()
     path.write_bytes(data)
-    added = kept_masks.recall(store, SIGMA, THRESHOLD)
+    added = kept_masks.load(store, SIGMA, THRESHOLD)
     if added is not None:
         kept_masks.assembled(added, base().shape)
 

@@ -44,7 +44,7 @@ def test_masks_are_made_once_beside_the_list(coloured, patches):
     single = kept_masks.tree_of(patches, SIGMA, 0.02)
     np.testing.assert_array_equal(made.inputs, single.inputs)
     assert coloured.artifacts.path(kept_masks.name_of(SIGMA, 0.02)).is_file()
-    assert kept_masks.recall(coloured, SIGMA, 0.02) is not None
+    assert kept_masks.load(coloured, SIGMA, 0.02) is not None
     golddiff.PCA(coloured).denoise(np.ones((1, coloured.d), np.float32), SIGMA, None)
     for path in coloured.paths:  # no shard makes any: they are given
         shard = ImageStore.open(path)

@@ -128,7 +128,8 @@ def test_rows_left_out_have_no_part_in_it(store):
 
 @pytest.mark.parametrize("shape", [(2,), (1, 1, 1), (3, 4, 4)])
 def test_one_image_is_all_it_knows(make_store, shape):
-    only = torch.rand((1, *shape), generator=torch.Generator().manual_seed(0))
+    only = 2 * torch.rand((1, *shape), generator=torch.Generator().manual_seed(0)) - 1
+    only[0, ..., :1] = -0.5  # so that it says what range its values are of
     mixture = GaussianMixture(make_store(only))
     assert torch.allclose(mixture(torch.randn(3, *shape), 0.5), only.expand(3, *shape))
 

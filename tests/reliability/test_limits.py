@@ -21,7 +21,7 @@ def ends(code, folder):
         from golddiff.supports.index import indexing as build
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         place = {str(folder)!r}
-        pixels = np.random.default_rng(0).integers(0, 256, (3000, 12, 12), dtype=np.uint8)
+        pixels = np.random.default_rng(0).integers(0, 256, (12_000, 12, 12), dtype=np.uint8)
     """
     text = textwrap.dedent(head) + textwrap.dedent(code)
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
@@ -56,7 +56,7 @@ def test_a_full_disk_leaves_nothing_and_says_so(tmp_path):
 
 def _with_a_store(folder):
     rng = np.random.default_rng(0)
-    ImageStore.build(rng.integers(0, 256, (3000, 12, 12), dtype=np.uint8), folder / "big")
+    ImageStore.build(rng.integers(0, 256, (12_000, 12, 12), dtype=np.uint8), folder / "big")
     return folder
 
 
@@ -64,6 +64,7 @@ def test_used_up_file_descriptors_are_told(tmp_path):
     said = ends(
         """
         import os
+        ImageStore.build(pixels[:2], place + "/first")  # code not read yet could not be read then
         held = [os.open("/dev/null", os.O_RDONLY) for _ in range(40)]
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(held) + 1,) * 2)
         try:

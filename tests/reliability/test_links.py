@@ -51,9 +51,9 @@ def test_an_index_s_files_do_not_lead_out(store, outside, name):
 
 def test_masks_and_other_artifacts_are_made_again(store, outside):
     kept_masks.tree_of(store, 1.0, 0.02)
-    assert kept_masks.recall(store, 1.0, 0.02) is not None
+    assert kept_masks.load(store, 1.0, 0.02) is not None
     moved(store.artifacts.path(kept_masks.name_of(1.0, 0.02)), outside)
-    assert kept_masks.recall(store, 1.0, 0.02) is None
+    assert kept_masks.load(store, 1.0, 0.02) is None
     store.artifacts.save("x", {"a": np.zeros(2)})
     assert store.artifacts.load("x") is not None
     moved(store.artifacts.path("x"), outside)
@@ -74,7 +74,7 @@ def test_masks_of_others_are_not_removed_to_make_room(store, outside, monkeypatc
 def test_building_an_index_writes_through_no_link(tmp_path, outside):
     """A store that came with links in an unfinished index wrote over what they led to."""
     written(sound_store(), tmp_path / "s")
-    written(unbundle(interrupted()[1]), tmp_path / "s" / PARTIAL)
+    written(unbundle(interrupted()[-1]), tmp_path / "s" / PARTIAL)
     target = outside / "precious"
     target.write_bytes(b"precious")
     for path in list((tmp_path / "s" / PARTIAL).glob("*.raw")):

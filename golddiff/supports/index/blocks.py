@@ -19,7 +19,7 @@ SIDE = 8  # pixels, at most
 PART = 16  # values of a block for each number that is kept
 MIDDLE = 128  # the byte that stands for 0
 LARGEST = 127
-ROOM = 1.25  # what lies further out than this times any of the sample is clipped
+SLACK = 1.25  # what lies further out than this times any of the sample is clipped
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def fitted(shape: tuple[int, ...], sample: NDArray[np.float32]) -> Blocks:
         squares += part.T @ part
     basis = np.ascontiguousarray(np.linalg.eigh(squares)[1][:, ::-1][:, :q].T.astype(np.float32))
     reach = max(float(np.abs(sample[:, block] @ basis.T).max()) for block in columns)
-    return Blocks(columns, basis, reach * ROOM / LARGEST if reach > 0 else 1.0)
+    return Blocks(columns, basis, reach * SLACK / LARGEST if reach > 0 else 1.0)
 
 
 def of_tensors(shape: tuple[int, ...], tensors: dict[str, NDArray[Any]]) -> Blocks:

@@ -26,7 +26,7 @@ from golddiff.support import Side
 from golddiff.supports.index.blocks import MIDDLE
 from golddiff.supports.index.image_index import Index
 from golddiff.system.parallel import for_each
-from golddiff.system.residency import at_hand
+from golddiff.system.residency import resident_rows
 
 IMAGES_AT_ONCE = 512
 
@@ -122,9 +122,15 @@ class KeptBlocks:
     ) -> NDArray[np.float32]:
         """(Q, T, n) of queries (Q, D) to images (n,)."""
         blocks = self.index.blocks
-        goal, flat = blocks.project(x), self.index.numbers
+        projected_query, flat = blocks.project(x), self.index.numbers
         return _compared(
-            flat, rows, goal, self.weighing, blocks.unit, -MIDDLE * blocks.unit, self.tiles
+            flat,
+            rows,
+            projected_query,
+            self.weighing,
+            blocks.unit,
+            -MIDDLE * blocks.unit,
+            self.tiles,
         )
 
 
@@ -141,7 +147,7 @@ def _compared(
     out = empty((len(x), tiles, padded(len(rows))))
 
     def compare(start: int) -> None:
-        with at_hand(flat, rows[start : start + IMAGES_AT_ONCE]) as (values, places):
+        with resident_rows(flat, rows[start : start + IMAGES_AT_ONCE]) as (values, places):
             block_distances(values, places, x, weighing, scale, offset, out, start)
 
     for_each(compare, range(0, len(rows), IMAGES_AT_ONCE))

@@ -19,7 +19,7 @@ from golddiff.kernels.lowest import lowest
 from golddiff.store.images import ImageStore
 from golddiff.supports.index.distances import Metric
 from golddiff.supports.index.drawing import Drawn, RandomNumbers, Sums, drawn, summary
-from golddiff.system.parallel import in_order
+from golddiff.system.parallel import map_ordered
 
 LOOKED_AHEAD = 4  # times as many images as were asked for are put in order at once
 
@@ -100,7 +100,7 @@ class NeighborSearch:
         def one(distances: NDArray[np.float32]) -> Sums:
             return summary(distances, gain, empty((len(distances),)))
 
-        return list(in_order(one, list(self._distances[query])))
+        return list(map_ordered(one, list(self._distances[query])))
 
     def rings(
         self, query: int, spans: Mapping[int, tuple[int, int]]
@@ -111,7 +111,7 @@ class NeighborSearch:
             first, stop = spans[location]
             return np.sort(self.rows[self._in_order(query, location, stop)[first:stop]])
 
-        return dict(zip(spans, in_order(one, list(spans)), strict=True))
+        return dict(zip(spans, map_ordered(one, list(spans)), strict=True))
 
     def drawn(
         self,
@@ -133,7 +133,7 @@ class NeighborSearch:
                 empty((len(distances),)),
             )  # fmt: skip
 
-        return dict(zip(counts, in_order(one, list(counts)), strict=True))
+        return dict(zip(counts, map_ordered(one, list(counts)), strict=True))
 
     def _in_order(self, query: int, location: int, stop: int) -> NDArray[np.int64]:
         """At least the first ``stop`` places, nearest first."""
