@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,9 @@ from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh, device_store
 from golddiff.store.images import ImageStore
+from golddiff.store.training_set import check_store
 from golddiff.support import AnySupport, Side, Support, TiledSupport
+from golddiff.system.arguments import check_dense, classes_of, levels_of
 from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 DEFAULT_MEMORY_LIMIT = 1e9
 SIGMAS_KEPT = 128
+# Past these noise levels float32 answers are the same, and squares overflow.
+LEAST_SIGMA, MOST_SIGMA = 1e-15, 1e16
+FURTHEST = 1e7  # times as long as images and noise a query may be; squares would overflow
 
 
 class Denoiser(ABC):
@@ -35,6 +39,7 @@ class Denoiser(ABC):
     """
 
     def __init__(self, store: ImageStore) -> None:
+        check_store(store)
         self.store = store
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
@@ -50,8 +55,8 @@ class Denoiser(ABC):
             (B, *store.shape) float32 on x's device.
 
         Raises:
-            ArgumentError: x of another shape or not finite; sigma not positive and finite;
-                a label that no image has.
+            ArgumentError: x of another shape, not finite, or ten million times as long as images
+                and noise are; sigma not positive and finite; a label that no image has.
         """
         queries, sigmas, classes = self.checked(x, sigma, labels)
         there = self if x.device.type == "cpu" else self.to(x.device)
@@ -120,14 +125,31 @@ class Denoiser(ABC):
         Raises:
             ArgumentError: as a call.
         """
-        queries = self._checked_x(x)
-        sigmas = self._checked_sigma(sigma, len(queries))
-        return queries, sigmas, self._checked_labels(labels, len(queries))
+        self.check_shape(x)
+        queries = x.detach().to("cpu", torch.float32).reshape(len(x), self.store.d).numpy()
+        if not np.isfinite(queries).all():
+            bad = int(np.flatnonzero(~np.isfinite(queries).all(axis=1))[0])
+            raise ArgumentError(f"x: image {bad} of the batch holds NaN or infinity")
+        sigmas = levels_of(sigma, len(x)).clamp(LEAST_SIGMA, MOST_SIGMA)
+        lengths = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
+        usual = sigmas.numpy() * self.store.d**0.5 + self.store.radius
+        bad = int(np.argmax(lengths / usual)) if len(x) else 0
+        if len(x) and lengths[bad] > min(FURTHEST * usual[bad], MOST_SIGMA):
+            raise ArgumentError(
+                f"x: image {bad} of the batch is of norm {lengths[bad]:.3g}; images and noise of "
+                f"sigma {sigmas[bad]:g} are of {usual[bad]:.3g}, expected at most "
+                f"{FURTHEST:g} times that, and {MOST_SIGMA:g}"
+            )
+        classes = [None] * len(x) if labels is None else classes_of(labels, len(x)).tolist()
+        for label in set(classes):
+            self.store.count_of(label)  # raises where the class has no images
+        return np.ascontiguousarray(queries), sigmas.tolist(), classes
 
     def check_shape(self, x: torch.Tensor) -> None:
         """Raise ArgumentError where x is no batch of the store's images in a float type."""
         if not isinstance(x, torch.Tensor):
             raise ArgumentError(f"x: got {type(x).__name__}, expected a torch.Tensor")
+        check_dense("x", x)
         if x.ndim != 1 + len(self.store.shape) or tuple(x.shape[1:]) != self.store.shape:
             raise ArgumentError(
                 f"x: got shape {tuple(x.shape)}, expected (B, "
@@ -135,42 +157,6 @@ class Denoiser(ABC):
             )
         if not x.is_floating_point():
             raise ArgumentError(f"x: got {x.dtype}, expected a floating-point tensor")
-
-    def _checked_x(self, x: torch.Tensor) -> NDArray[np.float32]:
-        self.check_shape(x)
-        flat = x.detach().to("cpu", torch.float32).reshape(len(x), self.store.d).numpy()
-        if not np.isfinite(flat).all():
-            bad = int(np.flatnonzero(~np.isfinite(flat).all(axis=1))[0])
-            raise ArgumentError(f"x: image {bad} of the batch holds NaN or infinity")
-        return np.ascontiguousarray(flat)
-
-    @staticmethod
-    def _checked_sigma(sigma: Sigma, b: int) -> list[float]:
-        values = torch.as_tensor(sigma, dtype=torch.float64).cpu()
-        if values.ndim > 1 or (values.ndim == 1 and len(values) not in (1, b)):
-            raise ArgumentError(
-                f"sigma: got shape {tuple(values.shape)}, expected one number or ({b},)"
-            )
-        levels = [float(v) for v in values.expand(b)]
-        for level in levels:
-            if not (math.isfinite(level) and level > 0):
-                raise ArgumentError(f"sigma: got {level}, expected a finite number above 0")
-        return levels
-
-    def _checked_labels(self, labels: Labels, b: int) -> list[int | None]:
-        if labels is None:
-            return [None] * b
-        values = torch.as_tensor(labels).cpu()
-        if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-            raise ArgumentError(f"labels: got {values.dtype}, expected integers")
-        if values.ndim > 1 or (values.ndim == 1 and len(values) not in (1, b)):
-            raise ArgumentError(
-                f"labels: got shape {tuple(values.shape)}, expected one class or ({b},)"
-            )
-        classes = [int(v) for v in values.expand(b)]
-        for label in set(classes):
-            self.store.count_of(label)  # raises where the class has no images
-        return list(classes)
 
 
 class Estimator(Denoiser):

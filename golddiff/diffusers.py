@@ -24,6 +24,7 @@ from golddiff.estimators.describe import build, describe
 from golddiff.noise import Labels, sigma_of_alpha
 from golddiff.store.images import ImageStore
 from golddiff.store.latents import decode, index_latents
+from golddiff.system.arguments import numbers_of
 from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError
 from golddiff.system.saved_pipeline import damaged, read_config
 
@@ -165,12 +166,11 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         Raises:
             ArgumentError: a timestep outside the schedule.
         """
-        times = torch.as_tensor(timestep).detach().to("cpu", torch.float64).numpy()
         last = len(self._sigmas) - 1
+        expected = f"one number, or one a sample, of 0 to {last}"
+        times = numbers_of("timestep", timestep, expected, torch.float64).double().numpy()
         if times.ndim > 1 or not np.all((times >= 0) & (times <= last)):
-            raise ArgumentError(
-                f"timestep: got {timestep}, expected one number, or one a sample, of 0 to {last}"
-            )
+            raise ArgumentError(f"timestep: got {timestep}, expected {expected}")
         steps = np.arange(last + 1)
         if self._log_spaced:
             levels = np.exp(np.interp(times, steps, np.log(self._sigmas)))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 
+from golddiff.system.arguments import check_dense
 from golddiff.system.errors import ArgumentError
 
 
@@ -100,6 +101,7 @@ def _off_median(x: torch.Tensor) -> torch.Tensor:
 def _ratio(
     measure: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor, reference: torch.Tensor
 ) -> float:
+    _check_tensors(images, reference)
     for name, batch in (("images", images), ("reference", reference)):
         if batch.ndim != 4 or min(batch.shape[2:]) < 3 or len(batch) == 0:
             raise ArgumentError(
@@ -111,7 +113,15 @@ def _ratio(
     return own / theirs if theirs > 0 else math.nan
 
 
+def _check_tensors(images: torch.Tensor, reference: torch.Tensor) -> None:
+    for name, batch in (("images", images), ("reference", reference)):
+        if not isinstance(batch, torch.Tensor):
+            raise ArgumentError(f"{name}: got {type(batch).__name__}, expected a torch.Tensor")
+        check_dense(name, batch)
+
+
 def _unit_range(images: torch.Tensor, reference: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    _check_tensors(images, reference)
     if images.shape != reference.shape or images.ndim < 2:
         raise ArgumentError(
             f"images: got shape {tuple(images.shape)}, expected the reference's "

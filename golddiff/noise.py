@@ -33,9 +33,9 @@ def normalised_noise(sigma: float) -> float:
 def precision(sigma: float) -> float:
     """1 / (2 sigma^2), the factor of squared distances in every logit.
 
-    Held at 1e25: past it the nearest image has all the weight, and float32 would overflow.
+    Held at 1e18: past it the nearest image has all the weight, and float32 would overflow.
     """
-    return min(0.5 / sigma / sigma, 1e25)
+    return min(0.5 / sigma / sigma, 1e18)
 
 
 def bits(sigma: float) -> int:

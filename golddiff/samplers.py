@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 
 from golddiff.noise import Labels, Sigma, ddim_sigmas, edm_sigmas
+from golddiff.system.arguments import check_seed
 from golddiff.system.errors import ArgumentError
 
 MOST_STEPS = 1000
@@ -254,5 +255,4 @@ def check_settings(n: int, steps: int, sampler: str, seed: int, batch_size: int 
     if steps > MOST_STEPS:
         raise ArgumentError(f"steps: got {steps}, expected at most {MOST_STEPS}")
     check_sampler(sampler)
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
-        raise ArgumentError(f"seed: got {seed!r}, expected an integer from 0 to 2**64 - 1")
+    check_seed(seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,8 +30,10 @@ from golddiff.samplers import (
 )
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty, novelty
+from golddiff.system.arguments import numbers_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable, written_whole
+from golddiff.system.memory import require_memory
 from golddiff.system.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -46,6 +49,8 @@ __all__ = [
 
 OnStep = Callable[[int], None]
 Start = tuple[torch.Tensor, float]
+
+STATES = 3  # of all images at once: the noise, and answers before and after they are joined
 
 
 @dataclass(frozen=True, repr=False)
@@ -207,11 +212,14 @@ def sample(
         )
     if attribution and not isinstance(denoiser, Denoiser):
         raise ArgumentError(f"attribution: {type(denoiser).__name__} names no training images")
-    classes = None if labels is None else torch.as_tensor(labels)
+    classes = None if labels is None else numbers_of("labels", labels, "integers")
     if classes is not None and classes.ndim == 1 and len(classes) not in (1, n):
         raise ArgumentError(f"labels: got {len(classes)} of them for {n} images")
     levels = _levels(sigmas, steps, sampler, start)
-    noise = _noise((n, *denoiser.store.shape), seed, x_init, generator)
+    shape = (n, *denoiser.store.shape)
+    kept = STATES + (len(levels) if trajectory else 0)
+    require_memory(4 * math.prod(shape) * kept, f"n = {n:,} images", "ask for fewer at a time")
+    noise = _noise(shape, seed, x_init, generator)
     first = (
         noise
         if start is None

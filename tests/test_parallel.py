@@ -1,12 +1,15 @@
 """Tasks over threads: results in order, within tasks too, after errors and in forked processes."""
 
+import contextlib
 import os
+import signal
 import threading
 
 import pytest
 import torch
 from threadpoolctl import threadpool_limits
 
+from golddiff import GoldDiff, Optimal, sample
 from golddiff.system.parallel import _libraries, map_ordered, use_threads
 
 
@@ -82,3 +85,15 @@ def test_threads_are_those_of_tasks_and_of_products():
         use_threads(1)
         assert torch.get_num_threads() == 1
         assert threads_of_products() == {1}
+
+
+def test_a_forked_process_does_not_wait_for_torch_s_threads(make_store, smooth_images):
+    denoiser = GoldDiff(Optimal(make_store(smooth_images(200, (3, 16, 16)))))
+    expected = sample(denoiser, 64, steps=2).images
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # it would wait for ever
+        with contextlib.suppress(BaseException):
+            os._exit(0 if torch.equal(sample(denoiser, 64, steps=2).images, expected) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -29,6 +29,7 @@ from golddiff.sources.encoded import EncodedSource
 from golddiff.sources.source import Skipped
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.manifest import VERSION, Manifest, identity_of
+from golddiff.system.arguments import path_of
 from golddiff.system.errors import (
     ArgumentError,
     ClusterError,
@@ -107,7 +108,7 @@ def build_shards(
             "images or of parquet files, or a parquet file"
         )
     number = _checked(shards, opened.total)
-    folder = Path(path)
+    folder = path_of("path", path)
     _prepare(folder, _plan(source, options, opened, number), overwrite)
     borders = [opened.total * i // number for i in range(number + 1)]
     jobs = [

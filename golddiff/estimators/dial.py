@@ -23,6 +23,7 @@ from golddiff.posterior import Float
 from golddiff.samplers import initial_noise, noise_levels, steps
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import novelty as novelty_of
+from golddiff.store.training_set import check_store
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
 
@@ -115,6 +116,7 @@ def dial(store: ImageStore, watch: Watch = lambda done, total: None) -> Dial:
     Raises:
         ArgumentError: as :func:`golddiff.novelty`.
     """
+    check_store(store)
     if store not in _dials:
         kept = store.artifacts.load(KEPT)
         if kept is None:

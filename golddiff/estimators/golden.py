@@ -19,6 +19,7 @@ from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule
 from golddiff.supports.certificate import Certified, certify, guaranteed
 from golddiff.supports.index.image_index import Index, open_or_build
 from golddiff.supports.paper import PaperSchedule
+from golddiff.system.arguments import check_seed
 from golddiff.system.errors import ArgumentError
 
 
@@ -71,6 +72,7 @@ class GoldDiff(Denoiser):
                 f"schedule: got {schedule!r}, expected PaperSchedule, AdaptiveSchedule or another "
                 "object with supports(store, x, sigma, label, seed)"
             )
+        check_seed(seed)
         super().__init__(base.store)
         self.base = base
         self.schedule: Schedule = PaperSchedule() if schedule is None else schedule
@@ -212,10 +214,7 @@ class GoldDiff(Denoiser):
         self, x: torch.Tensor, sigma: float, labels: Labels = None
     ) -> Sequence[AnySupport]:
         """The golden subset of each query (B, *shape) at one noise level, for inspection."""
-        queries = self._checked_x(x)
-        (level,) = set(self._checked_sigma(sigma, 1))
-        classes = self._checked_labels(labels, len(queries))
         return [
             self.schedule.supports(self.store, q[None], level, label, self.seed)[0]
-            for q, label in zip(queries, classes, strict=True)
+            for q, level, label in zip(*self.checked(x, sigma, labels), strict=True)
         ]

@@ -86,7 +86,7 @@ class GaussianMixture(Denoiser):
         for name, value in (("components", components), ("rank", rank)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ArgumentError(f"{name}: got {value!r}, expected an integer of 1 or more")
-        if not 0 <= shrinkage < math.inf:
+        if not isinstance(shrinkage, int | float | np.floating) or not 0 <= shrinkage < math.inf:
             raise ArgumentError(f"shrinkage: got {shrinkage!r}, expected a number of images, >= 0")
         if rows is not None and len(rows) == 0:
             raise ArgumentError("rows: got none, expected at least one image to fit to")

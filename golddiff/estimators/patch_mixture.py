@@ -103,7 +103,7 @@ class PatchMixture(Denoiser):
                 raise ArgumentError(f"{name}: got {value!r}, expected an integer of 1 or more")
         if side > smaller:
             raise ArgumentError(f"side: got {side}, expected at most {smaller}, the images' side")
-        if not 0 <= shrinkage < np.inf:
+        if not isinstance(shrinkage, int | float | np.floating) or not 0 <= shrinkage < np.inf:
             raise ArgumentError(f"shrinkage: got {shrinkage!r}, expected a number of patches, >= 0")
         if rows is not None and len(rows) == 0:
             raise ArgumentError("rows: got none, expected at least one image to fit to")

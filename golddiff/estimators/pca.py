@@ -103,8 +103,11 @@ class PCA(Estimator):
         share: str | None = None,
     ) -> None:
         super().__init__(store, memory_limit)
-        if not 0 <= mask_threshold <= 1:
-            raise ArgumentError(f"mask_threshold: got {mask_threshold}, expected 0 to 1")
+        if (
+            not isinstance(mask_threshold, int | float | np.floating)
+            or not 0 <= mask_threshold <= 1
+        ):
+            raise ArgumentError(f"mask_threshold: got {mask_threshold!r}, expected 0 to 1")
         if weighting not in ("ss", "wss"):
             raise ArgumentError(f"weighting: got {weighting!r}, expected 'ss' or 'wss'")
         if not (isinstance(batch_size, int) and batch_size >= 1):

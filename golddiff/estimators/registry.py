@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from golddiff.store.training_set import check_store
 from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ def create(
     Raises:
         ArgumentError: no such method, or a setting that it does not have or allow.
     """
+    check_store(store)
     known = [field.name for field in fields(MethodSettings)]
     for setting in given:
         if setting not in known:

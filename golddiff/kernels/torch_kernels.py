@@ -17,7 +17,7 @@ from itertools import product
 import torch
 from torch.nn.functional import avg_pool2d, pad
 
-MOST_GAIN = 1e25  # past it the nearest image has all the weight, and float32 would overflow
+MOST_GAIN = 1e18  # past it the nearest image has all the weight, and float32 would overflow
 
 
 @dataclass

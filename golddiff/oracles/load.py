@@ -15,6 +15,7 @@ from golddiff.oracles.oracle import Oracle, checked_batch_size, checked_device
 from golddiff.oracles.published import read_published, resolution_of
 from golddiff.oracles.unet import TABLE, UNet
 from golddiff.oracles.weights import regular_file
+from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError, CheckpointError
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def load_oracle(
         ArgumentError: a device that is not there, a resolution that does not fit.
     """
     checked_batch_size(batch_size)
-    place, where = Path(path), checked_device(device)
+    place, where = path_of("path", path), checked_device(device)
     if place.is_dir():
         oracle = _folder(place, where, resolution, batch_size)
     else:

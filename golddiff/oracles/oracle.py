@@ -17,6 +17,7 @@ from golddiff.oracles.parameterisations import (
     find_parameterisation,
     find_schedule,
 )
+from golddiff.system.arguments import check_dense, classes_of, levels_of
 from golddiff.system.errors import ArgumentError, CheckpointError
 from golddiff.system.pickles import one_line
 
@@ -145,7 +146,7 @@ class Oracle:
             CheckpointError: the network returns NaN, infinity, or something of another shape.
         """
         self._check_x(x)
-        sigmas = levels(sigma, len(x))
+        sigmas = levels_of(sigma, len(x))
         classes = self._classes(labels, len(x))
         made = torch.empty(x.shape, dtype=torch.float32, device=x.device)
         for start in range(0, len(x), self.batch_size):
@@ -186,13 +187,14 @@ class Oracle:
         if not isinstance(x, torch.Tensor) or not x.is_floating_point():
             kind = x.dtype if isinstance(x, torch.Tensor) else type(x).__name__
             raise ArgumentError(f"x: got {kind}, expected a floating-point torch.Tensor")
+        check_dense("x", x)
         if self.shape is not None and tuple(x.shape[1:]) != self.shape:
             raise ArgumentError(
                 f"x: got shape {tuple(x.shape)}, expected (B, {', '.join(map(str, self.shape))}) "
                 "to match the network"
             )
-        if x.layout != torch.strided or x.is_meta or x.ndim < 2:
-            raise ArgumentError("x: expected a dense tensor (B, ...) that holds numbers")
+        if x.ndim < 2:
+            raise ArgumentError(f"x: got shape {tuple(x.shape)}, expected (B, ...)")
         if not bool(torch.isfinite(x).all()):
             raise ArgumentError("x: holds NaN or infinity")
 
@@ -220,47 +222,6 @@ class Oracle:
         classes = f", {self.num_classes} classes" if self.conditional else ""
         shape = "any shape" if self.shape is None else " x ".join(map(str, self.shape))
         return f"Oracle({self.kind}: {shape}{classes})"
-
-
-def classes_of(labels: int | Sequence[int] | torch.Tensor, b: int) -> torch.Tensor:
-    """A class index for each of b images, int64 on the processor.
-
-    Raises:
-        ArgumentError: no integers; another shape.
-    """
-    try:
-        values = torch.as_tensor(labels).cpu()
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise ArgumentError(f"labels: got {labels!r}, expected integers") from error
-    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-        raise ArgumentError(f"labels: got {values.dtype}, expected integers")
-    if values.ndim > 1 or (values.ndim == 1 and len(values) not in (1, b)):
-        raise ArgumentError(
-            f"labels: got shape {tuple(values.shape)}, expected one class or ({b},)"
-        )
-    return values.long().expand(b)
-
-
-def levels(sigma: Sigma, b: int) -> torch.Tensor:
-    """A level for each of b images, float64 on the processor.
-
-    Raises:
-        ArgumentError: no numbers; another shape; not positive and finite.
-    """
-    try:
-        values = torch.as_tensor(sigma, dtype=torch.float64).cpu()
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise ArgumentError(f"sigma: got {sigma!r}, expected a finite number above 0") from error
-    if values.ndim > 1 or (values.ndim == 1 and len(values) not in (1, b)):
-        raise ArgumentError(
-            f"sigma: got shape {tuple(values.shape)}, expected one number or ({b},)"
-        )
-    wrong = values[~(values.isfinite() & (values > 0))]
-    if wrong.numel():
-        raise ArgumentError(
-            f"sigma: got {float(wrong.flatten()[0])}, expected a finite number above 0"
-        )
-    return values.expand(b)
 
 
 def checked_batch_size(value: int) -> int:

@@ -28,6 +28,7 @@ from golddiff.store.selection import Indices, Part, check_class, checked_rows, c
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
 from golddiff.store.weighing import Weigher, weighed, whole
 from golddiff.support import AnySupport, DescribedSupport, TiledSupport, listed, one_each
+from golddiff.system.arguments import path_of
 from golddiff.system.errors import StoreError
 from golddiff.system.residency import DEFAULT_LIMIT, Residency, parts, resident_rows
 
@@ -113,7 +114,7 @@ class ImageStore:
             ArgumentError: ``memory_limit`` is no number above 0.
             StoreError: missing, incomplete, of another format version, truncated or altered.
         """
-        folder = Path(path)
+        folder = path_of("path", path)
         manifest = Manifest.read(folder)
         manifest.check_sizes(folder)
         return cls(folder, manifest, memory_limit)
@@ -169,7 +170,7 @@ class ImageStore:
 
         reading = (size, channels, split, column, label_column, skip_bad, limit, seed)
         options = SourceOptions(*reading, labels, value_range)
-        build_from(source, Path(path), options, overwrite, exist_ok, progress)
+        build_from(source, path_of("path", path), options, overwrite, exist_ok, progress)
         return cls.open(path)
 
     def verify(self) -> None:

@@ -13,6 +13,7 @@ from golddiff.posterior import Posterior
 from golddiff.store.nearest import Drawing, Metric
 from golddiff.store.statistics import Factor
 from golddiff.support import AnySupport, DescribedSupport
+from golddiff.system.errors import ArgumentError
 
 
 class TrainingSet(Protocol):
@@ -114,3 +115,15 @@ class TrainingSet(Protocol):
     ) -> Iterator[Any]:  # fmt: skip
         """The terms of one query's posterior, for attribution."""
         ...
+
+
+def check_store(store: object) -> None:
+    """Raise where something is no training set.
+
+    Raises:
+        ArgumentError: names what came.
+    """
+    if not all(hasattr(store, name) for name in ("shape", "d", "posterior")):
+        raise ArgumentError(
+            f"store: got {type(store).__name__}, expected an ImageStore (ImageStore.open(path))"
+        )

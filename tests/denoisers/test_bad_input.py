@@ -1,9 +1,28 @@
 """Bad input is named, with what came and what is allowed."""
 
+import re
+
 import pytest
 import torch
 
-from golddiff import PCA, Kamb, Optimal
+from golddiff import (
+    PCA,
+    AnalyticUNet,
+    Blend,
+    GaussianMixture,
+    GoldDiff,
+    ImageStore,
+    Kamb,
+    Optimal,
+    PatchMixture,
+    Wiener,
+    create,
+    load_oracle,
+    metrics,
+    novelty,
+    recommended,
+    sample,
+)
 from golddiff.store.weighing import queries_at_once
 from golddiff.system.errors import ArgumentError
 
@@ -25,6 +44,10 @@ X = torch.zeros(2, 1, 4, 4)
         (torch.full((2, 1, 4, 4), float("nan")), "x: image 0 of the batch holds NaN"),
         (torch.full((2, 1, 4, 4), float("inf")), "NaN or infinity"),
         ([[0.0]], "x: got list, expected a torch.Tensor"),
+        (torch.zeros(2, 1, 4, 4, device="meta"), "x: got torch.strided on meta, expected a dense"),
+        (torch.zeros(2, 1, 4, 4).to_sparse(), "x: got torch.sparse_coo on cpu, expected a dense"),
+        (torch.full((2, 1, 4, 4), 1e19), r"x: image 0 of the batch is of norm 4e\+19; .* expected"),
+        (torch.full((2, 1, 4, 4), 3e38), r"x: image 0 of the batch is of norm"),
     ],
 )
 def test_x(denoiser, x, message):
@@ -36,6 +59,76 @@ def test_x(denoiser, x, message):
 def test_sigma_is_finite_and_positive(denoiser, sigma):
     with pytest.raises(ArgumentError, match=r"sigma: got .* expected a finite number above 0"):
         denoiser(X, sigma)
+
+
+@pytest.mark.parametrize(
+    "sigma",
+    [None, "a", 1j, torch.tensor(1j), [1.0, "a"], {}, 10**400, torch.ones((), device="meta")],
+)
+def test_sigma_is_a_number(denoiser, sigma):
+    with pytest.raises(ArgumentError, match=r"^sigma: got [^\n]*, expected [^\n]*number[^\n]*$"):
+        denoiser(X, sigma)
+
+
+@pytest.mark.parametrize("labels", ["a", 2**70, [None, 1], object(), torch.ones(2, device="meta")])
+def test_labels_are_integers(denoiser, labels):
+    for call in (lambda: denoiser(X, 1.0, labels), lambda: sample(denoiser, 2, labels=labels)):
+        with pytest.raises(ArgumentError, match=r"^labels: got [^\n]*, expected [^\n]*$"):
+            call()
+
+
+EVERY = {
+    "optimal": Optimal,
+    "wiener": Wiener,
+    "pca": PCA,
+    "kamb": lambda s: Kamb(s, 3),
+    "golden": lambda s: GoldDiff(PCA(s)),
+    "blend": lambda s: Blend([PCA(s), Wiener(s)], [(1.0, [0.5, 0.5])]),
+    "mixture": lambda s: GaussianMixture(s, components=2),
+    "patches": lambda s: PatchMixture(s, side=2, components=2, rank=2),
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("sigma", [1e-320, 1e-30, 0.002, 1.0, 1e19, 1e200, 1.7e308])
+def test_every_noise_level_and_far_query_has_an_answer_or_one_line(denoiser, name, sigma):
+    made = EVERY[name](denoiser.store)
+    for value in (0.0, 1.0, 1e3, 1e5):
+        assert made(torch.full((1, 1, 4, 4), value), sigma).isfinite().all()
+    for value in (1e10, 1e15, 1e17, 1e19, 3e38):  # far beyond noise of some levels, not of others
+        try:
+            found = made(torch.full((1, 1, 4, 4), value), sigma)
+        except ArgumentError as error:
+            found = torch.zeros(())
+            message = str(error)
+            assert re.fullmatch("x: image 0 of the batch is of norm [^\n]*", message)
+        assert found.isfinite().all()
+
+
+@pytest.mark.parametrize("make", [*EVERY.values(), recommended, lambda s: create("pca", s)])
+@pytest.mark.parametrize("store", [None, "digits"])
+def test_what_is_no_store_is_named(make, store):
+    with pytest.raises(ArgumentError, match=r"store: got \w+, expected an ImageStore"):
+        make(store)
+
+
+def test_other_arguments_that_are_of_no_use(denoiser, tmp_path):
+    x, pixels = torch.zeros(1, 1, 4, 4), torch.zeros(2, 1, 4, 4)
+    for call, message in [
+        (lambda: PCA(denoiser.store, "a"), "mask_threshold: got 'a', expected 0 to 1"),
+        (lambda: GaussianMixture(denoiser.store, shrinkage="a"), "shrinkage: got 'a'"),
+        (lambda: GoldDiff(denoiser, seed=-1), "seed: got -1, expected an integer from 0"),
+        (lambda: sample(denoiser, 10**12), "memory: n = 1,000,000,000,000 images would take about"),
+        (lambda: ImageStore.open("a\0b"), r"path: got 'a\\x00b', expected a file or folder"),
+        (lambda: ImageStore.open(None), "path: got None, expected a file or folder"),
+        (lambda: ImageStore.build(pixels, "a\0b"), "path: got"),
+        (lambda: load_oracle("a\0b"), "path: got"),
+        (lambda: novelty(x.to("meta"), denoiser.store), "images: got torch.strided on meta"),
+        (lambda: metrics.mse("a", x), "images: got str, expected a torch.Tensor"),
+        (lambda: AnalyticUNet(denoiser)(x, "a"), "timestep: got 'a', expected one number"),
+    ]:
+        with pytest.raises(ArgumentError, match=message):
+            call()
 
 
 def test_sigma_is_one_or_one_a_query(denoiser):

@@ -1,0 +1,107 @@
+"""Arguments that many take, checked alike: tensors, noise levels, classes, seeds and paths."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from golddiff.system.errors import ArgumentError
+
+SHOWN = 60  # characters of a value that is refused
+
+
+def check_dense(name: str, x: torch.Tensor) -> None:
+    """Raise where a tensor is no plain array of numbers.
+
+    Raises:
+        ArgumentError: it is sparse, nested, or has no values (meta).
+    """
+    if x.is_nested or x.layout is not torch.strided or x.is_meta:
+        kind = "a nested tensor" if x.is_nested else f"{x.layout} on {x.device.type}"
+        raise ArgumentError(f"{name}: got {kind}, expected a dense tensor that holds numbers")
+
+
+def numbers_of(
+    name: str, value: Any, expected: str, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """A number, list or tensor as a dense tensor on the processor.
+
+    Args:
+        name: the argument, for the message.
+        value: of it.
+        expected: what it should have been.
+        dtype: of what is no tensor yet; None: torch's.
+
+    Raises:
+        ArgumentError: something else.
+    """
+    try:
+        made = value if isinstance(value, torch.Tensor) else torch.as_tensor(value, dtype=dtype)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise ArgumentError(f"{name}: got {value!r:.{SHOWN}}, expected {expected}") from None
+    check_dense(name, made)
+    return made.detach().cpu()
+
+
+def of_batch(name: str, values: torch.Tensor, b: int, one: str) -> torch.Tensor:
+    """One value for all images or one each, as (b,).
+
+    Raises:
+        ArgumentError: another shape.
+    """
+    if values.ndim > 1 or (values.ndim == 1 and len(values) not in (1, b)):
+        raise ArgumentError(f"{name}: got shape {tuple(values.shape)}, expected {one} or ({b},)")
+    return values.expand(b)
+
+
+def classes_of(labels: int | Sequence[int] | torch.Tensor, b: int) -> torch.Tensor:
+    """A class index for each of b images, int64.
+
+    Raises:
+        ArgumentError: no integers; another shape.
+    """
+    values = numbers_of("labels", labels, "integers")
+    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+        raise ArgumentError(f"labels: got {values.dtype}, expected integers")
+    return of_batch("labels", values, b, "one class").long()
+
+
+def levels_of(sigma: float | Sequence[float] | torch.Tensor, b: int) -> torch.Tensor:
+    """A noise level for each of b images, float64.
+
+    Raises:
+        ArgumentError: no numbers; another shape; not positive and finite.
+    """
+    values = numbers_of("sigma", sigma, "a finite number above 0", torch.float64)
+    if values.is_complex():
+        raise ArgumentError(f"sigma: got {values.dtype}, expected a finite number above 0")
+    values = of_batch("sigma", values, b, "one number").double()
+    wrong = values[~(values.isfinite() & (values > 0))]
+    if wrong.numel():
+        raise ArgumentError(f"sigma: got {float(wrong[0])}, expected a finite number above 0")
+    return values
+
+
+def check_seed(seed: object) -> None:
+    """Raise where a seed is none.
+
+    Raises:
+        ArgumentError: names what came.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise ArgumentError(f"seed: got {seed!r}, expected an integer from 0 to 2**64 - 1")
+
+
+def path_of(name: str, value: str | os.PathLike[str]) -> Path:
+    """A path that the system could know.
+
+    Raises:
+        ArgumentError: no path, or one with a NUL in it.
+    """
+    if not isinstance(value, str | os.PathLike) or "\0" in os.fspath(value):
+        raise ArgumentError(f"{name}: got {value!r:.{SHOWN}}, expected a file or folder")
+    return Path(value)
