@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from golddiff.store.training_set import check_store
 from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -110,6 +109,8 @@ def create(
     Raises:
         ArgumentError: no such method, or a setting that it does not have or allow.
     """
+    from golddiff.store.training_set import check_store  # torch comes with it
+
     check_store(store)
     known = [field.name for field in fields(MethodSettings)]
     for setting in given:
