@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from bisect import bisect
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
@@ -45,7 +46,8 @@ def bits(sigma: float) -> int:
     from processor to processor, and a seed must not follow.
     """
     levels = timestep_sigmas()
-    nearest = min(levels, key=lambda level: abs(level - sigma))
+    place = bisect(levels, sigma)
+    nearest = min(levels[max(0, place - 1) : place + 1], key=lambda level: abs(level - sigma))
     level = nearest if abs(nearest - sigma) < SAME_LEVEL * sigma else sigma
     return int(np.float64(level).view(np.uint64))
 

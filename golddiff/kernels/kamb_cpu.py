@@ -121,8 +121,7 @@ def patch_posterior(
     log_max = np.full((b, positions), NOTHING, np.float32)
     total = np.zeros((b, positions))
     weighted = np.zeros((b, channels * positions))
-    # Past 1e18 the nearest patch has all the weight anyway, and far queries would overflow.
-    gain = np.float32(min(precision(sigma), 1e18))
+    gain = np.float32(precision(sigma))
     # (r - y)(s - y) with r = s = x is (x - y)^2; with r = 2x, s = 0 it lacks x^2, which is the same
     # for all patches that a position is compared with and, at high noise, only costs digits.
     roots = (x + x, np.zeros_like(x)) if sigma > 1 else (x, x)

@@ -34,17 +34,6 @@ def _up_to(numbers, threshold, places):  # type: ignore[no-untyped-def]
     return count
 
 
-def up_to(numbers: NDArray[np.float32], threshold: float) -> NDArray[np.int64]:
-    """Places of the numbers (n,) that are at most a threshold, ascending."""
-    room = max(1024, len(numbers) // 16)
-    while True:
-        places = np.empty(room, np.int64)
-        count = _up_to(numbers, np.float32(threshold), places)
-        if count <= room:
-            return places[:count]
-        room = min(len(numbers), 4 * room)
-
-
 def lowest(numbers: NDArray[np.float32], k: int) -> NDArray[np.int64]:
     """Places of the k lowest of the numbers (n,), ascending places; of equals the first.
 

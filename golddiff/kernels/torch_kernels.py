@@ -17,8 +17,6 @@ from itertools import product
 import torch
 from torch.nn.functional import avg_pool2d, pad
 
-MOST_GAIN = 1e18  # past it the nearest image has all the weight, and float32 would overflow
-
 
 @dataclass
 class Partial:
@@ -58,7 +56,7 @@ def whole_images(
     values: torch.Tensor, log_weights: torch.Tensor | None, x: torch.Tensor, gain: float
 ) -> Partial:
     """One logit an image; see :class:`golddiff.estimators.optimal.Optimal`."""
-    logits = _weighted(squared_distances(values, x) * -min(gain, MOST_GAIN), log_weights)
+    logits = _weighted(squared_distances(values, x) * -gain, log_weights)
     log_max = logits.amax(dim=1, keepdim=True)
     weights = torch.exp(logits - log_max)
     return Partial(log_max, weights.sum(dim=1, keepdim=True), weights @ values)
@@ -74,7 +72,7 @@ def masked(
     """One logit an output, over its column of ``mask`` (D, D); see ``estimators/pca.py``."""
     parts = []
     for query in x:
-        logits = ((values - query).square() @ mask) * -min(gain, MOST_GAIN)
+        logits = ((values - query).square() @ mask) * -gain
         if log_weights is not None:
             logits += log_weights[:, None]
         log_max = logits.amax(dim=0)
@@ -107,7 +105,7 @@ def patches(
         best: Partial | None = None
         for shifted, here in _offsets(images, size, boundary):
             logits = _box_sums((query - shifted).square().sum(dim=1), size, boundary)
-            logits = logits * -min(gain, MOST_GAIN)
+            logits = logits * -gain
             if log_weights is not None:
                 logits += log_weights[:, None, None]
             logits = torch.where(here, logits, -torch.inf)

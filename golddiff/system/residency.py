@@ -21,7 +21,7 @@ import mmap
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -80,19 +80,6 @@ class Residency:
                 self._beside[key] = np.asarray(mapped)
             kept = self._beside.get(key)
         return self.map(path, dtype, shape) if kept is None else kept
-
-    def _give_up(self, size: int) -> None:
-        with self._lock:
-            self._kept -= size
-
-    def in_memory(self, size: int, make: Callable[[], T]) -> T | None:
-        """What is made, of so many bytes that stay in memory; None: past the memory limit."""
-        with self._lock:
-            if not self._keeps(size):
-                return None
-        made = make()
-        weakref.finalize(made, self._give_up, size)
-        return made
 
     def _keeps(self, size: int) -> bool:
         if self._kept + size > KEPT * self.limit:

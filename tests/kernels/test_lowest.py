@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.kernels.lowest import lowest, up_to
+from golddiff.kernels.lowest import lowest
 
 
 def first_by_sorting(numbers, k):
@@ -28,10 +28,3 @@ def test_infinities_come_last():
     numbers = np.full(1000, np.inf, np.float32)
     numbers[[5, 900]] = 1
     assert np.array_equal(lowest(numbers, 2), [5, 900])
-
-
-@given(st.integers(1, 3000), st.floats(-3, 3, width=32), st.integers(0, 99))
-def test_up_to_a_threshold(n, threshold, seed):
-    numbers = np.random.default_rng(seed).standard_normal(n).astype(np.float32)
-    expected = np.flatnonzero(numbers <= np.float32(threshold))
-    assert np.array_equal(up_to(numbers, threshold), expected)
