@@ -229,7 +229,12 @@ class Estimator(Denoiser):
         return self.denoise_over(x, sigma, self.store.everything(label))
 
     def to(self, device: torch.device) -> Estimator:
-        """The same, its images weighed on a device; see :meth:`on_device`."""
+        """The same, its images weighed on a device; see :meth:`on_device`.
+
+        A subclass that weighs in a way of its own stays here, until it has an ``on_device`` too.
+        """
+        if not issubclass(_definer(self, "on_device"), _definer(self, "weigh")):
+            return self
         made = copy.copy(self)
         made.store = device_store(self.store, device)
         return made
@@ -326,6 +331,11 @@ class Estimator(Denoiser):
     @abstractmethod
     def working_bytes(self, images: int) -> tuple[int, int]:
         """Memory that weighing so many images takes: (fixed, for each query)."""
+
+
+def _definer(estimator: Estimator, method: str) -> type:
+    """The class that says what a method of the estimator does."""
+    return next(kind for kind in type(estimator).__mro__ if method in vars(kind))
 
 
 def at_level(estimator: Estimator, sigma: float) -> Estimator:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from functools import cached_property
@@ -79,9 +80,13 @@ class GoldDiff(Denoiser):
         self.seed = seed
 
     def to(self, device: torch.device) -> GoldDiff:
-        """The same, its images compared and weighed on a device."""
-        schedule = getattr(self.schedule, "settings", self.schedule)
-        return GoldDiff(self.base.to(device), schedule, self.seed)
+        """The same, its images compared and weighed on a device; adaptive supports stay here."""
+        if isinstance(self.schedule, FittedSchedule):
+            return self
+        made = copy.copy(self)
+        made.base = self.base.to(device)
+        made.store = made.base.store
+        return made
 
     def certified(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels = None

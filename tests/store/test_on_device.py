@@ -113,6 +113,48 @@ def test_a_method_without_torch_code_runs_on_the_processor(store, queries):
     torch.testing.assert_close(denoiser.to(DEVICE)(x, 1.0), denoiser(x, 1.0), rtol=0, atol=0)
 
 
+class OtherOptimal(golddiff.Optimal):
+    """Weighs in a way of its own, with no torch code for it: Optimal's would be another method."""
+
+    def weigh(self, x, sigma, part):
+        return super().weigh(x, 2 * sigma, part)
+
+
+def test_another_way_of_weighing_is_not_replaced_by_its_parents_torch_code(store, queries):
+    denoiser, x = OtherOptimal(store), queries(store, 1.0, 2)
+    torch.testing.assert_close(denoiser.to(DEVICE)(x, 1.0), denoiser(x, 1.0), rtol=0, atol=0)
+    assert golddiff.Optimal(store).to(DEVICE).store is not store
+
+
+@pytest.mark.parametrize("guarantee", [False, True])
+def test_adaptive_supports_stay_on_the_processor(store, queries, guarantee):
+    schedule = golddiff.AdaptiveSchedule(0.05, guarantee=guarantee)
+    denoiser, x = golddiff.GoldDiff(golddiff.Optimal(store), schedule), queries(store, 1.0, 2)
+    torch.testing.assert_close(denoiser.to(DEVICE)(x, 1.0), denoiser(x, 1.0), rtol=0, atol=0)
+
+
+class OwnGolden(golddiff.GoldDiff):
+    """A subclass stays what it is."""
+
+
+def test_a_subclass_and_its_schedules_settings_stay_as_they_are(store):
+    class Settings(EveryThird):
+        settings = "not to be taken for a schedule"
+
+    schedule = Settings()
+    there = OwnGolden(golddiff.Optimal(store), schedule).to(DEVICE)
+    assert type(there) is OwnGolden
+    assert there.schedule is schedule
+
+
+class EveryThird:
+    def budgets(self, sigma, n):
+        return n, n // 3
+
+    def supports(self, store, x, sigma, label, seed):
+        return [Support(store.rows_of(label)[::3])] * len(x)
+
+
 def test_it_takes_the_denoisers_place_in_a_sampler(store):
     denoiser = METHODS["golden text"](store)
     there, here = (golddiff.sample(d, 2, steps=3).images for d in (denoiser.to(DEVICE), denoiser))
