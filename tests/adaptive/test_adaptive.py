@@ -169,14 +169,14 @@ def test_what_is_told_as_support_gives_the_output_again(pictures, sigma):
 def test_tiles_choose_where_masks_are_narrow(pictures):
     store, others = pictures
     whole, golden = (
-        GoldDiff(base(store), AdaptiveSchedule(0.2)) for base in (Optimal, BASES["pca"])
+        GoldDiff(base(store), AdaptiveSchedule(0.1)) for base in (Optimal, BASES["pca"])
     )
     (wide,) = whole.supports(noised(others[:1], 60.0), 60.0)
     (narrow,) = golden.supports(noised(others[:1], 0.3), 0.3)
     assert isinstance(wide, Support)
     assert isinstance(narrow, TiledSupport)
     assert len(narrow.tiles) == 9
-    assert "whole image" in whole.describe_step(60.0)
+    assert "tile" not in whole.describe_step(60.0)
     assert "4x4" in golden.describe_step(0.3)
 
 
