@@ -262,16 +262,6 @@ class TestFactorOfSome:
         assert statistics.default_images(n, d) == images
         assert len(statistics.factor_rows(np.arange(n), d)) == images
 
-    def test_a_factor_file_that_does_not_say_is_of_all(self, tmp_path, smooth_images, monkeypatch):
-        from golddiff.store.statistics import Factor
-
-        plain = {**vars(Factor)}["tensors"]
-        monkeypatch.setattr(
-            Factor, "tensors", lambda f: {k: v for k, v in plain(f).items() if k != "images"}
-        )
-        store = ImageStore.build(smooth_images(30, (1, 6, 6)), tmp_path / "store")
-        assert ImageStore.open(store.path).factor().images == 30
-
     def test_a_store_that_is_not_kept_makes_its_factor(self, tmp_path, smooth_images):
         ImageStore.build(smooth_images(60, (1, 6, 6)), tmp_path / "store")
         assert ImageStore.open(tmp_path / "store").factors.estimate(30).images == 30
