@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import golddiff.store.spill
+import golddiff.store.proxy
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.kamb import Kamb
 from golddiff.estimators.optimal import Optimal
@@ -201,7 +201,7 @@ class TestProxies:
     def test_no_room_for_that_file(self, small, monkeypatch):
         store = ImageStore.open(small, memory_limit=1000.0)
         usage = shutil.disk_usage(small)._replace(free=10)
-        monkeypatch.setattr(golddiff.store.spill.shutil, "disk_usage", lambda path: usage)
+        monkeypatch.setattr(golddiff.store.proxy.shutil, "disk_usage", lambda path: usage)
         with pytest.raises(StoreError, match="takes 538 kB, more than the memory limit"):
             store.proxies((3, 8, 8))
 

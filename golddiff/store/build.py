@@ -16,15 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress
 
 from golddiff.sources.source import Rows, Source, SourceInfo
 from golddiff.store.artifacts import Artifacts
@@ -36,6 +28,7 @@ from golddiff.store.statistics import covariance_factor
 from golddiff.system.errors import ArgumentError, SourceError, StoreError, printable
 from golddiff.system.files import DISK_FULL
 from golddiff.system.locks import exchanged, locked
+from golddiff.system.progress import progress_bar
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
 
 PIXELS, LABELS, PROXIES, NORMS = "pixels.bin", "labels.bin", "proxies.bin", "norms.bin"
@@ -76,9 +69,8 @@ def build(
     check_images(1, source.info.shape, _reading_bytes, "to read")
     try:
         with _building(path, overwrite), _beside(path) as folder:
-            with _bar(source, shown=progress) as bar:
+            with progress_bar(progress) as bar:
                 _fill(folder, source, bar, factor)
-                bar.update(bar.task_ids[0], description="saving")
             _put_in_place(folder, path)
     except OSError as error:
         if error.errno in DISK_FULL:
@@ -130,6 +122,7 @@ def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> Non
         printable(info.description),
     )  # fmt: skip
     scale, offset = map(np.float32, manifest.scaling)
+    task = bar.add_task(f"reading {manifest.source}", total=info.count)
     with contextlib.ExitStack() as stack:
         files = {
             name: stack.enter_context(_HashedFile(folder / name))
@@ -147,7 +140,7 @@ def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> Non
             if labels is not None:
                 files[LABELS].write(labels.astype(np.int64))
             manifest.n += len(pixels)
-            bar.update(bar.task_ids[0], completed=manifest.n)
+            bar.update(task, completed=manifest.n)
         if manifest.n == 0:
             raise SourceError(f"source: {info.description} holds no images")
         manifest.files = {name: file.record() for name, file in files.items()}
@@ -159,10 +152,10 @@ def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> Non
 
 def _write_factor(folder: Path, manifest: Manifest, bar: Progress) -> None:
     n, d = manifest.n, math.prod(manifest.shape)
-    bar.update(bar.task_ids[0], description="covariance", total=n, completed=0)
+    task = bar.add_task("covariance", total=n)
     flat = Residency(DEFAULT_LIMIT).map(folder / PIXELS, manifest.dtype, (n, d))
     factor = covariance_factor(
-        flat, *manifest.scaling, progress=lambda i: bar.update(bar.task_ids[0], completed=i)
+        flat, *manifest.scaling, progress=lambda i: bar.update(task, completed=i)
     )
     artifacts = Artifacts(folder, identity_of(manifest))
     path = artifacts.path(FACTOR)
@@ -270,17 +263,3 @@ def _reading_bytes(n: int, d: int) -> float:
 
 def _bytes_each(info: SourceInfo) -> int:
     return math.prod(info.shape) * (1 if info.dtype == np.uint8 else 4)
-
-
-@contextlib.contextmanager
-def _bar(source: Source, *, shown: bool) -> Iterator[Progress]:
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), disable=not shown) as bar:
-        bar.add_task(f"reading {printable(source.info.description)}", total=source.info.count)
-        yield bar
