@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from golddiff.store.needs import check_images, covariance_bytes
+from golddiff.system.memory import require_memory
 from golddiff.system.residency import parts, resident_rows
 
 # 1024 products of two integers in -128..127 sum to at most 2^24, which float32 holds exactly:
@@ -79,8 +80,17 @@ class Factor:
         return gains
 
     def wiener_matrix(self, sigma: float, dtype: type[np.floating] = np.float64) -> NDArray[Any]:
-        """W = U diag(L / (L + sigma^2)) U^T, (D, D), computed in ``dtype``; exactly symmetric."""
+        """W = U diag(L / (L + sigma^2)) U^T, (D, D), computed in ``dtype``; exactly symmetric.
+
+        Raises:
+            ArgumentError: it would take more memory than there is.
+        """
         d = len(self.mean)
+        require_memory(
+            np.dtype(dtype).itemsize * d * (d + len(self.eigenvalues)),
+            f"a matrix for images of {d:,} values",
+            "smaller images would fit (size=, --size)",
+        )
         roots = np.sqrt(self.shrinkage(sigma))
         halves = np.empty(self.eigenvectors.shape, dtype)  # W = H H^T
         matrix: NDArray[Any] = np.empty((d, d), dtype)
