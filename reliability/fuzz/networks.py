@@ -12,10 +12,10 @@ import torch
 
 from golddiff.oracles.files import describe_network, write_weights
 from golddiff.oracles.load import load_oracle
-from golddiff.oracles.settings import TrainSettings
-from golddiff.oracles.state import STATE, read_state
-from golddiff.oracles.train import fingerprint, save, start
 from golddiff.oracles.unet import UNet, UNetConfig
+from golddiff_lab.training.settings import TrainSettings
+from golddiff_lab.training.state import STATE, read_state
+from golddiff_lab.training.train import fingerprint, save, start
 from reliability.fuzz.bundle import bundle, unbundle
 from reliability.fuzz.structured import safetensors_header, zip_members
 from reliability.fuzz.target import MEGABYTE, Target
@@ -156,7 +156,7 @@ def _store() -> Any:
 @functools.cache
 def states() -> list[bytes]:
     """The state of a training run after a step."""
-    from golddiff.oracles.train import train_step
+    from golddiff_lab.training.train import train_step
 
     with tempfile.TemporaryDirectory() as place, torch.random.fork_rng([]):
         run = start(_store(), Path(place), SETTINGS)

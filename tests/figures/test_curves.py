@@ -4,8 +4,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from golddiff.figures.curves import COLOURS, Panel, Series, draw_panels
-from golddiff.figures.recorded import panels_of
 from golddiff.system.errors import ArgumentError
+from golddiff_lab.figures.recorded import panels_of
 
 PANELS = [
     Panel("a", "x", "y", [Series("one", [1, 2, 4], [3.0, None, 5.0]), Series("two", [1], [2])]),

@@ -361,8 +361,8 @@ def test_a_table_with_fewer_labels_than_rows_is_refused(tmp_path):
 
 
 def test_a_training_state_without_its_parts_is_told(tmp_path):
-    from golddiff.oracles.state import STATE, VERSION, read_state
-    from golddiff.oracles.train import fingerprint, start
+    from golddiff_lab.training.state import STATE, VERSION, read_state
+    from golddiff_lab.training.train import fingerprint, start
     from reliability.fuzz.networks import SETTINGS, _store
 
     run = start(_store(), tmp_path / "none", SETTINGS)

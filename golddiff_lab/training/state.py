@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from golddiff.oracles.clock import StepClock
-from golddiff.oracles.settings import TrainSettings
 from golddiff.oracles.unet import UNet
 from golddiff.oracles.weights import regular_file
 from golddiff.system.errors import ArgumentError, CheckpointError
 from golddiff.system.files import written_whole
 from golddiff.system.torch_files import read_torch
+from golddiff_lab.training.clock import StepClock
+from golddiff_lab.training.settings import TrainSettings
 
 STATE = "state.pt"
 LOSSES = "loss.csv"

@@ -1,4 +1,4 @@
-from golddiff.figures.losses import draw_losses
+from golddiff_lab.figures.losses import draw_losses
 
 
 def test_curve_and_the_mean_of_the_last_tenth():

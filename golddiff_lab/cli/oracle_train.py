@@ -17,14 +17,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from golddiff.cli.command import command
 from golddiff.cli.terminal import say, watched
-from golddiff.oracles.settings import TrainSettings
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.errors import ArgumentError
 from golddiff.system.units import duration
+from golddiff_lab.training.settings import TrainSettings
 
 if TYPE_CHECKING:
-    from golddiff.oracles.state import Progress as Trained
     from golddiff.store.images import ImageStore
+    from golddiff_lab.training.state import Progress as Trained
 
 TOLD_EVERY = 100
 
@@ -98,8 +98,8 @@ def command_of(data: str, out: Path, settings: TrainSettings, threads: int | Non
 def _train(
     store: ImageStore, out: Path, settings: TrainSettings, stopped: threading.Event, command: str
 ) -> Trained:
-    from golddiff.oracles.train import Step
-    from golddiff.oracles.train import train as run
+    from golddiff_lab.training.train import Step
+    from golddiff_lab.training.train import train as run
 
     mean = 1.0
     columns = (
@@ -121,8 +121,8 @@ def _train(
 
 
 def _draw(trained: Trained, out: Path) -> None:
-    from golddiff.figures.losses import draw_losses
     from golddiff.figures.pictures import save
+    from golddiff_lab.figures.losses import draw_losses
 
     points = [(step, loss) for step, _, loss, _ in trained.history]
     save("out", draw_losses(points, f"{out.name}: {trained.step:,} steps"), out / "loss.png")

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from golddiff import CheckpointError, ImageStore, load_oracle
-from golddiff.oracles import train as training
-from golddiff.oracles.clock import StepClock
 from golddiff.oracles.parameterisations import Steps, ddpm_alphas
-from golddiff.oracles.settings import TrainSettings
-from golddiff.oracles.train import ema_decay, learning_rate, train, update_ema
 from golddiff.system.errors import ArgumentError
+from golddiff_lab.training import train as training
+from golddiff_lab.training.clock import StepClock
+from golddiff_lab.training.settings import TrainSettings
+from golddiff_lab.training.train import ema_decay, learning_rate, train, update_ema
 
 SMALL = {"channels": 32, "multipliers": (1,), "blocks": 1, "batch": 8, "minutes": None}
 

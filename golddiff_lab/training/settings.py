@@ -26,7 +26,7 @@ _NETWORK, _TRAINING, _RUNNING = "Network", "Training", "Running"
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """Settings of :func:`golddiff.oracles.train.train`; the help of each is its documentation.
+    """Settings of :func:`golddiff_lab.training.train.train`; the help of each is its documentation.
 
     ``noise_weight`` leaves the minimum of the loss as it is, but x0 = x - sigma * eps multiplies an
     error of eps by sigma, and a short run does not come to the minimum. A v_prediction, sqrt(alpha)

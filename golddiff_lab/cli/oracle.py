@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from golddiff.cli.options import JsonPath
-from golddiff.cli.oracle_train import train
 from golddiff.cli.terminal import say, write_json
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.units import byte_size, shape_text
+from golddiff_lab.cli.oracle_train import train
 
 oracle = typer.Typer(
     name="oracle",

@@ -12,15 +12,15 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from golddiff.oracles.clock import StepClock
 from golddiff.oracles.files import describe_network, write_folder
 from golddiff.oracles.parameterisations import EPSILON, TIMESTEPS, ddpm_alphas
-from golddiff.oracles.settings import TrainSettings
-from golddiff.oracles.state import STATE, Progress, Run, read_state, write_state
 from golddiff.oracles.unet import UNet
 from golddiff.store.build import PIXELS
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError
+from golddiff_lab.training.clock import StepClock
+from golddiff_lab.training.settings import TrainSettings
+from golddiff_lab.training.state import STATE, Progress, Run, read_state, write_state
 
 # Losses are kept as means over so many steps.
 WINDOW = 25
