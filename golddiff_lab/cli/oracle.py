@@ -18,7 +18,7 @@ from golddiff.cli.command import command
 from golddiff.cli.options import JsonPath
 from golddiff.cli.terminal import progress_bar, say, watched, write_json
 from golddiff.store.cache import SourceOptions, cached_store
-from golddiff.system.errors import ArgumentError
+from golddiff.system.errors import ArgumentError, CheckpointError
 from golddiff.system.files import check_writable
 from golddiff.system.units import byte_size, duration, shape_text
 from golddiff_lab.training.settings import TrainSettings
@@ -189,9 +189,7 @@ def info(
     if json is not None:
         check_writable("json", json)
 
-    from golddiff.oracles.load import describe_checkpoint
-
-    about = describe_checkpoint(path, resolution)
+    about = _described(path, resolution)
     shape, classes = tuple(about["shape"]), about["num_classes"]
     say(f"{path}: {about['kind']}")
     say(
@@ -241,12 +239,37 @@ def export(
 
     from golddiff.oracles.files import find_weights, read_weights, write_weights
 
-    loaded = read_weights(find_weights(path))
-    description = loaded.description
+    network, description = read_weights(find_weights(path))
     if command is not None:
         description = {**description, "training": {**description["training"], "command": command}}
-    write_weights(out, loaded.network, description, getattr(torch, dtype))
+    write_weights(out, network, description, getattr(torch, dtype))
     say(f"{out}: {byte_size(out.stat().st_size)}, {dtype}")
+
+
+def _described(path: Path, resolution: int | None) -> dict[str, Any]:
+    """Everything about a checkpoint that fits in JSON; it is loaded, so damage is found."""
+    from golddiff.oracles.files import find_weights, read_weights
+    from golddiff.oracles.load import load_oracle
+    from golddiff.oracles.unet import TABLE, UNet
+
+    loaded = load_oracle(path, resolution=resolution)
+    network, size, training = loaded.network, None, None
+    if isinstance(network, UNet):
+        size = find_weights(path).stat().st_size
+        with contextlib.suppress(CheckpointError):  # a published one does not say
+            training = read_weights(find_weights(path))[1]["training"]
+    return {
+        "path": str(path),
+        "bytes": size,
+        "kind": loaded.kind,
+        "shape": list(loaded.store.shape),
+        "num_classes": loaded.num_classes,
+        "sigma_min": loaded.sigma_min,
+        "sigma_max": loaded.sigma_max,
+        "parameters": sum(p.numel() for n, p in network.named_parameters() if n != TABLE),
+        "network": network.config.as_dict() if isinstance(network, UNet) else None,
+        "training": training,
+    }
 
 
 def _losses(points: list[list[Any]]) -> str:

@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import Any
 
 import torch
+from torch import nn
 
 from golddiff.oracles.files import describe_network, write_folder
 from golddiff.oracles.unet import UNet
@@ -83,7 +84,9 @@ def start(store: ImageStore, out: Path, settings: TrainSettings) -> Run:
     """A run at its first step, or where the state in ``out`` left it."""
     config = settings.network(store)
     torch.manual_seed(settings.seed)
-    network = UNet(config).to(settings.device)
+    network = UNet(config)
+    initialise(network)
+    network = network.to(settings.device)
     average = copy.deepcopy(network).eval().requires_grad_(False)
     learned = [p for p in network.parameters() if p.requires_grad]
     optimiser = torch.optim.Adam(learned, settings.learning_rate)
@@ -92,6 +95,18 @@ def start(store: ImageStore, out: Path, settings: TrainSettings) -> Run:
     if (out / STATE).exists():
         read_state(out, run, fingerprint(store))
     return run
+
+
+def initialise(network: UNet) -> None:
+    """Ho et al.'s start: Glorot-uniform weights, nearly zero where a residual branch ends."""
+    for name, layer in network.named_modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            ends = name.endswith(("block2.3", "attn.proj", "tail.2"))
+            nn.init.xavier_uniform_(layer.weight, gain=1e-5 if ends else 1.0)
+            assert layer.bias is not None
+            nn.init.zeros_(layer.bias)
+        elif name == "class_embedding":
+            nn.init.normal_(layer.weight, std=0.02)
 
 
 def save(run: Run, store: ImageStore, out: Path, command: str | None = None) -> None:

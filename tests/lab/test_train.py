@@ -11,8 +11,10 @@ import torch
 
 from golddiff import CheckpointError, ImageStore, load_oracle
 from golddiff.oracles.parameterisations import Steps, ddpm_alphas
+from golddiff.oracles.unet import UNet, UNetConfig
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.training import train as training
+from golddiff_lab.training.run import initialise
 from golddiff_lab.training.settings import TrainSettings
 from golddiff_lab.training.train import ema_decay, learning_rate, train, update_ema
 
@@ -30,6 +32,14 @@ def digits(tmp_path_factory):
 
 def weights(folder):
     return load_oracle(folder).network.state_dict()
+
+
+def test_untrained_network_predicts_next_to_nothing():
+    torch.manual_seed(0)
+    network = UNet(UNetConfig(32, (1, 2), image_channels=1)).eval()
+    initialise(network)
+    out = network(torch.randn(2, 1, 8, 8), torch.tensor([1, 999]))
+    assert out.abs().max() < 1e-3
 
 
 def test_training_lowers_the_loss(digits, tmp_path):

@@ -36,9 +36,8 @@ class SongUNet(nn.Module):
         attn_resolutions: sides at which blocks have self-attention.
         embedding_type: "positional" (DDPM++) or "fourier" (NCSN++).
         channel_mult_noise: the noise features' multiple, 1 for DDPM++, 2 for NCSN++.
-        encoder_type: "standard" (DDPM++), "residual" (NCSN++): a path of its own carries the
-            downsampled image; "skip": the image itself is added at each level.
-        decoder_type: "standard", or "skip": the output is a sum over the levels.
+        encoder_type: "standard" (DDPM++), or "residual" (NCSN++): a path of its own carries the
+            downsampled image.
         resample_filter: (1, 1) for DDPM++, (1, 3, 3, 1) for NCSN++.
     """
 
@@ -57,7 +56,6 @@ class SongUNet(nn.Module):
         embedding_type: str = "positional",
         channel_mult_noise: int = 1,
         encoder_type: str = "standard",
-        decoder_type: str = "standard",
         resample_filter: Sequence[float] = (1, 1),
     ) -> None:
         super().__init__()
@@ -83,7 +81,6 @@ class SongUNet(nn.Module):
             resample_proj=True,
             adaptive_scale=False,
         )
-        self._resampled = functools.partial(Conv2d, kernel=0, resample_filter=resample_filter)
         self.enc, self.dec = nn.ModuleDict(), nn.ModuleDict()
         sides = [img_resolution >> level for level in range(len(channel_mult))]
         widths = [model_channels * multiple for multiple in channel_mult]
@@ -92,7 +89,7 @@ class SongUNet(nn.Module):
         skips = self._add_encoder(
             in_channels, model_channels, levels, num_blocks, encoder_type, resample_filter
         )
-        self._add_decoder(out_channels, levels, num_blocks, decoder_type, skips)
+        self._add_decoder(out_channels, levels, num_blocks, skips)
 
     def _add_encoder(
         self,
@@ -113,9 +110,6 @@ class SongUNet(nn.Module):
             else:
                 self.enc[f"{at}_down"] = self._block(channels, channels, down=True)
                 skips.append(channels)
-                if encoder_type == "skip":
-                    self.enc[f"{at}_aux_down"] = self._resampled(carried, carried, down=True)
-                    self.enc[f"{at}_aux_skip"] = Conv2d(carried, channels, 1)
                 if encoder_type == "residual":
                     self.enc[f"{at}_aux_residual"] = ConvThenDown(
                         carried, channels, 3, down=True, resample_filter=resample_filter
@@ -132,15 +126,13 @@ class SongUNet(nn.Module):
         out_channels: int,
         levels: list[tuple[int, int, bool]],
         num_blocks: int,
-        decoder_type: str,
         skips: list[int],
     ) -> None:
         """Add the decoder's layers, from the lowest resolution up."""
         channels = levels[-1][1]
         for level, (side, width, attention) in reversed(list(enumerate(levels))):
             at = f"{side}x{side}"
-            lowest = level == len(levels) - 1
-            if lowest:
+            if level == len(levels) - 1:
                 self.dec[f"{at}_in0"] = self._block(channels, channels, heads=1)
                 self.dec[f"{at}_in1"] = self._block(channels, channels)
             else:
@@ -152,11 +144,8 @@ class SongUNet(nn.Module):
                     channels + skips.pop(), width, heads=heads
                 )
                 channels = width
-            if decoder_type == "skip" and not lowest:
-                self.dec[f"{at}_aux_up"] = self._resampled(out_channels, out_channels, up=True)
-            if decoder_type == "skip" or level == 0:
-                self.dec[f"{at}_aux_norm"] = group_norm(channels, 1e-6)
-                self.dec[f"{at}_aux_conv"] = Conv2d(channels, out_channels, 3)
+        self.dec[f"{at}_aux_norm"] = group_norm(channels, 1e-6)
+        self.dec[f"{at}_aux_conv"] = Conv2d(channels, out_channels, 3)
 
     def forward(
         self, x: torch.Tensor, noise: torch.Tensor, classes: torch.Tensor | None
@@ -189,12 +178,7 @@ class SongUNet(nn.Module):
         skips: list[torch.Tensor] = []
         carried = h = x
         for name, layer in self.enc.items():
-            role = name.partition("_")[2]
-            if role == "aux_down":
-                carried = layer(carried)
-            elif role == "aux_skip":
-                h = skips[-1] = h + layer(carried)
-            elif role == "aux_residual":
+            if name.endswith("aux_residual"):
                 h = skips[-1] = carried = (h + layer(carried)) / math.sqrt(2)
             else:
                 h = layer(h, embedding) if isinstance(layer, UNetBlock) else layer(h)
@@ -204,20 +188,13 @@ class SongUNet(nn.Module):
     def _decode(
         self, h: torch.Tensor, skips: list[torch.Tensor], embedding: torch.Tensor
     ) -> torch.Tensor:
-        out: torch.Tensor | None = None
-        normed = h
         for name, layer in self.dec.items():
-            role = name.partition("_")[2]
-            if role == "aux_up":
-                out = layer(out)
-            elif role == "aux_norm":
-                normed = layer(h)
-            elif role == "aux_conv":
-                made = layer(functional.silu(normed))
-                out = made if out is None else out + made
+            if name.endswith("aux_norm"):
+                h = functional.silu(layer(h))
+            elif name.endswith("aux_conv"):
+                h = layer(h)
             else:
-                if role.startswith("block"):
+                if "_block" in name:
                     h = torch.cat([h, skips.pop()], dim=1)
                 h = layer(h, embedding)
-        assert out is not None
-        return out
+        return h

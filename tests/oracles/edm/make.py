@@ -34,7 +34,6 @@ VE = {
     "channel_mult_noise": 2,
     "resample_filter": [1, 3, 3, 1],
 }
-SKIP = VE | {"encoder_type": "skip", "decoder_type": "skip"}
 ADM = {"model_type": "DhariwalUNet"}
 TINY = {"model_channels": 8, "channel_mult": [1, 2], "num_blocks": 1, "attn_resolutions": [4]}
 SMALLEST = VP | {
