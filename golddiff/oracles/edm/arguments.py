@@ -14,9 +14,8 @@ from typing import Any
 
 from torch import nn
 
-from golddiff.oracles.edm.dhariwal_unet import DhariwalUNet
 from golddiff.oracles.edm.preconditioning import PRECONDITIONINGS
-from golddiff.oracles.edm.song_unet import SongUNet
+from golddiff.oracles.edm.unets import DhariwalUNet, SongUNet
 from golddiff.system.errors import CheckpointError
 
 MODELS: dict[str, type[nn.Module]] = {"SongUNet": SongUNet, "DhariwalUNet": DhariwalUNet}

@@ -99,22 +99,6 @@ NAMES: dict[tuple[str, str], Any] = {
 }
 
 
-class WithClasses(nn.Module):
-    """A network of EDM's, which takes its classes one-hot."""
-
-    def __init__(self, model: nn.Module, num_classes: int) -> None:
-        super().__init__()
-        self.model, self.num_classes = model, num_classes
-
-    def forward(
-        self, x: torch.Tensor, noise: torch.Tensor, labels: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """The network's output for x (B, C, H, W), noise (B,) and class indices (B,) or None."""
-        one_hot = None if labels is None else nn.functional.one_hot(labels, self.num_classes)
-        made: torch.Tensor = self.model(x, noise, None if one_hot is None else one_hot.to(x))
-        return made
-
-
 def load_edm(path: Path, device: str | torch.device, batch_size: int) -> Oracle:
     """Open a network of EDM's, as NVIDIA publishes them and its training code writes them.
 
@@ -151,7 +135,7 @@ def load_edm(path: Path, device: str | torch.device, batch_size: int) -> Oracle:
     side, channels, classes = arguments.images.values()
     made = PRECONDITIONINGS[arguments.precond](**arguments.settings)
     return Oracle(
-        WithClasses(model, classes),
+        model,
         made.parameterisation,
         made.schedule,
         shape=(channels, side, side),
@@ -211,9 +195,9 @@ def architecture(arguments: Arguments) -> nn.Module:
 def _check_run(model: nn.Module, arguments: Arguments) -> None:
     """One call, of shapes only: odd numbers of channels, for one, fit nowhere."""
     side, channels, classes = arguments.images.values()
-    one_hot = torch.empty(1, classes) if classes else None
+    labels = torch.zeros(1, dtype=torch.int64) if classes else None
     try:
-        made = model(torch.empty(1, channels, side, side), torch.empty(1), one_hot)
+        made = model(torch.empty(1, channels, side, side), torch.empty(1), labels)
     except (ValueError, RuntimeError, ZeroDivisionError) as error:
         raise CheckpointError(f"its {arguments.model} cannot run: {one_line(error)}") from error
     if made.shape[2:] != (side, side):
