@@ -8,10 +8,9 @@ import torch
 from matplotlib.figure import Figure
 
 from golddiff.attribution import Attribution
-from golddiff.figures.pictures import Pixels, cells, mosaic
+from golddiff.figures.pictures import draw_rows
 
-SIDE, GAP, CELL = 84, 6, 0.8
-SOURCES = 6
+CELL = 0.8  # inches
 
 
 def draw_dial(
@@ -31,39 +30,15 @@ def draw_dial(
         caption: above all.
     """
     columns = len(rows[0][1])
-    width, height = 1.5 + CELL * columns, 0.5 + CELL * (len(rows) + 1.55)
-    figure = Figure(figsize=(width, height))
-    figure.text(0.02, 1 - 0.25 / height, caption, fontsize=10, va="center")
-
-    def put(pixels: Pixels, left: float, top: float, across: int, down: int) -> None:
-        axes = figure.add_axes(
-            (left / width, 1 - (top + CELL * down) / height, CELL * across / width,
-             CELL * down / height)
-        )  # fmt: skip
-        axes.imshow(mosaic(pixels, across, GAP), interpolation="nearest", aspect="auto")
-        axes.set_axis_off()
-
-    def say(text: str, top: float) -> None:
-        y = 1 - (top + CELL / 2) / height
-        figure.text(1.42 / width, y, text, fontsize=9, ha="right", va="center")
-
-    images = torch.cat([made for _, made, _ in rows])
-    put(cells(images, SIDE), 1.5, 0.45, columns, len(rows))
-    for i, (asked, _, measured) in enumerate(rows):
-        say(f"--novelty {asked:g}\n(has {measured:.2f})", 0.45 + CELL * i)
+    size = (1.5 + CELL * columns, 0.9 + CELL * (len(rows) + 1))
+    figure = Figure(figsize=size, layout="constrained")
+    figure.suptitle(caption, fontsize=10)
+    upper, lower = figure.subplots(2, 1, height_ratios=[len(rows), 1.2])
+    labels = [f"--novelty {asked:g}\n(has {measured:.2f})" for asked, _, measured in rows]
+    draw_rows(upper, torch.cat([made for _, made, _ in rows]), labels)
     (output,) = [made[number] for asked, made, _ in rows if asked == novelty]
-    sources, weights = found.top_images(min(SOURCES, columns - 2))
-    top = 0.45 + CELL * (len(rows) + 0.25)
-    say(f"one output of\n{novelty:g}, its sources", top)
+    sources, weights = found.top_images(columns - 1)
+    heads = ["output =", *(f"{weight:.0%}" for weight in weights)]
     shown = torch.cat([output[None], found.store.images(sources)])
-    pixels = cells(shown, SIDE)
-    put(pixels[:1], 1.5, top, 1, 1)
-    put(pixels[1:], 1.5 + 2 * CELL, top, len(sources), 1)
-    figure.text((1.5 + 1.5 * CELL) / width, 1 - (top + CELL / 2) / height, "=",
-                fontsize=14, ha="center", va="center")  # fmt: skip
-    for i, weight in enumerate(weights):
-        figure.text((1.5 + CELL * (2.5 + i)) / width, 1 - (top + CELL + 0.1) / height,
-                    f"{weight:.0%}", fontsize=8, ha="center", va="top")  # fmt: skip
-    figure.text((1.5 + CELL * (2.2 + len(sources))) / width, 1 - (top + CELL / 2) / height,
-                "+ …", fontsize=11, va="center")  # fmt: skip
+    draw_rows(lower, shown, [f"one output of\n{novelty:g}, its sources"], heads)
     return figure
