@@ -337,12 +337,16 @@ class ImageStore:
     def __len__(self) -> int:
         return self.n
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle holds the path and the limit; it opens the store where that is."""
+        return ImageStore.open, (self.path.absolute(), self.residency.limit)
+
     def __repr__(self) -> str:
+        return f"ImageStore.open({str(self.path)!r})"
+
+    def __str__(self) -> str:
         classes = "no labels" if self.labels is None else f"{len(self.class_counts)} classes"
-        return (
-            f"ImageStore({str(self.path)!r}: {self.n:,} x {self.shape} {self.manifest.dtype}, "
-            f"{classes})"
-        )
+        return f"{self.path}: {self.n:,} x {self.shape} {self.manifest.dtype}, {classes}"
 
     def _map(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         return self.residency.map(self.path / name, dtype, shape)
