@@ -12,7 +12,7 @@ from golddiff.diffusers import AnalyticUNet
 
 def main():
     """Make four pictures from patches of two photographs."""
-    store = golddiff.load("patches", limit=1000)
+    store = golddiff.load("patches", limit=500, size=16)
     unet = AnalyticUNet(golddiff.recommended(store))
     pipeline = DDIMPipeline(unet, DDIMScheduler(**unet.scheduler_settings))
     generator = torch.Generator().manual_seed(0)
