@@ -13,7 +13,8 @@ PAGES = [
 
 _EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(r"^```.*?^```$|<!--.*?-->", re.MULTILINE | re.DOTALL)
-_LINE = re.compile(r"^(?:\||#|:::).*$|^ {4}(?! ).*[=(].*$", re.MULTILINE)  # tables, headings, formulas
+# Tables, headings, formulas.
+_LINE = re.compile(r"^(?:\||#|:::).*$|^ {4}(?! ).*[=(].*$", re.MULTILINE)
 _MARK = re.compile(r"!\[[^]]*\]\([^)]*\)|^\s*(?:[-*]|\d+\.|!!! \w+) ?|^ {4}", re.MULTILINE)
 
 
@@ -32,11 +33,12 @@ def examples(page):
 
 def sentences(text):
     """The sentences of a page's prose as lists of words: no code, tables, headings or pictures."""
-    prose = re.sub(r"\]\([^)]*\)", "]", _MARK.sub("\n\n", _LINE.sub("\n\n", _BLOCK.sub("\n\n", text))))
-    prose = re.sub(r"`[^`]*`", "code", prose)
+    for left_out in (_BLOCK, _LINE, _MARK):
+        text = left_out.sub("\n\n", text)
+    prose = re.sub(r"`[^`]*`", "code", re.sub(r"\]\([^)]*\)", "]", text))
     found = []
     for paragraph in re.split(r"\n\s*\n", prose):
-        for sentence in re.split(r"(?<=[.!?:])[*_)\"]*\s+(?=[\"*_(\[A-Z`0-9a-z])", paragraph):
+        for sentence in re.split(r"(?<=[.!?])[*_)\"]*\s+(?=[\"*_(\[A-Z`0-9a-z])", paragraph):
             words = [w for w in sentence.split() if re.search(r"\w", w)]
             if words:
                 found.append(words)

@@ -24,4 +24,3 @@ def test_the_examples_of_a_page_run_in_order(page, tmp_path, monkeypatch, reques
     namespace = {"__name__": "example"}
     for example in examples(page):
         exec(compile(example, str(page), "exec"), namespace)
-

@@ -17,7 +17,8 @@ MOST_BYTES = 40_000
 
 
 def test_sentences_are_told_apart():
-    text = "# No\n\nOne two. Three four five!\n\n- Six\n- seven `a.b` eight\n\n```py\nx. Y z\n```\n| a | b |\n"
+    text = "# No\n\nOne two. Three four five!\n\n- Six\n- seven `a.b` eight\n\n"
+    text += "```py\nx. Y z\n```\n| a | b |\n"
     assert [len(s) for s in sentences(text)] == [2, 3, 1, 3]
 
 
