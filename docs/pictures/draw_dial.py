@@ -1,4 +1,4 @@
-"""Draw the README's first picture: ``python docs/pictures/draw_dial.py SOURCE NAME OUT.png [SEED]``.
+"""Draw the README's picture: ``python docs/pictures/draw_dial.py SOURCE NAME OUT.png [SEED]``.
 
 SOURCE is a store, or what ``golddiff index`` reads; NAME what the picture calls it. The one in the
 README is of 10,000 images of Fashion-MNIST (MIT licence), seed 5.
