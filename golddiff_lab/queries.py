@@ -13,16 +13,9 @@ from golddiff.sampling import Denoises, sample
 from golddiff.sources.augment import NUMBERS, augmented
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError
+from golddiff_lab.arguments import STEPS, check_source
 
-STEPS = 10
-SOURCES = ("trajectory", "noised")
 TRAJECTORY_OF = "golddiff-pca"
-
-
-def check_source(source: str) -> None:
-    """Raise ArgumentError where it is none of ``SOURCES``."""
-    if source not in SOURCES:
-        raise ArgumentError(f"queries_from: got {source!r}, expected {' or '.join(SOURCES)}")
 
 
 def queries(

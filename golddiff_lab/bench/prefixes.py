@@ -1,0 +1,53 @@
+"""Stores of several sizes, the smaller ones the first images of the largest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from golddiff.sources.source_options import SourceOptions
+from golddiff.store.cache import cache_folder, cached_store
+from golddiff.store.images import ImageStore
+from golddiff.store.opening import is_store
+from golddiff.system.errors import ArgumentError
+from golddiff_lab.bench.scaling_job import ScalingJob
+
+
+def stores_for(job: ScalingJob, say: Callable[[str], None]) -> list[ImageStore]:
+    """The stores of a job, the smallest first; what is not there is built in the cache folder.
+
+    All have the factor, and so the masks, of the largest: only the number of images differs.
+
+    Raises:
+        ArgumentError: fewer images than asked for.
+        GoldDiffError: as building a store.
+    """
+    path, (*fewer, most) = Path(job.data).expanduser(), job.counts
+    if is_store(path):
+        largest = _first(ImageStore.open(path), most)
+    else:
+        largest = cached_store(job.data, SourceOptions(limit=most), say=say)
+        if largest.n < most:
+            raise ArgumentError(
+                f"sizes: got {most:,}, but {job.data} has only {largest.n:,} images"
+            )
+    say(f"the first {', '.join(f'{n:,}' for n in fewer)} images of {largest.path}, unless kept")
+    stores = [*(_first(largest, n) for n in fewer), largest]
+    if job.masked:
+        say(f"mean and covariance of {largest.path}, unless kept")
+        factor = largest.factor()
+        for store in stores:
+            if not store.factors.is_kept() or store.factor().digest != factor.digest:
+                store.factors.put(factor)
+    return [ImageStore.open(store.path, job.memory_limit) for store in stores]
+
+
+def _first(store: ImageStore, n: int) -> ImageStore:
+    """The first n images as a store of its own in the cache folder; all of them are the store."""
+    if n > store.n:
+        raise ArgumentError(f"sizes: got {n:,}, but {store.path} has only {store.n:,} images")
+    if n == store.n:
+        return store
+    digest = store.manifest.files["pixels.bin"].sha256[:16]
+    path = cache_folder() / "scaling" / f"first-{n}-of-{digest}"
+    return ImageStore.build(store.path, path, limit=n, exist_ok=True)
