@@ -15,6 +15,7 @@ from golddiff.system.files import check_writable
 from golddiff_lab.arguments import STEPS, at_least, check_methods, positive, split_names
 from golddiff_lab.bench.step_job import Threads
 
+ENLARGED = "enlarged:"  # and a store or another source, of which copies are changed
 COMPARED = ("adaptive-optimal", "adaptive-pca", "golddiff-optimal", "golddiff-pca")
 # Where no method needs the masks, neither does the run that queries come from.
 WITHOUT_MASKS = frozenset({"optimal", "golddiff-optimal", "adaptive-optimal"})

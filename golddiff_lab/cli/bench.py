@@ -1,6 +1,10 @@
-"""``golddiff bench step | scaling``: times that can be trusted."""
+"""``golddiff bench step | scaling | enlarge``: times that can be trusted."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -8,6 +12,7 @@ from golddiff import __version__
 from golddiff.cli.command import command
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, write_json
+from golddiff.sources.source_options import SourceOptions
 from golddiff_lab.bench.scaling_job import ScalingJob
 from golddiff_lab.bench.step_job import StepJob
 
@@ -94,3 +99,35 @@ def scaling(options: ScalingJob) -> None:
         save("plot", draw_panels(report.panels(options, outcome)), options.plot)
     if options.json is not None:
         write_json(options.json, {"golddiff": __version__, **report.figures(options, outcome)})
+
+
+@dataclass(frozen=True)
+class EnlargeOptions:
+    """The options of ``golddiff bench enlarge``."""
+
+    store: Annotated[Path, typer.Argument(help="A folder that golddiff index made.")]
+    out: Annotated[Path, typer.Argument(help="The folder to make.")]
+    limit: Annotated[int, typer.Option(help="Images of the new set.")]
+    seed: Annotated[int, typer.Option(help="Of the changes.")] = 0
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a store that is there already.")
+    ] = False
+
+
+@bench.command()
+@command
+def enlarge(options: EnlargeOptions) -> None:
+    """Make a store of a store's images and changed copies of them. Not real data: for timing.
+
+    For example:
+
+      golddiff bench enlarge imagenet64.store million.store --limit 1280000
+    """
+    asked = SourceOptions(limit=options.limit, seed=options.seed)  # checked before anything is read
+
+    from golddiff.store.images import ImageStore
+    from golddiff_lab.enlarged import enlarge
+
+    store = ImageStore.open(options.store)
+    n, seed = options.limit, asked.seed
+    say(describe(enlarge(store, n, options.out, seed, overwrite=options.overwrite)))

@@ -12,8 +12,10 @@ from golddiff.denoiser import Denoiser, Estimator
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.pca import PCA
 from golddiff.store.images import ImageStore
+from golddiff.store.opening import is_store
 from golddiff.supports.adaptive import AdaptiveSchedule
 from golddiff.supports.paper import PaperSchedule
+from golddiff_lab.enlarged import enlarge
 from golddiff_lab.paper.paper import paper_value
 
 BATCHES = (1, 16, 128)
@@ -108,9 +110,9 @@ class TrainingSets:
         if row.data != "enlarged":
             return self._first(row.data, row.n)
         source = self._first(ENLARGED, None)
-        limit = SMALL_ENLARGED if self.packs is None else row.n
+        limit = SMALL_ENLARGED if self.packs is None or row.n is None else row.n
         path = self.folder / f"enlarged-{limit}"
-        store = ImageStore.build(f"enlarged:{source.path}", path, limit=limit, exist_ok=True)
+        store = ImageStore.open(path) if is_store(path) else enlarge(source, limit, path)
         if store.factors.images != source.n:
             store.factors.put(source.factor())  # masks as of the images that it was made from
         return store
