@@ -45,6 +45,7 @@ for command in (index, info, prepare, sample, novelty, evaluate, plot, demo, stu
     app.command()(command)
 app.add_typer(oracle)
 
+
 @app.callback()
 def _options(
     version: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True),
