@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 from golddiff import ImageStore
-from golddiff.cli.demo import draw_novelties
 from golddiff.figures.pictures import save
 from golddiff.store.cache import SourceOptions, cached_store
+from golddiff_lab.cli.demo import draw_novelties
 
 
 def main(source: str, name: str, out: str, seed: str = "0") -> None:

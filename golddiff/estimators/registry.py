@@ -122,8 +122,10 @@ def create(
             ``mask_threshold``.
 
     Raises:
-        ArgumentError: no such method, or a setting that it does not have or allow.
+        ArgumentError: no such method, or a setting that it does not have or allow; the covariance
+            and masks, where they are not made yet, would take more memory than there is.
     """
+    from golddiff.store.needs import check_images
     from golddiff.store.training_set import opened  # torch comes with it
 
     known = [field.name for field in fields(MethodSettings)]
@@ -132,7 +134,12 @@ def create(
             raise ArgumentError(f"{setting}: no method has it; expected some of {', '.join(known)}")
     settings = replace(settings or MethodSettings(), **given)
     check_method(name, settings)
-    return METHODS[method_named(name)].make(opened(store), settings, seed)
+    method, training_set = method_named(name), opened(store)
+    if not training_set.factors.is_kept():
+        needed = memory_needed(method, settings)
+        what = f"the covariance and masks of {method} for"
+        check_images(training_set.n, training_set.shape, needed, what)
+    return METHODS[method].make(training_set, settings, seed)
 
 
 def memory_needed(name: str, settings: MethodSettings) -> Callable[[int, int], float]:

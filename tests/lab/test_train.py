@@ -1,19 +1,22 @@
 import csv
 import itertools
 import json
+import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from golddiff import CheckpointError, ImageStore, load_oracle
-from golddiff.oracles import train as training
-from golddiff.oracles.clock import StepClock
 from golddiff.oracles.parameterisations import Steps, ddpm_alphas
-from golddiff.oracles.settings import TrainSettings
-from golddiff.oracles.train import ema_decay, learning_rate, train, update_ema
+from golddiff.oracles.unet import UNet, UNetConfig
 from golddiff.system.errors import ArgumentError
+from golddiff_lab.training import train as training
+from golddiff_lab.training.run import initialise
+from golddiff_lab.training.settings import TrainSettings
+from golddiff_lab.training.train import ema_decay, learning_rate, train, update_ema
 
 SMALL = {"channels": 32, "multipliers": (1,), "blocks": 1, "batch": 8, "minutes": None}
 
@@ -31,10 +34,18 @@ def weights(folder):
     return load_oracle(folder).network.state_dict()
 
 
+def test_untrained_network_predicts_next_to_nothing():
+    torch.manual_seed(0)
+    network = UNet(UNetConfig(32, (1, 2), image_channels=1)).eval()
+    initialise(network)
+    out = network(torch.randn(2, 1, 8, 8), torch.tensor([1, 999]))
+    assert out.abs().max() < 1e-3
+
+
 def test_training_lowers_the_loss(digits, tmp_path):
     losses = []
     settings = small(40, learning_rate=5e-3, warm_up=5, prediction="epsilon")
-    train(digits, tmp_path / "run", settings, on_step=lambda step: losses.append(step.loss))
+    train(digits, tmp_path / "run", settings, on_step=lambda run, loss: losses.append(loss))
     assert len(losses) == 40
     assert losses[0] == pytest.approx(1, abs=0.15)  # the variance of eps, which nothing is known of
     assert sum(losses[-10:]) / 10 < 0.6
@@ -115,7 +126,7 @@ def test_a_damaged_state_is_an_error(digits, tmp_path, keep):
 def test_a_write_that_fails_leaves_the_last_files_whole(digits, tmp_path, monkeypatch, name):
     train(digits, tmp_path, small(1))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    replace = training.write_state.__globals__["written_whole"].__globals__["os"].replace
+    replace = os.replace
 
     def fails(source, target):
         if Path(target).name == name:
@@ -169,7 +180,7 @@ class NaNs:
 def test_bfloat16_learns_too(digits, tmp_path):
     losses = []
     settings = small(25, learning_rate=3e-3, warm_up=5, precision="bfloat16")
-    train(digits, tmp_path, settings, on_step=lambda step: losses.append(step.loss))
+    train(digits, tmp_path, settings, on_step=lambda run, loss: losses.append(loss))
     assert sum(losses[-5:]) < sum(losses[:5])
 
 
@@ -234,20 +245,9 @@ def test_decay_grows_to_its_limit():
     assert all(ema_decay(i) <= ema_decay(i + 1) for i in range(1, 10_000, 100))
 
 
-def test_clock_leaves_out_the_time_of_a_stopped_process():
-    now = [0.0]
-    clock = StepClock(elapsed=100.0, now=lambda: now[0])
-    for _ in range(10):
-        now[0] += 2
-        clock.tick()
-    assert clock.elapsed == 120
-    now[0] += 1000
-    assert clock.tick() == 2
-    now[0] += 50
-    clock.skip()
-    now[0] += 3
-    clock.tick()
-    assert clock.elapsed == 125
+def test_a_run_s_time_is_that_of_its_own_work(digits, tmp_path):
+    run = train(digits, tmp_path, small(3), on_step=lambda run, loss: time.sleep(0.5))
+    assert 0 < run.elapsed < 1.5
 
 
 @pytest.mark.parametrize(

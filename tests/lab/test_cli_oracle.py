@@ -8,8 +8,8 @@ import pytest
 
 import golddiff
 from golddiff.cli import run
-from golddiff.cli.oracle_train import command_of
-from golddiff.oracles.settings import TrainSettings
+from golddiff_lab.cli.oracle import command_of
+from golddiff_lab.training.settings import TrainSettings
 
 SMALL = ("--channels", "32", "--multipliers", "1,1", "--blocks", "1", "--batch", "4")
 

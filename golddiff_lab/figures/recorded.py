@@ -39,7 +39,7 @@ def panels_of(body: object) -> list[Panel]:
 
 def _panels(body: Mapping[str, Any]) -> list[Panel]:
     if body.get("panels"):
-        return [Panel.read(panel) for panel in body["panels"]]
+        return [read_panel(panel) for panel in body["panels"]]
     if "levels" in body:
         return _race(body)
     if "rows" in body and "limit" in body:
@@ -47,6 +47,24 @@ def _panels(body: Mapping[str, Any]) -> list[Panel]:
     if "sigmas" in body and "seconds" in body:
         return _sampled(body)
     return []
+
+
+def read_panel(figures: object) -> Panel:
+    """The panel of :meth:`golddiff.figures.curves.Panel.figures`.
+
+    Raises:
+        ArgumentError: not such a panel.
+    """
+    try:
+        values = dict(figures)  # type: ignore[call-overload]
+        lines = [Series(**line) for line in values.pop("series")]
+        panel = Panel(series=lines, **values)
+        scales = {panel.xscale, panel.yscale}
+        if not scales <= {"linear", "log"} or any(len(s.x) != len(s.y) for s in lines):
+            raise ValueError
+    except (TypeError, ValueError, KeyError):
+        raise ArgumentError("panels: a panel is not as golddiff writes them") from None
+    return panel
 
 
 def _check(panel: Panel) -> None:

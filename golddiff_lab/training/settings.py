@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ _NETWORK, _TRAINING, _RUNNING = "Network", "Training", "Running"
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """Settings of :func:`golddiff.oracles.train.train`; the help of each is its documentation.
+    """Settings of :func:`golddiff_lab.training.train.train`; the help of each is its documentation.
 
     ``noise_weight`` leaves the minimum of the loss as it is, but x0 = x - sigma * eps multiplies an
     error of eps by sigma, and a short run does not come to the minimum. A v_prediction, sqrt(alpha)
@@ -128,34 +127,29 @@ class TrainSettings:
         Raises:
             ArgumentError: a setting outside its range.
         """
-        whole = {"batch": self.batch, "warm_up": self.warm_up}
-        if self.steps is not None:
-            whole["steps"] = self.steps
-        for name, value in whole.items():
+        from golddiff.oracles.oracle import checked_device
+        from golddiff.oracles.parameterisations import check_positive
+
+        for name in ("batch", "warm_up", "steps"):
+            value = getattr(self, name)
+            if name == "steps" and value is None:
+                continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ArgumentError(f"{name}: got {value!r}, expected an integer of 1 or more")
         if self.minutes is None and self.steps is None:
             raise ArgumentError("minutes: give --minutes or --steps, or training has no end")
-        if self.minutes is not None and not (math.isfinite(self.minutes) and self.minutes > 0):
-            raise ArgumentError(f"minutes: got {self.minutes}, expected a number above 0")
-        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
-            raise ArgumentError(f"learning_rate: got {self.learning_rate}, expected one above 0")
+        if self.minutes is not None:
+            check_positive("minutes", self.minutes)
+        check_positive("learning_rate", self.learning_rate)
         for name in ("noise_weight", "label_dropout", "falling", "average"):
-            value = getattr(self, name)
-            if not 0 <= value <= 1:
-                raise ArgumentError(f"{name}: got {value}, expected 0 to 1")
+            if not 0 <= getattr(self, name) <= 1:
+                raise ArgumentError(f"{name}: got {getattr(self, name)}, expected 0 to 1")
         if isinstance(self.seed, bool) or not 0 <= self.seed < 2**63:
             raise ArgumentError(f"seed: got {self.seed!r}, expected an integer from 0 to 2**63 - 1")
-        if self.precision not in (None, *PRECISIONS):
-            raise ArgumentError(
-                f"precision: got {self.precision!r}, expected {' or '.join(PRECISIONS)}"
-            )
-        if self.prediction not in PREDICTED:
-            raise ArgumentError(
-                f"prediction: got {self.prediction!r}, expected {' or '.join(PREDICTED)}"
-            )
-        from golddiff.oracles.oracle import checked_device
-
+        for name, allowed in (("precision", PRECISIONS), ("prediction", PREDICTED)):
+            value = getattr(self, name)
+            if value not in allowed and (name, value) != ("precision", None):
+                raise ArgumentError(f"{name}: got {value!r}, expected {' or '.join(allowed)}")
         checked_device(self.device)
 
 

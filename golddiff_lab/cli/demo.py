@@ -80,10 +80,10 @@ def demo(options: DemoOptions) -> None:
     for path in paths:
         check_writable("out", path)
 
-    from golddiff.evaluation.moons import draw_concentration
     from golddiff.figures.methods import draw_methods
     from golddiff.figures.pictures import save
     from golddiff.sampling import check_settings
+    from golddiff_lab.figures.concentration import draw_concentration
 
     check_settings(1, STEPS, "ddim", seed)
     start = time.perf_counter()
@@ -116,8 +116,8 @@ def draw_novelties(
 ) -> Any:
     """The dial of a store as a figure; the first output of a novelty with its sources."""
     from golddiff.estimators.dial import NOVELTY, recommended
-    from golddiff.figures.novelty_dial import draw_dial
     from golddiff.sampling import sample
+    from golddiff_lab.figures.novelty_dial import draw_dial
 
     novelty = NOVELTY if novelty is None else novelty
     runs = {

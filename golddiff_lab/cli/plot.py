@@ -55,7 +55,7 @@ def plot(options: PlotOptions) -> None:
 
     from golddiff.figures.curves import draw_panels
     from golddiff.figures.pictures import save
-    from golddiff.figures.recorded import panels_of
+    from golddiff_lab.figures.recorded import panels_of
 
     for path, body, target in zip(paths, bodies, targets, strict=True):
         try:
