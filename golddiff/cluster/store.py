@@ -53,8 +53,8 @@ class ShardedStore:
         paths: of the shards, in order.
         borders: where they lie in the store.
         pool: their processes: which are missing, what has travelled.
-        n, shape, d, class_names, class_counts, classes, is_pixels, radius, manifest, artifacts,
-            factors: as of an ImageStore.
+        n, shape, d, class_names, class_counts, classes, is_pixels, radius: as of an ImageStore.
+        manifest, artifacts, factors: the same.
         path: the folder of what is computed from all shards.
         labels: (n,) class indices, fetched at the first question (8 bytes an image), -1 where a
             shard is missing; or None.
@@ -89,7 +89,7 @@ class ShardedStore:
         )  # fmt: skip
         self.path = _home(listing, identity)
         self.artifacts = Artifacts(self.path, identity)
-        self.factors = Factors(self, ShardedStore._make_factor, keeps=lambda: not pool.missing)
+        self.factors = Factors(self, ShardedStore._make_factor, {}, lambda: not pool.missing)
 
     @classmethod
     def open(
@@ -350,7 +350,7 @@ class ShardedStore:
         told = self.pool.ask("moments", lambda shard: (parts[shard], images, seed))
         sums: Moments = reduce(Moments.merge, (part for _, part in told))
         progress(sums.n)
-        return sums.factor(*((1 / 127.5, -1.0) if self.is_pixels else (1.0, 0.0)))
+        return sums.factor(*self.manifest.scaling)
 
     def __getattr__(self, name: str) -> Any:
         if name == "labels":
