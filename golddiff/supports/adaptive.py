@@ -334,7 +334,7 @@ class _Level:
         def draw(count: int, turn: int) -> Drawn:
             return search.drawn(query, count, self._gain, (2, *self._seeds, turn))
 
-        drawn = DrawnImages(draw, partial(self._posterior, x, query), images / search.images)
+        drawn = DrawnImages(draw, partial(self._weighed, x, query), images / search.images)
         count = FIRST_DRAW
         while True:
             drawn.enlarge(count)
@@ -359,7 +359,7 @@ class _Level:
             return TiledSupport(side, [parts.get(t, NO_IMAGES) for t in range(len(share))])
 
         def weigh(parts: Mapping[int, Support]) -> Posterior:
-            return self._posterior(x, query, tiled(parts))
+            return self._weighed(x, query, [tiled(parts)])[0]
 
         near = NearestImages(partial(search.rings, query), weigh, tile, search.images)
         while True:
@@ -372,9 +372,13 @@ class _Level:
                 return _Else.EVERYTHING
             near.enlarge(more.tolist())
 
-    def _posterior(self, x: NDArray[np.float32], query: int, support: AnySupport) -> Posterior:
-        made: Posterior = self._estimator.posterior(x[query : query + 1], self._sigma, support)
-        return made
+    def _weighed(
+        self, x: NDArray[np.float32], query: int, supports: Sequence[AnySupport]
+    ) -> list[Posterior]:
+        """The partial posterior of one query over each of some supports."""
+        copies = np.repeat(x[query : query + 1], len(supports), axis=0)
+        made = self._estimator.posterior(copies, self._sigma, supports)
+        return [made.of([i]) for i in range(len(supports))]
 
 
 def _told(side: Side) -> str:

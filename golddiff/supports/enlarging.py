@@ -23,7 +23,7 @@ from golddiff.support import AnySupport, Support
 from golddiff.supports.index.drawing import GROUPS, Drawn
 from golddiff.supports.rule import ALIGNED, BEYOND, FIRST_RING, GROWTH, UNKNOWN
 
-Weigh = Callable[[AnySupport], Posterior]
+Weigh = Callable[[Sequence[AnySupport]], list[Posterior]]
 Draw = Callable[[int, int], Drawn]  # of so many images, the number of the round
 Rings = Callable[[Mapping[int, tuple[int, int]]], dict[int, NDArray[np.int64]]]
 
@@ -36,7 +36,7 @@ class DrawnImages:
 
     Args:
         draw: about so many images; the second number makes a round differ from the others.
-        weigh: images to their partial posterior.
+        weigh: some images each to their partial posteriors.
         stands_for: how many images of the training set each stands for that competes; above 1
             where a random sample of them does.
 
@@ -47,62 +47,72 @@ class DrawnImages:
     def __init__(self, draw: Draw, weigh: Weigh, stands_for: float = 1.0) -> None:
         self._draw, self._weigh, self._each = draw, weigh, np.log(stands_for)
         self.count = 0
-        self._rounds: list[tuple[int, Support, list[Posterior | None]]] = []
+        self._rounds: list[tuple[int, Support]] = []
+        self._parts: list[Posterior | None] = [None] * (GROUPS + 1)  # the sure ones, each group's
 
     def enlarge(self, count: int) -> None:
-        """Draw until there are about so many images."""
-        drawn = self._draw(count - self.count, len(self._rounds))
+        """Draw until there are about so many images; rounds count by their shares of them."""
+        more = count - self.count
+        drawn = self._draw(more, len(self._rounds))
         support = Support(drawn.rows, drawn.log_weights + self._each)
         sure = support.log_importance() <= 0
         parts = [sure, *(~sure & (drawn.group == group) for group in range(GROUPS))]
-        weighed = [
-            self._weigh(support.at(np.flatnonzero(part))) if part.any() else None for part in parts
-        ]
-        self._rounds.append((count - self.count, support, weighed))
-        self.count = count
+        held = [part for part, mask in enumerate(parts) if mask.any()]
+        weighed = self._weigh([support.at(np.flatnonzero(parts[part])) for part in held])
+        old = [part and _scaled(part, self.count / count) for part in self._parts]
+        for part, made in zip(held, weighed, strict=True):
+            mine, scaled = old[part], _scaled(made, more / count)
+            old[part] = scaled if mine is None else mine.merge(scaled)
+        self._parts, self.count = old, count
+        self._rounds.append((more, support))
 
     def mean(self) -> Float:
         """(D,)."""
-        return _mean(_joined(self._parts()))
+        totals, sums = self._aligned()
+        return _ratio(sums.sum(axis=0), totals.sum(axis=0))
 
     def square(self) -> tuple[float, float]:
         """The estimated mean squared error, and in about how many directions the error lies.
 
         Infinite, and 1, where a group is all there is.
         """
-        sure, *groups = self._parts()
-        mean, moved = self.mean(), []
-        for out in range(GROUPS):
-            others = [_scaled(g, GROUPS / (GROUPS - 1)) for g in groups[:out] + groups[out + 1 :]]
-            without = _joined([sure, *others])
-            if without is None or not (without.total > 0).all():
-                return np.inf, 1.0
-            moved.append(_mean(without) - mean)
-        square = (GROUPS - 1) / GROUPS * float(np.square(moved).sum()) / len(mean)
+        totals, sums = self._aligned()
+        # Without a group the other three stand for it.
+        rest = np.where(np.eye(GROUPS), 0.0, GROUPS / (GROUPS - 1))
+        total = totals[0] + rest @ totals[1:]
+        if not (total > 0).all():
+            return np.inf, 1.0
+        without = _ratio(sums[0] + rest @ sums[1:], total)
+        moved = without - _ratio(sums.sum(axis=0), totals.sum(axis=0))
+        square = (GROUPS - 1) / GROUPS * float(np.square(moved).sum()) / sums.shape[1]
         return square, _directions(_CONTRASTS @ moved)
 
     def largest_share(self) -> float:
         """Of the weight that one image has of what was drawn, on average over the outputs."""
-        merged = _joined(self._parts())
-        return 1.0 if merged is None else float(np.mean(1 / merged.total))
+        return float(np.mean(1 / self._aligned()[0].sum(axis=0)))
 
     def support(self) -> Support:
         """What was weighed; an image that was drawn twice stands for both."""
-        shares = [np.log(count / self.count) for count, _, _ in self._rounds]
-        some = [support for _, support, _ in self._rounds]
+        shares = [np.log(count / self.count) for count, _ in self._rounds]
+        some = [support for _, support in self._rounds]
         rows, place = np.unique(np.concatenate([s.rows for s in some]), return_inverse=True)
         weights = np.full(len(rows), -np.inf)
         each = [s.log_importance() + share for s, share in zip(some, shares, strict=True)]
         np.logaddexp.at(weights, place, np.concatenate(each))
         return Support(rows, weights)
 
-    def _parts(self) -> list[Posterior | None]:
-        """The sure images and each group's others, rounds by their share of the images."""
-        merged: list[Posterior | None] = [None] * (GROUPS + 1)
-        for count, _, parts in self._rounds:
-            scaled = [_scaled(part, count / self.count) for part in parts]
-            merged = [_joined(pair) for pair in zip(merged, scaled, strict=True)]
-        return merged
+    def _aligned(self) -> tuple[Float, Float]:
+        """Sums of weights (5, L) and of weighted values (5, D), in units of the largest weight."""
+        some = [part for part in self._parts if part is not None]
+        top = np.max([part.log_max for part in some], axis=0)
+        totals = np.zeros((len(self._parts), top.shape[1]))
+        sums = np.zeros((len(self._parts), some[0].weighted.shape[1]))
+        for place, part in enumerate(self._parts):
+            if part is not None:
+                shrink = np.exp(part.log_max - top)
+                totals[place] = part.total * shrink
+                sums[place] = (part.weighted.reshape(-1, top.shape[1]) * shrink).ravel()
+        return totals, sums
 
 
 class NearestImages:
@@ -185,26 +195,18 @@ def _directions(some: Float) -> float:
     return float(max(1.0, trace**2 / square)) if square else float(some.shape[1])
 
 
-def _joined(parts: Sequence[Posterior | None]) -> Posterior | None:
-    some = [part for part in parts if part is not None]
-    merged = some[0] if some else None
-    for part in some[1:]:
-        assert merged is not None
-        merged = merged.merge(part)
-    return merged
-
-
-def _scaled(posterior: Posterior | None, factor: float) -> Posterior | None:
+def _scaled(posterior: Posterior, factor: float) -> Posterior:
     """Every weight times a factor."""
-    if posterior is None:
-        return None
     return Posterior(posterior.log_max + np.log(factor), posterior.total, posterior.weighted)
 
 
-def _mean(posterior: Posterior | None) -> Float:
-    """(D,) of one query, 0 where no images were weighed."""
-    assert posterior is not None
-    channels = posterior.weighted.shape[1] // posterior.total.shape[1]
-    total = np.tile(posterior.total[0], channels)
-    mean: Float = np.divide(posterior.weighted[0], total, out=np.zeros_like(total), where=total > 0)
+def _ratio(sums: Float, totals: Float) -> Float:
+    """Sums (..., D) over the totals (..., L) that their channels share; 0 where those are."""
+    total = np.concatenate([totals] * (sums.shape[-1] // totals.shape[-1]), axis=-1)
+    mean: Float = np.divide(sums, total, out=np.zeros_like(total), where=total > 0)
     return mean
+
+
+def _mean(posterior: Posterior) -> Float:
+    """(D,) of one query, 0 where no images were weighed."""
+    return _ratio(posterior.weighted[0], posterior.total[0])
