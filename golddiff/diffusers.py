@@ -25,8 +25,7 @@ from golddiff.noise import Labels, sigma_of_alpha
 from golddiff.store.images import ImageStore
 from golddiff.store.latents import decode, index_latents
 from golddiff.system.arguments import numbers_of
-from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError
-from golddiff.system.saved_pipeline import damaged, read_config
+from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError, one_line
 
 __all__ = ["AnalyticUNet", "decode", "index_latents"]
 
@@ -38,6 +37,14 @@ LEAST_ALPHA, MOST_ALPHA = 2.0**-24, 1 - 1e-10
 
 # Far above any schedule in use; each takes memory.
 MOST_STEPS = 1_000_000
+# What a saved configuration has, and of which type.
+_SAVED: dict[str, type] = {
+    "denoiser": dict,
+    "store": str,
+    "prediction_type": str,
+    "schedule": dict,
+    "log_spaced": bool,
+}
 
 # The part of a scheduler's configuration that the noise level of a timestep depends on.
 SCHEDULE = (
@@ -229,14 +236,21 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         """
         folder = Path(pretrained_model_name_or_path) / (given.get("subfolder") or "")
         path = folder / cls.config_name
-        saved = read_config(path)
+        if not path.is_file():
+            raise ArgumentError(f"pretrained_model_name_or_path: {path} does not exist")
         try:
+            saved = json.loads(path.read_text(encoding="utf-8"))
+            for name, kind in _SAVED.items():
+                if not isinstance(saved[name], kind):
+                    raise TypeError(f"{name} is a {type(saved[name]).__name__}")
             if not isinstance(store, ImageStore):
-                place = folder / saved["store"] if store is None else Path(store)
-                store = ImageStore.open(place)
-        except StoreError as error:
-            raise StoreError(f"{path}: {error}; give store= to say where it lies") from error
-        try:
+                try:
+                    place = folder / saved["store"] if store is None else Path(store)
+                    store = ImageStore.open(place)
+                except StoreError as error:
+                    raise StoreError(
+                        f"{path}: {error}; give store= to say where it lies"
+                    ) from error
             model = cls(
                 build(saved["denoiser"], store),
                 saved["prediction_type"],
@@ -246,7 +260,10 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             raise
         except Exception as error:
             # Values that are not as written make the rest raise nearly anything.
-            raise damaged(path, error) from error
+            raise ArgumentError(
+                f"pretrained_model_name_or_path: {path} is not the configuration of an "
+                f"AnalyticUNet ({type(error).__name__}: {one_line(error, 200)})"
+            ) from error
         dtype = given.get("torch_dtype")
         return model.to(dtype) if isinstance(dtype, torch.dtype) else model
 
