@@ -21,6 +21,7 @@ from typing import Any
 from golddiff import __version__
 from golddiff.cluster.joining import ray_package
 from golddiff.cluster.shard import DONE, KEPT, LOST, OTHER, Worker
+from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError, ClusterError
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
 
@@ -57,8 +58,8 @@ class Resources:
             if value is not None and not (isinstance(value, int | float) and value >= 0):
                 raise ArgumentError(f"{name}: got {value!r}, expected a number of 0 or more")
         Residency(self.memory_limit)  # raises where that is no limit
-        if self.threads is not None and not (isinstance(self.threads, int) and self.threads >= 1):
-            raise ArgumentError(f"threads: got {self.threads!r}, expected an integer of 1 or more")
+        if self.threads is not None:
+            check_count("threads", self.threads)
 
 
 @dataclass
