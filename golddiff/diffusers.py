@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from diffusers import ConfigMixin, DDPMScheduler, ModelMixin, __version__
+from diffusers import ConfigMixin, ModelMixin, __version__
 from diffusers.models.unets.unet_2d import UNet2DOutput
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.describe import build, describe
 from golddiff.noise import Labels, sigma_of_alpha
+from golddiff.oracles.diffusers_unet import SCHEDULE, vp_alphas
 from golddiff.store.images import ImageStore
 from golddiff.store.latents import decode, index_latents
 from golddiff.system.arguments import numbers_of
@@ -35,8 +36,6 @@ PREDICTIONS = ("epsilon", "sample", "v_prediction")
 # schedule that starts without noise.
 LEAST_ALPHA, MOST_ALPHA = 2.0**-24, 1 - 1e-10
 
-# Far above any schedule in use; each takes memory.
-MOST_STEPS = 1_000_000
 # What a saved configuration has, and of which type.
 _SAVED: dict[str, type] = {
     "denoiser": dict,
@@ -46,15 +45,6 @@ _SAVED: dict[str, type] = {
     "log_spaced": bool,
 }
 
-# The part of a scheduler's configuration that the noise level of a timestep depends on.
-SCHEDULE = (
-    "num_train_timesteps",
-    "beta_start",
-    "beta_end",
-    "beta_schedule",
-    "trained_betas",
-    "rescale_betas_zero_snr",
-)
 # Schedulers set to one of these space their levels in log sigma, others in sigma.
 LOG_SPACED = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas")
 
@@ -270,9 +260,5 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
 
 def _sigmas(schedule: Mapping[str, Any]) -> NDArray[np.float64]:
     """The noise level of each timestep, ascending."""
-    steps = schedule["num_train_timesteps"]
-    if not 0 < steps <= MOST_STEPS:
-        raise ArgumentError(f"num_train_timesteps: got {steps}, expected 1 to {MOST_STEPS:,}")
-    alphas = DDPMScheduler(**schedule).alphas_cumprod
-    held = [min(max(float(alpha), LEAST_ALPHA), MOST_ALPHA) for alpha in alphas]
+    held = [min(max(float(alpha), LEAST_ALPHA), MOST_ALPHA) for alpha in vp_alphas(schedule)]
     return np.array([sigma_of_alpha(alpha) for alpha in held])
