@@ -1,7 +1,7 @@
 """``python -m reliability.sessions``: a studio under many sessions, hostile requests among them.
 
-Each session generates, draws and sends what no page would send, over and over. What must hold: every
-request is answered, the server neither ends nor fails, and its memory stays below a limit.
+Each session generates, draws and sends what no page would send, over and over. What must hold:
+every request is answered, the server neither ends nor fails, and its memory stays below a limit.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def started(port: int) -> subprocess.Popen[bytes]:
 
 
 def main() -> int:
-    """Arguments: how many sessions, how long; 1 where something was not answered or took too much."""
+    """Arguments: how many sessions, how long. 1: something went unanswered or took too much."""
     parser = argparse.ArgumentParser(prog="python -m reliability.sessions", description=__doc__)
     parser.add_argument("--sessions", type=int, default=30)
     parser.add_argument("--minutes", type=float, default=5.0)

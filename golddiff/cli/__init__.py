@@ -1,10 +1,10 @@
-"""The command line: ``golddiff index | info | prepare | sample | evaluate | plot | ...``.
+"""The command line: ``golddiff index | info | prepare | sample | evaluate | studio | ...``.
 
 Bad input ends in one line on stderr and status 2, an interrupt in one line and status 130.
 torch, diffusers and numba take seconds to import, so they are imported by the commands only.
 
 Other packages add commands through entry points of the group ``golddiff.commands``, each a function
-or a typer.Typer: ``bench`` and ``reproduce`` are golddiff_lab's.
+or a typer.Typer: golddiff_lab's are ``bench``, ``demo``, ``oracle``, ``plot`` and ``reproduce``.
 """
 
 from __future__ import annotations
@@ -18,13 +18,10 @@ from typing import Any
 import typer
 
 from golddiff import __version__
-from golddiff.cli.demo import demo
 from golddiff.cli.evaluate import evaluate
 from golddiff.cli.index import index
 from golddiff.cli.info import info
 from golddiff.cli.novelty import novelty
-from golddiff.cli.oracle import oracle
-from golddiff.cli.plot import plot
 from golddiff.cli.prepare import prepare
 from golddiff.cli.sample_run import sample
 from golddiff.cli.studio import studio
@@ -41,9 +38,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-for command in (index, info, prepare, sample, novelty, evaluate, plot, demo, studio):
+for command in (index, info, prepare, sample, novelty, evaluate, studio):
     app.command()(command)
-app.add_typer(oracle)
 
 
 @app.callback()
