@@ -1,4 +1,4 @@
-"""The figures of a campaign as markdown, and their place in ``docs/results/gpu.md``."""
+"""The figures of a campaign as markdown, and their place in ``docs/gpu.md``."""
 
 from __future__ import annotations
 

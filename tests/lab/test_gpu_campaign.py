@@ -11,7 +11,7 @@ from golddiff_lab.gpu import measure, page, rows
 from golddiff_lab.gpu.rows import BATCHES, ROWS, Row
 from tests.lab.checkouts import write_checkout
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "gpu.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "gpu.md"
 
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without")
 
