@@ -173,9 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--peer", type=Path, help="a checkout of the released GoldDiff")
     parser.add_argument("--dry-run", action="store_true",
                         help="every line on the processor, over a few small images")  # fmt: skip
-    parser.add_argument(
-        "--page", type=Path, help="put the tables into this page too: docs/gpu.md"
-    )
+    parser.add_argument("--page", type=Path, help="put the tables into this page too: docs/gpu.md")
     asked = parser.parse_args(arguments)
     try:
         try:

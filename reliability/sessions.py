@@ -10,7 +10,6 @@ import argparse
 import base64
 import http.client
 import json
-import os
 import random
 import socket
 import struct
@@ -241,13 +240,14 @@ def peak_bytes(process: int) -> int:
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
-def started(port: int) -> subprocess.Popen[bytes]:
-    """A studio over the built-in digits that answers."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "golddiff", "studio", "--no-browser", "--port", str(port),
-         "--data", "digits"],
-        stdout=subprocess.DEVNULL, env={**os.environ},
-    )  # fmt: skip
+def started(port: int, log: Path) -> subprocess.Popen[bytes]:
+    """A studio over the built-in digits that answers; what it says goes into a file."""
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "golddiff", "studio", "--no-browser", "--port", str(port),
+             "--data", "digits"],
+            stdout=said, stderr=subprocess.STDOUT,
+        )  # fmt: skip
     deadline = time.monotonic() + 180
     while time.monotonic() < deadline and process.poll() is None:
         try:
@@ -271,7 +271,7 @@ def main() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    process = started(port)
+    process = started(port, asked.out.with_suffix(".log"))
     try:
         before = peak_bytes(process.pid)
         load = Load(port, asked.sessions, asked.hostile, asked.seed)
