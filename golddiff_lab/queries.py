@@ -11,17 +11,10 @@ from golddiff.estimators.registry import create
 from golddiff.samplers import Denoises, State, initial_noise, noise_levels, steps
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError
+from golddiff_lab.arguments import STEPS, check_source
 from golddiff_lab.augment import NUMBERS, augmented
 
-STEPS = 10
-SOURCES = ("trajectory", "noised")
 TRAJECTORY_OF = "golddiff-pca"
-
-
-def check_source(source: str) -> None:
-    """Raise ArgumentError where it is none of ``SOURCES``."""
-    if source not in SOURCES:
-        raise ArgumentError(f"queries_from: got {source!r}, expected {' or '.join(SOURCES)}")
 
 
 def queries(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -54,6 +55,17 @@ def _options(
     """Training-free, analytical diffusion over your own images."""
 
 
+@cache
+def _add_others() -> None:
+    """The commands of other packages, which import this one: so not while it is imported."""
+    for added in sorted(entry_points(group="golddiff.commands"), key=lambda entry: entry.name):
+        command = added.load()
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=added.name)
+        else:
+            app.command(added.name)(command)
+
+
 def main() -> None:
     """The entry point of ``golddiff``."""
     sys.exit(run(sys.argv[1:]))
@@ -71,6 +83,7 @@ def run(arguments: Sequence[str]) -> int:
     if list(arguments) == ["--version"]:
         print(f"golddiff {__version__}")
         return 0
+    _add_others()
     try:
         status = app(list(arguments) or ["--help"], prog_name="golddiff", standalone_mode=False)
     except GoldDiffError as error:

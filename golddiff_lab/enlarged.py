@@ -9,16 +9,35 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.sources.source import Batch, Rows, ahead, rebatch
+from golddiff.sources.source_options import SourceOptions
+from golddiff.store.build import build
+from golddiff.store.images import ImageStore
+from golddiff.store.opening import open_store
 from golddiff.system.errors import SourceError
+from golddiff.system.progress import watched
 from golddiff_lab.augment import NUMBERS, augmented
 
 BLOCK = 256  # images that share a generator and are made together
 REDRAWN = 4  # after so many tries an image that has been made before gets a little noise
+
+
+def enlarge(
+    store: ImageStore, n: int, path: Path, seed: int = 0, *, overwrite: bool = False
+) -> ImageStore:
+    """The images of a store and changed copies of them, n in all, as a new store.
+
+    Raises:
+        GoldDiffError: images that cannot be changed so; ``path`` exists; a full disk.
+    """
+    source = EnlargedSource(open_store(store.path, SourceOptions()), n, seed)
+    build(source, path, overwrite=overwrite, progress=watched())
+    return ImageStore.open(path)
 
 
 class EnlargedSource:
