@@ -9,16 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from golddiff.cluster.listing import NAME as LIST
 from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.estimators import kept_masks
-from golddiff.evaluation import references
-from golddiff.evaluation.runs import RunSettings
 from golddiff.figures.curves import Panel, draw_panels
-from golddiff.sampling import noise_levels
 from golddiff.store.artifacts import Artifacts
 from golddiff_lab.cells import Cells
 from golddiff_lab.figures.recorded import panels_of
@@ -34,7 +30,6 @@ def targets() -> list[Target]:
     return [
         Target("kept masks", masks, _masks, (safetensors_header,)),
         Target("reproduced result", cells, _cell, (json_values,)),
-        Target("oracle's run", runs, _run, (safetensors_header,)),
         Target("list of shards", lists, _list, (sealed_json,)),
         Target("artifact", besides, _beside, (safetensors_header,)),
         Target("pipeline", pipelines, _pipeline, (json_values,)),
@@ -92,28 +87,6 @@ def _cell(data: bytes, folder: Path) -> None:
     kept.path(KEY).write_bytes(data)
     result = kept.get(KEY, lambda: {"mse": 0.5})
     assert isinstance(result, dict)
-
-
-RUN = RunSettings(n=2, steps=2)
-
-
-def runs() -> list[bytes]:
-    """An oracle's run as ``evaluate`` keeps it."""
-    from safetensors.torch import save
-
-    kept = len(RUN.kept)
-    tensors = {
-        name: torch.zeros((2, 1, 4, 4) if name == "images" else (kept, 2, 1, 4, 4))
-        for name in references.TENSORS
-    }
-    return [save(tensors, {name: "1.5" for name in references.TIMES})]
-
-
-def _run(data: bytes, folder: Path) -> None:
-    (folder / "run.safetensors").write_bytes(data)
-    run = references._read(folder / "run.safetensors", RUN)
-    if run is not None:
-        assert len(noise_levels(RUN.steps, RUN.sampler)) >= len(run.steps)
 
 
 def lists() -> list[bytes]:
