@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from dataclasses import replace
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,14 @@ from golddiff.cluster.gathered import gathered_contributions
 from golddiff.cluster.joining import connect, ray_package
 from golddiff.cluster.listing import Listing
 from golddiff.cluster.pool import Pool, Resources
-from golddiff.cluster.slices import Borders, joined, narrow, nearest_of
+from golddiff.cluster.slices import Borders, joined, nearest_of
 from golddiff.denoiser import at_level
 from golddiff.posterior import Posterior
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.build import PIXELS
 from golddiff.store.cache import cache_folder
 from golddiff.store.factors import Factors, silent
-from golddiff.store.manifest import FileRecord, Manifest
+from golddiff.store.manifest import FileRecord
 from golddiff.store.nearest import Drawing, Metric, supported
 from golddiff.store.selection import Indices, check_class, checked_rows
 from golddiff.store.statistics import Axes, Factor, Moments
@@ -56,23 +57,17 @@ class ShardedStore:
         n, shape, d, class_names, class_counts, classes, is_pixels, radius, manifest, artifacts,
             factors: as of an ImageStore.
         path: the folder of what is computed from all shards.
-        labels: (n,) class indices, fetched at the first question (8 bytes an image), -1 where a
-            shard is missing; or None.
-        share: of the images that results see: 1 unless a shard is missing.
     """
-
-    labels: torch.Tensor | None
-    share: float
 
     def __init__(
         self, listing: Listing, pool: Pool, abouts: Sequence[About | None], identity: str
     ) -> None:
         """Use :meth:`open`."""
         there = [about for about in abouts if about is not None]
-        first = there[0]
+        first = there[0].manifest
         records = [None if isinstance(shard, str) else shard for shard in listing.shards]
         sizes = [
-            about.n if about is not None else record.n if record is not None else 0
+            about.manifest.n if about is not None else record.n if record is not None else 0
             for about, record in zip(abouts, records, strict=True)
         ]
         self.paths, self.pool = listing.paths, pool
@@ -82,10 +77,10 @@ class ShardedStore:
         self.class_counts = self.borders.class_counts()
         self.classes = list(self.class_counts)
         self.radius = max(about.radius for about in there)
-        self.manifest = Manifest(
-            self.n, first.shape, first.dtype, first.labelled, first.class_names,
-            first.proxy_shape, f"{len(self.paths)} shards of {first.source}",
-            files={PIXELS: FileRecord(sum(about.bytes for about in there), identity)},
+        files = [file for about in there for file in about.manifest.files.values()]
+        self.manifest = replace(
+            first, n=self.n, source=f"{len(self.paths)} shards of {first.source}", skipped=0,
+            files={PIXELS: FileRecord(sum(file.bytes for file in files), identity)},
         )  # fmt: skip
         self.path = _home(listing, identity)
         self.artifacts = Artifacts(self.path, identity)
@@ -322,7 +317,7 @@ class ShardedStore:
         width = self.d if onto is None else onto.columns.shape[1]
         out = np.empty((len(rows), width), np.float32)
         answers = self.pool.ask(
-            "values", lambda shard: (narrow(rows[mine[shard]] - firsts[shard]), onto),
+            "values", lambda shard: (rows[mine[shard]] - firsts[shard], onto),
             shards=list(mine),
         )  # fmt: skip
         for shard, found in answers:
@@ -352,27 +347,29 @@ class ShardedStore:
         progress(sums.n)
         return sums.factor(*((1 / 127.5, -1.0) if self.is_pixels else (1.0, 0.0)))
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "labels":
-            self.labels = self._fetched_labels()
-            return self.labels
-        if name == "share":  # never kept: it falls where a shard goes missing
-            there = sum(self.borders.sizes[shard] for shard in self.pool.present)
-            return there / self.n if self.n else 0.0
-        if name in ELSEWHERE:
-            raise ClusterError(
-                f"store: {name} is not here, the images lie in {len(self.paths)} shards; this "
-                "works on a single store (golddiff.ImageStore)"
-            )
-        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+    @property
+    def share(self) -> float:
+        """Of the images that results see: below 1 where a shard is missing."""
+        there = sum(self.borders.sizes[shard] for shard in self.pool.present)
+        return there / self.n if self.n else 0.0
 
-    def _fetched_labels(self) -> torch.Tensor | None:
+    @cached_property
+    def labels(self) -> torch.Tensor | None:
+        """(n,) class indices, fetched at the first question; -1 where a shard is missing."""
         if not self.manifest.labelled:
             return None
         there = dict(self.pool.ask("labels", ()))
         sizes = enumerate(self.borders.sizes)
         parts = [there.get(shard, np.full(n, -1, np.int64)) for shard, n in sizes]
         return torch.from_numpy(np.concatenate(parts))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ELSEWHERE:
+            raise ClusterError(
+                f"store: {name} is not here, the images lie in {len(self.paths)} shards; this "
+                "works on a single store (golddiff.ImageStore)"
+            )
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 
     def __repr__(self) -> str:
         return (
