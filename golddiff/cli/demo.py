@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from golddiff.cli.command import command
-from golddiff.cli.novelty import measure_dial
+from golddiff.cli.first_use import measure_dial
 from golddiff.cli.options import Limit, NoveltyDial, Seed, Size
-from golddiff.cli.sample_run import golden_subsets
+from golddiff.cli.sample_report import golden_subsets
 from golddiff.cli.terminal import progress_bar, say, watched
 from golddiff.estimators.registry import SHOWN, MethodSettings, create, golden
 from golddiff.store.cache import SourceOptions, cached_store

@@ -16,7 +16,6 @@ from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, watched, write_json
 from golddiff.store.manifest import Manifest
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import check_writable
 from golddiff.system.units import byte_size, duration, shape_text
 
 if TYPE_CHECKING:
@@ -69,8 +68,6 @@ def index(options: IndexOptions) -> None:
 
       golddiff index /nfs/photos /nfs/photos.shards --size 64 --cluster head:6379 --shards 400
     """
-    if options.json is not None:
-        check_writable("json", options.json)
     if options.shards is not None and options.cluster is None:
         raise ArgumentError("shards: applies to --cluster only")
     build = _here if options.cluster is None else _on_cluster

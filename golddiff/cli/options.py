@@ -8,9 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from golddiff.cli.parse import parse_method, parse_patch_size, parse_size, parse_tol
+from golddiff.cli.parse import parse_method, parse_patch_size, parse_size
 from golddiff.estimators.registry import METHODS, MethodSettings
 from golddiff.sources.source_options import SourceOptions
+from golddiff.system.errors import ArgumentError
+from golddiff.system.files import check_writable
 
 ADVANCED = "Advanced"
 _COUNT = "a count (100) or a fraction (0.05, 1/20)"
@@ -21,10 +23,25 @@ def advanced(help: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=ADVANCED, **more)
 
 
+def _writable_json(path: Path | None) -> Path | None:
+    if path is not None:
+        check_writable("json", path)
+    return path
+
+
+def _whole_threads(threads: int | None) -> int | None:
+    if threads is not None and threads < 1:
+        raise ArgumentError(f"threads: got {threads}, expected 1 or more")
+    return threads
+
+
 JsonPath = Annotated[
     Path | None,
-    typer.Option("--json", help="Write settings and figures to this file.", metavar="PATH"),
-]
+    typer.Option(
+        "--json", help="Write settings and figures to this file.", metavar="PATH",
+        callback=_writable_json,
+    ),
+]  # fmt: skip
 MethodName = Annotated[
     str, typer.Option(help=", ".join(METHODS) + ".", callback=parse_method, metavar="NAME")
 ]
@@ -35,7 +52,10 @@ Labels = Annotated[
     str | None, typer.Option(help="Only these classes: one for all images (3), or in turn (0,1,2).")
 ]
 BatchSize = Annotated[int, advanced("Images denoised together.", "--batch-size", "--batch")]
-Threads = Annotated[int | None, advanced("Threads to use; default: all cores.", show_default=False)]
+Threads = Annotated[
+    int | None,
+    advanced("Threads to use; default: all cores.", show_default=False, callback=_whole_threads),
+]
 Cluster = Annotated[
     str | None,
     advanced(
@@ -67,11 +87,7 @@ KMin = Annotated[str | None, advanced(f"Smallest subset: {_COUNT}; default 1/20.
 KMax = Annotated[str | None, advanced("Largest subset; default 1/10.")]
 MMin = Annotated[str | None, advanced("Fewest screened, with --variant text; default 1/10.")]
 MMax = Annotated[str | None, advanced("Most screened, with --variant text; default 1/4.")]
-Tol = Annotated[
-    str | None,
-    advanced("Adaptive methods: RMSE to the full scan, default 0.02."),
-]
-
+Tol = Annotated[float | None, advanced("Adaptive methods: RMSE to the full scan, default 0.02.")]
 
 NoveltyDial = Annotated[
     float | None,
@@ -142,7 +158,7 @@ class MethodOptions:
         return MethodSettings(
             self.mask_threshold, self.weighting, parse_patch_size(self.patch_size), self.boundary,
             self.variant, **{name: parse_size(name, text) for name, text in sizes.items()},
-            tol=parse_tol(self.tol),
+            tol=self.tol,
         )  # fmt: skip
 
 
