@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh, device_store
 from golddiff.store.images import ImageStore
-from golddiff.store.training_set import check_store
+from golddiff.store.training_set import opened
 from golddiff.support import AnySupport, Side, Support, TiledSupport
 from golddiff.system.arguments import check_dense, classes_of, levels_of
 from golddiff.system.errors import ArgumentError
@@ -31,6 +33,13 @@ LEAST_SIGMA, MOST_SIGMA = 1e-15, 1e16
 FURTHEST = 1e7  # times as long as images and noise a query may be; squares would overflow
 
 
+class Unsaved(dict[Any, Any]):
+    """A cache that copies of its owner share, and that a pickle or a deep copy begins anew."""
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return Unsaved, ()
+
+
 class Denoiser(ABC):
     """A denoiser over a store: x = x0 + sigma * eps in, the posterior mean E[x0 | x] out.
 
@@ -38,9 +47,19 @@ class Denoiser(ABC):
     in label; work that depends on sigma alone is done once per sigma and kept.
     """
 
-    def __init__(self, store: ImageStore) -> None:
-        check_store(store)
-        self.store = store
+    def __init__(self, store: ImageStore | str | Path) -> None:
+        self.store = opened(store)
+
+    def __repr__(self) -> str:
+        """The constructor's call, without what has its default."""
+        words = []
+        for name, parameter in inspect.signature(type(self)).parameters.items():
+            value = getattr(self, name, parameter.default)
+            if parameter.default is parameter.empty:
+                words.append(repr(value))
+            elif value is not parameter.default and value != parameter.default:
+                words.append(f"{name}={value!r}")
+        return f"{type(self).__name__}({', '.join(words)})"
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """Denoise a batch.
@@ -189,9 +208,9 @@ class Estimator(Denoiser):
         if not (isinstance(memory_limit, int | float) and memory_limit > 0):
             raise ArgumentError(f"memory_limit: got {memory_limit!r}, expected bytes above 0")
         self.memory_limit = memory_limit
-        self.images = store
+        self.images = self.store
         self.tile_sides: tuple[Side, ...] = ()
-        self._ready: dict[float, Any] = {}
+        self._ready: dict[float, Any] = Unsaved()
 
     @abstractmethod
     def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from golddiff.cli.parse import parse_method, parse_patch_size, parse_size
-from golddiff.estimators.registry import METHODS, MethodSettings
+from golddiff.cli.parse import parse_patch_size, parse_size
+from golddiff.estimators.registry import METHODS, MethodSettings, method_named
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
@@ -43,7 +43,12 @@ JsonPath = Annotated[
     ),
 ]  # fmt: skip
 MethodName = Annotated[
-    str, typer.Option(help=", ".join(METHODS) + ".", callback=parse_method, metavar="NAME")
+    str,
+    typer.Option(
+        help=", ".join(METHODS) + ".",
+        callback=lambda given: given and method_named(given),
+        metavar="NAME",
+    ),
 ]
 Steps = Annotated[int, typer.Option(help="Denoising steps, 1 to 1000.")]
 Seed = Annotated[int, typer.Option(help="Of the starting noise and the random picks.")]
