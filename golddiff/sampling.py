@@ -217,8 +217,7 @@ def sample(
         raise ArgumentError(f"labels: got {len(classes)} of them for {n} images")
     levels = _levels(sigmas, steps, sampler, start)
     shape = (n, *denoiser.store.shape)
-    kept = STATES + (len(levels) if trajectory else 0)
-    require_memory(4 * math.prod(shape) * kept, f"n = {n:,} images", "ask for fewer at a time")
+    check_room(n, shape[1:], len(levels) if trajectory else 0)
     noise = _noise(shape, seed, x_init, generator)
     first = (
         noise
@@ -273,6 +272,21 @@ def sample(
         else None,
         denoiser.store,
     )
+
+
+def check_room(n: int, shape: tuple[int, ...], kept: int) -> None:
+    """Raise where a run would take more memory than there is, before any of it is taken.
+
+    Args:
+        n: number of images.
+        shape: of one.
+        kept: predictions of each that are kept: the steps of a trajectory.
+
+    Raises:
+        ArgumentError: says how much it takes, and how much there is.
+    """
+    needed = 4 * n * math.prod(shape) * (STATES + kept)
+    require_memory(needed, f"n = {n:,} images", "ask for fewer at a time")
 
 
 class _Estimating:

@@ -64,12 +64,14 @@ def run_sample(job: SampleJob) -> None:
     _check(job)
 
     from golddiff.samplers import level_of_strength, noise_levels
+    from golddiff.sampling import check_room
     from golddiff.sources.picture import fitted, read_picture
 
     first = None if job.start is None else level_of_strength(job.strength)
     store = _open(job)
     if len(store.shape) == 1 and not job.out.suffix:
         raise ArgumentError(f"out: got the folder {job.out}, but points are no pictures; name one")
+    check_room(job.n, store.shape, 0 if job.trajectory is None else job.steps)
     labels = parse_labels(job.labels, store, job.n)
     image = None if job.start is None else fitted(read_picture("start", job.start), store.shape)
     _check_explainable(job, store)

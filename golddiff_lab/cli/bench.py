@@ -25,7 +25,7 @@ from golddiff.cli.options import (
 from golddiff.cli.parse import parse_numbers
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, show, write_json
-from golddiff.estimators.registry import METHODS
+from golddiff.estimators.registry import METHODS, method_named
 from golddiff.system.files import check_writable
 from golddiff_lab.cli.enlarge import enlarge
 from golddiff_lab.cli.gpu import gpu
@@ -70,7 +70,7 @@ def step(
             show_default=False,
         ),
     ] = None,
-    batch: Annotated[int, typer.Option(help="Images of one step.")] = 4,
+    batch: Annotated[int, typer.Option("--batch-size", "--batch", help="Images of one step.")] = 4,
     repeats: Annotated[int, typer.Option(help="Timed steps a level, after one to warm up.")] = 5,
     levels: Annotated[
         str | None,
@@ -139,7 +139,9 @@ def step(
     settings = method_settings(
         mask_threshold, weighting, patch_size, boundary, variant, k_min, k_max, m_min, m_max, tol
     )
-    names = tuple(name.strip() for text in method or ["golddiff-pca"] for name in text.split(","))
+    names = tuple(
+        method_named(name) for text in method or ["golddiff-pca"] for name in text.split(",")
+    )
     job = StepJob(
         store, names, tuple(peer or ()), against, settings, batch, repeats,
         parse_numbers("levels", levels), queries_from, truth_queries if truth else 0, cache, limit,
@@ -195,7 +197,7 @@ def kamb(
     ] = None,
     sigma: Annotated[float, typer.Option(help="Noise level.")] = 1.0,
     limit: Annotated[int, typer.Option(help="Use the first so many images.")] = 2000,
-    batch: Annotated[int, typer.Option(help="Images of one step.")] = 1,
+    batch: Annotated[int, typer.Option("--batch-size", "--batch", help="Images of one step.")] = 1,
     repeats: Annotated[int, typer.Option(help="Timed steps, after one to warm up.")] = 1,
     seed: Annotated[int, typer.Option(help="Of the noise.")] = 0,
     threads: Threads = None,

@@ -24,7 +24,12 @@ def gpu(
     ] = None,
     batch: Annotated[
         list[int] | None,
-        typer.Option(help="Images a step, again for more; default 1, 16, 64.", show_default=False),
+        typer.Option(
+            "--batch-size",
+            "--batch",
+            help="Images a step, again for more; default 1, 16, 64.",
+            show_default=False,
+        ),
     ] = None,
     data: Annotated[
         list[str] | None,

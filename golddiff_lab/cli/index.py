@@ -45,7 +45,9 @@ def index(
         int | None,
         typer.Option(help="Lists that it has; default 4 sqrt(images).", show_default=False),
     ] = None,
-    batch: Annotated[int, typer.Option(help="Queries of one search.")] = 16,
+    batch: Annotated[
+        int, typer.Option("--batch-size", "--batch", help="Queries of one search.")
+    ] = 16,
     repeats: Annotated[int, typer.Option(help="Timed searches, after one to warm up.")] = 3,
     queries_from: Annotated[
         str,

@@ -10,6 +10,7 @@ import typer
 from golddiff import __version__
 from golddiff.cli.options import JsonPath, MaskThreshold, Tol, Variant, method_settings
 from golddiff.cli.terminal import progress_bar, say, show, write_json
+from golddiff.estimators.registry import method_named
 from golddiff.system.files import check_writable
 from golddiff_lab.arguments import whole_numbers
 
@@ -32,7 +33,10 @@ def scaling(
             show_default=False,
         ),
     ] = None,
-    batch: Annotated[int, typer.Option(help="Images of one step and of the whole run.")] = 16,
+    batch: Annotated[
+        int,
+        typer.Option("--batch-size", "--batch", help="Images of one step and of the whole run."),
+    ] = 16,
     repeats: Annotated[int, typer.Option(help="Timed steps a level.")] = 3,
     seconds: Annotated[
         float,
@@ -77,7 +81,7 @@ def scaling(
     from golddiff.figures.pictures import SUFFIXES
     from golddiff_lab.scaling.job import COMPARED, ScalingJob
 
-    names = tuple(name.strip() for text in method or COMPARED for name in text.split(","))
+    names = tuple(method_named(name) for text in method or COMPARED for name in text.split(","))
     settings = method_settings(
         mask_threshold, None, None, None, variant, None, None, None, None, tol
     )
