@@ -11,7 +11,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, reduce
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from golddiff.store.cache import cache_folder
 from golddiff.store.factors import Factors, silent
 from golddiff.store.manifest import FileRecord
 from golddiff.store.nearest import Drawing, Metric, supported
-from golddiff.store.selection import Indices, check_class, checked_rows
+from golddiff.store.selection import Indices, Part, check_class, checked_rows
 from golddiff.store.statistics import Axes, Factor, Moments
 from golddiff.support import AnySupport, DescribedSupport, TiledSupport, one_each
 from golddiff.system.errors import ArgumentError, ClusterError
@@ -57,7 +57,13 @@ class ShardedStore:
         n, shape, d, class_names, class_counts, classes, is_pixels, radius, manifest, artifacts,
             factors: as of an ImageStore.
         path: the folder of what is computed from all shards.
+        labels: (n,) class indices, fetched at the first question (8 bytes an image), -1 where a
+            shard is missing; or None.
+        share: of the images that results see: 1 unless a shard is missing.
     """
+
+    labels = Part(lambda store: store._labels())
+    share = Part(lambda store: store._share())
 
     def __init__(
         self, listing: Listing, pool: Pool, abouts: Sequence[About | None], identity: str
@@ -347,21 +353,19 @@ class ShardedStore:
         progress(sums.n)
         return sums.factor(*self.manifest.scaling)
 
-    @property
-    def share(self) -> float:
-        """Of the images that results see: below 1 where a shard is missing."""
+    def _share(self) -> float:
         there = sum(self.borders.sizes[shard] for shard in self.pool.present)
         return there / self.n if self.n else 0.0
 
-    @cached_property
-    def labels(self) -> torch.Tensor | None:
-        """(n,) class indices, fetched at the first question; -1 where a shard is missing."""
-        if not self.manifest.labelled:
-            return None
-        there = dict(self.pool.ask("labels", ()))
-        sizes = enumerate(self.borders.sizes)
-        parts = [there.get(shard, np.full(n, -1, np.int64)) for shard, n in sizes]
-        return torch.from_numpy(np.concatenate(parts))
+    def _labels(self) -> torch.Tensor | None:
+        found = None
+        if self.manifest.labelled:
+            there = dict(self.pool.ask("labels", ()))
+            sizes = enumerate(self.borders.sizes)
+            parts = [there.get(shard, np.full(n, -1, np.int64)) for shard, n in sizes]
+            found = torch.from_numpy(np.concatenate(parts))
+        vars(self)["labels"] = found  # from now on
+        return found
 
     def __getattr__(self, name: str) -> Any:
         if name in ELSEWHERE:

@@ -111,7 +111,7 @@ def test_kamb_is_raced_for_each_patch_size(store, tmp_path, capsys):
     [
         (["--method", "magic"], "method: got 'magic', expected one of recommended"),
         (["--method", "pca,pca"], "method: got pca twice"),
-        (["--batch", "0"], "batch: got 0, expected 1 or more"),
+        (["--batch", "0"], "batch-size: got 0, expected 1 or more"),
         (["--repeats", "0"], "repeats: got 0"),
         (["--threads", "0"], "threads: got 0"),
         (["--limit", "0"], "limit: got 0"),

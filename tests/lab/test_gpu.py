@@ -60,7 +60,7 @@ def test_without_a_gpu_one_line_says_so(capsys):
     [
         (["--device", "abacus"], "device: got 'abacus'"),
         (["--device", "cpu"], "device: cpu needs --quick"),
-        (["--device", "cpu", "--quick", "--batch", "0"], "batch: got 0"),
+        (["--device", "cpu", "--quick", "--batch", "0"], "batch-size: got 0"),
         (["--device", "cpu", "--quick", "--variant", "new"], "variant: got 'new'"),
         (["--device", "cpu", "--quick", "--data", "x"], "data: got 'x'"),
         (["--device", "cpu", "--quick", "--peer", "nowhere"], "peer: got nowhere"),

@@ -126,7 +126,7 @@ def test_the_command(store, tmp_path, capsys):
         (["--k", "2.5"], "whole numbers"),
         (["--k", "301", "--no-faiss"], "k: got 301, but the store has only 300"),
         (["--levels", "-1"], "levels: got"),
-        (["--batch", "0"], "batch: got 0"),
+        (["--batch", "0"], "batch-size: got 0"),
         (["--queries-from", "x"], "queries-from: got"),
         (["--search", "nowhere:search", "--k", "5"], "search: got 'nowhere:search'"),
         (["--search", "math:pi", "--k", "5"], "which is no function"),
