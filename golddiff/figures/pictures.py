@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from PIL.PngImagePlugin import PngInfo
 from golddiff.system.files import PICTURES, written_whole
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Pixels = NDArray[np.uint8]
@@ -26,6 +27,7 @@ SUFFIXES = PICTURES
 WHITE = 255
 DPI = 120
 GRID_WIDTH, GRID_GAP = 512, 2
+CELL_SIDE, CELL_GAP = 96, 6
 
 
 def to_pixels(images: torch.Tensor) -> Pixels:
@@ -94,6 +96,30 @@ def draw_grid(images: torch.Tensor, columns: int | None = None) -> Image.Image:
     width = GRID_WIDTH - GRID_GAP * (columns + 1)
     factor = max(1, math.ceil(width / (columns * pixels.shape[2])))
     return Image.fromarray(mosaic(enlarged(pixels, factor), columns, GRID_GAP))
+
+
+def draw_rows(
+    axes: Axes, images: torch.Tensor, labels: Sequence[str], heads: Sequence[str] = ()
+) -> None:
+    """Rows of images with a label at the left of each, and texts over the columns.
+
+    Args:
+        axes: to draw in.
+        images: (rows * columns, C, H, W) in [-1, 1], a row after the other.
+        labels: one a row.
+        heads: one a column, or none.
+    """
+    columns = len(images) // len(labels)
+    picture = mosaic(cells(images, CELL_SIDE), columns, CELL_GAP)
+    axes.imshow(picture, interpolation="nearest")
+    height, width = picture.shape[0] / len(labels), picture.shape[1] / columns
+    axes.set_yticks([(i + 0.5) * height for i in range(len(labels))], labels, fontsize=9)
+    axes.set_xticks([(i + 0.5) * width for i in range(len(heads))], heads, fontsize=9)
+    axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
+    axes.spines[:].set_visible(False)
+    for text in axes.get_yticklabels():
+        # Names come from people's files: what looks like a formula in one is none.
+        text.set_parse_math(False)
 
 
 def data_uri(picture: Image.Image | Pixels) -> str:

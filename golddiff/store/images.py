@@ -96,8 +96,8 @@ class ImageStore:
         Args:
             path: its folder.
             memory_limit: bytes of the store's files that may be resident in this process at a
-                time; the store may be larger (docs/scale.md). What methods need for their own
-                work comes on top: that is the limit of the same name of an estimator.
+                time; the store may be larger (docs/guides/large-sets.md). What methods need for
+                their own work comes on top: that is the limit of the same name of an estimator.
 
         Raises:
             ArgumentError: ``memory_limit`` is no number above 0.

@@ -64,7 +64,8 @@ def describe_run(
         },
         "methods": list(s.methods),
         "schedule": s.variant,
-        **{name: getattr(s, name) for name in ("sampler", "steps", "seed", "n", "label")},
+        **{name: getattr(s, name)
+           for name in ("novelty", "sampler", "steps", "seed", "n", "label")},
         "steps_done": run.steps_done,
         "start_sigma": s.start,
         "sigmas": run.sigmas,
