@@ -33,7 +33,7 @@ PICTURES = """
 import sys
 from pathlib import Path
 import golddiff
-from golddiff.figures.pictures import to_pixels
+from golddiff.system.pictures import to_pixels
 from PIL import Image
 
 pixels = to_pixels(golddiff.load("patches", limit=160, size=64).images())

@@ -217,8 +217,8 @@ def _explain(run: SampleRun, path: Path) -> None:
 
 
 def _draw(run: SampleRun) -> None:
-    from golddiff.figures.pictures import save
     from golddiff.figures.points import draw_points
+    from golddiff.system.pictures import save
 
     out = run.job.out
     if len(run.store.shape) == 1 and out.suffix.lower() in PICTURES:
@@ -228,10 +228,10 @@ def _draw(run: SampleRun) -> None:
 
 
 def _draw_trajectory(run: SampleRun, predictions: torch.Tensor, path: Path) -> None:
-    from golddiff.figures.pictures import save
     from golddiff.figures.points import draw_points
     from golddiff.figures.sources import class_name
     from golddiff.figures.trajectory import ROWS, Row, draw_trajectory
+    from golddiff.system.pictures import save
 
     store, labels = run.store, run.labels
     if len(store.shape) == 1:

@@ -29,7 +29,10 @@ from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_ro
 from golddiff.store.weighing import Weigher, weighed, whole
 from golddiff.support import AnySupport, DescribedSupport, TiledSupport, listed, one_each
 from golddiff.system.arguments import path_of
+from golddiff.system.pictures import png
 from golddiff.system.residency import DEFAULT_LIMIT, Residency, parts, resident_rows
+
+SHOWN = 24  # images in a notebook
 
 
 class ImageStore:
@@ -326,6 +329,10 @@ class ImageStore:
 
     def __repr__(self) -> str:
         return f"ImageStore.open({str(self.path)!r})"
+
+    def _repr_png_(self) -> bytes | None:
+        """The first images, for notebooks."""
+        return png(self.images(range(min(SHOWN, self.n)))) if len(self.shape) == 3 else None
 
     def __str__(self) -> str:
         classes = "no labels" if self.labels is None else f"{len(self.class_counts)} classes"

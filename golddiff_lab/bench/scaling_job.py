@@ -77,7 +77,7 @@ class ScalingJob:
         Raises:
             ArgumentError: names the argument.
         """
-        from golddiff.figures.pictures import SUFFIXES  # imports slowly
+        from golddiff.system.pictures import SUFFIXES  # imports slowly
 
         at_least(self, batch=1, repeats=1, truth_queries=0, seed=0, threads=1)
         positive(self, "seconds", "truth_seconds", "memory_limit")

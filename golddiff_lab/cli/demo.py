@@ -81,8 +81,8 @@ def demo(options: DemoOptions) -> None:
         check_writable("out", path)
 
     from golddiff.figures.methods import draw_methods
-    from golddiff.figures.pictures import save
     from golddiff.sampling import check_settings
+    from golddiff.system.pictures import save
     from golddiff_lab.figures.concentration import draw_concentration
 
     check_settings(1, STEPS, "ddim", seed)

@@ -23,7 +23,7 @@ def of_page(tmp_path, monkeypatch):
 
 
 def test_the_example_of_an_estimator_runs_over_two_shards(of_page, two, digits, queries):
-    example = of_page("develop/add-an-estimator.md")["Pooled"]
+    example = of_page("add-an-estimator.md")["Pooled"]
     x = queries(digits, 0.5, 2)
     for schedule in (None, golddiff.PaperSchedule(), golddiff.PaperSchedule(variant="released")):
         one, many = (example(store, 4) for store in (digits, two))
@@ -33,11 +33,11 @@ def test_the_example_of_an_estimator_runs_over_two_shards(of_page, two, digits, 
     (mine,), (theirs,) = (example(s, 4).attribute(x[:1], 0.5) for s in (digits, two))
     assert (mine.reconstruct() - theirs.reconstruct()).abs().max() < TOLERANCE
     # One file, as the page says, and short.
-    assert len(examples(DOCS / "develop/add-an-estimator.md")[0].strip().splitlines()) < 60
+    assert len(examples(DOCS / "add-an-estimator.md")[0].strip().splitlines()) < 60
 
 
 def test_the_example_of_a_support_works_over_two_shards(of_page, two, digits, queries):
-    schedule = of_page("develop/add-a-support.md")["HeadAndTail"](50, 50)
+    schedule = of_page("add-a-support.md")["HeadAndTail"](50, 50)
     x = queries(digits, 2.0, 2)
     for base in (golddiff.Optimal, golddiff.PCA, lambda s: golddiff.Kamb(s, 3)):
         one, many = (golddiff.GoldDiff(base(s), schedule, seed=3) for s in (digits, two))
