@@ -65,7 +65,7 @@ class Samples:
         attribution: where each image of the last step comes from, n of them, or None.
         subsets: how many images each denoiser call weighed, or None.
         errors: (calls, n) estimated RMSE of each denoiser call to the full scan, where the method
-            tells it (``AdaptiveSchedule``); else None.
+            estimates it (``AdaptiveSchedule``); else None.
         share: of the training images that was seen at every step; below 1 where shards of a store
             were missing.
         about: method, sampler, steps, seed and version, as text; PNGs carry it.
@@ -290,7 +290,7 @@ def check_room(n: int, shape: tuple[int, ...], kept: int) -> None:
 
 
 class _Estimating:
-    """A denoiser that estimates its errors, and keeps what each call told of them."""
+    """A denoiser that estimates its errors, and keeps those of each call."""
 
     def __init__(self, denoiser: Any) -> None:
         self.store, self._denoiser = denoiser.store, denoiser

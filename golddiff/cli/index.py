@@ -72,8 +72,8 @@ def index(options: IndexOptions) -> None:
     line, skipped, figures = build(options)
     seconds = time.perf_counter() - start
     say(f"{line} in {duration(seconds)}")
-    for told in skipped.lines():
-        say(told)
+    for note in skipped.lines():
+        say(note)
     if options.json is not None:
         pairs = zip(skipped.names, skipped.reasons, strict=True)
         names = [{"name": name, "reason": reason} for name, reason in pairs]
@@ -87,7 +87,7 @@ def _here(options: IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
     from golddiff.store.opening import open_source
 
     reading = options.reading.source(options.seed, skip_bad=False)
-    opened = open_source(options.source, **reading.told())
+    opened = open_source(options.source, **reading.saved())
     build(opened, options.out, overwrite=options.overwrite, progress=watched())
     store = ImageStore.open(options.out)
     return describe(store), opened.skipped, summary(store)

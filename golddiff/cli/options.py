@@ -131,7 +131,7 @@ class ReadingOptions:
     ] = None  # fmt: skip
 
     def source(self, seed: int = 0, *, skip_bad: bool) -> SourceOptions:
-        """The same as the readers have it; ``skip_bad`` where it is not told."""
+        """The same as the readers have it; ``skip_bad`` where it is not given."""
         return SourceOptions(
             self.size, self.channels, self.split or "train", self.column, self.label_column,
             skip_bad if self.skip_bad is None else self.skip_bad, self.limit, seed,
@@ -140,7 +140,7 @@ class ReadingOptions:
 
 @dataclass(frozen=True)
 class MethodOptions:
-    """What a method can be told."""
+    """The settings of a method."""
 
     mask_threshold: MaskThreshold = None
     weighting: Weighting = None

@@ -1,4 +1,4 @@
-"""What ``golddiff sample`` tells of a run: sizes, times, novelty, and all of it as JSON."""
+"""What ``golddiff sample`` reports of a run: sizes, times, novelty, and all of it as JSON."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def run_sample(job: SampleJob) -> None:
     """Generate the images, write the pictures and the figures, say where they are.
 
     Raises:
-        GoldDiffError: bad input, told before any image is generated.
+        GoldDiffError: bad input, found before any image is generated.
     """
     _check(job)
 
@@ -93,7 +93,7 @@ def run_sample(job: SampleJob) -> None:
 
 
 def _check(job: SampleJob) -> None:
-    """Everything that can be told without opening or building a store."""
+    """Everything that can be checked without opening or building a store."""
     if job.data is not None and job.store is not None:
         raise ArgumentError("store: give --data or --store, not both")
     if job.store is not None and job.reading != ReadingOptions():
@@ -143,8 +143,8 @@ def _check_explainable(job: SampleJob, store: ImageStore) -> None:
         return
     if job.cluster is not None:
         raise ArgumentError(
-            "explain: the report looks at every training image, and those of a cluster are not "
-            "here; golddiff.sample(..., attribution=True) tells the sources"
+            "explain: the report reads every training image, and those of a cluster are not "
+            "here; golddiff.sample(..., attribution=True) finds the sources"
         )
     if not METHODS[job.method].has_sources:
         raise ArgumentError(

@@ -241,7 +241,7 @@ class Pool:
             self._heartbeats[shard] = alive.remote()
         elif beat is not None and self.ray.wait([beat], timeout=0)[0]:
             del self._heartbeats[shard]
-            with contextlib.suppress(self.ray.exceptions.RayError):  # the call tells
+            with contextlib.suppress(self.ray.exceptions.RayError):  # the call fails too
                 waiting.pids.add(self.ray.get(beat))
                 waiting.heard = now
 

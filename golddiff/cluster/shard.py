@@ -81,7 +81,7 @@ class ShardServer:
     ) -> list[Found | None]:
         """Of each query the nearest images here, at most k, with their distances."""
         among = listed_here(self.store, within)
-        return nearest_with_distances(self.store, x, k, metric, among, all_told=True)
+        return nearest_with_distances(self.store, x, k, metric, among, always=True)
 
     def summary(self, drawing: Drawing, x: NDArray[np.float32], within: Parts) -> Any:
         """What a draw by weight has to know of the images here."""

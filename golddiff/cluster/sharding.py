@@ -2,7 +2,7 @@
 
 The images are cut into as many runs as there are shards, in the order in which a single store would
 have them, so that row i is the same image in both. Ray hands the runs to the cluster's cores.
-Each shard is built beside its place and renamed when complete; a build that was interrupted, or
+Each shard is built under another name and renamed when complete; a build that was interrupted, or
 whose machines died, goes on with the shards that are not there yet.
 """
 
@@ -97,7 +97,7 @@ def build_shards(
             "shards are opened from an object store once they are copied there"
         )
     options = SourceOptions() if options is None else options
-    opened = open_source(source, **options.told())
+    opened = open_source(source, **options.saved())
     if not isinstance(opened, EncodedSource):
         raise ArgumentError(
             f"source: {opened.info.description} cannot be read in parts; expected a folder of "
@@ -219,7 +219,7 @@ def _plan(source: str, options: SourceOptions, opened: EncodedSource, shards: in
     body = {
         "version": VERSION, "source": os.path.abspath(source), "images": opened.total,
         "shape": list(info.shape), "class_names": info.class_names, "shards": shards,
-        **options.told(),
+        **options.saved(),
     }  # fmt: skip
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     return json.dumps({"plan": body, "digest": digest}, indent=1) + "\n"

@@ -92,9 +92,9 @@ class Borders:
     def cut(self, support: AnySupport) -> Sequence[Any]:
         """Each shard's part of one support."""
         if isinstance(support, DescribedSupport):
-            told = replace(support, listing=_elsewhere)
+            described = replace(support, listing=_elsewhere)
             places = [0, *accumulate(self.of_class(support.label))]
-            return [Part(told, *where) for where in zip(places[:-1], self.firsts, strict=True)]
+            return [Part(described, *where) for where in zip(places[:-1], self.firsts, strict=True)]
         if isinstance(support, TiledSupport):
             tiles = [self._rows(tile) for tile in support.tiles]
             return [TiledSupport(support.side, of_shard) for of_shard in zip(*tiles, strict=True)]

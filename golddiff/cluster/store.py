@@ -134,8 +134,8 @@ class ShardedStore:
             connect()
         pool = Pool(listing.paths, resources, allow_missing, patience)
         try:
-            told = dict(pool.ask("about", ()))
-            abouts = [told.get(shard) for shard in range(len(listing.paths))]
+            answers = dict(pool.ask("about", ()))
+            abouts = [answers.get(shard) for shard in range(len(listing.paths))]
             identity = agreed(listing, abouts)
         except BaseException:
             pool.close()
@@ -279,8 +279,8 @@ class ShardedStore:
         """What a draw by weight has to know of all shards' images, before any is drawn."""
         parts = self.borders.parts(one_each(within, len(x)))
         once = [self.pool.once(drawing, lambda: drawing)]
-        told = self.pool.ask("summary", lambda shard: (x, parts[shard]), once)
-        return reduce(lambda a, b: a.merge(b), (summary for _, summary in told))
+        answers = self.pool.ask("summary", lambda shard: (x, parts[shard]), once)
+        return reduce(lambda a, b: a.merge(b), (summary for _, summary in answers))
 
     def contributions(
         self, estimator: Any, x: NDArray[np.float32], sigma: float, support: AnySupport, top: int,
@@ -348,8 +348,8 @@ class ShardedStore:
         self, label: int | None, images: int | None, seed: int, progress: Callable[[int], None]
     ) -> Factor:
         parts = self.borders.cut(self.everything(label))
-        told = self.pool.ask("moments", lambda shard: (parts[shard], images, seed))
-        sums: Moments = reduce(Moments.merge, (part for _, part in told))
+        answers = self.pool.ask("moments", lambda shard: (parts[shard], images, seed))
+        sums: Moments = reduce(Moments.merge, (part for _, part in answers))
         progress(sums.n)
         return sums.factor(*self.manifest.scaling)
 

@@ -24,8 +24,8 @@ class PeakMemory:
         kind: what it is the peak of. "allocator": the GPU tensors of torch's allocator. "resident":
             the process's resident memory during the block, all of it: interpreter, libraries and
             the mapped pages of the store included. "process": the same since the process started,
-            where the system cannot start counting anew (not Linux). "unknown": no system call here
-            tells it; bytes is 0.
+            where the system cannot reset the counter (not Linux). "unknown": no system call here
+            gives it; bytes is 0.
         before: what was held already when the block began, 0 where that is not known.
     """
 
@@ -46,7 +46,7 @@ def peak_memory() -> Iterator[PeakMemory]:
     if gpu:
         torch.cuda.reset_peak_memory_stats()
         allocated_before = torch.cuda.memory_allocated()
-    anew = _reset()
+    was_reset = _reset()
     peak.before = _status("VmRSS")
     yield peak
     allocated = torch.cuda.max_memory_allocated() if gpu else 0
@@ -54,7 +54,7 @@ def peak_memory() -> Iterator[PeakMemory]:
         peak.bytes, peak.kind, peak.before = allocated, "allocator", allocated_before
         return
     peak.bytes = _high_water_mark()
-    peak.kind = "unknown" if peak.bytes == 0 else "resident" if anew else "process"
+    peak.kind = "unknown" if peak.bytes == 0 else "resident" if was_reset else "process"
 
 
 def _reset() -> bool:
@@ -75,9 +75,9 @@ def _status(field: str) -> int:
 
 
 def _high_water_mark() -> int:
-    told = _status("VmHWM")
-    if told:
-        return told
+    found = _status("VmHWM")
+    if found:
+        return found
     try:
         import resource
     except ImportError:

@@ -126,7 +126,7 @@ def _is_image(name: str, endings: frozenset[str] = EXTENSIONS) -> bool:
 def _files_below(folder: Path) -> tuple[list[str], int]:
     """Paths of all files below, sorted, hidden ones left out; and how many links lead outside.
 
-    By scandir: os.walk with a look at every link took 20 times as long.
+    By scandir: os.walk with a check of every link took 20 times as long.
     """
     root = os.path.realpath(folder)
     names: list[str] = []
@@ -160,7 +160,7 @@ def _labelled(
 
     Args:
         names: paths with ``/`` between folders, sorted.
-        table: EDM's dataset.json, which tells the labels where there is one; else folders do.
+        table: EDM's dataset.json, which holds the labels where there is one; else folders do.
         split: the one wanted, where the folders are named after splits.
         description: the source's name for messages.
     """
