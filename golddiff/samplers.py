@@ -38,7 +38,7 @@ class Denoises(Protocol):
 
     @property
     def store(self) -> Space:
-        """The training images, or what else tells the shape of an image."""
+        """The training images, or what else has the shape of an image."""
         ...
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
@@ -152,7 +152,7 @@ def steps(
             show(state.x0)
 
     Args:
-        denoiser: any ``D(x, sigma, labels)`` with a ``store``, whose ``is_pixels`` tells whether
+        denoiser: any ``D(x, sigma, labels)`` with a ``store``, whose ``is_pixels`` says whether
             DDIM clips predictions to [-1, 1].
         x_init: (n, *shape) unit normal noise, or what :func:`noised` made of an image.
         sigmas: noise levels, descending and positive.

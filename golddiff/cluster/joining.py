@@ -75,7 +75,7 @@ def _on_this_machine() -> Iterator[None]:
     """A cluster that is started meanwhile listens on this machine's own address alone.
 
     Ray turns an address of 127.0.0.1 that it is given into the machine's outer one, but on systems
-    where it runs no clusters of several machines; so it is told that this is one.
+    where it runs no clusters of several machines; so this makes it one of them.
     """
     constants: Any = importlib.import_module("ray._private.ray_constants")
     asked, before = os.environ.get(SEVERAL_MACHINES), constants.ENABLE_RAY_CLUSTER

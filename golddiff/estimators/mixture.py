@@ -18,7 +18,7 @@ from golddiff.system.errors import ArgumentError
 
 IMAGES_A_COMPONENT = 100  # at least, on average: fewer tell little about a covariance
 FITTED_TO = 1_000_000  # images at most, whose coordinates are in memory
-CLUSTERED_BY = 64  # leading principal components that the clustering looks at
+CLUSTERED_BY = 64  # leading principal components that images are clustered by
 # A component with less weight moves no output by more than this share of the data's range.
 NEGLIGIBLE = 1e-9
 

@@ -24,7 +24,7 @@ from golddiff.system.errors import ArgumentError
 FITTED_TO = 20_000  # images
 PATCHES_AN_IMAGE = 5
 PATCHES_A_COMPONENT = 500  # at least, on average
-CLUSTERED_BY = 48  # leading principal components of the patches that the clustering looks at
+CLUSTERED_BY = 48  # leading principal components that patches are clustered by
 IMAGES_AT_ONCE = 2000
 ROWS_AND_COLUMNS = 16  # of patches, at most about so many: a step of 2 pixels at 32 x 32, 4 at 64
 

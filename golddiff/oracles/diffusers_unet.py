@@ -179,5 +179,5 @@ def _shape(config: Any, resolution: int | None, home: Path) -> tuple[int, int, i
             )
         height = width = resolution
     if height is None or width is None:
-        raise ArgumentError(f"resolution: {home} does not tell the side of its images, give it")
+        raise ArgumentError(f"resolution: {home} does not say the side of its images, give it")
     return int(config.in_channels), int(height), int(width)

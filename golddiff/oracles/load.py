@@ -44,7 +44,7 @@ def load_oracle(
 ) -> Oracle:
     """Open a trained network as a denoiser ``D(x, sigma, labels) -> E[x0 | x]``.
 
-    What a file is, is told from its contents: what ``golddiff oracle train`` or ``export`` wrote;
+    A file is recognised by its contents: what ``golddiff oracle train`` or ``export`` wrote;
     a checkpoint of the attention-free DDPM U-Net that Lukoianov et al. publish
     (``ckpt_epoch_200.pt``); a diffusers ``UNet2DModel``, alone or in a pipeline's folder; an EDM
     pickle of NVIDIA's. No code in a file is run. For any other network: :class:`golddiff.Oracle`.
@@ -115,9 +115,9 @@ def _form(place: Path) -> str:
         return "published"
     if head.startswith(PICKLE):
         return "edm"
-    known = [told for beginning, told in OTHERS.items() if head.startswith(beginning)]
-    told = known[0] if known else f"begins with {head[:8]!r}" if head else "is empty"
-    raise CheckpointError(f"{place} is no network: it {told}; expected {KNOWN}")
+    known = [kind for beginning, kind in OTHERS.items() if head.startswith(beginning)]
+    kind = known[0] if known else f"begins with {head[:8]!r}" if head else "is empty"
+    raise CheckpointError(f"{place} is no network: it {kind}; expected {KNOWN}")
 
 
 def _own(place: Path, device: str, batch_size: int) -> Oracle:

@@ -67,7 +67,7 @@ class OpenStore:
 
 
 class Library:
-    """Stores by name, opened when first chosen, and looked at again before every use.
+    """Stores by name, opened when first chosen, and checked again before every use.
 
     Args:
         openers: opens (or builds) each store.
