@@ -6,7 +6,7 @@ Usage: python own_sampler.py     writes own.png
 import torch
 
 import golddiff
-from golddiff.figures.pictures import draw_grid
+from golddiff.system.pictures import draw_grid
 
 
 def ancestral(denoiser, noise, sigmas, generator):

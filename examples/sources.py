@@ -8,7 +8,7 @@ import sys
 import torch
 
 import golddiff
-from golddiff.figures.pictures import draw_grid
+from golddiff.system.pictures import draw_grid
 
 
 def main(source="digits", size=None):

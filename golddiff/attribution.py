@@ -18,10 +18,13 @@ from golddiff.contributions import Ranking, Rows, Weights, outputs_at
 from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Float
 from golddiff.support import AnySupport
+from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError
+from golddiff.system.pictures import png
 from golddiff.system.residency import parts
 
 IMAGES_AT_ONCE = 4096  # whose values are in memory
+SHOWN = 7  # images beside the output
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,13 @@ class Attribution:
         """All weights times all training values, (*shape) float64: the denoiser's output again."""
         return torch.from_numpy(self.total.copy()).reshape(self.store.shape)
 
+    def _repr_png_(self) -> bytes | None:
+        """The output, and beside it its heaviest images, for notebooks."""
+        if len(self.store.shape) != 3:
+            return None
+        rows, _ = self.top_images(SHOWN)
+        return png(torch.cat([self.reconstruct()[None].float(), self.store.images(rows)]))
+
     def from_top(self) -> torch.Tensor:
         """What ``sources`` alone explain: their weights scaled to sum to 1, (*shape) float64.
 
@@ -136,7 +146,7 @@ def attribute(
 ) -> Attribution:
     """The sources of one query (D,); see :meth:`golddiff.denoiser.Denoiser.attribute`."""
     for name, value in (("top", top), ("tile", tile)):
-        _check_count(name, value)
+        check_count(name, value)
     store = estimator.store
     weights = Weights(estimator, support, x, sigma, top)
     ranked = weights.ranked()
@@ -204,7 +214,7 @@ def pixel_sources(
     store = denoiser.store
     if len(store.shape) != 3:
         raise ArgumentError(f"store: got data of shape {store.shape}, which has no pixels")
-    _check_count("top", top)
+    check_count("top", top)
     limits = zip(("channel", "y", "x_col"), (channel, y, x_col), store.shape, strict=True)
     for name, value, limit in limits:
         if name == "channel" and value is None:
@@ -278,8 +288,3 @@ def _by_tile(weights: Float, side: int) -> Float:
         weights = np.add.reduceat(weights, starts, axis=axis)
         weights = weights / counts.reshape(-1, *[1] * (2 - axis))
     return weights.reshape(-1, weights.shape[2])
-
-
-def _check_count(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ArgumentError(f"{name}: got {value!r}, expected an integer of 1 or more")

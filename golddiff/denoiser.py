@@ -34,7 +34,7 @@ FURTHEST = 1e7  # times as long as images and noise a query may be; squares woul
 
 
 class Unsaved(dict[Any, Any]):
-    """A cache that copies of its owner share, and that a pickle or a deep copy begins anew."""
+    """A cache that copies of its owner share, and that a pickle or a deep copy begins empty."""
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         return Unsaved, ()

@@ -33,10 +33,10 @@ PICTURES = """
 import sys
 from pathlib import Path
 import golddiff
-from golddiff.figures.pictures import to_pixels
+from golddiff.system.pictures import to_pixels
 from PIL import Image
 
-pixels = to_pixels(golddiff.load("patches", limit=160, size=64).images())
+pixels = to_pixels(golddiff.load("patches", limit=60, size=64).images())
 for i, picture in enumerate(map(Image.fromarray, pixels)):
     folders = ["outputs"] if i < 8 else ["photos", f"albums/{'ab'[i % 2]}"]
     for folder in folders:

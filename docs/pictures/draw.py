@@ -18,10 +18,10 @@ import golddiff
 from golddiff import GoldDiff, ImageStore, Optimal, PaperSchedule
 from golddiff.estimators.dial import dial
 from golddiff.estimators.masks import locality_mask
-from golddiff.figures.pictures import draw_grid
 from golddiff.noise import ddim_sigmas
 from golddiff.samplers import initial_noise
 from golddiff.support import Support
+from golddiff.system.pictures import draw_grid
 
 HERE = Path(__file__).parent
 METHODS_SHOWN = ("recommended", "network-like", "optimal", "wiener", "kamb", "pca", "golddiff-pca")

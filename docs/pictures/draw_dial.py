@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from golddiff import ImageStore
-from golddiff.figures.pictures import save
 from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.system.pictures import save
 from golddiff_lab.cli.demo import draw_novelties
 
 

@@ -85,10 +85,10 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
     except OSError as error:
-        # Reading and writing tell their own errors; what is left is a disk or a path gone wrong.
+        # Readers and writers raise their own errors; what is left is a disk or path gone wrong.
         return _fail(str(error), BAD_INPUT)
     except Exception as error:
-        # Older typers raise click's errors, newer ones their own: told by what they can do.
+        # Older typers raise click's errors, newer ones their own: recognised by a method.
         if not hasattr(error, "format_message"):
             raise
         return _fail(f"{error.format_message()} (see golddiff --help)", BAD_INPUT)

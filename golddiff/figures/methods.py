@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from matplotlib.figure import Figure
 
-from golddiff.figures.pictures import draw_rows
+from golddiff.system.pictures import draw_rows
 from golddiff.system.units import duration
 
 CELL = 0.78  # inches

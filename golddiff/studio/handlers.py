@@ -16,7 +16,6 @@ from PIL import Image
 from golddiff.attribution import PixelSources
 from golddiff.estimators.dial import is_measured
 from golddiff.estimators.registry import SHOWN
-from golddiff.figures.pictures import cells, to_pixels
 from golddiff.figures.sources import class_name
 from golddiff.sources.picture import fitted, read_picture
 from golddiff.store.images import ImageStore
@@ -28,6 +27,7 @@ from golddiff.studio.library import Library
 from golddiff.studio.plots import draw_plots
 from golddiff.studio.run import Run, Selection, Settings, prepare
 from golddiff.system.errors import ArgumentError, GoldDiffError
+from golddiff.system.pictures import cells, to_pixels
 from golddiff.system.units import duration, shape_text
 
 ANY_CLASS = -1
@@ -136,7 +136,7 @@ class Handlers:
         yield run, draw_grid(run, max(count - 1, 0), noisy, None), _status(status), slider
 
     def stop(self, run: Run | None) -> None:
-        """End the run after the step at hand; :meth:`generate` says so, and nobody else."""
+        """End the run after the current step; :meth:`generate` says so, and nobody else."""
         if run is not None:
             run.stopped.set()
 

@@ -42,7 +42,10 @@ class ScalingJob:
             show_default=False,
         ),
     ] = None
-    batch: Annotated[int, typer.Option(help="Images of one step and of the whole run.")] = 16
+    batch: Annotated[
+        int,
+        typer.Option("--batch-size", "--batch", help="Images of one step and of the whole run."),
+    ] = 16
     repeats: Annotated[int, typer.Option(help="Timed steps a level.")] = 3
     seconds: Annotated[
         float, typer.Option(help="The timed steps of a level end when they took so long.")
@@ -74,7 +77,7 @@ class ScalingJob:
         Raises:
             ArgumentError: names the argument.
         """
-        from golddiff.figures.pictures import SUFFIXES  # imports slowly
+        from golddiff.system.pictures import SUFFIXES  # imports slowly
 
         at_least(self, batch=1, repeats=1, truth_queries=0, seed=0, threads=1)
         positive(self, "seconds", "truth_seconds", "memory_limit")

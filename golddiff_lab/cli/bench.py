@@ -94,7 +94,7 @@ def scaling(options: ScalingJob) -> None:
         say(line)
     if options.plot is not None:
         from golddiff.figures.curves import draw_panels
-        from golddiff.figures.pictures import save
+        from golddiff.system.pictures import save
 
         save("plot", draw_panels(report.panels(options, outcome)), options.plot)
     if options.json is not None:

@@ -129,7 +129,7 @@ def _train(
 def _draw(run: Run, out: Path) -> None:
     """The losses, and over them the mean of the last tenth of those until then."""
     from golddiff.figures.curves import Panel, Series, draw_panels
-    from golddiff.figures.pictures import save
+    from golddiff.system.pictures import save
 
     steps, losses = ([row[i] for row in run.history] for i in (0, 2))
     means = [fmean(losses[i - i // 10 : i + 1]) for i in range(len(losses))]

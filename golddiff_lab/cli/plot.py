@@ -54,7 +54,7 @@ def plot(options: PlotOptions) -> None:
     bodies = [_read(path) for path in paths]
 
     from golddiff.figures.curves import draw_panels
-    from golddiff.figures.pictures import save
+    from golddiff.system.pictures import save
     from golddiff_lab.figures.recorded import panels_of
 
     for path, body, target in zip(paths, bodies, targets, strict=True):

@@ -8,7 +8,7 @@ import torch
 from matplotlib.figure import Figure
 
 from golddiff.attribution import Attribution
-from golddiff.figures.pictures import draw_rows
+from golddiff.system.pictures import draw_rows
 
 CELL = 0.8  # inches
 

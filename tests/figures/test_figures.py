@@ -4,10 +4,10 @@ import torch
 
 import golddiff
 from golddiff.figures.methods import Block, Made, draw_methods
-from golddiff.figures.pictures import cells, draw_grid, mosaic, save, to_pixels
 from golddiff.figures.trajectory import Row, draw_trajectory, thinned
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import written_whole
+from golddiff.system.pictures import cells, draw_grid, mosaic, save, to_pixels
 from golddiff.system.units import byte_size, duration
 from golddiff_lab.figures.concentration import MASS, concentration, draw_concentration
 

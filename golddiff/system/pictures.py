@@ -122,6 +122,13 @@ def draw_rows(
         text.set_parse_math(False)
 
 
+def png(images: torch.Tensor) -> bytes:
+    """Images (n, C, H, W) as one PNG, as :func:`draw_grid` lays them out; for notebooks."""
+    file = io.BytesIO()
+    draw_grid(images).save(file, "PNG")
+    return file.getvalue()
+
+
 def data_uri(picture: Image.Image | Pixels) -> str:
     """A picture, or its pixels, as a PNG inside a page."""
     image = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)

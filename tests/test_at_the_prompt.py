@@ -1,10 +1,12 @@
-"""Stores and denoisers are written as a path and settings; each says itself what it is."""
+"""What stores, denoisers and runs are at a prompt: a line, a picture, a pickle, a path."""
 
 import copy
+import io
 import pickle
 
 import pytest
 import torch
+from PIL import Image
 
 import golddiff
 from golddiff import ArgumentError, ImageStore
@@ -63,3 +65,11 @@ def test_a_path_opens_the_store(store):
         golddiff.Optimal(3)
     with pytest.raises(ArgumentError, match="did you mean golddiff-pca"):
         golddiff.create("golddif-pca", store)
+
+
+def test_notebooks_show_pictures(store):
+    shown = [store, golddiff.PCA(store).attribute(torch.zeros(1, 1, 8, 8), 0.5)[0]]
+    for thing in [*shown, golddiff.sample(golddiff.Optimal(store), n=3, steps=1)]:
+        with Image.open(io.BytesIO(thing._repr_png_())) as picture:
+            assert picture.format == "PNG"
+            assert picture.width >= 512
