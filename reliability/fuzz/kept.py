@@ -31,13 +31,13 @@ def targets() -> list[Target]:
         Target("kept masks", masks, _masks, (safetensors_header,)),
         Target("reproduced result", cells, _cell, (json_values,)),
         Target("list of shards", lists, _list, (sealed_json,)),
-        Target("artifact", besides, _beside, (safetensors_header,)),
+        Target("artifact", artifacts, _artifact, (safetensors_header,)),
         Target("pipeline", pipelines, _pipeline, (json_values,)),
         Target("recorded figures", records, _record, (json_values,)),
     ]
 
 
-def _beside_base(folder: Path) -> Any:
+def _elsewhere(folder: Path) -> Any:
     """A store as far as masks need one: its folder is another."""
     return _Elsewhere(folder)
 
@@ -56,13 +56,13 @@ def masks() -> list[bytes]:
     """The kept masks of a noise level."""
     kept_masks.FEWEST_VALUES = 1
     with tempfile.TemporaryDirectory() as place:
-        store = _beside_base(Path(place))
+        store = _elsewhere(Path(place))
         kept_masks.tree_of(store, SIGMA, THRESHOLD)
         return [store.artifacts.path(kept_masks.name_of(SIGMA, THRESHOLD)).read_bytes()]
 
 
 def _masks(data: bytes, folder: Path) -> None:
-    store = _beside_base(folder)
+    store = _elsewhere(folder)
     path = store.artifacts.path(kept_masks.name_of(SIGMA, THRESHOLD))
     path.parent.mkdir()
     path.write_bytes(data)
@@ -105,18 +105,18 @@ def _list(data: bytes, folder: Path) -> None:
 IDENTITY = "0123456789abcdef"
 
 
-def besides() -> list[bytes]:
+def artifacts() -> list[bytes]:
     """What was computed from images and lies beside them."""
     with tempfile.TemporaryDirectory() as place:
-        artifacts = Artifacts(Path(place), IDENTITY)
-        artifacts.save("x", {"factor": np.zeros((3, 3))})
-        return [artifacts.path("x").read_bytes()]
+        kept = Artifacts(Path(place), IDENTITY)
+        kept.save("x", {"factor": np.zeros((3, 3))})
+        return [kept.path("x").read_bytes()]
 
 
-def _beside(data: bytes, folder: Path) -> None:
-    artifacts = Artifacts(folder, IDENTITY)
-    artifacts.path("x").write_bytes(data)
-    artifacts.load("x")
+def _artifact(data: bytes, folder: Path) -> None:
+    kept = Artifacts(folder, IDENTITY)
+    kept.path("x").write_bytes(data)
+    kept.load("x")
 
 
 @functools.cache
