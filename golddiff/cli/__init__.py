@@ -40,12 +40,6 @@ app = typer.Typer(
 )
 for command in (index, info, prepare, sample, novelty, evaluate, studio):
     app.command()(command)
-for added in sorted(entry_points(group="golddiff.commands"), key=lambda entry: entry.name):
-    command = added.load()
-    if isinstance(command, typer.Typer):
-        app.add_typer(command, name=added.name)
-    else:
-        app.command(added.name)(command)
 
 
 @app.callback()

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
+from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError, ClusterError
 
 SECONDS_TO_ANSWER = 10.0
@@ -111,8 +112,7 @@ def _check(address: str | None, num_cpus: int | None) -> None:
         return
     if address is not None:
         raise ArgumentError("num_cpus: applies to a cluster that is started here, not to one given")
-    if isinstance(num_cpus, bool) or not isinstance(num_cpus, int) or num_cpus < 1:
-        raise ArgumentError(f"num_cpus: got {num_cpus!r}, expected an integer of 1 or more")
+    check_count("num_cpus", num_cpus)
 
 
 def _hint(address: str) -> str:

@@ -20,6 +20,7 @@ from golddiff import __version__
 from golddiff.cluster.joining import ray_package
 from golddiff.cluster.shard import KEPT, Worker
 from golddiff.cluster.wire import pack, unpack
+from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError, ClusterError, GoldDiffError, StoreError
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
 
@@ -55,8 +56,8 @@ class Resources:
             if value is not None and not (isinstance(value, int | float) and value >= 0):
                 raise ArgumentError(f"{name}: got {value!r}, expected a number of 0 or more")
         Residency(self.memory_limit)  # raises where that is no limit
-        if self.threads is not None and not (isinstance(self.threads, int) and self.threads >= 1):
-            raise ArgumentError(f"threads: got {self.threads!r}, expected an integer of 1 or more")
+        if self.threads is not None:
+            check_count("threads", self.threads)
 
 
 @dataclass

@@ -10,10 +10,10 @@ import torch
 from golddiff.oracles.diffusers_unet import CONFIG, load_diffusers, read_json
 from golddiff.oracles.edm.pickled import load_edm
 from golddiff.oracles.files import FORMAT, find_weights, make_oracle, predicted, read_weights
-from golddiff.oracles.oracle import Oracle, checked_batch_size, checked_device
+from golddiff.oracles.oracle import Oracle, checked_device
 from golddiff.oracles.published import read_published, resolution_of
 from golddiff.oracles.weights import regular_file
-from golddiff.system.arguments import path_of
+from golddiff.system.arguments import check_count, path_of
 from golddiff.system.errors import ArgumentError, CheckpointError
 
 ZIP = b"PK\x03\x04"
@@ -65,7 +65,7 @@ def load_oracle(
             for code to be run.
         ArgumentError: a device that is not there, a resolution that does not fit.
     """
-    checked_batch_size(batch_size)
+    check_count("batch_size", batch_size)
     place, where = path_of("path", path), checked_device(device)
     if place.is_dir():
         oracle = _folder(place, where, resolution, batch_size)

@@ -17,7 +17,7 @@ from golddiff.oracles.parameterisations import (
     find_parameterisation,
     find_schedule,
 )
-from golddiff.system.arguments import check_dense, classes_of, levels_of
+from golddiff.system.arguments import check_count, check_dense, classes_of, levels_of
 from golddiff.system.errors import ArgumentError, CheckpointError, one_line
 
 
@@ -93,7 +93,8 @@ class Oracle:
         check_positive("sigma_data", sigma_data)
         self.scale, self.shift = scale if isinstance(scale, tuple) else (scale, 0.0)
         check_positive("scale", self.scale)
-        self.batch_size = checked_batch_size(batch_size)
+        check_count("batch_size", batch_size)
+        self.batch_size = batch_size
         weights = module.parameters() if isinstance(module, nn.Module) else iter(())
         place = next((w.device for w in weights), "cpu") if device is None else device
         self.device = torch.device(checked_device(place))
@@ -221,17 +222,6 @@ class Oracle:
         classes = f", {self.num_classes} classes" if self.conditional else ""
         shape = "any shape" if self.shape is None else " x ".join(map(str, self.shape))
         return f"Oracle({self.kind}: {shape}{classes})"
-
-
-def checked_batch_size(value: int) -> int:
-    """A number of images, 1 or more.
-
-    Raises:
-        ArgumentError: something else.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ArgumentError(f"batch_size: got {value!r}, expected an integer of 1 or more")
-    return value
 
 
 def checked_device(device: str | torch.device) -> str:
