@@ -38,6 +38,7 @@ OWN = tuple(
         sys.base_prefix,
         sysconfig.get_paths()["stdlib"],
         "/proc",
+        "/sys/fs/cgroup",  # how much memory there is
         "/usr/share",
     )
 )
