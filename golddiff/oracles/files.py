@@ -14,9 +14,8 @@ from golddiff.oracles.oracle import Oracle
 from golddiff.oracles.parameterisations import EPSILON, PREDICTIONS
 from golddiff.oracles.unet import TABLE, UNet, UNetConfig
 from golddiff.oracles.weights import checked_weights, fill, read_safetensors, regular_file
-from golddiff.system.errors import ArgumentError, CheckpointError
+from golddiff.system.errors import ArgumentError, CheckpointError, one_line
 from golddiff.system.files import written_whole
-from golddiff.system.pickles import one_line
 
 FORMAT = "golddiff-oracle"
 VERSION = 1

@@ -20,8 +20,8 @@ from golddiff.oracles.edm.arguments import MODELS, Arguments, check_arguments
 from golddiff.oracles.edm.preconditioning import PRECONDITIONINGS
 from golddiff.oracles.oracle import Oracle, checked_batch_size, checked_device
 from golddiff.oracles.weights import checked_weights, fill, regular_file
-from golddiff.system.errors import CheckpointError
-from golddiff.system.pickles import one_line, read_pickle
+from golddiff.system.errors import CheckpointError, one_line
+from golddiff.system.pickles import read_pickle
 from golddiff.system.torch_files import TENSORS, Storage, plain, read_row
 
 # The largest published network takes 1.2e9 bytes.
