@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +21,6 @@ VERSION = 1
 KEY = "golddiff"
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A network from a file.
-
-    Attributes:
-        network: in evaluation mode, float32.
-        description: what the file says of it.
-    """
-
-    network: UNet
-    description: dict[str, Any]
 
 
 def describe_network(
@@ -85,8 +71,10 @@ def write_folder(folder: Path, network: UNet, description: dict[str, Any]) -> No
         temporary.write_text(json.dumps(description, indent=1, allow_nan=False) + "\n", "utf-8")
 
 
-def read_weights(path: Path) -> Loaded:
-    """Read a file that :func:`write_weights` wrote; half-precision weights become float32.
+def read_weights(path: Path) -> tuple[UNet, dict[str, Any]]:
+    """The network of a file that :func:`write_weights` wrote, and what the file says of it.
+
+    It is in evaluation mode; half-precision weights become float32.
 
     Raises:
         CheckpointError: missing, truncated, not of this format, weights that do not fit it.
@@ -96,7 +84,7 @@ def read_weights(path: Path) -> Loaded:
     config = config_of(description)
     checked_weights(tensors, path)
     network = fill(lambda: UNet(config), tensors, path, optional={TABLE}, parts=config.parts)
-    return Loaded(network, description)
+    return network, description
 
 
 def check_description(path: Path, header: str | None) -> dict[str, Any]:

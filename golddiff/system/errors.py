@@ -10,8 +10,8 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def one_line(error: Exception, most: int = 300) -> str:
-    """What an error says, which may quote a file, on one line; its kind where it says nothing."""
+def one_line(error: Exception, most: int = 1000) -> str:
+    """What an error says, on one line of some length; its kind where it says nothing."""
     text = " ".join(str(error)[: 2 * most].split())[:most]
     return printable(text) or type(error).__name__
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from golddiff.oracles.edm import load_edm
+from golddiff import load_oracle as load_edm
 from golddiff.system.errors import CheckpointError
 from tests.oracles.edm.hostile import SYSTEM, TOUCH, Evil, unicode
 from tests.oracles.edm.make import SMALLEST, make_network, pickled
