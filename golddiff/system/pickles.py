@@ -46,6 +46,9 @@ _REFUSED = (
     *(pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER),
 )
 
+_HOLDERS = (dict, list, tuple, set, frozenset)
+_LEAVES = (str, bytes, int, float, type, type(None))
+
 Names = Mapping[tuple[str, str], Any]
 
 
@@ -99,7 +102,9 @@ class _Unpickler(pickle._Unpickler):
         self._end = stream.seek(0, io.SEEK_END)
         stream.seek(here)
         self._most = self._left = SLACK + MULTIPLE * (self._end - here)
-        self._stream, self._allowed, self._persistent = stream, allowed, persistent
+        self._allowed, self._persistent = allowed, persistent
+        # Objects by their id, and what each was handed: as much as they may hold.
+        self._made: dict[int, tuple[Any, list[Any]]] = {}
         super().__init__(_Bounded(stream, self._end), encoding="bytes")
 
     def find_class(self, module: str, name: str) -> Any:
@@ -126,8 +131,12 @@ class _Unpickler(pickle._Unpickler):
         if self._left < 0:
             raise UnpicklingError(f"asks for more than {self._most:,} bytes of memory")
 
-    def measure(self, value: Any) -> None:
+    def measure(self, value: Any, made: Mapping[int, tuple[Any, list[Any]]] = {}) -> None:
         """Count the memory of a value unfolded.
+
+        Args:
+            value: of containers, and of objects that count as what they are alone.
+            made: objects that count as what they were handed, by id.
 
         Raises:
             UnpicklingError: it is too much, or nested too deep.
@@ -137,15 +146,31 @@ class _Unpickler(pickle._Unpickler):
             part: Any = next(inside[-1], inside)
             if part is inside:
                 inside.pop()
-            elif isinstance(part, (dict, list, tuple, set, frozenset)):
-                self.spend(_HOLDER + _PART * len(part))
-                if len(inside) > DEEPEST:
-                    raise UnpicklingError(f"has values nested deeper than {DEEPEST}")
+                continue
+            if isinstance(part, _HOLDERS):
                 values = part.values() if isinstance(part, dict) else ()
+                self.spend(_HOLDER + _PART * len(part))
                 inside.append(itertools.chain(part, values))
+            elif id(part) in made:
+                self.spend(_HOLDER + getattr(part, "nbytes", 0))
+                inside.append(iter(made[id(part)][1]))
             else:
                 text = isinstance(part, str | bytes)
                 self.spend(len(part) if text else getattr(part, "nbytes", _PART))
+            if len(inside) > DEEPEST:
+                raise UnpicklingError(f"has values nested deeper than {DEEPEST}")
+
+    def measure_all(self) -> None:
+        """Count the memory of what is handed back, with all that objects hold."""
+        self._left = self._most
+        self.measure(self.stack[-1], self._made)
+
+    def keep(self, given: Iterable[Any]) -> None:
+        """Remember what the object on top of the stack was handed."""
+        top = self.stack[-1]
+        if not isinstance(top, _LEAVES):
+            held = self._made.setdefault(id(top), (top, []))[1]
+            held += [part for part in given if part is not top and not isinstance(part, _LEAVES)]
 
     def grow(self, kind: type, target: Any, keys: Iterable[Any] = ()) -> None:
         """Check that values may be added."""
@@ -157,21 +182,26 @@ class _Unpickler(pickle._Unpickler):
             if not small and not isinstance(key, str | bytes | float | None):
                 raise UnpicklingError(f"has a key that is a {type(key).__name__}")
 
-    def call(self, maker: Any, given: Any, kind: type = object) -> None:
-        """Check that something may be called with arguments."""
+    def call(self, maker: Any, given: Any, kind: type = object) -> Iterable[Any]:
+        """Check that something may be called with arguments, and give these."""
         named = isinstance(maker, kind) and any(maker is made for made in self._allowed.values())
         if not named or not callable(maker):
             raise UnpicklingError(f"calls a {type(maker).__name__}")
-        self.measure(given)
+        return self.handed(given)
 
-    def build(self) -> None:
-        """Check that an object may be given a state."""
+    def handed(self, given: Any) -> Iterable[Any]:
+        """Check that a function may be handed some values, and give these."""
+        self.measure(given)
+        return tuple(given)
+
+    def build(self) -> Iterable[Any]:
+        """Check that an object may be given a state, and give this."""
         target, state = self.stack[-2:]
         if type(target) is OrderedDict:
             self.stack[-1] = None  # what torch hangs on its dicts is dropped
         elif isinstance(target, type) or not hasattr(target, "__setstate__"):
             raise UnpicklingError(f"sets the state of a {type(target).__name__}")
-        self.measure(state)
+        return self.handed((state,))
 
 
 class _Bounded:
@@ -190,7 +220,8 @@ class _Bounded:
 
 
 # Before an opcode, with the values that it takes still on the stack; what a mark is on lies below.
-_CHECKS: dict[bytes, Callable[[Any], None]] = {
+# What a check gives is handed to the object that is then on top of the stack.
+_CHECKS: dict[bytes, Callable[[Any], Iterable[Any] | None]] = {
     pickle.APPEND: lambda u: u.grow(list, u.stack[-2]),
     pickle.APPENDS: lambda u: u.grow(list, u.metastack[-1][-1]),
     pickle.SETITEM: lambda u: u.grow(dict, u.stack[-3], u.stack[-2:-1]),
@@ -202,9 +233,9 @@ _CHECKS: dict[bytes, Callable[[Any], None]] = {
     pickle.NEWOBJ: lambda u: u.call(u.stack[-2], u.stack[-1], type),
     pickle.NEWOBJ_EX: lambda u: u.call(u.stack[-3], u.stack[-2:], type),
     pickle.OBJ: lambda u: u.call(u.stack[0], u.stack[1:]),
-    pickle.INST: lambda u: u.measure(u.stack),
+    pickle.INST: lambda u: u.handed(u.stack),
     pickle.BUILD: lambda u: u.build(),
-    pickle.STOP: lambda u: u.measure(u.stack[-1]),
+    pickle.STOP: lambda u: u.measure_all(),
 }
 
 
@@ -218,9 +249,10 @@ def _checked(code: int, run: Callable[[Any], None]) -> Callable[[Any], None]:
 
     def load(unpickler: Any) -> None:
         unpickler.spend(cost)
-        if check is not None:
-            check(unpickler)
+        given = None if check is None else check(unpickler)
         run(unpickler)
+        if given is not None:
+            unpickler.keep(given)
 
     return load
 

@@ -176,5 +176,5 @@ def test_modules_without_end_are_refused(tmp_path):
     network.model._modules["loop"] = loop
     path = tmp_path / "network.pkl"
     path.write_bytes(pickled(network))
-    with pytest.raises(CheckpointError, match="nested without end"):
+    with pytest.raises(CheckpointError, match="nested deeper"):
         load_edm(path)
