@@ -1,6 +1,6 @@
 """One query's posterior over more and more images, until what is there is good enough.
 
-Images are drawn for the whole image, or each tile takes its nearest; both tell how wrong they are:
+Images are drawn for the whole image, or each tile takes its nearest; both estimate their error:
 
 - **Drawn.** Images are in one of four groups at random. The mean without one of the groups, the
   others standing for it, differs from the mean as one draw does from another (the jackknife).

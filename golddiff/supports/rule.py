@@ -6,7 +6,7 @@ import math
 
 from golddiff.support import OfChannel, Side
 
-# Of what one image weighs of some hundred drawn, on average over the outputs: below, draws tell
+# Of what one image weighs of some hundred drawn, on average over the outputs: below, draws show
 # their error and it falls as they grow; above, single images decide, and each tile looks for its.
 SHARED = 0.25
 WIDE = 0.5  # share of the inputs that masks hold: above, one support serves the whole image
