@@ -22,14 +22,13 @@ from golddiff.cluster.agreement import About
 from golddiff.cluster.copies import local_folder
 from golddiff.cluster.joining import ray_package
 from golddiff.cluster.slices import Part, Supports, listed_here, narrow
-from golddiff.denoiser import over
 from golddiff.posterior import Posterior
 from golddiff.store.device import device_store
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import identity_of
 from golddiff.store.nearest import Drawing, Found, Metric, nearest_with_distances
 from golddiff.store.statistics import Axes, Moments, factor_places, moments
-from golddiff.store.weighing import whole
+from golddiff.store.weighing import over, whole
 from golddiff.support import Support, TiledSupport
 from golddiff.system.errors import GoldDiffError, StoreError
 from golddiff.system.residency import DEFAULT_LIMIT
@@ -104,8 +103,11 @@ class ShardServer:
         answers = nearest_with_distances(self.store, x, k, metric, among, all_told=True)
         return [None if found is None else _slim(found) for found in answers]
 
-    def summary(self, drawing: Drawing, x: NDArray[np.float32], within: Supports) -> Any:
+    def summary(
+        self, drawing: Drawing, x: NDArray[np.float32], within: Supports, first: int
+    ) -> Any:
         """What a draw by weight has to know of the images here."""
+        self.store.first_row = first
         return drawing.summary(self.store, x, list(map(whole, within.over(self.store))))
 
     def chosen(

@@ -28,12 +28,10 @@ class Part:
     Attributes:
         support: the whole.
         place: how many images of its class the shards before have.
-        first: row of the shard's first image.
     """
 
     support: DescribedSupport
     place: int
-    first: int
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ def listed_here(store: ImageStore, part: Part) -> Support:
     label = part.support.label
     here = label is None or label in store.class_counts
     rows = store.rows_of(label) if here else np.empty(0, np.int64)
-    return Support(part.support.rows_in(rows, part.place, part.first))
+    return Support(part.support.rows_in(rows, part.place))
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ class Borders:
         if isinstance(support, DescribedSupport):
             told = replace(support, listing=_elsewhere)
             places = [0, *accumulate(self.of_class(support.label))]
-            return [Part(told, *where) for where in zip(places[:-1], self.firsts, strict=True)]
+            return [Part(told, place) for place in places[:-1]]
         if isinstance(support, TiledSupport):
             tiles = [self._rows(tile) for tile in support.tiles]
             return [TiledSupport(support.side, of_shard) for of_shard in zip(*tiles, strict=True)]

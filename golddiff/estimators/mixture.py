@@ -13,6 +13,7 @@ from golddiff.denoiser import Denoiser
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
 from golddiff.store.statistics import Axes
+from golddiff.support import Prior
 from golddiff.system.errors import ArgumentError
 
 IMAGES_A_COMPONENT = 100  # at least, on average: fewer tell little about a covariance
@@ -92,27 +93,25 @@ class GaussianMixture(Denoiser):
             raise ArgumentError("rows: got none, expected at least one image to fit to")
         self.components, self.rank, self.shrinkage = components, rank, shrinkage
         self.seed, self.rows = seed, rows
-        self._fitted: dict[int | None, Components] = {}
+        self._fitted: dict[Prior, Components] = {}
 
-    def denoise(
-        self, x: NDArray[np.float32], sigma: float, label: int | None
-    ) -> NDArray[np.float32]:
+    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
         """Posterior means (b, D), in float64."""
         factor = self.store.factor()
         shrinkage = factor.shrinkage(sigma)
-        return denoised(x, sigma, factor.mean, factor.eigenvectors, shrinkage, self.fitted(label))
+        return denoised(x, sigma, factor.mean, factor.eigenvectors, shrinkage, self.fitted(prior))
 
-    def fitted(self, label: int | None = None) -> Components:
+    def fitted(self, prior: Prior = None) -> Components:
         """The mixture of all images or of a class; made at the first call and kept."""
-        if label not in self._fitted:
-            self._fitted[label] = self._fit(self.seen(label))
-        return self._fitted[label]
+        if prior not in self._fitted:
+            self._fitted[prior] = self._fit(self.seen(prior))
+        return self._fitted[prior]
 
-    def seen(self, label: int | None = None) -> NDArray[np.int64]:
+    def seen(self, prior: Prior = None) -> NDArray[np.int64]:
         """The images that the mixture, or a class's, is fitted to."""
-        if label is None:
+        if prior is None:
             return sampled(self.store.n, FITTED_TO) if self.rows is None else np.unique(self.rows)
-        rows = self.store.rows_of(label)
+        rows = self.store.rows_of(prior)
         if self.rows is None:
             return rows
         kept = np.intersect1d(rows, self.rows)

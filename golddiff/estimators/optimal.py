@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from golddiff.contributions import Contribution, values_at
 from golddiff.denoiser import Estimator
 from golddiff.kernels.rows import ROWS_PER_TASK, exact_distances, sums_of, weights_of
+from golddiff.kernels.terms import ABSENT, Terms, whole_terms
 from golddiff.kernels.torch_kernels import whole_images
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
@@ -45,6 +47,28 @@ class Optimal(Estimator):
             )  # fmt: skip
             sums = sums_of(values, places, weights, images.scale, images.offset)
         return Posterior(log_max[:, None], weights.sum(axis=1, keepdims=True), sums)
+
+    def terms(
+        self,
+        x: torch.Tensor,
+        gain: torch.Tensor,
+        sigma: float,
+        part: Support,
+        mean: torch.Tensor,
+    ) -> Terms:
+        """See the base class; images of no weight are left out."""
+        images, queries = self.images, x.detach().numpy().astype(np.float32)
+        with resident_rows(images.flat, part.rows) as (values, places):
+            log_max, weights = weights_of(
+                values, places, part.log_importance(), queries, precision(sigma),
+                images.scale, images.offset,
+            )  # fmt: skip
+        seen = np.flatnonzero(weights.any(axis=0))
+        with np.errstate(divide="ignore"):
+            logits = np.log(weights[:, seen]).clip(min=ABSENT) + log_max[:, None]
+        logits -= part.log_importance()[seen]
+        shown = torch.from_numpy(images.values(part.rows[seen]))
+        yield from whole_terms(shown, seen, torch.from_numpy(logits), x, gain, mean)
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
         """As :meth:`weigh`, by torch."""

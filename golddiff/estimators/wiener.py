@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
+from golddiff.support import LogWeights, Prior
 
 
 class Wiener(Denoiser):
@@ -15,11 +16,10 @@ class Wiener(Denoiser):
     Gaussian fitted to it. Source: Wiener 1949; Lukoianov et al. 2025, Sec. 3.
     """
 
-    def denoise(
-        self, x: NDArray[np.float32], sigma: float, label: int | None
-    ) -> NDArray[np.float32]:
+    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
         """Filter queries (b, D) in the covariance's eigenbasis, in float64."""
-        factor = self.store.factor(label)
+        assert not isinstance(prior, LogWeights)  # given() refuses them
+        factor = self.store.factor(prior)
         coefficients = (x - factor.mean) @ factor.eigenvectors
         shrunk = (coefficients * factor.shrinkage(sigma)) @ factor.eigenvectors.T
         filtered: NDArray[np.float32] = (factor.mean + shrunk).astype(np.float32)

@@ -155,7 +155,7 @@ def _made_ready(denoiser: Denoiser, x: torch.Tensor, sigma: float) -> torch.Tens
     estimator = getattr(denoiser, "base", denoiser)
     if isinstance(estimator, Estimator):
         few = Support(denoiser.store.rows_of(None)[:FEW])
-        estimator.posterior(x.reshape(1, -1).numpy(), sigma, few)
+        estimator.store.posterior(estimator, x.reshape(1, -1).numpy(), sigma, few)
     return x
 
 

@@ -28,13 +28,11 @@ def test_parts_of_a_described_support_are_the_whole(sizes, data):
     expected = rows
     if sample is not None:  # as a single store draws them
         expected = np.sort(np.random.default_rng([1, 5]).permutation(rows)[:count])
-    without = tuple(data.draw(st.sets(st.sampled_from(expected.tolist())))) if len(expected) else ()
-    expected = expected[~np.isin(expected, without)]
-    support = DescribedSupport(len(rows), None, label, sample, without)
+    support = DescribedSupport(len(rows), None, label, sample)
     parts, place = [], 0
     for start, stop in itertools.pairwise(np.cumsum([0, *sizes]).tolist()):
         here = rows[(rows >= start) & (rows < stop)] - start
-        parts.append(support.rows_in(here, place, start) + start)
+        parts.append(support.rows_in(here, place) + start)
         place += len(here)
     np.testing.assert_array_equal(np.concatenate(parts), expected)
     np.testing.assert_array_equal(support.rows_in(rows), expected)
@@ -64,12 +62,12 @@ def test_thenearest_of_all_shards_are_those_of_one(sizes, k, distinct, seed):
 
 
 def test_queries_that_share_a_support_share_it_in_a_shard(digits):
-    parts = [Part(digits.everything(7), 0, 0), Support(np.array([3, 5], np.int32))]
+    parts = [Part(digits.everything(7), 0), Support(np.array([3, 5], np.int32))]
     a, b, c = Supports(parts, [0, 1, 0]).over(digits)
     assert a is c
     np.testing.assert_array_equal(a.rows, digits.rows_of(7))
     assert (b.rows.dtype, b.rows.tolist()) == (np.int64, [3, 5])
-    (none,) = Supports([Part(DescribedSupport(9, None, 12), 0, 0)], [0]).over(digits)
+    (none,) = Supports([Part(DescribedSupport(9, None, 12), 0)], [0]).over(digits)
     assert len(none) == 0  # a class that only other shards have
 
 
