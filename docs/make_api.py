@@ -81,13 +81,10 @@ def render() -> str:
 
 
 def top_level_names() -> dict[str, str]:
-    """The names of ``golddiff.__all__`` and the module that each comes from."""
-    tree = ast.parse(_path("").read_text(encoding="utf-8"))
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_HOMES":
-            homes: dict[str, str] = ast.literal_eval(node.value)
-            return homes
-    raise LookupError("golddiff/__init__.py has no _HOMES")
+    """The names that ``golddiff`` gives, and the module that each comes from."""
+    tree = ast.parse((ROOT / "golddiff/__init__.pyi").read_text(encoding="utf-8"))
+    found = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    return {name.name: node.module or name.name for node in found for name in node.names}
 
 
 def _path(module: str) -> Path:

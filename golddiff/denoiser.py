@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -19,7 +21,8 @@ from golddiff.store.device import DeviceStore, Weigh, device_store
 from golddiff.store.exact import ImagesPosterior
 from golddiff.store.images import ImageStore
 from golddiff.store.queries import added_priors, check_images, checked_queries, priors_of
-from golddiff.store.training_set import check_store
+from golddiff.store.training_set import opened
+from golddiff.store.weighing import Unsaved
 from golddiff.support import AnySupport, LogWeights, Prior, Side, Support, TiledSupport
 from golddiff.system.arguments import classes_of, levels_of
 from golddiff.system.errors import ArgumentError
@@ -42,9 +45,19 @@ class Denoiser(ABC):
     priors: tuple[LogWeights, ...] = ()  # what was given, one for all queries or one each
     weighs_images = False  # whether its output is made of training images by their weights
 
-    def __init__(self, store: ImageStore) -> None:
-        check_store(store)
-        self.store = store
+    def __init__(self, store: ImageStore | str | Path) -> None:
+        self.store = opened(store)
+
+    def __repr__(self) -> str:
+        """The constructor's call, without what has its default."""
+        words = []
+        for name, parameter in inspect.signature(type(self)).parameters.items():
+            value = getattr(self, name, parameter.default)
+            if parameter.default is parameter.empty:
+                words.append(repr(value))
+            elif value is not parameter.default and value != parameter.default:
+                words.append(f"{name}={value!r}")
+        return f"{type(self).__name__}({', '.join(words)})"
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """Denoise a batch.
@@ -99,16 +112,7 @@ class Denoiser(ABC):
             )
 
     def posterior(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> ExactPosterior:
-        """All that is known of x0 given x, in closed form; see :class:`ExactPosterior`.
-
-        Args:
-            x: (B, *store.shape) noisy images.
-            sigma: noise level, as in a call.
-            labels: classes, as in a call.
-
-        Raises:
-            ArgumentError: as a call; a method that is no posterior under one prior.
-        """
+        """All that is known of x0 given x, in closed form; refused where there is none such."""
         queries, groups = self._groups(x, sigma, labels)
         parts = [(group, self.exact(queries[group], *key)) for key, group in groups.items()]
         return ExactPosterior(parts, x, self.store.d)
@@ -118,10 +122,7 @@ class Denoiser(ABC):
         return self.posterior(x, sigma, labels).log_density
 
     def score(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
-        """(D(x) - x) / sigma^2, (B, *shape): the gradient of :meth:`log_density`, if any.
-
-        Args, raises: as a call.
-        """
+        """(D(x) - x) / sigma^2, (B, *shape): the gradient of :meth:`log_density`, if any."""
         check_images(self.store, x)
         levels = levels_of(sigma, len(x)).reshape(-1, *[1] * (x.ndim - 1)).to(x.device)
         found: torch.Tensor = (self(x, sigma, labels).double() - x.double()) / levels**2
@@ -146,10 +147,8 @@ class Denoiser(ABC):
     ) -> tuple[NDArray[np.float32], dict[tuple[float, Prior], list[int]]]:
         """Queries (b, D), and which of them share noise level and prior."""
         queries, sigmas, priors = self.checked(x, sigma, labels)
-        groups: dict[tuple[float, Prior], list[int]] = {}
-        for i, key in enumerate(zip(sigmas, priors, strict=True)):
-            groups.setdefault(key, []).append(i)
-        return queries, groups
+        keys = list(zip(sigmas, priors, strict=True))
+        return queries, {k: [i for i, key in enumerate(keys) if key == k] for k in keys}
 
     @abstractmethod
     def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
@@ -244,9 +243,9 @@ class Estimator(Denoiser):
         if not (isinstance(memory_limit, int | float) and memory_limit > 0):
             raise ArgumentError(f"memory_limit: got {memory_limit!r}, expected bytes above 0")
         self.memory_limit = memory_limit
-        self.images = store
+        self.images = self.store
         self.tile_sides: tuple[Side, ...] = ()
-        self._ready: dict[float, Any] = {}
+        self._ready: dict[float, Any] = Unsaved()
 
     @abstractmethod
     def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:

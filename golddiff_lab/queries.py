@@ -10,9 +10,9 @@ import torch
 from golddiff.estimators.registry import create
 from golddiff.noise import Labels, Sigma
 from golddiff.sampling import Denoises, sample
-from golddiff.sources.augment import NUMBERS, augmented
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError
+from golddiff_lab.augment import NUMBERS, augmented
 
 STEPS = 10
 SOURCES = ("trajectory", "noised")
@@ -95,7 +95,7 @@ def mixed(
 def held_out(store: ImageStore, count: int, seed: int) -> torch.Tensor:
     """Images (count, *shape) in [-1, 1] like those of the set that are not in it.
 
-    Changed copies of some of its images (:mod:`golddiff.sources.augment`), by another seed than any
+    Changed copies of some of its images (:mod:`golddiff_lab.augment`), by another seed than any
     enlarged set's.
 
     Raises:

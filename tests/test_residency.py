@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import golddiff.store.spill
+import golddiff.store.proxy
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.kamb import Kamb
 from golddiff.estimators.optimal import Optimal
@@ -201,7 +201,7 @@ class TestProxies:
     def test_no_room_for_that_file(self, small, monkeypatch):
         store = ImageStore.open(small, memory_limit=1000.0)
         usage = shutil.disk_usage(small)._replace(free=10)
-        monkeypatch.setattr(golddiff.store.spill.shutil, "disk_usage", lambda path: usage)
+        monkeypatch.setattr(golddiff.store.proxy.shutil, "disk_usage", lambda path: usage)
         with pytest.raises(StoreError, match="takes 538 kB, more than the memory limit"):
             store.proxies((3, 8, 8))
 
@@ -261,16 +261,6 @@ class TestFactorOfSome:
         monkeypatch.setattr(statistics, "FACTOR_IMAGES", 50)
         assert statistics.default_images(n, d) == images
         assert len(statistics.factor_rows(np.arange(n), d)) == images
-
-    def test_a_factor_file_that_does_not_say_is_of_all(self, tmp_path, smooth_images, monkeypatch):
-        from golddiff.store.statistics import Factor
-
-        plain = {**vars(Factor)}["tensors"]
-        monkeypatch.setattr(
-            Factor, "tensors", lambda f: {k: v for k, v in plain(f).items() if k != "images"}
-        )
-        store = ImageStore.build(smooth_images(30, (1, 6, 6)), tmp_path / "store")
-        assert ImageStore.open(store.path).factor().images == 30
 
     def test_a_store_that_is_not_kept_makes_its_factor(self, tmp_path, smooth_images):
         ImageStore.build(smooth_images(60, (1, 6, 6)), tmp_path / "store")

@@ -21,9 +21,9 @@ from golddiff.cli.options import (
     Steps,
     advanced,
 )
-from golddiff.cli.parse import parse_labels, parse_method
+from golddiff.cli.parse import parse_labels
 from golddiff.cli.terminal import progress_bar, say, show, write_json
-from golddiff.estimators.registry import METHODS, MethodSettings, check_method, create
+from golddiff.estimators.registry import METHODS, MethodSettings, check_method, create, method_named
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.units import byte_size, duration
@@ -47,7 +47,8 @@ class EvaluateOptions:
         list[str] | None,
         typer.Option(
             help=f"Repeat for several: {', '.join(METHODS)}. Default golddiff-pca.",
-            show_default=False, callback=parse_method, metavar="NAME",
+            show_default=False, metavar="NAME",
+            callback=lambda given: given and [method_named(name) for name in given],
         ),
     ] = None  # fmt: skip
     n: Annotated[int, typer.Option("--n", help="How many images; the paper's 128.")] = 128

@@ -31,13 +31,12 @@ class IndexOptions:
         str,
         typer.Argument(
             help="A folder of images, a parquet, zip, npz, npy, idx or CIFAR file, a built-in "
-            "(digits, moons, patches), the name of a dataset on the Hugging Face hub, a store, or "
-            "enlarged:SOURCE (with --limit: its images and changed copies of them)."
+            "(digits, moons, patches), the name of a dataset on the Hugging Face hub, or a store."
         ),
     ]
     out: Annotated[Path, typer.Argument(help="The folder to make.")]
     reading: ReadingOptions = field(default_factory=ReadingOptions)
-    seed: Annotated[int, advanced("Of moons, patches and enlarged sets.")] = 0
+    seed: Annotated[int, advanced("Of moons and patches.")] = 0
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a store that is there already.")
     ] = False
@@ -64,8 +63,6 @@ def index(options: IndexOptions) -> None:
       golddiff index train.parquet cifar.store --label-column label
 
       golddiff index digits digits.store
-
-      golddiff index enlarged:imagenet64.store million.store --limit 1280000
 
       golddiff index /nfs/photos /nfs/photos.shards --size 64 --cluster head:6379 --shards 400
     """

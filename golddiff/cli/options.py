@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from golddiff.cli.parse import parse_method, parse_patch_size, parse_size, parse_tol
-from golddiff.estimators.registry import METHODS, MethodSettings
+from golddiff.cli.parse import parse_patch_size, parse_size, parse_tol
+from golddiff.estimators.registry import METHODS, MethodSettings, method_named
 from golddiff.sources.source_options import SourceOptions
 
 ADVANCED = "Advanced"
@@ -26,7 +26,12 @@ JsonPath = Annotated[
     typer.Option("--json", help="Write settings and figures to this file.", metavar="PATH"),
 ]
 MethodName = Annotated[
-    str, typer.Option(help=", ".join(METHODS) + ".", callback=parse_method, metavar="NAME")
+    str,
+    typer.Option(
+        help=", ".join(METHODS) + ".",
+        callback=lambda given: given and method_named(given),
+        metavar="NAME",
+    ),
 ]
 Steps = Annotated[int, typer.Option(help="Denoising steps, 1 to 1000.")]
 Seed = Annotated[int, typer.Option(help="Of the starting noise and the random picks.")]

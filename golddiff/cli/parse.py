@@ -2,35 +2,12 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from golddiff.estimators.registry import METHODS
 from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
-
-
-Names = TypeVar("Names", str, list[str], None)
-
-
-def parse_method(given: Names) -> Names:
-    """Methods' names, whatever their case and with _ for -.
-
-    Raises:
-        ArgumentError: no such method; names the nearest.
-    """
-    if isinstance(given, list):
-        return [parse_method(name) for name in given]
-    if given is None:
-        return given
-    name = given.strip().lower().replace("_", "-")
-    if name in METHODS:
-        return name
-    near = get_close_matches(name, METHODS, 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise ArgumentError(f"method: got {given!r}, expected one of {', '.join(METHODS)}{hint}")
 
 
 def parse_size(name: str, text: str | None) -> int | float | None:

@@ -97,7 +97,7 @@ class ShardedStore:
         )  # fmt: skip
         self.path = _home(listing, identity)
         self.artifacts = Artifacts(self.path, identity)
-        self.factors = Factors(self, ShardedStore._make_factor, keeps=lambda: not pool.missing)
+        self.factors = Factors(self, ShardedStore._make_factor, {}, lambda: not pool.missing)
 
     @classmethod
     def open(
@@ -359,7 +359,7 @@ class ShardedStore:
         told = self.pool.ask("moments", lambda shard: (parts[shard], images, seed))
         sums: Moments = reduce(Moments.merge, (part for _, part in told))
         progress(sums.n)
-        return sums.factor(*((1 / 127.5, -1.0) if self.is_pixels else (1.0, 0.0)))
+        return sums.factor(*self.manifest.scaling)
 
     def __getattr__(self, name: str) -> Any:
         if name == "labels":

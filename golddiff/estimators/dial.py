@@ -23,7 +23,7 @@ from golddiff.posterior import Float
 from golddiff.samplers import initial_noise, noise_levels, steps
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import novelty as novelty_of
-from golddiff.store.training_set import check_store
+from golddiff.store.training_set import opened
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
 
@@ -59,6 +59,7 @@ def recommended(store: ImageStore, novelty: float = NOVELTY, seed: int = 0) -> G
     """
     if isinstance(novelty, bool) or not (isinstance(novelty, int | float) and 0 <= novelty <= 1):
         raise ArgumentError(f"novelty: got {novelty!r}, expected a number from 0 to 1")
+    store = opened(store)
     return at_threshold(store, dial(store).threshold(novelty), seed)
 
 
@@ -116,7 +117,7 @@ def dial(store: ImageStore, watch: Watch = lambda done, total: None) -> Dial:
     Raises:
         ArgumentError: as :func:`golddiff.novelty`.
     """
-    check_store(store)
+    store = opened(store)
     if store not in _dials:
         kept = store.artifacts.load(KEPT)
         if kept is None:

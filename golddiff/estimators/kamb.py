@@ -72,9 +72,9 @@ class Kamb(Estimator):
         memory_limit: float = DEFAULT_MEMORY_LIMIT,
     ) -> None:
         super().__init__(store, memory_limit)
-        if len(store.shape) != 3:
+        if len(self.store.shape) != 3:
             raise ArgumentError(
-                f"store: got data of shape {store.shape}, Kamb needs images (C, H, W)"
+                f"store: got data of shape {self.store.shape}, Kamb needs images (C, H, W)"
             )
         if boundary not in get_args(Boundary):
             allowed = ", ".join(map(repr, get_args(Boundary)))
@@ -82,7 +82,7 @@ class Kamb(Estimator):
         self.patch_sizes = patch_sizes
         self.boundary: Boundary = boundary  # type: ignore[assignment]
         self._pairs = None if patch_sizes is None else _pairs(patch_sizes)
-        self._side = min(store.shape[1:])
+        self._side = min(self.store.shape[1:])
 
     def patch_size(self, sigma: float) -> int:
         """The side p of the patches compared at a noise level."""

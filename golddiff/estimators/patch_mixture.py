@@ -95,9 +95,9 @@ class PatchMixture(Denoiser):
         rows: NDArray[np.int64] | None = None,
     ) -> None:
         super().__init__(store)
-        if len(store.shape) != 3:
-            raise ArgumentError(f"store: holds points of shape {store.shape}, expected images")
-        smaller = min(store.shape[1:])
+        if len(self.store.shape) != 3:
+            raise ArgumentError(f"store: holds points of shape {self.store.shape}, expected images")
+        smaller = min(self.store.shape[1:])
         side = max(1, min(8, smaller // 2)) if side is None else side
         for name, value in (("side", side), ("components", components), ("rank", rank)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:

@@ -130,9 +130,9 @@ class PCA(Estimator):
         self.weighting = weighting
         self.merges = weighting == "ss"
         self.batch_size = batch_size
-        if len(store.shape) == 3 and weighting == "ss" and share is None:
-            sides = TILE_SIDES if store.shape[0] > 1 else TILE_SIDES_OF_ONE_CHANNEL
-            self.tile_sides = tuple(s for s in sides if min(store.shape[1:]) > pixels(s))
+        if len(self.store.shape) == 3 and weighting == "ss" and share is None:
+            sides = TILE_SIDES if self.store.shape[0] > 1 else TILE_SIDES_OF_ONE_CHANNEL
+            self.tile_sides = tuple(s for s in sides if min(self.store.shape[1:]) > pixels(s))
 
     def make_ready(self, sigma: float) -> Masks | UnitMasks:
         """The masks of a noise level, which the covariance of all images decides."""

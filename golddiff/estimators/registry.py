@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from golddiff.system.errors import ArgumentError
@@ -76,8 +78,7 @@ def check_method(name: str, settings: MethodSettings) -> None:
     Raises:
         ArgumentError: says which methods there are, or which have the setting.
     """
-    if name not in METHODS:
-        raise ArgumentError(f"method: got {name!r}, expected one of {', '.join(METHODS)}")
+    method_named(name)
     for setting in settings.given():
         if setting not in METHODS[name].settings:
             having = ", ".join(other for other in METHODS if setting in METHODS[other].settings)
@@ -89,9 +90,23 @@ def check_method(name: str, settings: MethodSettings) -> None:
             raise ArgumentError(f"{setting}: applies to variant 'text' only")
 
 
+def method_named(given: str) -> str:
+    """A method's name, whatever its case and with _ for -.
+
+    Raises:
+        ArgumentError: no such method; suggests the nearest.
+    """
+    name = str(given).strip().lower().replace("_", "-")
+    if name in METHODS:
+        return name
+    near = get_close_matches(name, METHODS, 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise ArgumentError(f"method: got {given!r}, expected one of {', '.join(METHODS)}{hint}")
+
+
 def create(
     name: str,
-    store: ImageStore,
+    store: ImageStore | str | Path,
     settings: MethodSettings | None = None,
     seed: int = 0,
     **given: Any,
@@ -100,25 +115,31 @@ def create(
 
     Args:
         name: one of ``METHODS`` here, such as "recommended" or "golddiff-pca".
-        store: the training set.
+        store: the training set, or the folder of a store.
         settings: what differs from the defaults.
         seed: of the images that a golden subset draws at random.
         given: the same by name: the attributes of :class:`MethodSettings`, such as ``novelty`` or
             ``mask_threshold``.
 
     Raises:
-        ArgumentError: no such method, or a setting that it does not have or allow.
+        ArgumentError: no such method, or a setting that it does not have or allow; the covariance
+            and masks, where they are not made yet, would take more memory than there is.
     """
-    from golddiff.store.training_set import check_store  # torch comes with it
+    from golddiff.store.needs import check_images
+    from golddiff.store.training_set import opened  # torch comes with it
 
-    check_store(store)
     known = [field.name for field in fields(MethodSettings)]
     for setting in given:
         if setting not in known:
             raise ArgumentError(f"{setting}: no method has it; expected some of {', '.join(known)}")
     settings = replace(settings or MethodSettings(), **given)
     check_method(name, settings)
-    return METHODS[name].make(store, settings, seed)
+    method, training_set = method_named(name), opened(store)
+    if not training_set.factors.is_kept():
+        needed = memory_needed(method, settings)
+        what = f"the covariance and masks of {method} for"
+        check_images(training_set.n, training_set.shape, needed, what)
+    return METHODS[method].make(training_set, settings, seed)
 
 
 def memory_needed(name: str, settings: MethodSettings) -> Callable[[int, int], float]:

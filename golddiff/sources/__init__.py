@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from golddiff.sources.source_options import ENLARGED, SourceOptions
+from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError, SourceError
 
 if TYPE_CHECKING:
@@ -38,9 +38,7 @@ def open_source(
               pickles;
             - a built-in: ``"digits"``, ``"moons"`` or ``"patches"`` (``"./digits"`` or a ``Path``
               means the folder);
-            - the name of a dataset on the Hugging Face hub;
-            - ``"enlarged:"`` and any of the last three: its images, then as many changed copies of
-              them as ``limit`` asks for (:mod:`golddiff.sources.enlarged`).
+            - the name of a dataset on the Hugging Face hub.
         open_folder: opens a folder of a kind that is none of these; None where it is not that kind.
         options: those of :class:`SourceOptions`.
 
@@ -90,10 +88,6 @@ def _open_text(text: str, options: SourceOptions, open_folder: OpenFolder) -> So
     from golddiff.sources.hub import is_hub_name, load_from_hub
     from golddiff.sources.tables import open_dataset
 
-    if text.startswith(ENLARGED):
-        from golddiff.sources.enlarged import open_enlarged  # which imports torch
-
-        return open_enlarged(text, options, lambda name, o: _open_text(name, o, open_folder))
     if text in BUILTINS:
         return open_builtin(text, options)
     if not text or "\0" in text:

@@ -29,9 +29,9 @@ def open_array(
     """An array as a source: uint8 stays uint8, floats become float32 and keep their values.
 
     Args:
-        array: a tensor or array: (N, C, H, W) images, (N, H, W) grey images, (N, D) points; uint8
-            with the channels last, (N, H, W, 1 | 3 | 4), is turned to channels first
-            (transparency laid on white).
+        array: a tensor or array: (N, C, H, W) images, (N, H, W) grey images, (N, D) points;
+            with the channels last, (N, H, W, 1 | 3), of uint8 also 4 (transparency, laid on white),
+            it is turned to channels first where the sides are 8 and more.
         options: size and channels apply to uint8 images only.
         description: one line for the manifest.
         labels: the source's own labels, (N,) int64, or None.
@@ -194,8 +194,9 @@ def _images_first(values: NDArray[Any]) -> tuple[NDArray[Any], bool]:
     """Images as (N, C, H, W), and whether they are RGBA that came with the channels last."""
     if values.ndim == 3:
         return values[:, None], False
-    last = values.ndim == 4 and values.dtype == np.uint8 and values.shape[3] in _IMAGE_CHANNELS
     # Sides of 8 and more: an (N, 2, 4, 4) array is two channels of 4x4, not a strip of RGBA.
-    if last and min(values.shape[1:3]) >= 8:
+    # Floats of four channels may be latents of any layout: they stay as they are.
+    known = _IMAGE_CHANNELS if values.dtype == np.uint8 else (1, 3)
+    if values.ndim == 4 and values.shape[3] in known and min(values.shape[1:3]) >= 8:
         return values.transpose(0, 3, 1, 2), values.shape[3] == 4
     return values, False

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -14,6 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from golddiff.sources.source_options import SourceOptions, require_integer
 from golddiff.system.errors import ArgumentError, printable
+from golddiff.system.parallel import in_turn
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -197,22 +197,11 @@ def check_labels(labels: Any, count: int) -> NDArray[np.int64]:
 def ahead(function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
     """Yield ``function(job)`` for each job in order, computed by a few threads ahead.
 
-    Jobs are taken as they are needed and at most six results exist at a time, so memory stays
-    bounded however slow the reader is. An error of ``function`` is raised in its job's place.
+    At most six results exist at a time, so memory stays bounded however slow the reader is.
     """
     workers = max(2, min(4, os.cpu_count() or 2))  # at least 2, to overlap reading
-    pending: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(workers) as pool:
-        try:
-            for job in jobs:
-                pending.append(pool.submit(function, job))
-                if len(pending) > workers + 1:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
+        yield from in_turn(pool, function, jobs, workers + 2)
 
 
 def rebatch(pieces: Iterable[Batch], size: int) -> Iterator[Batch]:

@@ -9,8 +9,6 @@ from typing import Any
 
 from golddiff.system.errors import ArgumentError
 
-ENLARGED = "enlarged:"  # and another source
-
 
 @dataclass(frozen=True)
 class SourceOptions:
@@ -26,10 +24,8 @@ class SourceOptions:
         skip_bad: leave out images that cannot be read, and list them in ``skipped``, instead of
             raising. ``info.count`` is then None.
         limit: read at most this many examples, the first ones (with ``skip_bad``: the readable
-            ones among them). The number of points of moons, of images of patches, and of an
-            enlarged set.
-        seed: chooses the points of moons, the crops of patches, and the changes of an enlarged
-            set.
+            ones among them). The number of points of moons and of images of patches.
+        seed: chooses the points of moons and the crops of patches.
         labels: N whole numbers >= 0, one for each example of the whole source (before ``limit``),
             in place of the source's own labels.
         value_range: of float images: their least and largest value, taken to -1 and 1. None or

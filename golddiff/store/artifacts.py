@@ -94,9 +94,7 @@ class Artifacts:
         path = self.path(name)
         if not self.folder.is_dir() or leads_out(self.folder, path.parent):
             return
-        made = {key: np.asarray(array, order="C") for key, array in tensors.items()}
-        ours = {"format": FORMAT, "images": self._digest_of_images(), "digest": digest_of(made)}
-        body = save(made, {**(made_of or {}), **ours})
+        body = self.body(tensors, made_of)
         if most is not None and len(body) > most:
             return
         with contextlib.suppress(ArgumentError, OSError):
@@ -104,6 +102,14 @@ class Artifacts:
                 _make_room(path.parent, most - len(body))
             with written_whole("store", path) as temporary:
                 temporary.write_bytes(body)
+
+    def body(
+        self, tensors: Mapping[str, NDArray[Any]], made_of: Mapping[str, str] | None = None
+    ) -> bytes:
+        """What a file of these arrays holds; see :meth:`save`."""
+        made = {key: np.asarray(array, order="C") for key, array in tensors.items()}
+        ours = {"format": FORMAT, "images": self._digest_of_images(), "digest": digest_of(made)}
+        return save(made, {**(made_of or {}), **ours})
 
     def _digest_of_images(self) -> str:
         return hashlib.sha256(self._identity.encode()).hexdigest()

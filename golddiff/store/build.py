@@ -16,30 +16,22 @@ from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from safetensors.numpy import save_file
+from rich.progress import Progress
 
 from golddiff.sources.source import Rows, Source, SourceInfo
-from golddiff.store.manifest import FileRecord, Manifest, file_record
+from golddiff.store.artifacts import Artifacts
+from golddiff.store.factors import BUILT as FACTOR
+from golddiff.store.manifest import FileRecord, Manifest, file_record, identity_of
 from golddiff.store.needs import check_images
 from golddiff.store.proxy import pool, quarter_shape
 from golddiff.store.statistics import covariance_factor
 from golddiff.system.errors import ArgumentError, SourceError, StoreError, printable
-from golddiff.system.files import DISK_FULL, system_errors
+from golddiff.system.files import DISK_FULL
 from golddiff.system.locks import exchanged, locked
+from golddiff.system.progress import progress_bar
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
 
 PIXELS, LABELS, PROXIES, NORMS = "pixels.bin", "labels.bin", "proxies.bin", "norms.bin"
-FACTOR = "factor.safetensors"
-
 # Above this many values an image the factor takes minutes and gigabytes, and Optimal, Kamb and
 # their golden subsets do not need it: it is made when first asked for.
 FACTOR_AT_BUILD = 4096
@@ -77,9 +69,8 @@ def build(
     check_images(1, source.info.shape, _reading_bytes, "to read")
     try:
         with _building(path, overwrite), _beside(path) as folder:
-            with _bar(source, shown=progress) as bar:
+            with progress_bar(progress) as bar:
                 _fill(folder, source, bar, factor)
-                bar.update(bar.task_ids[0], description="saving")
             _put_in_place(folder, path)
     except OSError as error:
         if error.errno in DISK_FULL:
@@ -125,9 +116,13 @@ def is_store_of(path: Path, source: Source) -> bool:
 
 def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> None:
     info = source.info
-    uint8 = info.dtype == np.uint8
-    proxy_shape = quarter_shape(info.shape)
-    n = 0
+    names = None if info.class_names is None else [printable(name) for name in info.class_names]
+    manifest = Manifest(
+        0, info.shape, info.dtype.name, info.labelled, names, quarter_shape(info.shape),
+        printable(info.description),
+    )  # fmt: skip
+    scale, offset = map(np.float32, manifest.scaling)
+    task = bar.add_task(f"reading {manifest.source}", total=info.count)
     with contextlib.ExitStack() as stack:
         files = {
             name: stack.enter_context(_HashedFile(folder / name))
@@ -136,36 +131,36 @@ def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> Non
         size = max(1, min(BATCH, BATCH_BYTES // _bytes_each(info)))
         for pixels, labels in source.batches(size):
             values = pixels.astype(np.float32)
-            if uint8:
-                values = values * np.float32(1 / 127.5) - np.float32(1)
+            if pixels.dtype == np.uint8:
+                values = values * scale + offset
             files[PIXELS].write(np.ascontiguousarray(pixels))
-            files[PROXIES].write(pool(values, proxy_shape))
+            files[PROXIES].write(pool(values, manifest.proxy_shape))
             flat = values.reshape(len(values), -1)
             files[NORMS].write(np.sqrt(np.einsum("nd,nd->n", flat, flat, dtype=np.float32)))
             if labels is not None:
                 files[LABELS].write(labels.astype(np.int64))
-            n += len(pixels)
-            bar.update(bar.task_ids[0], completed=n)
-        if n == 0:
+            manifest.n += len(pixels)
+            bar.update(task, completed=manifest.n)
+        if manifest.n == 0:
             raise SourceError(f"source: {info.description} holds no images")
-        records = {name: file.record() for name, file in files.items()}
-    d = math.prod(info.shape)
-    if with_factor and d <= FACTOR_AT_BUILD:
-        bar.update(bar.task_ids[0], description="covariance", total=n, completed=0)
-        mapped = Residency(DEFAULT_LIMIT)
-        flat_file = mapped.map(folder / PIXELS, "uint8" if uint8 else "float32", (n, d))
-        scale, offset = (1 / 127.5, -1.0) if uint8 else (1.0, 0.0)
-        factor = covariance_factor(
-            flat_file, scale, offset, progress=lambda i: bar.update(bar.task_ids[0], completed=i)
-        )
-        with system_errors(folder / FACTOR):
-            save_file(factor.tensors(), folder / FACTOR)
-        records[FACTOR] = file_record(folder / FACTOR)
-    names = None if info.class_names is None else [printable(name) for name in info.class_names]
-    Manifest(
-        n, info.shape, "uint8" if uint8 else "float32", info.labelled, names, proxy_shape,
-        printable(info.description), len(source.skipped), records,
-    ).write(folder)  # fmt: skip
+        manifest.files = {name: file.record() for name, file in files.items()}
+    manifest.skipped = len(source.skipped)
+    if with_factor and math.prod(info.shape) <= FACTOR_AT_BUILD:
+        _write_factor(folder, manifest, bar)
+    manifest.write(folder)
+
+
+def _write_factor(folder: Path, manifest: Manifest, bar: Progress) -> None:
+    n, d = manifest.n, math.prod(manifest.shape)
+    task = bar.add_task("covariance", total=n)
+    flat = Residency(DEFAULT_LIMIT).map(folder / PIXELS, manifest.dtype, (n, d))
+    factor = covariance_factor(
+        flat, *manifest.scaling, progress=lambda i: bar.update(task, completed=i)
+    )
+    artifacts = Artifacts(folder, identity_of(manifest))
+    path = artifacts.path(FACTOR)
+    path.write_bytes(artifacts.body(factor.tensors(), {"of": str(factor.images)}))
+    manifest.files[path.name] = file_record(path)
 
 
 class _HashedFile:
@@ -268,17 +263,3 @@ def _reading_bytes(n: int, d: int) -> float:
 
 def _bytes_each(info: SourceInfo) -> int:
     return math.prod(info.shape) * (1 if info.dtype == np.uint8 else 4)
-
-
-@contextlib.contextmanager
-def _bar(source: Source, *, shown: bool) -> Iterator[Progress]:
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), disable=not shown) as bar:
-        bar.add_task(f"reading {printable(source.info.description)}", total=source.info.count)
-        yield bar

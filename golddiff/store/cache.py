@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from golddiff.sources.source_options import ENLARGED, SourceOptions
+from golddiff.sources.source_options import SourceOptions
 from golddiff.store.manifest import VERSION
 from golddiff.system.errors import StoreError
 
@@ -100,14 +100,12 @@ def cache_name(source: Any, options: SourceOptions) -> str:
     if not isinstance(source, str):
         contents = {"version": VERSION, "contents": _contents(source, options), **options.told()}
         return _folder_name(type(source).__name__, contents)
-    kind = ENLARGED if source.startswith(ENLARGED) else ""
-    name = source.removeprefix(kind)
-    path = Path(name).expanduser()
+    path = Path(source).expanduser()
     identity: dict[str, Any] = {
         "version": VERSION,
         # A name that is no path here is a built-in's or a hub dataset's: nothing local to look at.
-        "source": f"{kind}{path.resolve()}" if _is_path(name) else source,
-        "files": _fingerprint(path) if _is_path(name) else None,
+        "source": str(path.resolve()) if _is_path(source) else source,
+        "files": _fingerprint(path) if _is_path(source) else None,
         **options.told(),
     }
     if options.labels is not None:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol
 
-from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
-
 from golddiff.store.artifacts import Artifacts
-from golddiff.store.statistics import Factor, default_images, images_in
-from golddiff.system.errors import ArgumentError, StoreError
+from golddiff.store.statistics import Factor, default_images
+from golddiff.system.errors import ArgumentError
 
-NAME = "factor-of-all"
+BUILT = "factor"  # made with the store
+NAME = "factor-of-all"  # made since, in place of it
 Progress = Callable[[int], None]
 
 
@@ -41,24 +37,18 @@ class Factors:
         images: the set.
         make: the set's factor of a class (None: all), of how many of its images (None: the
             default), by a seed of their draw.
-        built: a file that was made with the store, and its checksum; None: there is none.
-        check: raises where that file is no more of these images.
-        keeps: whether results may be kept at this moment.
         made: factors that are at hand, by class; more are added.
+        keeps: whether results may be kept at this moment.
     """
 
     def __init__(
         self,
         images: Images,
         make: Callable[[Any, int | None, int | None, int, Progress], Factor],
-        built: tuple[Path, str] | None = None,
-        check: Callable[[Any], None] = lambda images: None,
+        made: dict[int | None, Factor],
         keeps: Callable[[], bool] = lambda: True,
-        made: dict[int | None, Factor] | None = None,
     ) -> None:
-        self._images, self._make, self._built = images, make, built
-        self._check, self._keeps = check, keeps
-        self._made: dict[int | None, Factor] = {} if made is None else made
+        self._images, self._make, self._made, self._keeps = images, make, made, keeps
 
     def of(self, label: int | None, progress: Progress = silent) -> Factor:
         """The factor of a class, or of all images; that of all is kept with the store."""
@@ -90,38 +80,28 @@ class Factors:
 
     def is_kept(self) -> bool:
         """Whether the factor of all images need not be made."""
-        return self._images.artifacts.head(NAME) is not None or self._built is not None
+        return self._head() is not None
 
     def mark(self) -> str:
         """What tells the factor of all images from others; it is made where there is none."""
         if not self.is_kept():
             self.of(None)
-        head = self._images.artifacts.head(NAME)
-        if head is not None:
-            return head["digest"]
-        return self._built[1] if self._built is not None else self.of(None).digest
+        head = self._head()
+        return self.of(None).digest if head is None else head["digest"]
 
     def put(self, factor: Factor) -> None:
         """Take the factor of all images as given, and keep it."""
         self._made[None] = factor
         if self._keeps():
-            made_of = {"of": str(factor.images)}
-            self._images.artifacts.save(NAME, factor.tensors(), made_of)
+            self._images.artifacts.save(NAME, factor.tensors(), {"of": str(factor.images)})
 
     @property
-    def images(self) -> int | None:
-        """Of how many images the factor of all is; it is neither made nor read for this.
-
-        None where that is not known.
-        """
+    def images(self) -> int:
+        """Of how many images the factor of all is; it is neither made nor read for this."""
         if None in self._made:
             return self._made[None].images
-        head = self._images.artifacts.head(NAME)
-        if head is not None:
-            return int(head["of"])
-        if self._built is not None:
-            return images_in(self._built[0], self._images.n)
-        return default_images(self._images.n, self._images.d)
+        of = (self._head() or {}).get("of", "")
+        return int(of) if of.isdecimal() else default_images(self._images.n, self._images.d)
 
     def _new(self, label: int | None, images: int | None, seed: int, progress: Progress) -> Factor:
         factor = self._made[label] = self._make(self._images, label, images, seed, progress)
@@ -129,27 +109,13 @@ class Factors:
             self.put(factor)
         return factor
 
+    def _head(self) -> dict[str, str] | None:
+        heads = map(self._images.artifacts.head, (NAME, BUILT))
+        return next((head for head in heads if head is not None), None)
+
     def _kept(self) -> Factor | None:
-        tensors = self._images.artifacts.load(NAME)
-        if tensors is not None:
-            return self._sound(tensors, self._images.artifacts.path(NAME))
-        if self._built is None:
-            return None
-        self._check(self._images)
-        path = self._built[0]
-        try:
-            return self._sound(load_file(path), path)
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-            raise _damaged(path, error) from error
-
-    def _sound(self, tensors: dict[str, NDArray[Any]], path: Path) -> Factor:
-        try:
-            factor = Factor.of_tensors(tensors, self._images.n)
-            factor.check(self._images.d)
-        except (TypeError, ValueError) as error:
-            raise _damaged(path, error) from None
-        return factor
-
-
-def _damaged(path: Path, error: Exception) -> StoreError:
-    return StoreError(f"store: {path} is damaged ({error}); build the store again")
+        for tensors in map(self._images.artifacts.load, (NAME, BUILT)):
+            factor = None if tensors is None else Factor.of_tensors(tensors, self._images.d)
+            if factor is not None:
+                return factor
+        return None

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from golddiff.posterior import Posterior
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.artifacts import Artifacts
-from golddiff.store.build import FACTOR, LABELS, NORMS, PIXELS, PROXIES
+from golddiff.store.build import LABELS, NORMS, PIXELS, PROXIES
 from golddiff.store.factors import Factors, silent
 from golddiff.store.manifest import Manifest, identity_of
 from golddiff.store.nearest import Drawing, Metric, nearest
@@ -38,7 +38,6 @@ from golddiff.support import (
     one_each,
 )
 from golddiff.system.arguments import path_of
-from golddiff.system.errors import StoreError
 from golddiff.system.residency import DEFAULT_LIMIT, Residency, parts, resident_rows
 
 
@@ -69,15 +68,7 @@ class ImageStore:
 
     share = 1.0
     first_row = 0
-    factors = Part(
-        lambda store: Factors(
-            store,
-            ImageStore._make_factor,
-            store._built,
-            ImageStore._check_in_place,
-            made=store._factors,
-        )
-    )
+    factors = Part(lambda store: Factors(store, ImageStore._make_factor, store._factors))
     proxies = Part(lambda store: Proxies(store, store._pooled))
 
     def __init__(self, path: Path, manifest: Manifest, memory_limit: float = DEFAULT_LIMIT) -> None:
@@ -90,7 +81,7 @@ class ImageStore:
         self.d = math.prod(manifest.shape)
         self.class_names = manifest.class_names
         self.is_pixels = manifest.dtype == "uint8"
-        self.scale, self.offset = (1 / 127.5, -1.0) if self.is_pixels else (1.0, 0.0)
+        self.scale, self.offset = manifest.scaling
         self.flat = self._map(PIXELS, manifest.dtype, (self.n, self.d))
         self.norms: NDArray[np.float32] = self._map(NORMS, "float32", (self.n,))
         # Read, not mapped: its pages would count as resident.
@@ -105,8 +96,6 @@ class ImageStore:
             manifest.proxy_shape: self._map(PROXIES, "float32", (self.n, width))
         }
         self.artifacts = Artifacts(path, identity_of(manifest))
-        built = manifest.files.get(FACTOR)
-        self._built = None if built is None else (path / FACTOR, built.sha256)
         self._factors: dict[int | None, Factor] = {}
 
     @classmethod
@@ -189,12 +178,6 @@ class ImageStore:
             StoreError: names the first file whose contents changed.
         """
         self.manifest.verify(self.path)
-
-    def _check_in_place(self) -> None:
-        if identity_of(Manifest.read(self.path)) != identity_of(self.manifest):
-            raise StoreError(
-                f"store: {self.path} was replaced by another since it was opened; open it again"
-            )
 
     def images(self, indices: Indices | None = None) -> torch.Tensor:
         """Images as float32 in [-1, 1] (float stores: as they were given), (k, *shape).
@@ -347,12 +330,16 @@ class ImageStore:
     def __len__(self) -> int:
         return self.n
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle holds the path and the limit; it opens the store where that is."""
+        return ImageStore.open, (self.path.absolute(), self.residency.limit)
+
     def __repr__(self) -> str:
+        return f"ImageStore.open({str(self.path)!r})"
+
+    def __str__(self) -> str:
         classes = "no labels" if self.labels is None else f"{len(self.class_counts)} classes"
-        return (
-            f"ImageStore({str(self.path)!r}: {self.n:,} x {self.shape} {self.manifest.dtype}, "
-            f"{classes})"
-        )
+        return f"{self.path}: {self.n:,} x {self.shape} {self.manifest.dtype}, {classes}"
 
     def _map(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         return self.residency.map(self.path / name, dtype, shape)

@@ -61,6 +61,11 @@ class Manifest:
             "\n".join(f"{n}:{self.files[n].sha256}" for n in named).encode()
         ).hexdigest()
 
+    @property
+    def scaling(self) -> tuple[float, float]:
+        """Scale and offset from stored values to [-1, 1] units."""
+        return (1 / 127.5, -1.0) if self.dtype == "uint8" else (1.0, 0.0)
+
     def write(self, folder: Path) -> None:
         """Write the manifest, with a digest of its own contents."""
         body: dict[str, Any] = {"format": FORMAT, "version": VERSION, **asdict(self)}

@@ -23,8 +23,7 @@ def open_source(source: Any, **options: Any) -> Source:
     """Open a training set of any kind, a store among them.
 
     Args:
-        source: as :func:`golddiff.sources.open_source` takes it; or the folder of a store, also
-            after ``"enlarged:"``.
+        source: as :func:`golddiff.sources.open_source` takes it; or the folder of a store.
         options: those of :class:`SourceOptions`.
 
     Raises:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -10,8 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.store.spill import spilled
+from golddiff.system.errors import StoreError
 from golddiff.system.residency import Residency, parts
+from golddiff.system.units import byte_size
 
 AT_ONCE = 1024  # images that are pooled together
 
@@ -107,8 +112,32 @@ class Proxies:
             for _, rows in parts(np.arange(store.n), AT_ONCE)
         )
         if 4 * store.n * width > store.residency.limit:
-            return spilled(made, (store.n, width), store.path, store.residency)
+            return self._in_a_file(made, (store.n, width))
         whole = np.empty((store.n, width), np.float32)
         for start, part in zip(range(0, store.n, AT_ONCE), made, strict=True):
             whole[start : start + len(part)] = part
         return whole
+
+    def _in_a_file(
+        self, made: Iterable[NDArray[np.float32]], shape: tuple[int, int]
+    ) -> NDArray[np.float32]:
+        """Consecutive rows of an array (n, d'), mapped from a file that goes with the process."""
+        store = self._images
+        folder = store.path if os.access(store.path, os.W_OK) else Path(tempfile.gettempdir())
+        size, free = 4 * math.prod(shape), shutil.disk_usage(folder).free
+        if size > free:
+            raise StoreError(
+                f"store: an array of {shape[0]:,} x {shape[1]} numbers takes {byte_size(size)}, "
+                f"more than the memory limit of {byte_size(int(store.residency.limit))} and than "
+                f"the {byte_size(free)} free in {folder}; give ImageStore.open a larger "
+                "memory_limit"
+            )
+        try:
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=".golddiff-") as file:
+                for part in made:
+                    file.write(np.ascontiguousarray(part, np.float32).data)
+                file.flush()
+                # The mapping keeps the data when the name goes.
+                return store.residency.map(Path(file.name), "float32", shape)
+        except OSError as error:
+            raise StoreError(f"store: {folder} cannot be written ({error.strerror})") from error

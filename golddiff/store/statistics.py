@@ -6,16 +6,15 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import safe_open
 from scipy.linalg import eigh
 
 from golddiff.store.needs import check_images, covariance_bytes
+from golddiff.system.memory import require_memory
 from golddiff.system.residency import parts, resident_rows
 
 # 1024 products of two integers in -128..127 sum to at most 2^24, which float32 holds exactly:
@@ -30,7 +29,7 @@ SIDE = 512
 # Two operations an image and entry of the covariance: 1.28 million images of 3 x 64 x 64 take
 # 4e14, half an hour and more of a laptop, 100,000 of them a few minutes. What that changes in the
 # masks: docs/scale.md.
-TENSORS = ("mean", "eigenvalues", "eigenvectors")
+TENSORS = ("mean", "eigenvalues", "eigenvectors", "images")
 LARGE = 4096  # values an image; up to that, all images
 FACTOR_IMAGES = 100_000  # of larger ones at most so many, at random
 
@@ -43,39 +42,29 @@ class Factor:
         mean: (D,) float64.
         eigenvalues: (r,) float64, descending, all > 0; r = rank, at most min(D, N - 1).
         eigenvectors: (D, r) float64, orthonormal columns.
-        images: how many images they are the mean and covariance of; None where that is not known.
+        images: how many images they are the mean and covariance of.
     """
 
     mean: NDArray[np.float64]
     eigenvalues: NDArray[np.float64]
     eigenvectors: NDArray[np.float64]
-    images: int | None = None
+    images: int
 
     @classmethod
-    def of_tensors(cls, tensors: dict[str, NDArray[Any]], n: int) -> Factor:
-        """The factor of :meth:`tensors`; of all n images where they do not say of how many."""
-        images = tensors.pop("images", None)
-        return cls(**tensors, images=n if images is None else int(images.item()))
-
-    def check(self, d: int) -> None:
-        """Raise where a file gave arrays that are no factor of images of d values.
-
-        Raises:
-            ValueError: says which array, and how.
-        """
-        rank = len(self.eigenvalues) if self.eigenvalues.ndim == 1 else -1
-        expected = {"mean": (d,), "eigenvalues": (rank,), "eigenvectors": (d, rank)}
-        for name, shape in expected.items():
-            array: NDArray[Any] = getattr(self, name)
-            if array.shape != shape or array.dtype != np.float64 or not np.isfinite(array).all():
-                raise ValueError(f"{name}: {array.dtype} of shape {array.shape}")
-        if (self.eigenvalues <= 0).any():
-            raise ValueError("eigenvalues that are not above 0")
+    def of_tensors(cls, tensors: dict[str, NDArray[Any]], d: int) -> Factor | None:
+        """The factor of :meth:`tensors`; None where they are none of images of d values."""
+        values = tensors.get("eigenvalues", np.empty(()))
+        rank = values.size
+        shapes = {"mean": (d,), "eigenvalues": (rank,), "eigenvectors": (d, rank), "images": ()}
+        if {name: array.shape for name, array in tensors.items()} != shapes:
+            return None
+        images = int(tensors.pop("images"))
+        sound = all(a.dtype == np.float64 and np.isfinite(a).all() for a in tensors.values())
+        return cls(**tensors, images=images) if sound and (values > 0).all() else None
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """The same as arrays, for a file."""
-        arrays = {name: value for name, value in vars(self).items() if name in TENSORS}
-        return arrays if self.images is None else {**arrays, "images": np.array(self.images)}
+        return {name: np.asarray(getattr(self, name)) for name in TENSORS}
 
     @cached_property
     def digest(self) -> str:
@@ -91,8 +80,17 @@ class Factor:
         return gains
 
     def wiener_matrix(self, sigma: float, dtype: type[np.floating] = np.float64) -> NDArray[Any]:
-        """W = U diag(L / (L + sigma^2)) U^T, (D, D), computed in ``dtype``; exactly symmetric."""
+        """W = U diag(L / (L + sigma^2)) U^T, (D, D), computed in ``dtype``; exactly symmetric.
+
+        Raises:
+            ArgumentError: it would take more memory than there is.
+        """
         d = len(self.mean)
+        require_memory(
+            np.dtype(dtype).itemsize * d * (d + len(self.eigenvalues)),
+            f"a matrix for images of {d:,} values",
+            "smaller images would fit (size=, --size)",
+        )
         roots = np.sqrt(self.shrinkage(sigma))
         halves = np.empty(self.eigenvectors.shape, dtype)  # W = H H^T
         matrix: NDArray[Any] = np.empty((d, d), dtype)
@@ -131,20 +129,6 @@ class Axes:
         """
         made = [(values(part) - self.mean) @ self.columns for _, part in parts(rows, AT_ONCE)]
         return np.concatenate([np.empty((0, self.columns.shape[1]), np.float32), *made])
-
-
-def images_in(path: Path, n: int) -> int:
-    """Of how many images the factor in a file is; its arrays are not read.
-
-    Args:
-        path: of the file.
-        n: how many images there are.
-
-    Raises:
-        OSError, SafetensorError: it cannot be read.
-    """
-    with safe_open(path, "numpy") as file:
-        return int(file.get_tensor("images")) if "images" in file.keys() else n  # noqa: SIM118
 
 
 def default_images(n: int, d: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.posterior import Posterior
+from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Drawing, Metric
 from golddiff.store.statistics import Factor
 from golddiff.support import AnySupport, DescribedSupport, Prior, Support
@@ -117,13 +119,17 @@ class TrainingSet(Protocol):
         ...
 
 
-def check_store(store: object) -> None:
-    """Raise where something is no training set.
+def opened(store: ImageStore | str | Path) -> ImageStore:
+    """A training set as it is, or the store in a folder.
 
     Raises:
         ArgumentError: names what came.
+        StoreError: the folder holds no sound store.
     """
+    if isinstance(store, str | Path):
+        return ImageStore.open(store)
     if not all(hasattr(store, name) for name in ("shape", "d", "posterior")):
         raise ArgumentError(
-            f"store: got {type(store).__name__}, expected an ImageStore (ImageStore.open(path))"
+            f"store: got {type(store).__name__}, expected an ImageStore or the path of one"
         )
+    return store

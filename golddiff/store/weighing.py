@@ -125,6 +125,13 @@ def whole(support: AnySupport) -> Support:
     return listed(support)
 
 
+class Unsaved(dict[Any, Any]):
+    """A cache that copies of its owner share, and that a pickle or a deep copy begins anew."""
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return Unsaved, ()
+
+
 def at_level(estimator: Any, sigma: float) -> Any:
     """A copy for one noise level without any images: what goes to other machines."""
     made = copy.copy(estimator)

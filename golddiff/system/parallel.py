@@ -50,20 +50,29 @@ def map_ordered(function: Callable[[Task], Result], tasks: Iterable[Task]) -> It
         _here.busy = True  # one that waits for others of its pool could wait for ever
         return function(item)
 
-    pool = _pool(torch.get_num_threads())
-    # Only so many at a time: results wait in memory until they are taken.
-    waiting: deque[Future[Result]] = deque()
     with _products_alone:
-        try:
-            for item in items:
-                if len(waiting) >= IN_FLIGHT * workers:
-                    yield waiting.popleft().result()
-                waiting.append(pool.submit(work, item))
-            while waiting:
+        yield from in_turn(_pool(torch.get_num_threads()), work, items, IN_FLIGHT * workers)
+
+
+def in_turn(
+    pool: ThreadPoolExecutor, function: Callable[[Task], Result], tasks: Iterable[Task], most: int
+) -> Iterator[Result]:
+    """Run ``function`` on each task in a pool; results in task order.
+
+    Tasks are taken as they are needed. At most so many run, or wait in memory until their result is
+    taken; an error is raised in its task's place.
+    """
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for task in tasks:
+            if len(waiting) >= most:
                 yield waiting.popleft().result()
-        finally:
-            # What runs already may still write to the caller's arrays.
-            wait([future for future in waiting if not future.cancel()])
+            waiting.append(pool.submit(function, task))
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        # What runs already may still write to the caller's arrays.
+        wait([future for future in waiting if not future.cancel()])
 
 
 def for_each(function: Callable[[Task], object], tasks: Iterable[Task]) -> None:

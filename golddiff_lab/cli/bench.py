@@ -1,4 +1,4 @@
-"""``golddiff bench step | kamb | gpu | index | scaling``: times that can be trusted."""
+"""``golddiff bench step | kamb | enlarge | gpu | index | scaling``: times that can be trusted."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, show, write_json
 from golddiff.estimators.registry import METHODS
 from golddiff.system.files import check_writable
+from golddiff_lab.cli.enlarge import enlarge
 from golddiff_lab.cli.gpu import gpu
 from golddiff_lab.cli.index import index
 from golddiff_lab.cli.scaling import scaling
@@ -41,6 +42,7 @@ _PEER = (
     "A checkout of another's code, told by its content (shangxinyi/GoldDiff, analytic-diffusion-"
     "studio, convolutional_diffusion), or 'faiss'. Its code is run. May be repeated."
 )
+bench.command()(enlarge)
 bench.command()(gpu)
 bench.command()(index)
 bench.command()(scaling)

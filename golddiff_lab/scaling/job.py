@@ -12,6 +12,7 @@ from golddiff.system.residency import DEFAULT_LIMIT
 from golddiff_lab.arguments import at_least, check_methods
 from golddiff_lab.queries import STEPS, TRAJECTORY_OF
 
+ENLARGED = "enlarged:"  # and a store or another source, of which copies are changed
 SIZES = (10_000, 100_000, 1_280_000)
 COMPARED = ("adaptive-optimal", "adaptive-pca", "golddiff-optimal", "golddiff-pca")
 # Where no method needs the masks, neither does the run that queries come from.

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from golddiff.sources.source import Source
 from golddiff.sources.source_options import SourceOptions
-from golddiff.store.build import build
+from golddiff.store.build import PIXELS, build
 from golddiff.store.cache import cache_folder, cached_store
 from golddiff.store.images import ImageStore
 from golddiff.store.opening import is_store, open_store
 from golddiff.system.errors import ArgumentError, StoreError
-from golddiff_lab.scaling.job import ScalingJob
+from golddiff_lab.scaling.enlarged import EnlargedSource
+from golddiff_lab.scaling.job import ENLARGED, ScalingJob
 
 Say = Callable[[str], None]
 
@@ -49,14 +51,24 @@ def _given(job: ScalingJob) -> list[ImageStore]:
 
 
 def _largest(job: ScalingJob, n: int, say: Say) -> ImageStore:
-    path = Path(job.data[0]).expanduser()
+    name = job.data[0].removeprefix(ENLARGED)
+    path = Path(name).expanduser()
     if is_store(path):
         store = ImageStore.open(path, job.memory_limit)
-        return store if store.n == n else prefix(store, n, job.memory_limit, say)
-    store = cached_store(job.data[0], SourceOptions(limit=n), say=say)
-    if store.n < n:
-        raise ArgumentError(f"sizes: got {n:,}, but {job.data[0]} has only {store.n:,} images")
-    return ImageStore.open(store.path, job.memory_limit)
+    else:
+        limit = None if name != job.data[0] else n
+        path = cached_store(name, SourceOptions(limit=limit), say=say).path
+        store = ImageStore.open(path, job.memory_limit)
+    if name != job.data[0] and store.n < n:
+        return enlarged(store, n, job.memory_limit, say)
+    return store if store.n == n else prefix(store, n, job.memory_limit, say)
+
+
+def enlarged(store: ImageStore, n: int, memory_limit: float, say: Say) -> ImageStore:
+    """The images and changed copies of them, n in all, in the cache folder; seed 0."""
+    originals = open_store(store.path, SourceOptions())
+    source = EnlargedSource(originals, n, seed=0)
+    return _kept(f"enlarged-{n}-of-{_digest(store)}", source, memory_limit, say)
 
 
 def prefix(store: ImageStore, n: int, memory_limit: float, say: Say) -> ImageStore:
@@ -67,16 +79,22 @@ def prefix(store: ImageStore, n: int, memory_limit: float, say: Say) -> ImageSto
     """
     if n > store.n:
         raise ArgumentError(f"sizes: got {n:,}, but {store.path} has only {store.n:,} images")
-    digest = store.manifest.files["pixels.bin"].sha256[:16]
-    path = cache_folder() / "scaling" / f"first-{n}-of-{digest}"
+    about = f"first {n:,} of {store.manifest.source}"
+    source = open_store(store.path, SourceOptions(limit=n), about)
+    return _kept(f"first-{n}-of-{_digest(store)}", source, memory_limit, say)
+
+
+def _digest(store: ImageStore) -> str:
+    return store.manifest.files[PIXELS].sha256[:16]
+
+
+def _kept(name: str, source: Source, memory_limit: float, say: Say) -> ImageStore:
+    path = cache_folder() / "scaling" / name
     try:
         return ImageStore.open(path, memory_limit)
     except StoreError:
-        say(f"building a store of the first {n:,} images in {path}")
-    complete = (path / "manifest.json").is_file()
-    about = f"first {n:,} of {store.manifest.source}"
-    source = open_store(store.path, SourceOptions(limit=n), about)
-    build(source, path, overwrite=complete, progress=False)
+        say(f"building a store of {source.info.description} in {path}")
+    build(source, path, overwrite=(path / "manifest.json").is_file(), progress=False)
     return ImageStore.open(path, memory_limit)
 
 

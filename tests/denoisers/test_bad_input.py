@@ -24,7 +24,7 @@ from golddiff import (
     sample,
 )
 from golddiff.store.weighing import queries_at_once
-from golddiff.system.errors import ArgumentError
+from golddiff.system.errors import ArgumentError, StoreError
 
 
 @pytest.fixture(scope="module")
@@ -106,10 +106,16 @@ def test_every_noise_level_and_far_query_has_an_answer_or_one_line(denoiser, nam
 
 
 @pytest.mark.parametrize("make", [*EVERY.values(), recommended, lambda s: create("pca", s)])
-@pytest.mark.parametrize("store", [None, "digits"])
+@pytest.mark.parametrize("store", [None, 3])
 def test_what_is_no_store_is_named(make, store):
-    with pytest.raises(ArgumentError, match=r"store: got \w+, expected an ImageStore"):
+    with pytest.raises(ArgumentError, match=r"store: got \w+, expected an ImageStore or the path"):
         make(store)
+
+
+@pytest.mark.parametrize("make", [*EVERY.values(), recommended, lambda s: create("pca", s)])
+def test_a_path_without_a_store_is_named(make):
+    with pytest.raises(StoreError, match="store: digits does not exist"):
+        make("digits")
 
 
 def test_other_arguments_that_are_of_no_use(denoiser, tmp_path):

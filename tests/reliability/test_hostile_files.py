@@ -25,7 +25,7 @@ from golddiff.oracles.load import load_oracle
 from golddiff.sources import open_source
 from golddiff.sources.decode import UnreadableImageError, decode
 from golddiff.store.images import ImageStore
-from golddiff.store.manifest import _digest
+from golddiff.store.manifest import _digest, file_record
 from golddiff.system.errors import CheckpointError, SourceError, StoreError
 from golddiff.system.pickled_arrays import ARRAYS
 from golddiff.system.pickles import read_pickle
@@ -289,18 +289,23 @@ def test_what_a_terminal_would_obey_is_shown_escaped(tmp_path):
     assert str(raised.value).isprintable()
 
 
-def test_a_forged_factor_is_refused(tmp_path):
-    from safetensors.numpy import save_file
-
-    from golddiff.store.manifest import file_record
-
+@pytest.mark.parametrize("name", ["factor", "factor-of-all"])
+@pytest.mark.parametrize(
+    "change", [("eigenvectors", np.zeros((2, 2))), ("eigenvalues", -np.ones(5)), ("mean", "gone")]
+)
+def test_a_forged_factor_is_made_again(tmp_path, name, change):
     store = ImageStore.build(array(0, (6, 4, 4)), tmp_path / "s")
-    forged = store.factor().tensors() | {"eigenvectors": np.zeros((2, 2))}
-    save_file(forged, tmp_path / "s" / "factor.safetensors")
-    record = vars(file_record(tmp_path / "s" / "factor.safetensors"))
-    forge(tmp_path / "s", files={"factor.safetensors": record})
-    with pytest.raises(StoreError, match="eigenvectors"):
-        ImageStore.open(tmp_path / "s").factor()
+    key, value = change
+    forged = store.factor().tensors()
+    if isinstance(value, str):
+        del forged[key]
+    else:
+        forged[key] = value
+    path = store.artifacts.path(name)
+    path.write_bytes(store.artifacts.body(forged, {"of": "6"}))  # its digest is no secret
+    forge(tmp_path / "s", files={path.name: vars(file_record(path))})
+    again = ImageStore.open(tmp_path / "s").factor()
+    assert np.array_equal(again.eigenvectors, store.factor().eigenvectors)
 
 
 def test_a_member_that_is_no_array(tmp_path):

@@ -74,13 +74,13 @@ def test_folders_are_exchanged_in_one_step(tmp_path):
         assert (tmp_path / "b" / "a").exists()
 
 
-def test_a_reader_during_a_rebuild_keeps_what_it_opened_or_is_told(tmp_path, pixels):
+def test_a_reader_during_a_rebuild_keeps_what_it_opened(tmp_path, pixels):
     store = ImageStore.build(pixels, tmp_path / "s")
     before = store.images()
     ImageStore.build(255 - pixels, tmp_path / "s", overwrite=True)
     assert torch.equal(store.images(), before)
-    with pytest.raises(StoreError, match="was replaced by another"):
-        store.factor()
+    mean = store.factor().mean  # not the one that lies there now
+    np.testing.assert_allclose(mean, before.reshape(len(before), -1).mean(0), atol=1e-5)
     store.artifacts.save("other", {"a": np.zeros(3)})
     ImageStore.open(tmp_path / "s").verify()
     assert ImageStore.open(tmp_path / "s").artifacts.load("other") is None  # of other images
@@ -133,6 +133,5 @@ def test_a_store_deleted_while_sampling_is_read_on_and_does_not_come_back(tmp_pa
     whole = sample(Optimal(store), 2, steps=3).images
     shutil.rmtree(tmp_path / "s")
     assert torch.equal(sample(Optimal(store), 2, steps=3).images, whole)
+    assert store.factor().images == 60
     assert not (tmp_path / "s").exists()
-    with pytest.raises(StoreError, match="does not exist"):
-        store.factor()

@@ -84,6 +84,14 @@ def test_rows_of_numbers_are_plain_points():
     assert np.array_equal(read(source, 4)[0], points.astype(np.float32))
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_float_images_with_the_channels_last_are_the_same_images(channels):
+    first = np.random.default_rng(0).uniform(-1, 1, (5, channels, 8, 9)).astype(np.float32)
+    last = open_source(first.transpose(0, 2, 3, 1))
+    assert last.info.shape == (channels, 8, 9)
+    np.testing.assert_array_equal(last.pixels(0, 5), first)
+
+
 def test_float_channels_that_come_last_are_not_guessed_at():
     assert open_source(np.zeros((2, 8, 8, 4), np.float32)).info.shape == (8, 8, 4)
 

@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
-from golddiff.estimators.registry import METHODS, MethodSettings, memory_needed
+from golddiff import PCA
+from golddiff.cli import run
+from golddiff.estimators.registry import METHODS, MethodSettings, create, memory_needed
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.cache import cached_store
+from golddiff.store.images import ImageStore
 from golddiff.store.needs import covariance_bytes, mask_bytes
 from golddiff.store.statistics import covariance_factor
 from golddiff.system import memory
@@ -56,6 +59,35 @@ def test_photographs_too_large_are_refused_before_they_are_read(tmp_path, monkey
         cached_store(str(tmp_path / "a.npy"), SourceOptions(size=5000), needed=mask_bytes)
     assert not (tmp_path / "cache").exists()
     assert cached_store(str(tmp_path / "a.npy"), SourceOptions(), needed=mask_bytes).n == 3
+
+
+@pytest.fixture
+def large(tmp_path):
+    """A store of three images of a million values, without a covariance."""
+    ImageStore.build(np.zeros((3, 1000, 1000), np.uint8), tmp_path / "large")
+    return tmp_path / "large"
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("command", ["sample", "prepare"])
+def test_a_store_of_images_too_large_is_refused_when_opened(large, command, tmp_path, capsys):
+    arguments = {
+        "sample": ["--store", str(large), "--method", "pca", "--out", str(tmp_path / "x.png")],
+        "prepare": [str(large), "--method", "pca"],
+    }
+    assert run([command, *arguments[command]]) == 2
+    told = capsys.readouterr().err
+    assert "memory: the covariance and masks of pca for 3 images of 1 x 1000 x 1000" in told
+    assert "would take about 5.0 TB, and 8.0 GB is free; images of a size of at most 199 (" in told
+
+
+@pytest.mark.usefixtures("small")
+def test_what_needs_neither_works_on_images_of_any_size(large):
+    store = ImageStore.open(large)
+    for name in ("optimal", "wiener"):
+        assert create(name, store)(store.images([0]), 1.0).shape == (1, 1, 1000, 1000)
+    with pytest.raises(ArgumentError, match="memory: a matrix for images of 1,000,000 values"):
+        PCA(store)(store.images([0]), 1.0)
 
 
 @pytest.mark.usefixtures("small")

@@ -6,12 +6,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.sources.augment import NUMBERS, augmented
+from golddiff.cli import run
 from golddiff.sources.source_options import SourceOptions
-from golddiff.store.cache import cache_name
 from golddiff.store.images import ImageStore
-from golddiff.store.opening import open_source
-from golddiff.system.errors import ArgumentError, SourceError
+from golddiff.store.opening import open_store
+from golddiff.system.errors import SourceError
+from golddiff_lab.augment import NUMBERS, augmented
+from golddiff_lab.scaling.enlarged import EnlargedSource
 
 
 @pytest.fixture(scope="module")
@@ -27,32 +28,8 @@ def read(source, size=64):
     return pixels, np.concatenate(labels) if labels else None
 
 
-def enlarged(store, limit, **options):
-    return read(open_source(f"enlarged:{store.path}", limit=limit, **options))
-
-
-class TestStoreAsSource:
-    def test_it_is_read_back(self, originals):
-        source = open_source(originals.path)
-        pixels, labels = read(source, 77)
-        assert np.array_equal(pixels.reshape(300, -1), originals.flat)
-        assert np.array_equal(labels, originals.labels)
-        assert source.info.count == 300
-
-    def test_its_first_images(self, originals):
-        pixels, labels = read(open_source(originals.path, limit=10))
-        assert np.array_equal(pixels.reshape(10, -1), originals.flat[:10])
-        assert len(labels) == 10
-
-    @pytest.mark.parametrize("option", [{"size": 8}, {"channels": 1}, {"column": "image"}])
-    def test_options_that_do_not_apply(self, originals, option):
-        with pytest.raises(ArgumentError, match="does not apply to a store"):
-            open_source(originals.path, **option)
-
-    def test_a_damaged_one(self, originals, tmp_path):
-        (tmp_path / "manifest.json").write_text('{"format": "golddiff-store", "version": 99}')
-        with pytest.raises(SourceError, match="format version 99"):
-            open_source(tmp_path)
+def enlarged(store, limit, seed=0, size=64):
+    return read(EnlargedSource(open_store(store.path, SourceOptions()), limit, seed), size)
 
 
 class TestEnlarged:
@@ -65,8 +42,7 @@ class TestEnlarged:
     @given(limit=st.integers(1, 800), size=st.integers(1, 300))
     def test_the_first_images_do_not_depend_on_how_many_follow(self, originals, limit, size):
         most = enlarged(originals, 800)[0]
-        source = open_source(f"enlarged:{originals.path}", limit=limit)
-        assert np.array_equal(read(source, size)[0], most[:limit])
+        assert np.array_equal(enlarged(originals, limit, size=size)[0], most[:limit])
 
     def test_a_seed_decides_the_changes(self, originals):
         one, same, other = (enlarged(originals, 400, seed=seed)[0] for seed in (1, 1, 2))
@@ -82,37 +58,25 @@ class TestEnlarged:
         assert len(np.unique(pixels[50:], axis=0)) == 350
         assert len(np.unique(pixels, axis=0)) == 350 + 11
 
-    def test_of_any_source_as_of_a_store(self, originals, tmp_path):
-        np.save(tmp_path / "images.npy", np.array(originals.flat).reshape(-1, 3, 12, 12))
-        pixels, labels = read(open_source(f"enlarged:{tmp_path / 'images.npy'}", limit=700))
-        assert np.array_equal(pixels, enlarged(originals, 700)[0])
+    def test_grey_images(self, make_store, smooth_images):
+        pixels, labels = enlarged(make_store(smooth_images(20, (1, 8, 8))), 50)
+        assert pixels.shape == (50, 1, 8, 8)
         assert labels is None
 
-    def test_grey_images_and_builtins(self):
-        source = open_source("enlarged:digits", limit=2000)
-        pixels, labels = read(source)
-        assert pixels.shape == (2000, 1, 8, 8)
-        assert np.array_equal(labels[1797:], labels[: 2000 - 1797])
-        assert "enlarged" in source.info.description
-
-    def test_what_cannot_be_enlarged(self, tmp_path, originals):
-        with pytest.raises(ArgumentError, match="needs the number of images"):
-            open_source(f"enlarged:{originals.path}")
+    def test_what_cannot_be_enlarged(self, make_store):
+        floats = make_store(torch.rand(20, 3, 8, 8) - 0.5)
         with pytest.raises(SourceError, match="only uint8 images of 1 or 3 channels"):
-            open_source("enlarged:moons", limit=5000)
-        with pytest.raises(SourceError, match="does not exist"):
-            open_source("enlarged:./nowhere", limit=10)
-        for text in ("enlarged:", "enlarged:enlarged:digits"):
-            with pytest.raises(ArgumentError, match="give a store or another source"):
-                open_source(text, limit=10)
+            enlarged(floats, 50)
 
-    def test_a_cached_store_of_it_follows_the_files(self, originals, tmp_path):
-        names = set()
-        for content in (b"1", b"22"):
-            (tmp_path / "x.npy").write_bytes(content)
-            names.add(cache_name(f"enlarged:{tmp_path / 'x.npy'}", SourceOptions(limit=5)))
-        names.add(cache_name(str(tmp_path / "x.npy"), SourceOptions(limit=5)))
-        assert len(names) == 3
+    def test_the_command(self, originals, tmp_path, capsys):
+        out = tmp_path / "large"
+        assert run(["bench", "enlarge", str(originals.path), str(out), "--limit", "700"]) == 0
+        store = ImageStore.open(out)
+        assert "enlarged" in store.manifest.source
+        assert np.array_equal(store.flat, enlarged(originals, 700)[0].reshape(700, -1))
+        for limit, told in (("0", "limit is 0"), ("700", "exists already")):
+            assert run(["bench", "enlarge", str(originals.path), str(out), "--limit", limit]) == 2
+            assert told in capsys.readouterr().err
 
 
 class TestAugmented:

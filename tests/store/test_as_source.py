@@ -1,0 +1,44 @@
+"""A store as the source of another."""
+
+import numpy as np
+import pytest
+import torch
+
+from golddiff.store.images import ImageStore
+from golddiff.store.opening import open_source
+from golddiff.system.errors import ArgumentError, SourceError
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory, smooth_images):
+    path = tmp_path_factory.mktemp("originals") / "store"
+    return ImageStore.build(smooth_images(300, (3, 12, 12)), path, torch.arange(300) % 7)
+
+
+def read(source, size=64):
+    batches = list(source.batches(size))
+    return np.concatenate([b.pixels for b in batches]), np.concatenate([b.labels for b in batches])
+
+
+class TestStoreAsSource:
+    def test_it_is_read_back(self, originals):
+        source = open_source(originals.path)
+        pixels, labels = read(source, 77)
+        assert np.array_equal(pixels.reshape(300, -1), originals.flat)
+        assert np.array_equal(labels, originals.labels)
+        assert source.info.count == 300
+
+    def test_its_first_images(self, originals):
+        pixels, labels = read(open_source(originals.path, limit=10))
+        assert np.array_equal(pixels.reshape(10, -1), originals.flat[:10])
+        assert len(labels) == 10
+
+    @pytest.mark.parametrize("option", [{"size": 8}, {"channels": 1}, {"column": "image"}])
+    def test_options_that_do_not_apply(self, originals, option):
+        with pytest.raises(ArgumentError, match="does not apply to a store"):
+            open_source(originals.path, **option)
+
+    def test_a_damaged_one(self, originals, tmp_path):
+        (tmp_path / "manifest.json").write_text('{"format": "golddiff-store", "version": 99}')
+        with pytest.raises(SourceError, match="format version 99"):
+            open_source(tmp_path)
