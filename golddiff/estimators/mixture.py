@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
+from golddiff.estimators.gaussians import Gaussian, GaussiansPosterior
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
 from golddiff.store.statistics import Axes
@@ -100,6 +101,22 @@ class GaussianMixture(Denoiser):
         factor = self.store.factor()
         shrinkage = factor.shrinkage(sigma)
         return denoised(x, sigma, factor.mean, factor.eigenvectors, shrinkage, self.fitted(prior))
+
+    def exact(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> GaussiansPosterior:
+        """The posterior of queries (b, D) under the mixture."""
+        factor, mixture = self.store.factor(), self.fitted(prior)
+        r = mixture.means.shape[1]
+        leading, rest = factor.eigenvectors[:, :r], factor.eigenvectors[:, r:]
+
+        def components() -> Iterator[Gaussian]:
+            for log_weight, (mean, variances, axes) in zip(
+                mixture.log_weights.tolist(), _each(mixture), strict=True
+            ):
+                values = np.concatenate([variances, factor.eigenvalues[r:]])
+                vectors = np.concatenate([leading @ axes, rest], axis=1)
+                yield Gaussian(log_weight, factor.mean + leading @ mean, values, vectors)
+
+        return GaussiansPosterior(components, x, sigma)
 
     def fitted(self, prior: Prior = None) -> Components:
         """The mixture of all images or of a class; made at the first call and kept."""

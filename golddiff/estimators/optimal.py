@@ -67,7 +67,7 @@ class Optimal(Estimator):
         with np.errstate(divide="ignore"):
             logits = np.log(weights[:, seen]).clip(min=ABSENT) + log_max[:, None]
         logits -= part.log_importance()[seen]
-        shown = torch.from_numpy(images.values(part.rows[seen]))
+        shown = torch.from_numpy(images.values(part.rows[seen]).astype(np.float64))
         yield from whole_terms(shown, seen, torch.from_numpy(logits), x, gain, mean)
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
+from golddiff.estimators.gaussians import Gaussian, GaussiansPosterior
 from golddiff.support import LogWeights, Prior
 
 
@@ -24,3 +25,10 @@ class Wiener(Denoiser):
         shrunk = (coefficients * factor.shrinkage(sigma)) @ factor.eigenvectors.T
         filtered: NDArray[np.float32] = (factor.mean + shrunk).astype(np.float32)
         return filtered
+
+    def exact(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> GaussiansPosterior:
+        """The posterior of queries (b, D) under the one Gaussian."""
+        assert not isinstance(prior, LogWeights)
+        factor = self.store.factor(prior)
+        one = Gaussian(0.0, factor.mean, factor.eigenvalues, factor.eigenvectors)
+        return GaussiansPosterior(lambda: iter([one]), x, sigma)

@@ -39,9 +39,8 @@ def whole_terms(
     if x.requires_grad:
         fixed = gain.detach()
         moved = x - x.detach()
-        along = (moved.to(values.dtype) @ values.T).double()
-        logits = logits * (gain / fixed)
-        logits = logits + 2 * fixed * (along - (moved * mean).sum(dim=1, keepdim=True))
+        along = moved @ values.T - (moved * mean).sum(dim=1, keepdim=True)
+        logits = logits * (gain / fixed) + 2 * fixed * along
     yield slice(None), places, logits[:, :, None], values
 
 

@@ -121,7 +121,7 @@ def _posterior(terms: Terms, prior: torch.Tensor, b: int, d: int) -> Posterior:
 def _spread_sum(weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """Sum over images of weights (b, m, L) times values (m, V), channel by channel: (b, V)."""
     if weights.shape[2] == 1:
-        return (weights[:, :, 0].to(values.dtype) @ values).double()
+        return weights[:, :, 0] @ values
     by_channel = values.reshape(len(values), -1, weights.shape[2])
     return torch.einsum("bml,mcl->bcl", weights, by_channel).reshape(len(weights), -1)
 
@@ -139,7 +139,6 @@ def _variance(
         if weights.shape[2] > 1:
             out[queries] += _spread_sum(weights, (values - mean[queries]) ** 2)
             continue
-        values = values.double()
         sums = [_spread_sum(weights, power) for power in (values**2, values)]
         own = weights.sum(dim=1) * mean[queries] ** 2
         out[queries] += sums[0] - 2 * mean[queries] * sums[1] + own
@@ -159,7 +158,7 @@ def _pulled(
         u, centre = cotangent[queries], mean[queries]
         weights = _weights(logits, prior[images], log_total[queries])
         if weights.shape[2] == 1:
-            along = (u.to(values.dtype) @ values.T).double() - (u * centre).sum(1, keepdim=True)
+            along = u @ values.T - (u * centre).sum(dim=1, keepdim=True)
             off = along[:, :, None]
         else:
             locations = weights.shape[2]

@@ -67,7 +67,10 @@ def added_priors(
     Raises:
         ArgumentError: another shape, NaN, +inf, or all images excluded.
     """
-    values = numbers_of("log_weights", log_weights, "natural logs (N,) or (B, N)").double().numpy()
+    numbers = numbers_of("log_weights", log_weights, "natural logs (N,) or (B, N)")
+    if numbers.is_complex():
+        raise ArgumentError(f"log_weights: got {numbers.dtype}, expected real numbers")
+    values = numbers.double().numpy()
     if values.ndim not in (1, 2) or values.shape[-1] != store.n or 0 in values.shape:
         raise ArgumentError(
             f"log_weights: got shape {tuple(values.shape)}, expected ({store.n},) or "
