@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.kernels.terms import Terms
+from golddiff.kernels.terms import Known, Terms
 from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Posterior
 from golddiff.store.closed_form import Exact, ExactPosterior, with_gradient
@@ -237,6 +237,7 @@ class Estimator(Denoiser):
     parts = 1  # that a support of some hundred images is cut into, at least
 
     merges = True  # whether its mean is that of its merged posteriors
+    sums_its_terms = False  # whether weigh() sums the very logits that terms() gives, to the digit
 
     def __init__(self, store: ImageStore, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
         super().__init__(store)
@@ -318,7 +319,7 @@ class Estimator(Denoiser):
         return self.store.posterior(self, x, sigma, supports).mean().astype(np.float32)
 
     def terms(
-        self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, mean: torch.Tensor
+        self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known
     ) -> Terms:
         """The logits of some of ``images`` for queries (b, D), to take derivatives from.
 
@@ -327,7 +328,7 @@ class Estimator(Denoiser):
             gain: (b, 1) 1 / (2 sigma^2).
             sigma: noise level.
             part: rows of ``images``.
-            mean: (b, D) of the posterior, where it is known.
+            known: of the posterior, by an earlier pass.
 
         Raises:
             ArgumentError: an estimator that does not tell its logits.

@@ -19,7 +19,7 @@ from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.kernels.kamb_cpu import Axis, Boundary, patch_posterior
 from golddiff.kernels.kamb_logits import patch_contributions
 from golddiff.kernels.lanes import LANES
-from golddiff.kernels.terms import Terms, patch_terms
+from golddiff.kernels.terms import Known, Terms, patch_terms
 from golddiff.kernels.torch_kernels import patches
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
@@ -114,12 +114,7 @@ class Kamb(Estimator):
         )  # fmt: skip
 
     def terms(
-        self,
-        x: torch.Tensor,
-        gain: torch.Tensor,
-        sigma: float,
-        part: Support,
-        mean: torch.Tensor,
+        self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known
     ) -> Terms:
         """See the base class; a term an offset between two positions."""
         values = torch.from_numpy(self.images.values(part.rows).astype(np.float64))

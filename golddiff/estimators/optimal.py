@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from golddiff.contributions import Contribution, values_at
 from golddiff.denoiser import Estimator
-from golddiff.kernels.rows import ROWS_PER_TASK, exact_distances, sums_of, weights_of
-from golddiff.kernels.terms import ABSENT, Terms, whole_terms
+from golddiff.kernels.rows import NOTHING, ROWS_PER_TASK, exact_distances, sums_of, weights_of
+from golddiff.kernels.terms import ABSENT, Known, Terms, WholeLogits
 from golddiff.kernels.torch_kernels import whole_images
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
@@ -33,6 +33,7 @@ class Optimal(Estimator):
     """
 
     provable = True
+    sums_its_terms = True
     part_size = ROWS_PER_TASK
     parts = 8  # of a golden subset, so that all threads have something to do
 
@@ -49,26 +50,24 @@ class Optimal(Estimator):
         return Posterior(log_max[:, None], weights.sum(axis=1, keepdims=True), sums)
 
     def terms(
-        self,
-        x: torch.Tensor,
-        gain: torch.Tensor,
-        sigma: float,
-        part: Support,
-        mean: torch.Tensor,
+        self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known
     ) -> Terms:
         """See the base class; images of no weight are left out."""
         images, queries = self.images, x.detach().numpy().astype(np.float32)
+        prior, least = part.log_importance(), known.log_total.numpy() + NOTHING
         with resident_rows(images.flat, part.rows) as (values, places):
             log_max, weights = weights_of(
-                values, places, part.log_importance(), queries, precision(sigma),
-                images.scale, images.offset,
-            )  # fmt: skip
-        seen = np.flatnonzero(weights.any(axis=0))
+                values, places, prior, queries, precision(sigma), images.scale, images.offset
+            )
         with np.errstate(divide="ignore"):
-            logits = np.log(weights[:, seen]).clip(min=ABSENT) + log_max[:, None]
-        logits -= part.log_importance()[seen]
-        shown = torch.from_numpy(images.values(part.rows[seen]).astype(np.float64))
-        yield from whole_terms(shown, seen, torch.from_numpy(logits), x, gain, mean)
+            found = np.log(weights).clip(min=ABSENT) + log_max[:, None]
+        seen = np.flatnonzero((found > np.maximum(least, ABSENT / 2)).any(axis=0))
+        if len(seen) == 0:
+            return
+        shown = torch.from_numpy(images.values(part.rows[seen]))
+        logits = torch.from_numpy(found[:, seen] - prior[seen])
+        logits = WholeLogits.apply(x, gain, logits, shown, known.mean)  # type: ignore[no-untyped-call]
+        yield slice(None), seen, logits[:, :, None], shown
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
         """As :meth:`weigh`, by torch."""

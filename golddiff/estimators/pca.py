@@ -23,7 +23,7 @@ from golddiff.kernels.mask_tree import MaskTree, dense_mask
 from golddiff.kernels.pca_cpu import Sums, masked_posterior
 from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
 from golddiff.kernels.pca_logits import branches, masked_logits
-from golddiff.kernels.terms import Terms, pixel_terms
+from golddiff.kernels.terms import Known, Terms, pixel_terms
 from golddiff.kernels.torch_kernels import masked
 from golddiff.noise import precision
 from golddiff.posterior import Float, Posterior
@@ -155,12 +155,7 @@ class PCA(Estimator):
         )  # fmt: skip
 
     def terms(
-        self,
-        x: torch.Tensor,
-        gain: torch.Tensor,
-        sigma: float,
-        part: Support,
-        mean: torch.Tensor,
+        self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known
     ) -> Terms:
         """See the base class."""
         values = torch.from_numpy(self.images.values(part.rows).astype(np.float64))

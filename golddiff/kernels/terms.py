@@ -11,37 +11,58 @@ everywhere ``x`` (b, D) are queries, ``gain`` (b, 1) 1 / (2 sigma^2), ``values``
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from golddiff.kernels.torch_kernels import box_sums, offsets
+
+
+@dataclass(frozen=True)
+class Known:
+    """What an earlier pass told of queries' posteriors, float64.
+
+    Attributes:
+        mean: (b, D); zeros where there was none.
+        log_total: (b, L) log of the sum of the weights; -inf where there was none.
+    """
+
+    mean: torch.Tensor
+    log_total: torch.Tensor
+
 
 Terms = Iterator[tuple[slice, Any, torch.Tensor, torch.Tensor]]
 ABSENT = -1e300  # the logit of what is not compared: finite, so that its product with 0 is 0
 
 
-def whole_terms(
-    values: torch.Tensor,
-    places: NDArray[np.int64],
-    logits: torch.Tensor,
-    x: torch.Tensor,
-    gain: torch.Tensor,
-    mean: torch.Tensor,
-) -> Terms:
-    """One logit an image, whose value (b, m) was made elsewhere.
+class WholeLogits(torch.autograd.Function):
+    """One logit an image (b, m), computed elsewhere, with its derivatives in x and the gain.
 
-    The derivative in x is 2 gain (x_i - x), of which all images share 2 gain x: it is taken as
+    That in x is 2 gain (x_i - x), of which all images share 2 gain x: it is taken as
     2 gain (x_i - mean), which loses no digits where the mean is near.
     """
-    if x.requires_grad:
-        fixed = gain.detach()
-        moved = x - x.detach()
-        along = moved @ values.T - (moved * mean).sum(dim=1, keepdim=True)
-        logits = logits * (gain / fixed) + 2 * fixed * along
-    yield slice(None), places, logits[:, :, None], values
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        gain: torch.Tensor,
+        logits: torch.Tensor,
+        values: torch.Tensor,
+        mean: torch.Tensor,
+    ) -> torch.Tensor:
+        """The logits."""
+        ctx.save_for_backward(gain, logits, values, mean)
+        return logits.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor) -> Any:
+        """In x and the gain."""
+        gain, logits, values, mean = ctx.saved_tensors
+        (u,) = cotangents
+        along = (u.to(values.dtype) @ values).double() - u.sum(dim=1, keepdim=True) * mean
+        return 2 * gain * along, (u * logits).sum(dim=1, keepdim=True) / gain, None, None, None
 
 
 def pixel_terms(

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.kernels.terms import Terms
+from golddiff.kernels.terms import Known, Terms
 from golddiff.noise import precision
 from golddiff.posterior import Float, Posterior
 from golddiff.store.closed_form import main_directions
@@ -90,17 +90,20 @@ class SecondPass:
         estimator, d = over(self.ready(sigma), self.images), self.images.d
         packed = torch.from_numpy(np.asarray(x, np.float64))
         query, mean, cotangent, log_total = packed.tensor_split([d, 2 * d, 3 * d], dim=1)
+        known = Known(mean, log_total)
         gain = torch.full((len(x), 1), precision(sigma), dtype=torch.float64)
         if self.what != PULL:
             with torch.no_grad():
-                terms = estimator.terms(query, gain, sigma, part, mean)
+                terms = estimator.terms(query, gain, sigma, part, known)
                 if self.what == FIRST:
                     return _posterior(terms, prior, len(x), d)
-                return _plain(_variance(terms, prior, mean, log_total))
+                return _plain(_variance(terms, prior, known))
         with torch.enable_grad():
             inputs = query.clone().requires_grad_(), gain.requires_grad_()
-            terms = estimator.terms(*inputs, sigma, part, mean)
-            score = _pulled(terms, prior, mean, cotangent, log_total)
+            terms = estimator.terms(*inputs, sigma, part, known)
+            score = _pulled(terms, prior, known, cotangent, inputs[1])
+            if not score.requires_grad:  # none of these images has any weight
+                return _plain(torch.zeros(len(x), d + 1, dtype=torch.float64))
             return _plain(torch.cat(torch.autograd.grad(score, inputs), dim=1))
 
 
@@ -121,7 +124,7 @@ def _posterior(terms: Terms, prior: torch.Tensor, b: int, d: int) -> Posterior:
 def _spread_sum(weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """Sum over images of weights (b, m, L) times values (m, V), channel by channel: (b, V)."""
     if weights.shape[2] == 1:
-        return weights[:, :, 0] @ values
+        return (weights[:, :, 0].to(values.dtype) @ values).double()
     by_channel = values.reshape(len(values), -1, weights.shape[2])
     return torch.einsum("bml,mcl->bcl", weights, by_channel).reshape(len(weights), -1)
 
@@ -130,15 +133,14 @@ def _weights(logits: torch.Tensor, prior: torch.Tensor, log_total: torch.Tensor)
     return torch.exp(logits.detach() + prior - log_total[:, None])
 
 
-def _variance(
-    terms: Terms, prior: torch.Tensor, mean: torch.Tensor, log_total: torch.Tensor
-) -> torch.Tensor:
-    out = torch.zeros_like(mean)
+def _variance(terms: Terms, prior: torch.Tensor, known: Known) -> torch.Tensor:
+    mean, out = known.mean, torch.zeros_like(known.mean)
     for queries, images, logits, values in terms:
-        weights = _weights(logits, prior[images], log_total[queries])
+        weights = _weights(logits, prior[images], known.log_total[queries])
         if weights.shape[2] > 1:
             out[queries] += _spread_sum(weights, (values - mean[queries]) ** 2)
             continue
+        values = values.double()
         sums = [_spread_sum(weights, power) for power in (values**2, values)]
         own = weights.sum(dim=1) * mean[queries] ** 2
         out[queries] += sums[0] - 2 * mean[queries] * sums[1] + own
@@ -148,23 +150,26 @@ def _variance(
 def _pulled(
     terms: Terms,
     prior: torch.Tensor,
-    mean: torch.Tensor,
+    known: Known,
     cotangent: torch.Tensor,
-    log_total: torch.Tensor,
+    gain: torch.Tensor,
 ) -> torch.Tensor:
     """A number whose derivative is that of the mean's product with the cotangent."""
-    score = torch.zeros((), dtype=mean.dtype)
+    score = torch.zeros((), dtype=cotangent.dtype)
+    # Weights times differences to the mean add up to 0: what all logits share may be left out.
+    shared = known.log_total * (gain / gain.detach())
     for queries, images, logits, values in terms:
-        u, centre = cotangent[queries], mean[queries]
-        weights = _weights(logits, prior[images], log_total[queries])
+        u, centre = cotangent[queries], known.mean[queries]
+        weights = _weights(logits, prior[images], known.log_total[queries])
         if weights.shape[2] == 1:
-            along = u @ values.T - (u * centre).sum(dim=1, keepdim=True)
+            along = (u.to(values.dtype) @ values.T).double()
+            along = along - (u * centre).sum(dim=1, keepdim=True)
             off = along[:, :, None]
         else:
             locations = weights.shape[2]
             off = u * (values - centre)
             off = off.reshape(len(values), -1, locations).sum(dim=1)[None]
-        score = score + ((weights * off) * logits).sum()
+        score = score + ((weights * off) * (logits - shared[queries][:, None])).sum()
     return score
 
 
@@ -205,8 +210,14 @@ class ImagesPosterior:
 
     @cached_property
     def _first(self) -> Posterior:
+        if self.estimator.sums_its_terms:
+            found: Posterior = self.estimator.store.posterior(
+                self.estimator, self.x, self.sigma, self.supports
+            )
+            return found
         b, d = self.x.shape
-        return self._asked(FIRST, np.concatenate([self.x, np.zeros((b, 2 * d + 1))], axis=1))
+        unknown = [np.zeros((b, 2 * d)), np.full((b, 1), -np.inf)]
+        return self._asked(FIRST, np.concatenate([self.x, *unknown], axis=1))
 
     def mean(self) -> Float:
         """(b, D)."""

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from golddiff.kernels.terms import Known
 from golddiff.noise import hashed, precision
 from golddiff.posterior import Float
 from golddiff.store.weighing import at_level, over
@@ -64,8 +65,9 @@ class PosteriorDraw:
         def best_of(task: tuple[int, Support]) -> Best:
             q, part = task
             one = queries[q : q + 1]
+            unknown = Known(one, torch.full((1, 1), -torch.inf, dtype=one.dtype))
             found = self._none(1)
-            for _, places, logits, _ in estimator.terms(one, gain, self._sigma, part, one):
+            for _, places, logits, _ in estimator.terms(one, gain, self._sigma, part, unknown):
                 rows = part.rows[places] + first
                 scores = logits[0, :, 0].numpy() + part.log_importance()[places]
                 near = scores >= scores.max() - OUT_OF_REACH
