@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-kernels lint format docs fuzz numbers kills clean
+.PHONY: demo test test-kernels lint format docs release-check fuzz numbers kills clean
 
 demo: $(VENV)/.installed
 	$(BIN)/golddiff demo --out demo
@@ -37,11 +37,15 @@ format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The API reference, from the docstrings; a test tells when it is out of date.
+# The documentation, into site/; a warning is an error.
 docs: $(VENV)/.installed
-	$(BIN)/python docs/make_api.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-# The long checks of docs/reliability.md: hours, and fuzz goes on where it was stopped.
+# The wheel in a clean environment, and every command of README and guides from it.
+release-check:
+	$(PYTHON) tools/release_check.py
+
+# The long checks of docs/results/reliability.md: hours, and fuzz goes on where it was stopped.
 fuzz: $(VENV)/.installed
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
 	$(BIN)/python -m reliability.fuzz
@@ -54,8 +58,8 @@ kills: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,studio,cluster]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,studio,cluster]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site *.egg-info demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -19,9 +19,11 @@ from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Float
 from golddiff.support import AnySupport
 from golddiff.system.errors import ArgumentError
+from golddiff.system.pictures import png
 from golddiff.system.residency import parts
 
 IMAGES_AT_ONCE = 4096  # whose values are in memory
+SHOWN = 7  # images beside the output
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,13 @@ class Attribution:
     def reconstruct(self) -> torch.Tensor:
         """All weights times all training values, (*shape) float64: the denoiser's output again."""
         return torch.from_numpy(self.total.copy()).reshape(self.store.shape)
+
+    def _repr_png_(self) -> bytes | None:
+        """The output, and beside it its heaviest images, for notebooks."""
+        if len(self.store.shape) != 3:
+            return None
+        rows, _ = self.top_images(SHOWN)
+        return png(torch.cat([self.reconstruct()[None].float(), self.store.images(rows)]))
 
     def from_top(self) -> torch.Tensor:
         """What ``sources`` alone explain: their weights scaled to sum to 1, (*shape) float64.

@@ -14,7 +14,6 @@ import torch
 
 from golddiff import __version__, samplers
 from golddiff.denoiser import Denoiser
-from golddiff.figures.pictures import SUFFIXES, draw_grid, save, to_pixels
 from golddiff.noise import Labels, Sigma
 from golddiff.samplers import (
     SAMPLERS,
@@ -34,6 +33,7 @@ from golddiff.system.arguments import numbers_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable, written_whole
 from golddiff.system.memory import require_memory
+from golddiff.system.pictures import SUFFIXES, draw_grid, png, save, to_pixels
 from golddiff.system.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Samples:
         return f"<Samples: {len(self)} of {shape}, {', '.join(self.about.values())}>"
 
     def _repr_png_(self) -> bytes | None:
-        return self.grid()._repr_png_() if self.images.ndim == 4 else None
+        return png(self.images) if self.images.ndim == 4 else None
 
     def to_pil(self) -> list[Image.Image]:
         """Each image as a ``PIL.Image``, grey or RGB.

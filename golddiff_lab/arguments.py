@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
-from golddiff.cli.parse import parse_numbers
 from golddiff.estimators.registry import METHODS, MethodSettings
 from golddiff.system.errors import ArgumentError
+
+STEPS = 10  # of the DDIM run whose noise levels are raced
+SOURCES = ("trajectory", "noised")
 
 
 def at_least(job: object, **least: int) -> None:
@@ -39,13 +42,20 @@ def check_methods(
             raise ArgumentError(f"{setting}: does not apply to {', '.join(methods)}")
 
 
-def whole_numbers(name: str, text: str) -> tuple[int, ...]:
-    """Whole numbers with commas between.
+def split_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Names given one by one, or several with commas between."""
+    return tuple(name.strip() for text in names for name in text.split(","))
 
-    Raises:
-        ArgumentError: something else.
-    """
-    numbers = parse_numbers(name, text) or ()
-    if any(n != int(n) for n in numbers):
-        raise ArgumentError(f"{name}: got {text!r}, expected whole numbers with commas between")
-    return tuple(int(n) for n in numbers)
+
+def check_source(source: str) -> None:
+    """Raise ArgumentError where it is none of ``SOURCES`` of queries."""
+    if source not in SOURCES:
+        raise ArgumentError(f"queries_from: got {source!r}, expected {' or '.join(SOURCES)}")
+
+
+def positive(job: object, *names: str) -> None:
+    """Raise ArgumentError where a number of a job is not finite and above 0."""
+    for name in names:
+        value = getattr(job, name)
+        if not 0 < value < math.inf:
+            raise ArgumentError(f"{name}: got {value}, expected a finite number above 0")

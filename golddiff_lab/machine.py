@@ -6,14 +6,14 @@ import contextlib
 import resource
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-CPU = torch.device("cpu")
+from golddiff_lab.timing import CPU, timed
+
 MATRIX_SIDE, COPIED = 2048, 1 << 27
 ON_A_GPU, COPIED_ON_A_GPU = 8192, 1 << 31
 RUNS = 8
@@ -27,7 +27,7 @@ class Rates:
 
     Attributes:
         threads: how many, of the processor.
-        matrix: operations/s of a matrix product (2 n^3 of them), float16 on a GPU, else float32.
+        matrix: operations/s of a float32 matrix product (2 n^3 of them).
         copy: bytes/s of copying memory, those read and those written both counted.
     """
 
@@ -46,33 +46,19 @@ def measure(device: torch.device = CPU, *, small: bool = False) -> Rates:
     gpu = device.type != "cpu" and not small
     side = ON_A_GPU if gpu else 256 if small else MATRIX_SIDE
     size = COPIED_ON_A_GPU if gpu else 1 << 20 if small else COPIED
-    dtype = torch.float32 if device.type == "cpu" else torch.float16
-    a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+    a, b = (torch.randn(side, side, device=device) for _ in range(2))
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.ones_like(source)
+
+    def fastest(work: Callable[[], object]) -> float:
+        work()  # compiles, or wakes what sleeps
+        return min(timed(work, device).seconds for _ in range(RUNS))
+
     return Rates(
         torch.get_num_threads(),
-        2 * side**3 / min(times(lambda: a @ b, RUNS, device)),
-        2 * size / min(times(lambda: target.copy_(source), RUNS, device)),
+        2 * side**3 / fastest(lambda: a @ b),
+        2 * size / fastest(lambda: target.copy_(source)),
     )
-
-
-def times(work: Callable[[], object], repeats: int, device: torch.device = CPU) -> list[float]:
-    """Seconds of each of some calls, after one that compiles and is not counted."""
-    work()
-    found = []
-    for _ in range(repeats):
-        _wait(device)
-        start = time.perf_counter()
-        work()
-        _wait(device)
-        found.append(time.perf_counter() - start)
-    return found
-
-
-def _wait(device: torch.device) -> None:
-    if device.type != "cpu":
-        torch.get_device_module(device).synchronize(device)
 
 
 def memory() -> dict[str, int]:
@@ -118,12 +104,3 @@ def watched_memory() -> Iterator[dict[str, int]]:
     finally:
         stop.set()
         thread.join()
-
-
-def disk_bytes() -> int | None:
-    """Bytes that this process has had read from disks so far; None where the system tells not."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/self/io").read_text().splitlines():
-            if line.startswith("read_bytes:"):
-                return int(line.split()[1])
-    return None

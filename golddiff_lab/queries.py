@@ -8,21 +8,13 @@ import numpy as np
 import torch
 
 from golddiff.estimators.registry import create
-from golddiff.noise import Labels, Sigma
-from golddiff.sampling import Denoises, sample
+from golddiff.samplers import Denoises, State, initial_noise, noise_levels, steps
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError
+from golddiff_lab.arguments import STEPS, check_source
 from golddiff_lab.augment import NUMBERS, augmented
 
-STEPS = 10
-SOURCES = ("trajectory", "noised")
 TRAJECTORY_OF = "golddiff-pca"
-
-
-def check_source(source: str) -> None:
-    """Raise ArgumentError where it is none of ``SOURCES``."""
-    if source not in SOURCES:
-        raise ArgumentError(f"queries_from: got {source!r}, expected {' or '.join(SOURCES)}")
 
 
 def queries(
@@ -64,9 +56,9 @@ def trajectory(
     line from the step above: x = x0 + sigma / sigma_above (x_above - x0); above all of them, on the
     line through the first.
     """
-    watched = _Watched(denoiser)
-    sample(watched, batch, STEPS, seed=seed, batch_size=batch, trajectory=False)
-    return [_at(sigma, watched.seen) for sigma in sigmas]
+    noise = initial_noise(batch, denoiser.store.shape, seed)
+    seen = list(steps(denoiser, noise, noise_levels(STEPS, "ddim")))
+    return [_at(sigma, seen) for sigma in sigmas]
 
 
 def mixed(
@@ -113,24 +105,9 @@ def held_out(store: ImageStore, count: int, seed: int) -> torch.Tensor:
     return torch.from_numpy(changed).float() / 127.5 - 1
 
 
-Seen = list[tuple[float, torch.Tensor, torch.Tensor]]
-
-
-def _at(sigma: float, seen: Seen) -> torch.Tensor:
-    above = [state for state in seen if state[0] >= sigma * (1 - 1e-9)]
-    level, x, x0 = above[-1] if above else seen[0]
-    return x if level == sigma else x0 + sigma / level * (x - x0)
-
-
-class _Watched:
-    """A denoiser that keeps what it was given and what it answered."""
-
-    def __init__(self, denoiser: Denoises) -> None:
-        self.store = denoiser.store
-        self._denoiser = denoiser
-        self.seen: Seen = []
-
-    def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
-        x0 = self._denoiser(x, sigma, labels)
-        self.seen.append((float(sigma), x, x0))
-        return x0
+def _at(sigma: float, seen: list[State]) -> torch.Tensor:
+    above = [state for state in seen if state.sigma >= sigma * (1 - 1e-9)]
+    state = above[-1] if above else seen[0]
+    if state.sigma == sigma:
+        return state.x
+    return state.x0 + sigma / state.sigma * (state.x - state.x0)

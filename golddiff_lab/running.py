@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,10 +11,14 @@ from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.registry import METHODS, MethodSettings, create
+from golddiff.sampling import sample
 from golddiff.store.images import ImageStore
-from golddiff_lab.machine import peak_resident
+from golddiff.support import TiledSupport
+from golddiff.system.errors import ArgumentError
+from golddiff_lab.machine import memory, peak_resident, watched_memory
 from golddiff_lab.peers import PEERS
 from golddiff_lab.sides import Check, Side, SideSpec
+from golddiff_lab.timing import Timed, timed
 
 
 def make_side(spec: SideSpec, store: ImageStore) -> Side:
@@ -25,8 +29,7 @@ def make_side(spec: SideSpec, store: ImageStore) -> Side:
     """
     if spec.method is not None:
         settings = own_settings(spec.method, spec.settings)
-        denoiser = create(spec.method, store, settings, spec.seed)
-        return Side(denoiser, describe=lambda sigma: describe_step(denoiser, sigma))
+        return Side(create(spec.method, store, settings, spec.seed))
     assert spec.peer is not None
     return PEERS[spec.peer].make(spec, store)
 
@@ -38,47 +41,49 @@ def own_settings(method: str, settings: MethodSettings) -> MethodSettings:
     return MethodSettings(**values)
 
 
-def describe_step(denoiser: Denoiser, sigma: float) -> str | None:
-    """What a step does at sigma, where the denoiser has a method ``describe_step(sigma)``."""
-    own = getattr(denoiser, "describe_step", None)
-    return str(own(sigma)) if callable(own) else None
-
-
 class RunningSide:
-    """A side that answers questions, in its process; steps are timed here."""
+    """A side that answers questions with plain values, in its process; steps are timed here."""
 
     def __init__(self, spec: SideSpec) -> None:
-        store = ImageStore.open(spec.store)
-        self._opened = peak_resident()
+        store = ImageStore.open(spec.store, spec.memory_limit)
+        self._memory = {"opened": peak_resident()} | memory()
         self._side = make_side(spec, store)
         self._check: Check | None = None
+        self._met: set[float] = set()
 
-    def about(self) -> tuple[int, int | None, bool]:
-        """Bytes resident at most with the store open; images scanned; whether to warm up."""
-        return self._opened, self._side.images, self._side.warm_up
+    def step(self, x: NDArray[np.float32], sigma: float) -> Timed:
+        """One step of the whole batch (B, *shape); memory is watched in the first of a level."""
+        queries = torch.from_numpy(x)
+        if sigma in self._met:
+            return timed(lambda: self._side.step(queries, sigma).numpy())
+        self._met.add(sigma)
+        with watched_memory() as peak:
+            first = timed(lambda: self._side.step(queries, sigma).numpy())
+        for name, size in peak.items():
+            self._memory[name] = max(size, self._memory.get(name, 0))
+        return first
 
-    def step(
-        self, x: NDArray[np.float32], sigma: float, which: str = "step"
-    ) -> tuple[float, NDArray[np.float32]]:
-        """Seconds of one step of the whole batch, and its output.
+    def run(self, images: int, steps: int, seed: int) -> Timed:
+        """A whole DDIM run of so many images."""
+        denoiser: Any = self._side.step
+        return timed(
+            lambda: sample(denoiser, images, steps, seed=seed, trajectory=False).images.numpy()
+        )
 
-        Args:
-            x: (B, *shape).
-            sigma: noise level.
-            which: "step", or the "half" or "quarter" of one.
+    def about(self, x: NDArray[np.float32], sigma: float) -> dict[str, Any]:
+        """The side's own words about a step, and how many images it weighs for a query."""
+        denoiser = self._side.step
+        words = getattr(denoiser, "describe_step", None)
+        return {
+            "description": str(words(sigma)) if callable(words) else None,
+            "images": _weighed(denoiser, x, sigma) if isinstance(denoiser, Denoiser) else None,
+        }
+
+    def memory(self) -> dict[str, int]:
+        """Bytes: ``opened``, with the store open; at most so far ``peak`` resident, of it
+        ``anonymous`` and of mapped ``files``, where the system tells.
         """
-        step, queries = getattr(self._side, which), torch.from_numpy(x)
-        start = time.perf_counter()
-        out = step(queries, sigma)
-        return time.perf_counter() - start, out.numpy()
-
-    def describe(self, sigma: float) -> str | None:
-        """The side's own words about a step at sigma."""
-        return self._side.describe(sigma)
-
-    def peak(self) -> int:
-        """The most bytes resident so far."""
-        return peak_resident()
+        return self._memory | {"peak": peak_resident()}
 
     def check(self, x: NDArray[np.float32], sigma: float) -> tuple[float, str] | None:
         """Largest difference between a peer and ours where their maths is the same; what it is."""
@@ -89,3 +94,14 @@ class RunningSide:
         queries = torch.from_numpy(x)
         difference = self._check.theirs(queries, sigma) - self._check.ours(queries, sigma)
         return float(difference.abs().max()), self._check.text
+
+
+def _weighed(denoiser: Denoiser, x: NDArray[np.float32], sigma: float) -> float | None:
+    """Images that a query's support holds on average; of a tiled one the distinct images."""
+    try:
+        supports = denoiser.estimator_supports(x.reshape(len(x), -1), sigma, None)
+    except ArgumentError:
+        return None  # it weighs none, or tells not
+    return float(
+        np.mean([len(s.rows) if isinstance(s, TiledSupport) else len(s) for _, s in supports])
+    )

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from golddiff.estimators.registry import MethodSettings
+from golddiff.system.residency import DEFAULT_LIMIT
 
 Step = Callable[[torch.Tensor, float], torch.Tensor]
 
@@ -26,7 +27,7 @@ class SideSpec:
         settings: of the method; a peer takes those that it has.
         seed: of random draws.
         threads: to use.
-        images: a peer that scans everything is timed over so many images; 0 for all.
+        memory_limit: bytes of the store's files that may be resident at a time.
     """
 
     name: str
@@ -37,7 +38,7 @@ class SideSpec:
     settings: MethodSettings = field(default_factory=MethodSettings)
     seed: int = 0
     threads: int = 1
-    images: int = 0
+    memory_limit: float = DEFAULT_LIMIT
 
 
 @dataclass(frozen=True)
@@ -61,16 +62,7 @@ class Side:
     Attributes:
         step: (x, sigma) -> x0, as a denoiser's call.
         check: for a peer, makes the comparison with our side of the same maths.
-        describe: one line about a step at sigma, or None.
-        images: how many images ``step`` scans where those are not all that there are.
-        half, quarter: then, the same step over a half and a quarter of those.
-        warm_up: whether a first step makes anything that later ones use.
     """
 
     step: Step
     check: Callable[[], Check] | None = None
-    describe: Callable[[float], str | None] = lambda sigma: None
-    images: int | None = None
-    half: Step | None = None
-    quarter: Step | None = None
-    warm_up: bool = True

@@ -1,36 +1,32 @@
-"""Tables for people: in a terminal, and in markdown."""
+"""One way to write a table: markdown that can be read in a terminal too."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rich.table import Table
 
-
-def terminal_table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], *, left: Iterable[int] = (), bold: int = 0
-) -> Table:
-    """A table without lines.
+def markdown_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1
+) -> list[str]:
+    """Its lines, every column as wide as its longest text.
 
     Args:
         header: of each column.
         rows: of texts; a row may be shorter than the header.
-        left: places of the columns that hold words; the others are numbers, on the right.
-        bold: how many of the last rows are bold.
+        left: how many of the first columns hold words; the others are numbers, on the right.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for i, name in enumerate(header):
-        table.add_column(name, justify="left" if i in left else "right", no_wrap=True)
-    lines = list(rows)
-    for i, row in enumerate(lines):
-        table.add_row(*row, style="bold" if i >= len(lines) - bold else None)
-    return table
+    full = [[*row, *[""] * (len(header) - len(row))] for row in [header, *rows]]
+    widths = [max(3, *map(len, column)) for column in zip(*full, strict=True)]
 
+    def line(row: Sequence[str]) -> str:
+        texts = (
+            text.ljust(width) if i < left else text.rjust(width)
+            for i, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        return f"| {' | '.join(texts)} |"
 
-def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Its lines; the first column is left-aligned, the others right."""
-    rule = ["---", *["---:"] * (len(header) - 1)]
-    return ["| " + " | ".join(line) + " |" for line in [header, rule, *rows]]
+    rule = ["-" * w if i < left else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
+    return [line(full[0]), line(rule), *map(line, full[1:])]
 
 
 def number(value: float | None, form: str) -> str:

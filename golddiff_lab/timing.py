@@ -4,96 +4,84 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from golddiff_lab.process import Process
-
+CPU = torch.device("cpu")
 # After a step its threads wait actively for the next one; meanwhile another side's turn is up.
 PAUSE = 0.02
 
 
 @dataclass(frozen=True)
+class Timed:
+    """One call: seconds, processor seconds of all threads, and what came out."""
+
+    seconds: float
+    processor: float
+    out: Any
+
+
+@dataclass(frozen=True)
 class Timing:
-    """One side at one noise level.
+    """One side's calls.
 
     Attributes:
-        seconds: median of a step of the whole batch, over all images.
-        measured: every timed step, in turn; over fewer images where ``straightness`` is told.
-        first: the first step at this level, which makes masks and compiles; where there is
-            nothing to make, the first that was timed.
-        out: (B, *shape) output, or None where the side did not scan all images.
-        straightness: where seconds were drawn out on a straight line through two numbers of images:
-            seconds over a third number of images between the two / the line's.
+        seconds, processor: the median of those that were timed.
+        measured: seconds of each of them, in turn.
+        first: seconds of the call before them, which makes masks and compiles.
+        out: what that one gave.
     """
 
     seconds: float
+    processor: float
     measured: list[float]
     first: float
-    out: torch.Tensor | None
-    straightness: float | None = None
+    out: Any
 
 
-def race(
-    sides: Sequence[Process],
-    x: torch.Tensor,
-    sigma: float,
-    repeats: int,
-    images: int,
-    on_step: Callable[[], None] = lambda: None,
+def timed(work: Callable[[], Any], device: torch.device = CPU) -> Timed:
+    """One call, with what a device was given before and in it done."""
+    _wait(device)
+    start, processor = time.perf_counter(), time.process_time()
+    out = work()
+    _wait(device)
+    return Timed(time.perf_counter() - start, time.process_time() - processor, out)
+
+
+def in_turns(
+    sides: Mapping[str, Callable[[], Timed]], repeats: int, seconds: float = float("inf")
 ) -> dict[str, Timing]:
-    """Time every side at one noise level: a step each to warm up, then ``repeats`` in turns.
+    """Every side once, untimed, then ``repeats`` times by turns.
 
     Args:
-        sides: processes of :class:`golddiff_lab.running.RunningSide`, in the order of their turns.
-        x: (B, *shape) queries, the same for all.
-        sigma: noise level.
-        repeats: timed steps of each side.
-        images: that there are; a side that scans fewer is drawn out to them.
-        on_step: called after every step of every side.
+        sides: a call of each.
+        repeats: timed calls of each.
+        seconds: a side whose timed calls have taken so long is not timed again.
     """
-    about = {side.name: side.ask("about") for side in sides}
-    kept: dict[str, list[tuple[float, torch.Tensor]]] = {side.name: [] for side in sides}
-    parts: dict[str, dict[str, list[float]]] = {side.name: {} for side in sides}
-
-    def step(side: Process, part: str = "step") -> float:
-        seconds, out = side.ask("step", x.numpy(), sigma, part)
-        if part == "step" and not kept[side.name]:
-            kept[side.name].append((seconds, torch.from_numpy(out)))
-        return float(seconds)
-
-    for side in sides:
-        if about[side.name][2]:
-            step(side)
-        on_step()
+    first = {name: side() for name, side in sides.items()}
+    found: dict[str, list[Timed]] = {name: [] for name in sides}
     for _ in range(repeats):
-        for side in sides:
-            time.sleep(PAUSE)
-            names = ("step",) if about[side.name][1] is None else ("step", "half", "quarter")
-            for part in names:
-                parts[side.name].setdefault(part, []).append(step(side, part))
-            on_step()
-    return {name: _timing(parts[name], *kept[name][0], about[name][1], images) for name in parts}
+        for name, side in sides.items():
+            if not found[name] or sum(one.seconds for one in found[name]) < seconds:
+                time.sleep(PAUSE)
+                found[name].append(side())
+    return {
+        name: Timing(
+            statistics.median(one.seconds for one in calls),
+            statistics.median(one.processor for one in calls),
+            [one.seconds for one in calls],
+            first[name].seconds,
+            first[name].out,
+        )
+        for name, calls in found.items()
+    }
 
 
-def _timing(
-    parts: dict[str, list[float]], first: float, out: torch.Tensor, scanned: int | None, images: int
-) -> Timing:
-    medians = {part: statistics.median(seconds) for part, seconds in parts.items()}
-    if scanned is None:
-        return Timing(medians["step"], parts["step"], first, out)
-    line = straight_line(scanned // 4, medians["quarter"], scanned, medians["step"])
-    straightness = medians["half"] / line(scanned // 2)
-    return Timing(line(images), parts["step"], first, None, straightness)
-
-
-def straight_line(x0: float, y0: float, x1: float, y1: float) -> Callable[[float], float]:
-    """The line through two points.
-
-    Of a scan's seconds over the images: its fixed part (the masks) stays fixed, where plain scaling
-    would multiply it.
-    """
-    slope = (y1 - y0) / (x1 - x0)
-    return lambda x: y0 + slope * (x - x0)
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type != "cpu":
+        torch.get_device_module(device).synchronize()

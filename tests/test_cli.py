@@ -14,9 +14,9 @@ from PIL import Image
 import golddiff
 from golddiff.cli import run
 from golddiff.estimators.registry import METHODS
-from golddiff.figures.pictures import to_pixels
 from golddiff.sampling import noise_levels
 from golddiff.store.cache import SourceOptions
+from golddiff.system.pictures import to_pixels
 
 PROGRAM = [sys.executable, "-c", "from golddiff.cli import main; main()"]
 

@@ -1,29 +1,27 @@
-"""The command line: ``golddiff index | info | prepare | sample | evaluate | plot | ...``.
+"""The command line: ``golddiff index | info | prepare | sample | evaluate | studio | ...``.
 
 Bad input ends in one line on stderr and status 2, an interrupt in one line and status 130.
 torch, diffusers and numba take seconds to import, so they are imported by the commands only.
 
 Other packages add commands through entry points of the group ``golddiff.commands``, each a function
-or a typer.Typer: ``bench`` and ``reproduce`` are golddiff_lab's.
+or a typer.Typer: golddiff_lab's are ``bench``, ``demo``, ``oracle``, ``plot`` and ``reproduce``.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
 import typer
 
 from golddiff import __version__
-from golddiff.cli.demo import demo
 from golddiff.cli.evaluate import evaluate
 from golddiff.cli.index import index
 from golddiff.cli.info import info
 from golddiff.cli.novelty import novelty
-from golddiff.cli.oracle import oracle
-from golddiff.cli.plot import plot
 from golddiff.cli.prepare import prepare
 from golddiff.cli.sample_run import sample
 from golddiff.cli.studio import studio
@@ -40,9 +38,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-for command in (index, info, prepare, sample, novelty, evaluate, plot, demo, studio):
+for command in (index, info, prepare, sample, novelty, evaluate, studio):
     app.command()(command)
-app.add_typer(oracle)
 for added in sorted(entry_points(group="golddiff.commands"), key=lambda entry: entry.name):
     command = added.load()
     if isinstance(command, typer.Typer):
@@ -56,6 +53,17 @@ def _options(
     version: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True),
 ) -> None:
     """Training-free, analytical diffusion over your own images."""
+
+
+@cache
+def _add_others() -> None:
+    """The commands of other packages, which import this one: so not while it is imported."""
+    for added in sorted(entry_points(group="golddiff.commands"), key=lambda entry: entry.name):
+        command = added.load()
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=added.name)
+        else:
+            app.command(added.name)(command)
 
 
 def main() -> None:
@@ -75,6 +83,7 @@ def run(arguments: Sequence[str]) -> int:
     if list(arguments) == ["--version"]:
         print(f"golddiff {__version__}")
         return 0
+    _add_others()
     try:
         status = app(list(arguments) or ["--help"], prog_name="golddiff", standalone_mode=False)
     except GoldDiffError as error:

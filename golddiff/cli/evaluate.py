@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
 
+def _all_named(given: list[str] | None) -> list[str] | None:
+    return given and [method_named(name) for name in given]
+
+
 @dataclass(frozen=True)
 class EvaluateOptions:
     """The options of ``golddiff evaluate``."""
@@ -48,7 +52,7 @@ class EvaluateOptions:
         typer.Option(
             help=f"Repeat for several: {', '.join(METHODS)}. Default golddiff-pca.",
             show_default=False, metavar="NAME",
-            callback=lambda given: given and [method_named(name) for name in given],
+            callback=_all_named,
         ),
     ] = None  # fmt: skip
     n: Annotated[int, typer.Option("--n", help="How many images; the paper's 128.")] = 128

@@ -95,7 +95,7 @@ def write_folder(
 ) -> None:
     """Write ``evaluation.json``, ``curves.png`` and, of images, ``images.png``."""
     from golddiff.figures.curves import draw_panels
-    from golddiff.figures.pictures import save
+    from golddiff.system.pictures import save
 
     write_json(out / "evaluation.json", told)
     curves = panels(made)

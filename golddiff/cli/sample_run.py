@@ -321,10 +321,10 @@ def _draw(
     subsets: list[dict[str, Any]] | None,
     labels: list[int] | None,
 ) -> None:
-    from golddiff.figures.pictures import save
     from golddiff.figures.points import draw_points
     from golddiff.figures.sources import class_name
     from golddiff.figures.trajectory import ROWS, Row, draw_trajectory
+    from golddiff.system.pictures import save
 
     plain = len(store.shape) == 1
     if plain and job.out.suffix.lower() in PICTURES:

@@ -61,8 +61,8 @@ class ShardedStore:
         paths: of the shards, in order.
         borders: where they lie in the store.
         pool: their processes: which are missing, what has travelled.
-        n, shape, d, class_names, class_counts, classes, is_pixels, radius, manifest, artifacts,
-            factors: as of an ImageStore.
+        n, shape, d, class_names, class_counts, classes, is_pixels, radius: as of an ImageStore.
+        manifest, artifacts, factors: the same.
         path: the folder of what is computed from all shards.
         labels: (n,) class indices, fetched at the first question (8 bytes an image), -1 where a
             shard is missing; or None.

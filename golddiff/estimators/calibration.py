@@ -89,7 +89,7 @@ def inverse_error_weights(errors: Float) -> Float:
 
     Between 1 / error, the least squares weights of denoisers whose errors are uncorrelated (Bates &
     Granger 1969), and equal ones. Least squares with the correlations measured errs less on noised
-    images, but its samples drift further from a network's (measured: docs/network-like.md).
+    images, but its samples drift further from a network's (measured: docs/results/likeness.md).
 
     Args:
         errors: mean squared errors, > 0.

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+from scipy import stats
 
 from golddiff.system.errors import ArgumentError
 
@@ -37,33 +38,28 @@ class Interval:
         return {k: None if math.isnan(v) else v for k, v in values.items()} | {"count": self.count}
 
 
-def bootstrap(
-    values: ArrayLike, seed: int = 0, resamples: int = RESAMPLES, level: float = LEVEL
-) -> Interval:
-    """Mean and percentile bootstrap interval (Efron 1979) of independent values.
+def bootstrap(values: ArrayLike, seed: int = 0) -> Interval:
+    """Mean and 95% percentile bootstrap interval (Efron 1979) of independent values.
 
     Args:
         values: (n,) one value an image; NaN (r2 of a constant reference) is left out.
         seed: of the resampling: the same values give the same interval.
-        resamples: how many times n values are drawn with replacement.
-        level: share of the resampled means inside the interval, in (0, 1).
 
     Raises:
-        ArgumentError: values that are not one-dimensional; resamples or level out of range.
+        ArgumentError: values that are not one-dimensional.
     """
     array = np.asarray(values, np.float64)
     if array.ndim != 1:
         raise ArgumentError(f"values: got shape {array.shape}, expected (n,)")
-    if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 1:
-        raise ArgumentError(f"resamples: got {resamples!r}, expected an integer of 1 or more")
-    if not 0 < level < 1:
-        raise ArgumentError(f"level: got {level!r}, expected a number between 0 and 1")
     kept = array[~np.isnan(array)]
-    if len(kept) == 0:
-        return Interval(math.nan, math.nan, math.nan, 0)
-    means = _resampled_means(kept, np.random.default_rng(seed), resamples)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(kept.mean()), float(low), float(high), len(kept))
+    mean = float(kept.mean()) if len(kept) else math.nan
+    if len(kept) < 2:
+        return Interval(mean, mean, mean, len(kept))
+    low, high = stats.bootstrap(
+        (kept,), np.mean, confidence_level=LEVEL, n_resamples=RESAMPLES, method="percentile",
+        random_state=np.random.default_rng(seed), batch=max(1, AT_ONCE // len(kept)),
+    ).confidence_interval  # fmt: skip
+    return Interval(mean, float(low), float(high), len(kept))
 
 
 def paired_difference(a: Sequence[float | None], b: Sequence[float | None]) -> Interval:
@@ -83,16 +79,3 @@ def paired_difference(a: Sequence[float | None], b: Sequence[float | None]) -> I
     if left.shape != right.shape:
         raise ArgumentError(f"b: got {len(right)} values, expected {len(left)}, as many as a")
     return bootstrap(left - right)
-
-
-def _resampled_means(
-    values: NDArray[np.float64], generator: np.random.Generator, resamples: int
-) -> NDArray[np.float64]:
-    n = len(values)
-    at_once = max(1, AT_ONCE // n)
-    return np.concatenate(
-        [
-            values[generator.integers(0, n, (min(at_once, resamples - start), n))].mean(axis=1)
-            for start in range(0, resamples, at_once)
-        ]
-    )

@@ -16,7 +16,8 @@ from golddiff.evaluation.peak_memory import PeakMemory, peak_memory
 from golddiff.evaluation.runs import OracleCall, Run, RunSettings, Watched, denoise, run
 from golddiff.evaluation.runs import settings_of as run_settings
 from golddiff.metrics import mse_per_image, r2_per_image
-from golddiff.sampling import OnStep, Space, initial_noise, noise_levels
+from golddiff.samplers import Space, initial_noise, noise_levels, steps
+from golddiff.sampling import OnStep
 from golddiff.system.errors import ArgumentError
 
 Array = NDArray[np.float64]
@@ -215,12 +216,12 @@ def compare(
 
 
 def _first_batch(denoiser: Denoiser, settings: RunSettings) -> float:
-    """One call with a whole batch: kernels are compiled apart for few queries and for many."""
-    x = initial_noise(min(settings.batch, settings.n), denoiser.store.shape, settings.seed)
-    sigma = noise_levels(settings.steps, settings.sampler)[0]
-    labels = None if settings.labels is None else list(settings.labels[: len(x)])
+    """One step of a whole batch: kernels are compiled apart for few queries and for many."""
+    noise = initial_noise(min(settings.batch, settings.n), denoiser.store.shape, settings.seed)
+    levels = noise_levels(settings.steps, settings.sampler)
+    labels = None if settings.labels is None else list(settings.labels[: len(noise)])
     watched = Watched(denoiser, denoiser.store)
-    watched(x * (1 + sigma**2) ** 0.5, sigma, labels)
+    next(steps(watched, noise, levels, settings.sampler, labels))
     return watched.seconds
 
 
@@ -240,9 +241,8 @@ def _at_states(denoiser: Denoiser, reference: Run, settings: RunSettings) -> tor
 
 def _curve(predictions: torch.Tensor, reference: torch.Tensor) -> Curve:
     pairs = list(zip(predictions, reference, strict=True))
-    mse = [float(mse_per_image(a, b).mean()) for a, b in pairs]
-    r2 = [bootstrap(r2_per_image(a, b).numpy(), resamples=1).mean for a, b in pairs]
-    return Curve(np.array(mse), np.array(r2))
+    r2 = torch.stack([r2_per_image(a, b).nanmean() for a, b in pairs])
+    return Curve(np.array([float(mse_per_image(a, b).mean()) for a, b in pairs]), r2.numpy())
 
 
 def _without_nan(values: Array) -> list[float | None]:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from golddiff.evaluation.compare import check_oracle
 from golddiff.evaluation.runs import OracleCall, Run, RunSettings, run
-from golddiff.sampling import OnStep, Space, noise_levels
+from golddiff.samplers import Space, noise_levels
+from golddiff.sampling import OnStep
+from golddiff.store.artifacts import Artifacts
 from golddiff.store.cache import cache_folder
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import written_whole
 
 TENSORS = ("images", "states", "predictions")
-TIMES = ("seconds", "processor_seconds")
-
-_FORMAT = 1  # of the files; another number, and none of the old are found
+_FORMAT = 2  # of the files; another number, and none of the old are found
 
 
 @dataclass
@@ -30,15 +30,12 @@ class Oracle:
     """An oracle and where it came from; the network is loaded when it is first needed.
 
     Attributes:
-        name: as tables show it: the last part of the path.
         path: file or folder of the weights.
         checksum: SHA-256 of the weights (see :func:`weights_checksum`).
     """
 
-    name: str
     path: Path
     checksum: str
-    _loaded: OracleCall | None = None
 
     @classmethod
     def at(cls, path: str | Path) -> Oracle:
@@ -48,23 +45,24 @@ class Oracle:
             ArgumentError: nothing there.
         """
         place = Path(path).expanduser()
-        return cls(place.name, place, weights_checksum(place))
+        return cls(place, weights_checksum(place))
 
     @property
+    def name(self) -> str:
+        """As tables show it: the last part of the path."""
+        return self.path.name
+
+    @cached_property
     def call(self) -> OracleCall:
-        """The network, loaded once.
+        """The network.
 
         Raises:
             GoldDiffError: it cannot be loaded.
         """
-        if self._loaded is None:
-            import golddiff
+        import golddiff
 
-            if not hasattr(golddiff, "load_oracle"):
-                raise ArgumentError("oracle: this golddiff has no loader for neural oracles")
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-            self._loaded = golddiff.load_oracle(self.path, device=device)
-        return self._loaded
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        return golddiff.load_oracle(self.path, device=device)
 
 
 def weights_checksum(path: Path) -> str:
@@ -107,52 +105,35 @@ def reference_run(
         on_step: called after each step of each batch, where the network has to run.
 
     Raises:
-        ArgumentError: the oracle is for other images, or the folder cannot be written.
+        ArgumentError: the oracle is for other images.
     """
-    path = (
-        folder or cache_folder() / "oracle-runs"
-    ) / f"{_key(oracle, store, settings)}.safetensors"
-    kept = _read(path, settings)
-    if kept is not None:
-        return kept
-    check_oracle(oracle.call, store)
-    made = run(oracle.call, store, settings, on_step)
-    with written_whole("oracle", path) as temporary:
-        save_file(
-            {name: getattr(made, name).contiguous() for name in TENSORS},
-            temporary,
-            {name: repr(getattr(made, name)) for name in TIMES},
-        )
-    return made
-
-
-def _read(path: Path, settings: RunSettings) -> Run | None:
-    """The run in a file; None where there is none, or it is damaged and has to be made again."""
-    if not path.is_file():
-        return None
+    identity = json.dumps(_identity(oracle, store, settings), sort_keys=True)
+    name = hashlib.sha256(identity.encode()).hexdigest()[:32]
+    folder = folder or cache_folder() / "oracle-runs"
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    runs = Artifacts(folder, identity)
+    found = runs.load(name)
+    if found is None:
+        check_oracle(oracle.call, store)
+        made = run(oracle.call, store, settings, on_step)
+        tensors = {part: getattr(made, part).numpy() for part in TENSORS}
+        runs.save(name, {**tensors, "seconds": np.array([made.seconds, made.processor_seconds])})
+        return made
     levels = noise_levels(settings.steps, settings.sampler)
-    try:
-        with safe_open(path, "pt") as file:
-            images, states, predictions = (file.get_tensor(name) for name in TENSORS)
-            told = file.metadata() or {}
-            times = [float(told[name]) for name in TIMES]
-        return Run(
-            images, settings.kept, [levels[i] for i in settings.kept], states, predictions, *times
-        )  # fmt: skip
-    except (SafetensorError, KeyError, ValueError):
-        return None
+    images, states, predictions = (torch.from_numpy(found[part]) for part in TENSORS)
+    return Run(
+        images, settings.kept, [levels[i] for i in settings.kept], states, predictions,
+        *found["seconds"].tolist(),
+    )  # fmt: skip
 
 
-def _key(oracle: Oracle, store: Space, settings: RunSettings) -> str:
-    identity: dict[str, Any] = {
+def _identity(oracle: Oracle, store: Space, settings: RunSettings) -> dict[str, Any]:
+    """What decides a run's figures; the batch size does not."""
+    return {
         "format": _FORMAT,
         "oracle": oracle.checksum,
         "shape": list(store.shape),
         "clipped": store.is_pixels,
-        "n": settings.n,
-        "steps": settings.steps,
-        "sampler": settings.sampler,
-        "seed": settings.seed,
-        "labels": settings.labels,
+        **{name: value for name, value in asdict(settings).items() if name != "batch"},
     }
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]

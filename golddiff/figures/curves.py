@@ -13,8 +13,6 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import NullFormatter
 
-from golddiff.system.errors import ArgumentError
-
 Scale = Literal["linear", "log"]
 
 COLUMNS = 3
@@ -75,24 +73,6 @@ class Panel:
     def figures(self) -> dict[str, Any]:
         """The same for JSON."""
         return asdict(self)
-
-    @classmethod
-    def read(cls, figures: object) -> Panel:
-        """The panel of :meth:`figures`.
-
-        Raises:
-            ArgumentError: not such a panel.
-        """
-        try:
-            values = dict(figures)  # type: ignore[call-overload]
-            lines = [Series(**line) for line in values.pop("series")]
-            panel = cls(series=lines, **values)
-            scales = {panel.xscale, panel.yscale}
-            if not scales <= {"linear", "log"} or any(len(s.x) != len(s.y) for s in lines):
-                raise ValueError
-        except (TypeError, ValueError, KeyError):
-            raise ArgumentError("panels: a panel is not as golddiff writes them") from None
-        return panel
 
 
 def draw_panels(panels: Sequence[Panel], title: str = "") -> Figure:

@@ -8,16 +8,11 @@ from dataclasses import dataclass
 import torch
 from matplotlib.figure import Figure
 
-from golddiff.figures.pictures import cells, mosaic
+from golddiff.system.pictures import draw_rows
 from golddiff.system.units import duration
 
-SIDE = 96
-GAP = 6
 CELL = 0.78  # inches
 LABEL = 2.3
-BETWEEN = 0.3
-TOP = 0.45
-BOTTOM = 0.5
 
 
 @dataclass(frozen=True)
@@ -58,30 +53,17 @@ def draw_methods(blocks: Sequence[Block], caption: str = "") -> Figure:
         caption: under the picture.
     """
     methods = list(blocks[0].made)
-    rows = 1 + len(methods)
-    widths = [CELL * len(block.noise) for block in blocks]
-    width = LABEL + sum(widths) + BETWEEN * len(blocks)
-    height = TOP + CELL * rows + BOTTOM
-    figure = Figure(figsize=(width, height))
-    left = LABEL
-    for block, block_width in zip(blocks, widths, strict=True):
+    widths = [len(block.noise) for block in blocks]
+    size = (LABEL + CELL * sum(widths), 0.95 + CELL * (1 + len(methods)))
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(1, len(blocks), squeeze=False, width_ratios=widths)[0]
+    labels = ["starting noise"]
+    for method in methods:
+        times = " · ".join(f"{b.name} {duration(b.made[method].seconds)}".strip() for b in blocks)
+        labels.append(f"{method}\n{times}")
+    for axes, block in zip(grid, blocks, strict=True):
         images = torch.cat([block.noise / 2, *(block.made[m].images for m in methods)])
-        axes = figure.add_axes(
-            (left / width, BOTTOM / height, block_width / width, CELL * rows / height)
-        )
-        picture = mosaic(cells(images, SIDE), len(block.noise), GAP)
-        axes.imshow(picture, interpolation="nearest", aspect="auto")
-        axes.set_axis_off()
-        axes.set_title(block.title, fontsize=11, pad=8)
-        left += block_width + BETWEEN
-    for row, method in enumerate(["starting noise", *methods]):
-        y = (BOTTOM + CELL * (rows - row - 0.5)) / height
-        x = (LABEL - 0.12) / width
-        if row == 0:
-            figure.text(x, y, method, ha="right", va="center", fontsize=11, color="0.35")
-            continue
-        figure.text(x, y + 0.02 / height, method, ha="right", va="bottom", fontsize=12)
-        times = " · ".join(f"{b.name} {duration(b.made[method].seconds)}" for b in blocks)
-        figure.text(x, y - 0.03 / height, times, ha="right", va="top", fontsize=8, color="0.35")
-    figure.text(0.12 / width, 0.16 / height, caption, fontsize=8.5, color="0.35")
+        draw_rows(axes, images, labels if axes is grid[0] else [""] * len(labels))
+        axes.set_title(block.title, fontsize=11, parse_math=False)
+    figure.supxlabel(caption, fontsize=8.5, color="0.35")
     return figure

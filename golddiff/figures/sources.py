@@ -6,8 +6,8 @@ import html
 
 from PIL import Image
 
-from golddiff.figures.pictures import Pixels, data_uri
 from golddiff.store.images import ImageStore
+from golddiff.system.pictures import Pixels, data_uri
 
 
 def percent(share: float) -> str:

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from golddiff.figures.pictures import cells, mosaic
+from golddiff.system.pictures import draw_rows
 
 ROWS = 8
 COLUMNS = 12
-SIDE = 96
-GAP = 6
 CELL = 0.95  # inches
 
 
@@ -49,40 +46,21 @@ def draw_trajectory(
     """
     shown = thinned(len(sigmas), COLUMNS)
     rows = rows[:ROWS]
-    strip = np.concatenate([cells(row.images[shown], SIDE) for row in rows])
-    picture = mosaic(strip, len(shown), GAP)
-    labels = max(len(row.label) for row in rows)
-    left, top, bottom = 0.25 + 0.075 * max(labels, 8), 0.55 + (0.35 if title else 0), 0.1
-    width, height = CELL * len(shown), CELL * len(rows)
-    figure = Figure(figsize=(left + width + 0.1, top + height + bottom))
-    axes = figure.add_axes(
-        (
-            left / (left + width + 0.1),
-            bottom / (top + height + bottom),
-            width / (left + width + 0.1),
-            height / (top + height + bottom),
-        )
-    )
-    axes.imshow(picture, interpolation="nearest", aspect="auto")
-    axes.set_axis_off()
-    cell_x = picture.shape[1] / len(shown)
-    cell_y = picture.shape[0] / len(rows)
-    lines = [("noise σ", [_level(sigmas[i]) for i in shown])]
+    heads = [_level(sigmas[i]) for i in shown]
+    about = "noise σ"
     if subset_sizes is not None:
-        lines.append(("subset k", [subset_sizes[i] for i in shown]))
-    for height_, (name, texts) in enumerate(reversed(lines)):
-        y = -cell_y * (0.12 + 0.24 * height_)
-        axes.text(-cell_x * 0.08, y, name, ha="right", va="bottom", fontsize=9, color="0.35")
-        for column, text in enumerate(texts):
-            axes.text((column + 0.5) * cell_x, y, text, ha="center", va="bottom", fontsize=9)
-    for i, row in enumerate(rows):
-        # Names come from people's files: what looks like a formula in one is none.
-        y = (i + 0.5) * cell_y
-        style = {"ha": "right", "va": "center", "fontsize": 9}
-        axes.text(-cell_x * 0.08, y, row.label, parse_math=False, **style)  # type: ignore[arg-type]
+        heads = [f"{head}\n{subset_sizes[i]}" for head, i in zip(heads, shown, strict=True)]
+        about = "noise σ, and under it the golden subset's size k"
+    left = 0.25 + 0.075 * max(len(row.label) for row in rows)
+    size = (left + CELL * len(shown), 0.7 + (0.35 if title else 0) + CELL * len(rows))
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.add_subplot()
+    images = torch.cat([row.images[shown] for row in rows])
+    draw_rows(axes, images, [row.label for row in rows], heads)
+    axes.set_xlabel(about, fontsize=9, color="0.35")
+    axes.xaxis.set_label_position("top")
     if title:
-        y = 1 - 0.1 / (top + height + bottom)
-        figure.text(0.02, y, title, va="top", fontsize=11, parse_math=False)
+        figure.suptitle(title, fontsize=11, parse_math=False)
     return figure
 
 

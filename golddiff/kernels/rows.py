@@ -15,6 +15,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from golddiff.kernels.aligned import empty_numbers
+from golddiff.kernels.lanes import LANES, load, load_stored, spread, store, sum_of
 from golddiff.system.parallel import for_each
 from golddiff.system.residency import resident_rows
 
@@ -22,6 +24,9 @@ from golddiff.system.residency import resident_rows
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 ROWS_PER_TASK = 512
+
+ROWS = 4  # side by side: each hides how long the others' additions take
+STRETCH = 256  # values summed in float32, and the room for a row's
 
 # A stored value times its scale, up to 2, plus its offset: the float32 product, its factor and the
 # sum are rounded by at most 2^-24, 2^-24 and 2^-25, all values of a grey level alike.
@@ -33,26 +38,54 @@ LEAST = 1e-6
 NOTHING = math.log(1e-18)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
-def _squared_distances(flat, rows, x, scale, offset, out):  # type: ignore[no-untyped-def]
+@njit(nogil=True, cache=True)
+def _convert(flat, rows, first, start, scale, offset, values):  # type: ignore[no-untyped-def]
+    """A stretch of ROWS rows, side by side, zero past their ends; no rows: the last one again."""
     d = flat.shape[1]
-    value = np.empty(d, np.float32)
-    for j in range(len(rows)):
-        row = flat[rows[j]]
-        for n in range(d):
-            value[n] = np.float32(row[n]) * scale + offset
+    length = min(STRETCH, d - start)
+    whole = length // LANES * LANES
+    scales, offsets = spread(scale), spread(offset)
+    for r in range(ROWS):
+        row, to = rows[min(first + r, len(rows) - 1)], r * STRETCH
+        for n in range(0, whole, LANES):
+            store(values, to + n, load_stored(flat, row * d + start + n) * scales + offsets)
+        for n in range(whole, length):
+            values[to + n] = np.float32(flat[row, start + n]) * scale + offset
+        if whole < length:
+            values[to + length : to + whole + LANES] = np.float32(0.0)
+
+
+@njit(nogil=True, cache=True)
+def _squared_distances(flat, rows, x, scale, offset):  # type: ignore[no-untyped-def]
+    d = flat.shape[1]
+    padded = -(-d // LANES) * LANES
+    queries, values = empty_numbers(len(x) * padded), empty_numbers(ROWS * STRETCH)
+    for q in range(len(x)):
+        queries[q * padded : q * padded + d] = x[q]
+        queries[q * padded + d : (q + 1) * padded] = np.float32(0.0)
+    out, totals = np.empty((len(x), len(rows))), np.empty((len(x), ROWS))
+    for first in range(0, len(rows), ROWS):
+        totals[:] = 0.0
+        for start in range(0, d, STRETCH):
+            _convert(flat, rows, first, start, scale, offset, values)
+            for q in range(len(x)):
+                at, total = q * padded + start, totals[q]
+                a = b = c = e = spread(np.float32(0.0))
+                for n in range(0, min(STRETCH, padded - start), LANES):
+                    value = load(queries, at + n)
+                    o = value - load(values, n)
+                    p = value - load(values, n + STRETCH)
+                    r = value - load(values, n + 2 * STRETCH)
+                    s = value - load(values, n + 3 * STRETCH)
+                    a, b, c, e = a + o * o, b + p * p, c + r * r, e + s * s
+                total[0] += sum_of(a)
+                total[1] += sum_of(b)
+                total[2] += sum_of(c)
+                total[3] += sum_of(e)
         for q in range(len(x)):
-            query = x[q]
-            total = np.float64(0.0)
-            for start in range(0, d, 256):
-                # One-dimensional views: with two indices the compiler does not vectorise the sum.
-                a, v = query[start : start + 256], value[start : start + 256]
-                part = np.float32(0.0)
-                for n in range(len(a)):
-                    difference = a[n] - v[n]
-                    part += difference * difference
-                total += part
-            out[q, j] = total
+            for r in range(min(ROWS, len(rows) - first)):
+                out[q, first + r] = totals[q, r]
+    return out
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
@@ -99,33 +132,51 @@ def _weights(flat, rows, prior, x, gain, scale, offset, out, log_max):  # type: 
             mine[j] = seen[j]
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True)
+def _weighted(rows, weights):  # type: ignore[no-untyped-def]
+    """The rows that weigh anything, and their weights (b, rows, filled up to whole ROWS)."""
+    some = np.zeros(len(rows), np.bool_)
+    for q in range(len(weights)):
+        for j in range(len(rows)):
+            some[j] |= weights[q, j] != 0
+    chosen = rows[some]
+    held = np.zeros((len(weights), -(-len(chosen) // ROWS) * ROWS), np.float32)
+    for q in range(len(weights)):
+        held[q, : len(chosen)] = weights[q][some]
+    return chosen, held
+
+
+@njit(nogil=True, cache=True)
 def _weighted_sums(flat, rows, weights, scale, offset, out):  # type: ignore[no-untyped-def]
     d = flat.shape[1]
-    value = np.empty(d, np.float32)
-    for j in range(len(rows)):
-        converted = False
-        for q in range(len(weights)):
-            weight = weights[q, j]
-            if weight == 0:
-                continue
-            if not converted:
-                row = flat[rows[j]]
-                for n in range(d):
-                    value[n] = np.float32(row[n]) * scale + offset
-                converted = True
-            sums = out[q]
-            for n in range(d):
-                sums[n] += weight * value[n]
+    padded = -(-d // LANES) * LANES
+    sums, values = empty_numbers(len(out) * padded), empty_numbers(ROWS * STRETCH)
+    sums[:] = np.float32(0.0)
+    for first in range(0, weights.shape[1], ROWS):
+        for start in range(0, d, STRETCH):
+            _convert(flat, rows, first, start, scale, offset, values)
+            for q in range(len(out)):
+                at, own = q * padded + start, weights[q, first : first + ROWS]
+                if own[0] == 0 and own[1] == 0 and own[2] == 0 and own[3] == 0:
+                    continue
+                a, b, c, e = spread(own[0]), spread(own[1]), spread(own[2]), spread(own[3])
+                for n in range(0, min(STRETCH, padded - start), LANES):
+                    total = load(sums, at + n) + a * load(values, n)
+                    total = total + b * load(values, n + STRETCH)
+                    total = total + c * load(values, n + 2 * STRETCH)
+                    store(sums, at + n, total + e * load(values, n + 3 * STRETCH))
+    for q in range(len(out)):
+        out[q] = sums[q * padded : q * padded + d]
 
 
 def distances_of(
     flat: NDArray[Any], rows: NDArray[np.int64], x: NDArray[np.float32], scale: float, offset: float
 ) -> NDArray[np.float64]:
     """As :func:`squared_distances`, of an array at hand, on this thread alone."""
-    out = np.empty((len(x), len(rows)))
-    _squared_distances(flat, rows, x, np.float32(scale), np.float32(offset), out)
-    return out
+    found: NDArray[np.float64] = _squared_distances(
+        flat, rows, x, np.float32(scale), np.float32(offset)
+    )
+    return found
 
 
 def weights_of(
@@ -174,10 +225,11 @@ def sums_of(
 
     In float32, so for some hundred rows; weights of zero cost nothing.
     """
-    out = np.zeros((len(weights), flat.shape[1]), np.float32)
-    held = weights.astype(np.float32)
-    _weighted_sums(flat, rows, held, np.float32(scale), np.float32(offset), out)
-    return out.astype(np.float64)
+    out = np.zeros((len(weights), flat.shape[1]))
+    chosen, held = _weighted(rows, weights)
+    if len(chosen):
+        _weighted_sums(flat, chosen, held, np.float32(scale), np.float32(offset), out)
+    return out
 
 
 def squared_distances(

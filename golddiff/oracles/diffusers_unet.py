@@ -12,8 +12,7 @@ from golddiff.noise import LOADING
 from golddiff.oracles.oracle import Oracle
 from golddiff.oracles.parameterisations import PREDICTIONS, Steps, ddpm_alphas
 from golddiff.oracles.weights import checked_weights, fill, read_safetensors, regular_file
-from golddiff.system.errors import ArgumentError, CheckpointError
-from golddiff.system.pickles import one_line
+from golddiff.system.errors import ArgumentError, CheckpointError, one_line
 from golddiff.system.torch_files import read_torch
 
 CONFIG = "config.json"

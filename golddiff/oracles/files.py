@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +13,14 @@ from golddiff.oracles.oracle import Oracle
 from golddiff.oracles.parameterisations import EPSILON, PREDICTIONS
 from golddiff.oracles.unet import TABLE, UNet, UNetConfig
 from golddiff.oracles.weights import checked_weights, fill, read_safetensors, regular_file
-from golddiff.system.errors import ArgumentError, CheckpointError
+from golddiff.system.errors import ArgumentError, CheckpointError, one_line
 from golddiff.system.files import written_whole
-from golddiff.system.pickles import one_line
 
 FORMAT = "golddiff-oracle"
 VERSION = 1
 KEY = "golddiff"
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A network from a file.
-
-    Attributes:
-        network: in evaluation mode, float32.
-        description: what the file says of it.
-    """
-
-    network: UNet
-    description: dict[str, Any]
 
 
 def describe_network(
@@ -86,8 +71,10 @@ def write_folder(folder: Path, network: UNet, description: dict[str, Any]) -> No
         temporary.write_text(json.dumps(description, indent=1, allow_nan=False) + "\n", "utf-8")
 
 
-def read_weights(path: Path) -> Loaded:
-    """Read a file that :func:`write_weights` wrote; half-precision weights become float32.
+def read_weights(path: Path) -> tuple[UNet, dict[str, Any]]:
+    """The network of a file that :func:`write_weights` wrote, and what the file says of it.
+
+    It is in evaluation mode; half-precision weights become float32.
 
     Raises:
         CheckpointError: missing, truncated, not of this format, weights that do not fit it.
@@ -97,7 +84,7 @@ def read_weights(path: Path) -> Loaded:
     config = config_of(description)
     checked_weights(tensors, path)
     network = fill(lambda: UNet(config), tensors, path, optional={TABLE}, parts=config.parts)
-    return Loaded(network, description)
+    return network, description
 
 
 def check_description(path: Path, header: str | None) -> dict[str, Any]:

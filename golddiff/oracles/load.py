@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,13 +12,9 @@ from golddiff.oracles.edm.pickled import load_edm
 from golddiff.oracles.files import FORMAT, find_weights, make_oracle, predicted, read_weights
 from golddiff.oracles.oracle import Oracle, checked_batch_size, checked_device
 from golddiff.oracles.published import read_published, resolution_of
-from golddiff.oracles.unet import TABLE, UNet
 from golddiff.oracles.weights import regular_file
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError, CheckpointError
-
-if TYPE_CHECKING:
-    from golddiff.store.images import ImageStore
 
 ZIP = b"PK\x03\x04"
 PICKLE = b"\x80"
@@ -27,6 +22,13 @@ PICKLE = b"\x80"
 OLD_TORCH = bytes.fromhex("8002 8a0a 6cfc 9c46 f920 6aa8 5019 2e")
 # The safetensors format's own limit.
 LONGEST_HEADER = 100_000_000
+# What else comes under such a name: a page that says that the download failed, for one.
+OTHERS = {
+    b"\x1f\x8b": "is compressed with gzip; unpack it first",
+    b"<": "is a page of text, perhaps of a failed download",
+    b"version https:": "is a pointer to a file kept in Git LFS",
+    b"\x89HDF": "is an HDF5 file",
+}
 KNOWN = (
     "a folder or file that golddiff oracle wrote, a .pt checkpoint of the published attention-free "
     "U-Net, a diffusers UNet2DModel or pipeline folder, or an EDM .pkl"
@@ -85,51 +87,6 @@ def load_oracle(
     return oracle
 
 
-def check_fits(oracle: Oracle, store: ImageStore) -> None:
-    """Raise where an oracle's images are not a store's.
-
-    Raises:
-        ArgumentError: another number of channels, another side, points.
-    """
-    if tuple(store.shape) != oracle.store.shape:
-        raise ArgumentError(
-            f"oracle: takes images of shape {oracle.store.shape}, but the store has "
-            f"{tuple(store.shape)}"
-        )
-
-
-def describe_checkpoint(path: Path, resolution: int | None = None) -> dict[str, Any]:
-    """Everything about a checkpoint that fits in JSON; it is loaded, so damage is found.
-
-    Args:
-        path: of any format that :func:`golddiff.load_oracle` reads.
-        resolution: side of the images, where the file does not tell it.
-
-    Raises:
-        CheckpointError: as :func:`golddiff.load_oracle`.
-        ArgumentError: a resolution that does not fit.
-    """
-    oracle = load_oracle(path, resolution=resolution)
-    network = oracle.network
-    own = isinstance(network, UNet)
-    try:
-        training = read_weights(find_weights(path)).description["training"] if own else None
-    except CheckpointError:
-        training = None  # a published checkpoint
-    return {
-        "path": str(path),
-        "bytes": find_weights(path).stat().st_size if own else None,
-        "kind": oracle.kind,
-        "shape": list(oracle.store.shape),
-        "num_classes": oracle.num_classes,
-        "sigma_min": oracle.sigma_min,
-        "sigma_max": oracle.sigma_max,
-        "parameters": sum(p.numel() for n, p in network.named_parameters() if n != TABLE),
-        "network": network.config.as_dict() if own else None,
-        "training": training,
-    }
-
-
 def _folder(place: Path, device: str, resolution: int | None, batch_size: int) -> Oracle:
     if (place / CONFIG).is_file():
         config = read_json(regular_file(place / CONFIG, place))
@@ -158,15 +115,15 @@ def _form(place: Path) -> str:
         return "published"
     if head.startswith(PICKLE):
         return "edm"
-    found = f"begins with {head[:8]!r}" if head else "is empty"
-    raise CheckpointError(f"{place} is no network: it {found}; expected {KNOWN}")
+    known = [told for beginning, told in OTHERS.items() if head.startswith(beginning)]
+    told = known[0] if known else f"begins with {head[:8]!r}" if head else "is empty"
+    raise CheckpointError(f"{place} is no network: it {told}; expected {KNOWN}")
 
 
 def _own(place: Path, device: str, batch_size: int) -> Oracle:
-    loaded = read_weights(find_weights(place))
-    about = loaded.description
+    network, about = read_weights(find_weights(place))
     return make_oracle(
-        loaded.network,
+        network,
         about["resolution"],
         about.get("is_pixels", True),
         f"DDPM U-Net trained on {about['training'].get('data')}",

@@ -18,8 +18,7 @@ from golddiff.oracles.parameterisations import (
     find_schedule,
 )
 from golddiff.system.arguments import check_dense, classes_of, levels_of
-from golddiff.system.errors import ArgumentError, CheckpointError
-from golddiff.system.pickles import one_line
+from golddiff.system.errors import ArgumentError, CheckpointError, one_line
 
 
 @dataclass(frozen=True)

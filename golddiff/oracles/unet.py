@@ -112,8 +112,6 @@ class TimeEmbedding(nn.Module):
         )
         layers = [table, nn.Linear(dim, features), nn.SiLU(), nn.Linear(features, features)]
         self.timembedding = nn.Sequential(*layers)
-        for layer in (layers[1], layers[3]):
-            start(layer)
 
     def forward(self, t: torch.Tensor) -> torch.Tensor:
         """Features of timesteps, int64 for the table's rows, float for the formula."""
@@ -135,9 +133,6 @@ class Attention(nn.Module):
         self.proj_q, self.proj_k, self.proj_v, self.proj = (
             nn.Conv2d(channels, channels, 1) for _ in range(4)
         )
-        for layer in (self.proj_q, self.proj_k, self.proj_v):
-            start(layer)
-        start(self.proj, gain=1e-5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Of x (B, C, H, W)."""
@@ -174,11 +169,6 @@ class Block(nn.Module):
             nn.Conv2d(outputs, outputs, 3, padding=1),
         )
         self.shortcut = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
-        start(self.block1[2])
-        start(self.temb_proj[1])
-        start(self.block2[3], gain=1e-5)
-        if inputs != outputs:
-            start(self.shortcut)
         self.attn = Attention(outputs, groups) if attention else nn.Identity()
 
     def forward(self, x: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
@@ -194,7 +184,6 @@ class Halve(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.main = nn.Conv2d(channels, channels, 3, stride=2, padding=1)
-        start(self.main)
 
     def forward(self, x: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         """Of x (B, C, H, W); time plays no part."""
@@ -208,20 +197,11 @@ class Double(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.main = nn.Conv2d(channels, channels, 3, padding=1)
-        start(self.main)
 
     def forward(self, x: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         """Of x (B, C, H, W); time plays no part."""
         out: torch.Tensor = self.main(interpolate(x, scale_factor=2, mode="nearest"))
         return out
-
-
-def start(layer: nn.Module, gain: float = 1.0) -> None:
-    """Ho et al.'s start: Glorot-uniform weights, nearly zero where a residual branch ends."""
-    assert isinstance(layer, nn.Conv2d | nn.Linear)
-    nn.init.xavier_uniform_(layer.weight, gain=gain)
-    assert layer.bias is not None
-    nn.init.zeros_(layer.bias)
 
 
 class UNet(nn.Module):
@@ -240,9 +220,7 @@ class UNet(nn.Module):
         self.time_embedding = TimeEmbedding(c, features)
         if config.classes:
             self.class_embedding = nn.Embedding(config.classes + 1, features)
-            nn.init.normal_(self.class_embedding.weight, std=0.02)
         self.head = nn.Conv2d(config.image_channels, c, 3, padding=1)
-        start(self.head)
 
         self.downblocks, kept, now = nn.ModuleList(), [c], c
         for level, width in enumerate(widths):
@@ -268,7 +246,6 @@ class UNet(nn.Module):
             nn.SiLU(),
             nn.Conv2d(now, config.image_channels, 3, padding=1),
         )
-        start(self.tail[2], gain=1e-5)
 
     def forward(
         self, x: torch.Tensor, t: torch.Tensor, labels: torch.Tensor | None = None

@@ -10,9 +10,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from golddiff.system.errors import CheckpointError
+from golddiff.system.errors import CheckpointError, one_line
 from golddiff.system.files import leads_out
-from golddiff.system.pickles import one_line
 
 SHOWN = 10
 

@@ -36,17 +36,25 @@ class DeviceStore:
         store: the images on disk.
         device: of torch, any.
         free: bytes that may be taken there; None: what the device has free.
+        resident: whether all pixels are to lie there; None: where they fit.
 
     Attributes:
         resident: whether all pixels lie there; else those that are weighed are sent each time.
     """
 
-    def __init__(self, store: ImageStore, device: torch.device, free: float | None = None) -> None:
+    def __init__(
+        self,
+        store: ImageStore,
+        device: torch.device,
+        free: float | None = None,
+        resident: bool | None = None,
+    ) -> None:
         self.store, self.device = store, device
         room = free_bytes(device) if free is None else free
         self._room = KEPT_SHARE * room
         self._kept: OrderedDict[int, tuple[object, torch.Tensor]] = OrderedDict()
-        self.resident = store.n * store.d * store.flat.itemsize <= RESIDENT_SHARE * room
+        fits = store.n * store.d * store.flat.itemsize <= RESIDENT_SHARE * room
+        self.resident = fits if resident is None else resident
         self._pixels = self._uploaded(store.flat) if self.resident else None
 
     def __getattr__(self, name: str) -> Any:

@@ -38,7 +38,10 @@ from golddiff.support import (
     one_each,
 )
 from golddiff.system.arguments import path_of
+from golddiff.system.pictures import png
 from golddiff.system.residency import DEFAULT_LIMIT, Residency, parts, resident_rows
+
+SHOWN = 24  # images in a notebook
 
 
 class ImageStore:
@@ -105,8 +108,8 @@ class ImageStore:
         Args:
             path: its folder.
             memory_limit: bytes of the store's files that may be resident in this process at a
-                time; the store may be larger (docs/scale.md). What methods need for their own
-                work comes on top: that is the limit of the same name of an estimator.
+                time; the store may be larger (docs/guides/large-sets.md). What methods need for
+                their own work comes on top: that is the limit of the same name of an estimator.
 
         Raises:
             ArgumentError: ``memory_limit`` is no number above 0.
@@ -336,6 +339,10 @@ class ImageStore:
 
     def __repr__(self) -> str:
         return f"ImageStore.open({str(self.path)!r})"
+
+    def _repr_png_(self) -> bytes | None:
+        """The first images, for notebooks."""
+        return png(self.images(range(min(SHOWN, self.n)))) if len(self.shape) == 3 else None
 
     def __str__(self) -> str:
         classes = "no labels" if self.labels is None else f"{len(self.class_counts)} classes"

@@ -28,7 +28,7 @@ SIDE = 512
 
 # Two operations an image and entry of the covariance: 1.28 million images of 3 x 64 x 64 take
 # 4e14, half an hour and more of a laptop, 100,000 of them a few minutes. What that changes in the
-# masks: docs/scale.md.
+# masks: docs/results/scale.md.
 TENSORS = ("mean", "eigenvalues", "eigenvectors", "images")
 LARGE = 4096  # values an image; up to that, all images
 FACTOR_IMAGES = 100_000  # of larger ones at most so many, at random

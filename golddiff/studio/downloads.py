@@ -13,10 +13,10 @@ from PIL import Image
 from golddiff import __version__
 from golddiff.attribution import PixelSources
 from golddiff.estimators.registry import SHOWN
-from golddiff.figures.pictures import rendered
 from golddiff.figures.trajectory import Row, draw_trajectory
 from golddiff.studio.grid import draw_grid
 from golddiff.studio.run import Curves, Run, Selection
+from golddiff.system.pictures import rendered
 
 
 def write_downloads(
@@ -64,7 +64,8 @@ def describe_run(
         },
         "methods": list(s.methods),
         "schedule": s.variant,
-        **{name: getattr(s, name) for name in ("sampler", "steps", "seed", "n", "label")},
+        **{name: getattr(s, name)
+           for name in ("novelty", "sampler", "steps", "seed", "n", "label")},
         "steps_done": run.steps_done,
         "start_sigma": s.start,
         "sigmas": run.sigmas,

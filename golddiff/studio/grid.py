@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from golddiff.estimators.registry import SHOWN
-from golddiff.figures.pictures import WHITE, cells, mosaic
 from golddiff.studio.run import Run, Selection
+from golddiff.system.pictures import WHITE, cells, mosaic
 from golddiff.system.units import duration
 
 # Drawn at twice the size that it usually has on the page: sharp on every screen.

@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 
 from golddiff.attribution import PixelSources
+from golddiff.estimators.dial import is_measured
 from golddiff.estimators.registry import SHOWN
-from golddiff.figures.pictures import cells, to_pixels
 from golddiff.figures.sources import class_name
 from golddiff.sources.picture import fitted, read_picture
 from golddiff.store.images import ImageStore
@@ -27,6 +27,7 @@ from golddiff.studio.library import Library
 from golddiff.studio.plots import draw_plots
 from golddiff.studio.run import Run, Selection, Settings, prepare
 from golddiff.system.errors import ArgumentError, GoldDiffError
+from golddiff.system.pictures import cells, to_pixels
 from golddiff.system.units import duration, shape_text
 
 ANY_CLASS = -1
@@ -34,7 +35,7 @@ FROM_NOISE, FROM_IMAGE = "noise", "an image"
 # Pictures closer together than this are not seen, and cost the browser time.
 BETWEEN_PICTURES = 0.08
 SLOW_STEP = 0.4
-STILL_COLD = "starting; the very first run compiles its kernels, which takes some seconds"
+MEASURING = "measuring how new this store's pictures are, once; this takes seconds"
 PREVIEW = 256
 
 
@@ -93,24 +94,26 @@ class Handlers:
         return self._use(name, Image.fromarray(to_pixels(store.images([int(row or 0)]))[0]))
 
     def generate(
-        self, name: str, methods: list[str], variant: str, sampler: str, steps: float, seed: float,
-        label: int | None, n: float, start: str, sigma: float, image: Image.Image | None,
-        noisy: bool,
+        self, name: str, methods: list[str], variant: str, novelty: float, sampler: str,
+        steps: float, seed: float, label: int | None, n: float, start: str, sigma: float,
+        image: Image.Image | None, noisy: bool,
     ) -> Iterator[tuple[Any, ...]]:  # fmt: skip
         """Denoise; a picture after each step, or sooner where steps are slow."""
         with readable():
             opened = self.library.get(name)
             settings = Settings(
-                name, tuple(methods), variant, sampler, _whole("steps", steps),
+                name, tuple(methods), variant, novelty, sampler, _whole("steps", steps),
                 _whole("seed", seed), _whole("images", n),
                 None if label in (None, ANY_CLASS) else label,
                 float(sigma) if start == FROM_IMAGE else None,
             )  # fmt: skip
+            if "recommended" in methods and not is_measured(opened.store):
+                yield gr.skip(), gr.skip(), _status(MEASURING), gr.skip()
             run = prepare(opened, settings, self._start(name, start, image))
             yield from self._pictures(run, noisy)
 
     def _pictures(self, run: Run, noisy: bool) -> Iterator[tuple[Any, ...]]:
-        status = "starting" if self.library.warm.is_set() else STILL_COLD
+        status = "starting; the very first run compiles its kernels"
         yield run, draw_grid(run, 0, noisy, None), _status(status), gr.skip()
         begin, shown, total = time.perf_counter(), 0.0, len(run.sigmas)
         for method in run.advance():

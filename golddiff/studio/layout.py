@@ -7,6 +7,7 @@ from typing import Any
 
 import gradio as gr
 
+from golddiff.estimators.dial import NOVELTY
 from golddiff.estimators.registry import SHOWN
 from golddiff.studio.handlers import (
     ANY_CLASS,
@@ -42,7 +43,10 @@ THEME = gr.themes.Soft(
 
 
 def build_page(handlers: Handlers) -> gr.Blocks:
-    """The page of a studio."""
+    """The page of a studio: its controls from top to bottom, then what each of them calls."""
+    names = handlers.library.names
+    # What the page shows before its first event, which a quick click could outrun.
+    first = handlers.library.get(names[0])
     # Images of old runs are deleted after an hour, looked for every ten minutes.
     page = gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(600, 3600))
     with page:
@@ -51,130 +55,104 @@ def build_page(handlers: Handlers) -> gr.Blocks:
                 "from.</p>", elem_id="title")  # fmt: skip
         with gr.Row(equal_height=False):
             with gr.Column(scale=0, min_width=320, elem_id="controls"):
-                settings = _settings(handlers)
-                start = _start()
+                with gr.Group():
+                    store = gr.Dropdown(names, value=names[0], label="Store", elem_id="store",
+                                        filterable=False)  # fmt: skip
+                    words = gr.HTML(about(first.store), elem_id="about", padding=True)
+                    methods = gr.CheckboxGroup(
+                        [(method.title, name) for name, method in SHOWN.items()],
+                        value=first.default_methods(), label="Methods", elem_id="methods",
+                    )  # fmt: skip
+                    novelty = gr.Slider(
+                        0, 1, NOVELTY, step=0.05, label="Novelty of Recommended", elem_id="novelty",
+                        info="0: training images again; 1: as new as another of the kind",
+                        buttons=[],
+                    )  # fmt: skip
+                with gr.Group():
+                    with gr.Row():
+                        steps = gr.Slider(1, MOST_STEPS, 10, step=1, label="Steps", elem_id="steps",
+                                          buttons=[])  # fmt: skip
+                        n = gr.Slider(1, MOST_IMAGES, 2, step=1, label="Images", elem_id="n",
+                                      buttons=[])  # fmt: skip
+                    with gr.Row():
+                        seed = gr.Number(0, label="Seed", precision=0, minimum=0, elem_id="seed",
+                                         min_width=80)  # fmt: skip
+                        label = gr.Dropdown(class_choices(first.store), value=ANY_CLASS,
+                                            label="Class", elem_id="label",
+                                            min_width=120)  # fmt: skip
+                    with gr.Row():
+                        sampler = gr.Radio([("DDIM", "ddim"), ("Heun", "heun")], value="ddim",
+                                           label="Sampler", min_width=120)  # fmt: skip
+                        variant = gr.Radio(["released", "text"], value="released", min_width=150,
+                                           label="Golden subset schedule")  # fmt: skip
+                with gr.Row():
+                    generate = gr.Button("Generate", variant="primary", elem_id="generate")
+                    stop = gr.Button("Stop", elem_id="stop", min_width=80, scale=0)
+                with gr.Accordion("Start from an image", open=False, elem_id="start"):
+                    start = gr.Radio([FROM_NOISE, FROM_IMAGE], value=FROM_NOISE, label="Start from",
+                                     elem_id="from")  # fmt: skip
+                    sigma = gr.Slider(0.05, 5, 0.7, step=0.05, label="Noise σ added to the image",
+                                      elem_id="sigma", buttons=[])  # fmt: skip
+                    with gr.Tabs():
+                        with gr.Tab("Upload"):
+                            upload = gr.UploadButton("Choose an image file", elem_id="upload")
+                        with gr.Tab("Draw"):
+                            gr.HTML(html_template=SHEET, js_on_load=SKETCH, elem_id="sketch",
+                                    padding=True)  # fmt: skip
+                            sketch = gr.Textbox(visible=False)
+                            use_sketch = gr.Button("Use the drawing", elem_id="use-sketch")
+                        with gr.Tab("Training image"):
+                            row = gr.Number(0, label="Number in the store", precision=0, minimum=0)
+                            use_row = gr.Button("Use this training image", elem_id="use-row")
+                    gr.HTML("The image in the store's shape:", padding=True)
+                    preview = gr.Image(
+                        label="The image", show_label=False, interactive=False, format="png",
+                        type="pil", buttons=[], height=160, elem_id="preview",
+                    )  # fmt: skip
             with gr.Column(scale=1, min_width=480, elem_id="results"):
-                results = _results()
-        _connect(handlers, settings, start, results, run, selected, image)
-    return page
+                status = gr.HTML('<div role="status">press Generate</div>', elem_id="status")
+                grid = gr.Image(
+                    label="All methods", show_label=False, interactive=False, format="png",
+                    type="pil", buttons=[], elem_id="grid",
+                    alt_text="Every method's images side by side",
+                    placeholder="The methods appear here side by side",
+                )  # fmt: skip
+                with gr.Row(equal_height=True):
+                    step = gr.Slider(
+                        1, 10, 10, step=1, label="Step (drag back to see it denoise)",
+                        elem_id="step", scale=3, buttons=[], interactive=False,
+                    )  # fmt: skip
+                    noisy = gr.Checkbox(False, label="show what each method saw (noisy)",
+                                        elem_id="noisy", scale=1, min_width=200)  # fmt: skip
+                sources = gr.HTML(
+                    "<p class='quiet'>Click a pixel: the training images behind it and their "
+                    "weights appear here.</p>", elem_id="sources", padding=True,
+                )  # fmt: skip
+                plots = gr.Plot(label="Plots of the pixel", show_label=False, format="png",
+                                elem_id="plots")  # fmt: skip
+                with gr.Row():
+                    picture = gr.DownloadButton("Download the run (PNG)", interactive=False,
+                                                elem_id="png")  # fmt: skip
+                    figures = gr.DownloadButton("Download its figures (JSON)", interactive=False,
+                                                elem_id="json")  # fmt: skip
 
-
-def _settings(handlers: Handlers) -> dict[str, Any]:
-    names = handlers.library.names
-    # What the page shows before its first event, which a quick click could outrun.
-    first = handlers.library.get(names[0])
-    with gr.Group():
-        store = gr.Dropdown(names, value=names[0], label="Store", elem_id="store", filterable=False)
-        words = gr.HTML(about(first.store), elem_id="about", padding=True)
-        methods = gr.CheckboxGroup(
-            [(method.title, name) for name, method in SHOWN.items()],
-            value=first.default_methods(), label="Methods", elem_id="methods",
+        quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+        store.change(handlers.choose_store, [store, image],
+                     [methods, label, words, row, preview], **quiet)  # fmt: skip
+        brought = [image, preview, start]
+        upload.upload(handlers.upload, [store, upload], brought, **quiet)
+        use_sketch.click(handlers.draw, [store, sketch], brought, js=TAKE_SKETCH, **quiet)
+        use_row.click(handlers.training_image, [store, row], brought, **quiet)
+        stop.click(handlers.stop, [run], None, **quiet)
+        asked = [store, methods, variant, novelty, sampler, steps, seed, label, n, start, sigma]
+        running = generate.click(
+            handlers.generate, [*asked, image, noisy], [run, grid, status, step],
+            concurrency_limit=8, **quiet,
         )  # fmt: skip
-    with gr.Group():
-        with gr.Row():
-            steps = gr.Slider(1, MOST_STEPS, 10, step=1, label="Steps", elem_id="steps", buttons=[])
-            n = gr.Slider(1, MOST_IMAGES, 2, step=1, label="Images", elem_id="n", buttons=[])
-        with gr.Row():
-            seed = gr.Number(0, label="Seed", precision=0, minimum=0, elem_id="seed", min_width=80)
-            label = gr.Dropdown(class_choices(first.store), value=ANY_CLASS, label="Class",
-                                elem_id="label", min_width=120)  # fmt: skip
-        with gr.Row():
-            sampler = gr.Radio(
-                [("DDIM", "ddim"), ("Heun", "heun")], value="ddim", label="Sampler", min_width=120
-            )
-            variant = gr.Radio(["released", "text"], value="released",
-                               label="Golden subset schedule", min_width=150)  # fmt: skip
-    with gr.Row():
-        generate = gr.Button("Generate", variant="primary", elem_id="generate")
-        stop = gr.Button("Stop", elem_id="stop", min_width=80, scale=0)
-    return {
-        "store": store, "about": words, "methods": methods, "variant": variant, "sampler": sampler,
-        "steps": steps, "seed": seed, "label": label, "n": n, "generate": generate, "stop": stop,
-    }  # fmt: skip
-
-
-def _start() -> dict[str, Any]:
-    with gr.Accordion("Start from an image", open=False, elem_id="start"):
-        start = gr.Radio([FROM_NOISE, FROM_IMAGE], value=FROM_NOISE, label="Start from",
-                         elem_id="from")  # fmt: skip
-        sigma = gr.Slider(0.05, 5, 0.7, step=0.05, label="Noise σ added to the image",
-                          elem_id="sigma", buttons=[])  # fmt: skip
-        with gr.Tabs():
-            with gr.Tab("Upload"):
-                upload = gr.UploadButton("Choose an image file", elem_id="upload")
-            with gr.Tab("Draw"):
-                gr.HTML(html_template=SHEET, js_on_load=SKETCH, elem_id="sketch", padding=True)
-                sketch = gr.Textbox(visible=False)
-                use_sketch = gr.Button("Use the drawing", elem_id="use-sketch")
-            with gr.Tab("Training image"):
-                row = gr.Number(0, label="Number in the store", precision=0, minimum=0)
-                use_row = gr.Button("Use this training image", elem_id="use-row")
-        gr.HTML("The image in the store's shape:", padding=True)
-        preview = gr.Image(label="The image", show_label=False, interactive=False, format="png",
-                           type="pil", buttons=[], height=160, elem_id="preview")  # fmt: skip
-    return {
-        "start": start, "sigma": sigma, "upload": upload, "sketch": sketch, "row": row,
-        "use_sketch": use_sketch, "use_row": use_row, "preview": preview,
-    }  # fmt: skip
-
-
-def _results() -> dict[str, Any]:
-    status = gr.HTML('<div role="status">press Generate</div>', elem_id="status")
-    grid = gr.Image(
-        label="All methods", show_label=False, interactive=False, format="png", type="pil",
-        buttons=[], elem_id="grid", alt_text="Every method's images side by side",
-        placeholder="The methods appear here side by side",
-    )  # fmt: skip
-    with gr.Row(equal_height=True):
-        step = gr.Slider(1, 10, 10, step=1, label="Step (drag back to see it denoise)",
-                         elem_id="step", scale=3, buttons=[], interactive=False)  # fmt: skip
-        noisy = gr.Checkbox(False, label="show what each method saw (noisy)", elem_id="noisy",
-                            scale=1, min_width=200)  # fmt: skip
-    sources = gr.HTML("<p class='quiet'>Click a pixel: the training images behind it and their "
-                      "weights appear here.</p>", elem_id="sources", padding=True)  # fmt: skip
-    plots = gr.Plot(label="Plots of the pixel", show_label=False, format="png", elem_id="plots")
-    with gr.Row():
-        picture = gr.DownloadButton("Download the run (PNG)", interactive=False, elem_id="png")
-        figures = gr.DownloadButton("Download its figures (JSON)", interactive=False,
-                                    elem_id="json")  # fmt: skip
-    return {
-        "status": status, "grid": grid, "step": step, "noisy": noisy, "sources": sources,
-        "plots": plots, "picture": picture, "figures": figures,
-    }  # fmt: skip
-
-
-def _store_outputs(settings: dict[str, Any], start: dict[str, Any]) -> list[Any]:
-    named = [settings[name] for name in ("methods", "label", "about")]
-    return [*named, start["row"], start["preview"]]
-
-
-def _connect(
-    handlers: Handlers, settings: dict[str, Any], start: dict[str, Any], results: dict[str, Any],
-    run: gr.State, selected: gr.State, image: gr.State,
-) -> None:  # fmt: skip
-    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-    store, noisy, step = settings["store"], results["noisy"], results["step"]
-    store.change(handlers.choose_store, [store, image], _store_outputs(settings, start), **quiet)
-    brought = [image, start["preview"], start["start"]]
-    start["upload"].upload(handlers.upload, [store, start["upload"]], brought, **quiet)
-    start["use_sketch"].click(handlers.draw, [store, start["sketch"]], brought, js=TAKE_SKETCH,
-                              **quiet)  # fmt: skip
-    start["use_row"].click(handlers.training_image, [store, start["row"]], brought, **quiet)
-
-    order = ("store", "methods", "variant", "sampler", "steps", "seed", "label", "n")
-    explained = [selected, results["grid"], results["sources"], results["plots"],
-                 results["picture"], results["figures"]]  # fmt: skip
-    running = settings["generate"].click(
-        handlers.generate,
-        [*(settings[name] for name in order), start["start"], start["sigma"], image, noisy],
-        [run, results["grid"], results["status"], step],
-        concurrency_limit=8, **quiet,
-    )  # fmt: skip
-    looked = [run, step, noisy, selected]
-    running.success(handlers.explain, looked, explained, **quiet)
-    settings["stop"].click(handlers.stop, [run], None, **quiet)
-    results["grid"].select(
-        handlers.click, [run, step, noisy], explained, trigger_mode="always_last", **quiet
-    )
-    for event in (step.input, noisy.input):
-        event(handlers.explain, looked, explained, trigger_mode="always_last", **quiet)
+        looked, explained = [run, step, noisy], [selected, grid, sources, plots, picture, figures]
+        running.success(handlers.explain, [*looked, selected], explained, **quiet)
+        quiet["trigger_mode"] = "always_last"
+        grid.select(handlers.click, looked, explained, **quiet)
+        for event in (step.input, noisy.input):
+            event(handlers.explain, [*looked, selected], explained, **quiet)
+    return page

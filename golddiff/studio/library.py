@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.estimators.golden import GoldDiff
@@ -19,6 +20,7 @@ Opener = Callable[[], ImageStore]
 QUICK_VALUES = 20_000_000
 SLOW_METHODS = frozenset({"kamb", "pca", "golddiff-kamb"})
 _GOLDEN = "golddiff-"
+MOST_KEPT = 16  # estimators of a store: each novelty has its own
 
 
 class OpenStore:
@@ -34,47 +36,38 @@ class OpenStore:
         self.store = store
         self.lock = threading.Lock()
         self._making = threading.Lock()
-        self._made: dict[str, Denoiser] = {}
+        self._kept = lru_cache(MOST_KEPT)(partial(create, store=store))
 
-    def denoiser(self, method: str, variant: str, seed: int) -> Denoiser:
+    def denoiser(self, method: str, variant: str, novelty: float, seed: int) -> Denoiser:
         """A denoiser by its method's name.
 
         Args:
             method: one of ``SHOWN``.
             variant: of the golden subsets' schedule, for the methods that have one.
+            novelty: of the pictures of ``recommended``, 0 to 1.
             seed: of the images that a golden subset draws at random.
 
         Raises:
             ArgumentError: no such method, or one that this store does not allow.
         """
-        base = method.removeprefix(_GOLDEN)
+        given = {"novelty": novelty} if method == "recommended" else {}
         with self._making:
-            kept = self._kept(base if base in SHOWN else method)
+            kept = self._kept(name=method.removeprefix(_GOLDEN), **given)
+        if method.startswith(_GOLDEN):
+            assert isinstance(kept, Estimator)
+            return golden(kept, MethodSettings(variant=variant), seed)
         if isinstance(kept, NetworkLike):
             return kept.with_seed(seed)
-        if method == "recommended":
-            assert isinstance(kept, GoldDiff)
-            return GoldDiff(kept.base, kept.schedule, seed)
-        if base != method and isinstance(kept, Estimator):
-            return golden(kept, MethodSettings(variant=variant), seed)
-        return kept
+        return GoldDiff(kept.base, kept.schedule, seed) if isinstance(kept, GoldDiff) else kept
 
     def default_methods(self) -> list[str]:
         """All methods, or on a large store those that are quick."""
         quick = self.store.n * self.store.d <= QUICK_VALUES
         return [name for name in SHOWN if quick or name not in SLOW_METHODS]
 
-    def _kept(self, method: str) -> Denoiser:
-        if method not in self._made:
-            self._made[method] = create(method, self.store)
-        return self._made[method]
-
 
 class Library:
     """Stores by name, opened when first chosen, and looked at again before every use.
-
-    Attributes:
-        warm: set once everything that is slow the first time has been done.
 
     Args:
         openers: opens (or builds) each store.
@@ -87,7 +80,6 @@ class Library:
         self._open: dict[str, OpenStore] = {}
         self._seen: set[str] = set()
         self._lock = threading.Lock()
-        self.warm = threading.Event()
 
     @property
     def names(self) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 
 from golddiff.denoiser import Denoiser
+from golddiff.estimators.dial import NOVELTY
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.registry import SHOWN
 from golddiff.samplers import State, check_settings, initial_noise, noise_levels, noised, steps
@@ -31,6 +32,7 @@ class Settings:
         store: its name in the library.
         methods: names, in the order shown.
         variant: of the golden subsets' schedule, "released" or "text".
+        novelty: of the pictures of the method ``recommended``, 0 to 1.
         sampler: "ddim" or "heun".
         steps, seed, n: of the sampler; n images a method.
         label: class index, or None for all.
@@ -40,6 +42,7 @@ class Settings:
     store: str
     methods: tuple[str, ...]
     variant: str = "released"
+    novelty: float = NOVELTY
     sampler: str = "ddim"
     steps: int = 10
     seed: int = 0
@@ -172,7 +175,7 @@ def prepare(opened: OpenStore, settings: Settings, image: torch.Tensor | None) -
     return Run(
         s,
         opened,
-        {name: opened.denoiser(name, s.variant, s.seed) for name in s.methods},
+        {name: opened.denoiser(name, s.variant, s.novelty, s.seed) for name in s.methods},
         sigmas,
         noise if image is None else noised(image, sigmas[0], noise, s.sampler),
         noise if image is None else image + sigmas[0] * noise,

@@ -16,10 +16,11 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
+from golddiff.estimators.registry import SHOWN
 from golddiff.studio.library import Library
+from golddiff.studio.run import Settings, prepare
 from golddiff.studio.security import POSTS, UPLOAD, OnlyThisPage, is_loopback, keep_files_local
-from golddiff.studio.warm import warm_up
-from golddiff.system.errors import ArgumentError
+from golddiff.system.errors import ArgumentError, GoldDiffError
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -61,7 +62,7 @@ def run_server(
         app = make_app(library, Path(folder), is_loopback(host), port)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
-        threading.Thread(target=warm_up, args=(library,), daemon=True).start()
+        threading.Thread(target=_warm_up, args=(library,), daemon=True).start()
         say(f"GoldDiff studio: {url} (Ctrl+C stops it)")
         if not is_loopback(host):
             say("anyone who can reach this machine on the network can use it")
@@ -71,6 +72,17 @@ def run_server(
             server.run(sockets=[bound])
         except KeyboardInterrupt:
             say("stopped")
+
+
+def _warm_up(library: Library) -> None:
+    """The page's first run before anyone asks for it: compiles the kernels, makes the masks."""
+    with contextlib.suppress(GoldDiffError):  # whoever chooses this store is told
+        name = library.names[0]
+        opened = library.get(name)
+        run = prepare(opened, Settings(name, tuple(opened.default_methods())), None)
+        for _ in run.advance():
+            if run.steps_done and len(run.settings.methods) < len(SHOWN):
+                break  # a large store: one step has compiled everything
 
 
 @contextlib.contextmanager

@@ -10,9 +10,10 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def one_line(error: Exception) -> str:
-    """What an error says, on one line; its kind where it says nothing."""
-    return printable(" ".join(str(error).split())) or type(error).__name__
+def one_line(error: Exception, most: int = 1000) -> str:
+    """What an error says, on one line of some length; its kind where it says nothing."""
+    text = " ".join(str(error)[: 2 * most].split())[:most]
+    return printable(text) or type(error).__name__
 
 
 class GoldDiffError(Exception):

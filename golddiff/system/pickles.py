@@ -22,6 +22,8 @@ from pickle import UnpicklingError
 from types import FunctionType
 from typing import IO, Any
 
+from golddiff.system.errors import one_line
+
 # The published networks have up to 60,000 opcodes; nests of data are less than thirty deep.
 MOST_OPCODES = 2_000_000
 DEEPEST = 200
@@ -62,13 +64,7 @@ def read_pickle(
         return _Unpickler(stream, allowed, persistent).load()
     except Exception as error:
         # A damaged pickle raises nearly anything, as it drives functions with wrong values.
-        raise UnpicklingError(one_line(error)) from error
-
-
-def one_line(error: Exception, most: int = 300) -> str:
-    """A message that may quote a file: short, and without what would drive a terminal."""
-    text = " ".join(str(error)[: 2 * most].split())[:most] or type(error).__name__
-    return "".join(char if char.isprintable() else "?" for char in text)
+        raise UnpicklingError(one_line(error, 300)) from error
 
 
 class _Unpickler(pickle.Unpickler):

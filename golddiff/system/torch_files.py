@@ -20,10 +20,10 @@ from typing import IO, Any
 
 import torch
 
-from golddiff.system.errors import CheckpointError, SourceError
+from golddiff.system.errors import CheckpointError, SourceError, one_line
 from golddiff.system.guards import check_unpacked
 from golddiff.system.pickled_arrays import ARRAYS
-from golddiff.system.pickles import one_line, read_pickle
+from golddiff.system.pickles import read_pickle
 
 ZIP = b"PK\x03\x04"
 MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001

@@ -1,125 +1,30 @@
-"""``golddiff bench step | kamb | enlarge | gpu | index | scaling``: times that can be trusted."""
+"""``golddiff bench step | scaling | enlarge``: times that can be trusted."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from golddiff import __version__
-from golddiff.cli.options import (
-    BoundaryRule,
-    JsonPath,
-    KMax,
-    KMin,
-    MaskThreshold,
-    MMax,
-    MMin,
-    PatchSize,
-    Tol,
-    Variant,
-    Weighting,
-    method_settings,
-)
-from golddiff.cli.parse import parse_numbers
+from golddiff.cli.command import command
 from golddiff.cli.summary import describe, summary
-from golddiff.cli.terminal import progress_bar, say, show, write_json
-from golddiff.estimators.registry import METHODS
-from golddiff.system.files import check_writable
-from golddiff_lab.cli.enlarge import enlarge
-from golddiff_lab.cli.gpu import gpu
-from golddiff_lab.cli.index import index
-from golddiff_lab.cli.scaling import scaling
+from golddiff.cli.terminal import progress_bar, say, write_json
+from golddiff.sources.source_options import SourceOptions
+from golddiff_lab.bench.scaling_job import ScalingJob
+from golddiff_lab.bench.step_job import StepJob
 
 bench = typer.Typer(
     help="Time methods, and other people's code, in one run beside the machine's own rates.",
     rich_markup_mode="rich",
 )
 
-_STORE = typer.Argument(help="A folder that golddiff index made.")
-_PEER = (
-    "A checkout of another's code, told by its content (shangxinyi/GoldDiff, analytic-diffusion-"
-    "studio, convolutional_diffusion), or 'faiss'. Its code is run. May be repeated."
-)
-bench.command()(enlarge)
-bench.command()(gpu)
-bench.command()(index)
-bench.command()(scaling)
-
-Threads = Annotated[
-    int | None, typer.Option(help="Threads to use; default: all cores.", show_default=False)
-]
-
 
 @bench.command()
-def step(
-    store: Annotated[Path, _STORE],
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=f"{', '.join(METHODS)}; repeated or with commas. Default golddiff-pca.",
-            show_default=False,
-        ),
-    ] = None,
-    peer: Annotated[list[str] | None, typer.Option(help=_PEER, show_default=False)] = None,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            help="The side that ratios are taken to; default: the first peer, or method.",
-            show_default=False,
-        ),
-    ] = None,
-    batch: Annotated[int, typer.Option(help="Images of one step.")] = 4,
-    repeats: Annotated[int, typer.Option(help="Timed steps a level, after one to warm up.")] = 5,
-    levels: Annotated[
-        str | None,
-        typer.Option(
-            help="Noise levels, with commas between; default: the ten of 10-step DDIM (three "
-            "digits of one of those are enough).",
-            show_default=False,
-        ),
-    ] = None,
-    queries_from: Annotated[
-        str,
-        typer.Option(help="trajectory (a sampling run's own points) or noised (training images)."),
-    ] = "trajectory",
-    truth: Annotated[
-        bool, typer.Option("--truth/--no-truth", help="Errors against the full scan.")
-    ] = True,
-    truth_queries: Annotated[int, typer.Option(help="Queries that errors are measured at.")] = 4,
-    cache: Annotated[
-        bool,
-        typer.Option("--cache/--no-cache", help="Keep full scans in $GOLDDIFF_CACHE."),
-    ] = True,
-    memory: Annotated[
-        bool,
-        typer.Option("--memory/--no-memory", help="Peak memory of each side's process."),
-    ] = False,
-    limit: Annotated[
-        int | None, typer.Option(help="Use the first so many images only.", show_default=False)
-    ] = None,
-    peer_images: Annotated[
-        int,
-        typer.Option(help="Time a peer that scans everything over so many images; 0: all."),
-    ] = 4096,
-    seed: Annotated[int, typer.Option(help="Of the noise and the random picks.")] = 0,
-    threads: Threads = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Say what each side does at each level.")
-    ] = False,
-    tol: Tol = None,
-    mask_threshold: MaskThreshold = None,
-    weighting: Weighting = None,
-    patch_size: PatchSize = None,
-    boundary: BoundaryRule = None,
-    variant: Variant = None,
-    k_min: KMin = None,
-    k_max: KMax = None,
-    m_min: MMin = None,
-    m_max: MMax = None,
-    json: JsonPath = None,
-) -> None:
+@command
+def step(options: StepJob) -> None:
     """Time one denoising step at every noise level, with its error against the full scan.
 
     All sides get the same noisy images and take turns, each in a process of its own. Mask
@@ -133,107 +38,96 @@ def step(
       golddiff bench step cifar.store --peer GoldDiff/ --memory --json race.json
 
       golddiff bench step cifar.store --method golddiff-optimal --peer faiss --batch 16
+
+      golddiff bench step cifar.store --method kamb --patch-size 5 --limit 2000 --levels 1 --batch 1
+      --repeats 1 --peer convolutional_diffusion/
     """
-    from golddiff_lab.step.job import StepJob
+    options.check()
 
-    settings = method_settings(
-        mask_threshold, weighting, patch_size, boundary, variant, k_min, k_max, m_min, m_max, tol
-    )
-    names = tuple(name.strip() for text in method or ["golddiff-pca"] for name in text.split(","))
-    job = StepJob(
-        store, names, tuple(peer or ()), against, settings, batch, repeats,
-        parse_numbers("levels", levels), queries_from, truth_queries if truth else 0, cache, limit,
-        peer_images, seed, threads,
-    )  # fmt: skip
-    job.check()
-    if json is not None:
-        check_writable("json", json)
-
-    from golddiff_lab.step import report
-    from golddiff_lab.step.run import run
+    from golddiff_lab.bench import step_report as report
+    from golddiff_lab.bench.step import run
 
     with progress_bar() as bar:
-        sides = len(names) + len(peer or ())
-        total = sides * (repeats + 1) * len(job.sigmas())
-        tasks = {
-            "machine": bar.add_task("machine's rates, queries", total=None, visible=False),
-            "queries": bar.add_task("queries", total=None, visible=False),
-            "truth": bar.add_task("full scans, unless kept", total=None, visible=False),
-            "steps": bar.add_task("steps", total=total, visible=False),
-        }
-        outcome = run(job, lambda what, n: bar.update(tasks[what], advance=n, visible=True))
+        task = bar.add_task("", total=None)
+        outcome = run(options, lambda what: bar.update(task, description=what))
+    told = report.figures(options, outcome)
     say(
-        f"{describe(outcome.store)}; batch {batch}, {repeats} timed steps a level, "
-        f"{outcome.machine.threads} threads, queries: {queries_from}"
+        f"{describe(outcome.store)}; batch {options.batch}, {options.repeats} timed steps a level, "
+        f"{outcome.machine.threads} threads, queries: {options.queries_from}"
     )
     say(report.machine_line(outcome.machine))
-    show(report.levels_table(job, outcome))
-    for line in report.notes(job, outcome):
+    for line in [*report.levels_table(told), *report.notes(options, outcome)]:
         say(line)
-    if memory:
-        show(report.memory_table(outcome))
-    if verbose:
-        for level in outcome.levels:
-            for name, words in level.words.items():
-                if words is not None:
-                    say(f"sigma {level.sigma:.3g}, {name}: {words}")
-    if json is not None:
+    for line in report.memory_table(outcome) if options.memory else ():
+        say(line)
+    for row in outcome.rows if options.verbose else ():
+        if row["description"] is not None:
+            say(f"sigma {row['sigma']:.3g}, {row['side']}: {row['description']}")
+    if options.json is not None:
         about = {"golddiff": __version__, "store": summary(outcome.store)}
-        write_json(json, {**about, **report.figures(job, outcome)})
+        write_json(options.json, {**about, **told})
 
 
 @bench.command()
-def kamb(
-    store: Annotated[Path, _STORE],
-    peer: Annotated[str, typer.Option(help="A checkout of convolutional_diffusion.")],
-    sizes: Annotated[
-        str, typer.Option(help="Patch sizes, odd, with commas between.")
-    ] = "3,5,7,9,11,13,15",
-    boundary: Annotated[
-        list[str] | None,
-        typer.Option(help="zeros (default) or circular; may be repeated.", show_default=False),
-    ] = None,
-    sigma: Annotated[float, typer.Option(help="Noise level.")] = 1.0,
-    limit: Annotated[int, typer.Option(help="Use the first so many images.")] = 2000,
-    batch: Annotated[int, typer.Option(help="Images of one step.")] = 1,
-    repeats: Annotated[int, typer.Option(help="Timed steps, after one to warm up.")] = 1,
-    seed: Annotated[int, typer.Option(help="Of the noise.")] = 0,
-    threads: Threads = None,
-    json: JsonPath = None,
-) -> None:
-    """Race Kamb's denoiser against its authors' code, for each patch size; compare the outputs.
+@command
+def scaling(options: ScalingJob) -> None:
+    """Time, memory and error against the number of images.
+
+    Every size and method is measured in a process of its own and kept in the cache folder
+    ($GOLDDIFF_CACHE): a run that was interrupted goes on where it was.
 
     For example:
 
-      golddiff bench kamb cifar.store --peer convolutional_diffusion/
+      golddiff bench scaling --data enlarged:imagenet64.store --plot scaling.png
+
+      golddiff bench scaling --data enlarged:digits --sizes 2000,8000,32000 --method golddiff-pca
     """
-    from golddiff_lab.step.kamb import PatchJob, PatchRow, run_patches
+    options.check()
 
-    numbers = parse_numbers("sizes", sizes) or ()
-    job = PatchJob(
-        store, peer, numbers, tuple(boundary or ["zeros"]), sigma, limit, batch, repeats, seed,
-        threads,
-    )  # fmt: skip
-    job.check()
-    if json is not None:
-        check_writable("json", json)
-    say(
-        f"full scan of {limit:,} images, sigma {sigma:g}, batch {batch}: ms per image and step, "
-        "their time over ours, largest difference of the outputs"
-    )
-    say("boundary  patch      ours ms    theirs ms   ratio  difference")
+    from golddiff_lab.bench import scaling_report as report
+    from golddiff_lab.bench.scaling import run
 
-    def on_row(row: PatchRow) -> None:
-        say(
-            f"{row.boundary:8}  {row.size:5}  {1e3 * row.ours:11.1f}  {1e3 * row.theirs:11.1f}  "
-            f"{row.ratio:6.1f}  {row.difference:10.1e}"
-        )
+    with progress_bar() as bar:
+        task = bar.add_task("", total=None)
+        outcome = run(options, lambda what: bar.update(task, description=what))
+    for line in report.lines(options, outcome):
+        say(line)
+    if options.plot is not None:
+        from golddiff.figures.curves import draw_panels
+        from golddiff.system.pictures import save
 
-    rows = run_patches(job, on_row)
-    if json is not None:
-        figures: dict[str, Any] = {
-            "golddiff": __version__,
-            "limit": limit, "sigma": sigma, "batch": batch, "repeats": repeats, "seed": seed,
-            "rows": [{**vars(row), "ratio": row.ratio} for row in rows],
-        }  # fmt: skip
-        write_json(json, figures)
+        save("plot", draw_panels(report.panels(options, outcome)), options.plot)
+    if options.json is not None:
+        write_json(options.json, {"golddiff": __version__, **report.figures(options, outcome)})
+
+
+@dataclass(frozen=True)
+class EnlargeOptions:
+    """The options of ``golddiff bench enlarge``."""
+
+    store: Annotated[Path, typer.Argument(help="A folder that golddiff index made.")]
+    out: Annotated[Path, typer.Argument(help="The folder to make.")]
+    limit: Annotated[int, typer.Option(help="Images of the new set.")]
+    seed: Annotated[int, typer.Option(help="Of the changes.")] = 0
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a store that is there already.")
+    ] = False
+
+
+@bench.command()
+@command
+def enlarge(options: EnlargeOptions) -> None:
+    """Make a store of a store's images and changed copies of them. Not real data: for timing.
+
+    For example:
+
+      golddiff bench enlarge imagenet64.store million.store --limit 1280000
+    """
+    asked = SourceOptions(limit=options.limit, seed=options.seed)  # checked before anything is read
+
+    from golddiff.store.images import ImageStore
+    from golddiff_lab.enlarged import enlarge
+
+    store = ImageStore.open(options.store)
+    n, seed = options.limit, asked.seed
+    say(describe(enlarge(store, n, options.out, seed, overwrite=options.overwrite)))

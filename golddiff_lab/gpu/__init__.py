@@ -1,1 +1,1 @@
-"""``golddiff bench gpu``: a step of GoldDiff(PCA) on a device."""
+"""What ``python -m golddiff_lab.gpu_campaign`` measures."""

@@ -15,8 +15,8 @@ from golddiff.estimators.registry import MethodSettings, create
 from golddiff.evaluation.compare import compare
 from golddiff.evaluation.references import Oracle, reference_run
 from golddiff.evaluation.runs import RunSettings
-from golddiff.figures.pictures import to_pixels
 from golddiff.store.images import ImageStore
+from golddiff.system.pictures import to_pixels
 from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DATA_SETS, DataSet

@@ -10,8 +10,8 @@ from golddiff_lab.tables import markdown_table
 
 def run(context: Context) -> Page:
     """The page of the figure."""
-    from golddiff.evaluation.moons import LEVELS, concentration, draw_concentration
     from golddiff.supports.paper import PaperSchedule
+    from golddiff_lab.figures.concentration import LEVELS, concentration, draw_concentration
 
     store = cached_store("moons", SourceOptions(), say=context.say)
     panels = concentration(store, PaperSchedule(variant="released"), context.seed, LEVELS)

@@ -9,8 +9,8 @@ from typing import Any
 
 from golddiff import __version__
 from golddiff.figures.curves import Panel, draw_panels
-from golddiff.figures.pictures import save
 from golddiff.system.files import written_whole
+from golddiff.system.pictures import save
 
 
 @dataclass

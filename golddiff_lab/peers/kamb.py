@@ -54,7 +54,7 @@ def make(spec: SideSpec, store: ImageStore) -> Side:
     assert spec.path is not None
     size, boundary = spec.settings.patch_size, spec.settings.boundary or "zeros"
     assert isinstance(size, int)
-    return Side(_step(spec.path, store, size, boundary), warm_up=False)  # a step takes a minute
+    return Side(_step(spec.path, store, size, boundary))
 
 
 def _step(path: Path, store: ImageStore, size: int, boundary: str) -> Step:

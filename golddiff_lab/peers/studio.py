@@ -41,7 +41,7 @@ def check(spec: SideSpec, store: ImageStore) -> None:
 
 
 def make(spec: SideSpec, store: ImageStore) -> Side:
-    """``PCALocalityDenoiser`` over the images of ``store``, or over the first ``spec.images``.
+    """``PCALocalityDenoiser`` over the images of ``store``.
 
     The same covariance as ours is given to it; the masks it makes anew at every step.
 
@@ -51,9 +51,7 @@ def make(spec: SideSpec, store: ImageStore) -> Side:
     check(spec, store)
     assert spec.path is not None
     path, threshold = spec.path, threshold_of(spec.settings, store)
-    part = spec.images // (4 * BATCH) * 4 * BATCH  # a quarter of it is whole batches
-    count = part if 0 < part < store.n else store.n
-    images = store.images(slice(count))
+    images = store.images()
 
     def made() -> Check:
         checked = min(CHECKED * BATCH, store.n)
@@ -62,13 +60,7 @@ def make(spec: SideSpec, store: ImageStore) -> Side:
         text = f"PCA wss over the first {checked:,} images"
         return Check(theirs, lambda x, sigma: over(base, x, sigma, checked), text)
 
-    return Side(
-        _step(path, store, images, threshold),
-        made,
-        images=count if count < store.n else None,
-        half=_step(path, store, images[: count // 2], threshold),
-        quarter=_step(path, store, images[: count // 4], threshold),
-    )
+    return Side(_step(path, store, images, threshold), made)
 
 
 def _step(path: Path, store: ImageStore, images: torch.Tensor, threshold: float) -> Step:

@@ -129,7 +129,7 @@ def campaign(
 
 
 def table(tallies: dict[str, Tally]) -> str:
-    """Counts by reader, as ``docs/reliability.md`` shows them; an input that was found is one."""
+    """Counts by reader, as in ``docs/results/reliability.md``; an input that was found is one."""
     lines = ["| reader | inputs | read | refused | findings |", "|---|---|---|---|---|"]
     total: Counter[str] = Counter()
     for name, tally in [*sorted(tallies.items()), ("all", Tally(total))]:

@@ -18,10 +18,10 @@ from golddiff.estimators import kept_masks
 from golddiff.evaluation import references
 from golddiff.evaluation.runs import RunSettings
 from golddiff.figures.curves import Panel, draw_panels
-from golddiff.figures.recorded import panels_of
 from golddiff.sampling import noise_levels
 from golddiff.store.artifacts import Artifacts
 from golddiff_lab.cells import Cells
+from golddiff_lab.figures.recorded import panels_of
 from reliability.fuzz.stores import base
 from reliability.fuzz.structured import json_values, safetensors_header, sealed_json
 from reliability.fuzz.target import Target
@@ -184,7 +184,7 @@ def records() -> list[bytes]:
 
 
 def _record(data: bytes, folder: Path) -> None:
-    from golddiff.cli.plot import _read
+    from golddiff_lab.cli.plot import _read
 
     (folder / "x.json").write_bytes(data)
     panels = panels_of(_read(folder / "x.json"))

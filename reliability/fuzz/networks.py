@@ -12,10 +12,9 @@ import torch
 
 from golddiff.oracles.files import describe_network, write_weights
 from golddiff.oracles.load import load_oracle
-from golddiff.oracles.settings import TrainSettings
-from golddiff.oracles.state import STATE, read_state
-from golddiff.oracles.train import fingerprint, save, start
 from golddiff.oracles.unet import UNet, UNetConfig
+from golddiff_lab.training.run import STATE, fingerprint, read_state, save, start
+from golddiff_lab.training.settings import TrainSettings
 from reliability.fuzz.bundle import bundle, unbundle
 from reliability.fuzz.structured import safetensors_header, zip_members
 from reliability.fuzz.target import MEGABYTE, Target
@@ -156,12 +155,12 @@ def _store() -> Any:
 @functools.cache
 def states() -> list[bytes]:
     """The state of a training run after a step."""
-    from golddiff.oracles.train import train_step
+    from golddiff_lab.training.train import train_step
 
     with tempfile.TemporaryDirectory() as place, torch.random.fork_rng([]):
         run = start(_store(), Path(place), SETTINGS)
-        train_step(run, _store(), SETTINGS, 0.1)
-        save(run, _store(), Path(place), SETTINGS)
+        run.record(*train_step(run, _store()), 0.1)
+        save(run, _store(), Path(place))
         return [(Path(place) / STATE).read_bytes()]
 
 
@@ -170,4 +169,4 @@ def _state(data: bytes, folder: Path) -> None:
     with torch.random.fork_rng([]):
         place = folder / "none"
         run = start(_store(), place, SETTINGS)
-        read_state(folder, SETTINGS, run, fingerprint(_store()))
+        read_state(folder, run, fingerprint(_store()))

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from golddiff.oracles.settings import TrainSettings
-from golddiff.oracles.train import train
 from golddiff.store.images import ImageStore
 from golddiff.store.latents import index_latents
 from golddiff.supports.index import Index
 from golddiff.supports.index import indexing as index_build
 from golddiff.system.errors import StoreError
 from golddiff_lab.cells import Cells
+from golddiff_lab.training.settings import TrainSettings
+from golddiff_lab.training.train import train
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a step moves between the shards and the driver: the formula of docs/cluster.md."""
+"""What a step moves between the shards and the driver: the formula of docs/reference/cluster.md."""
 
 import pytest
 

@@ -10,6 +10,7 @@ nbclient = pytest.importorskip("nbclient", reason=HOW)
 pytest.importorskip("ipykernel", reason=HOW)
 
 TUTORIAL = DOCS / "tutorial.ipynb"
+MOST_BYTES = 1_500_000
 SMALL = "IMAGES, QUERIES, STEPS, CIFAR_IMAGES, CIFAR10 = 2, 2, 3, 200, ''"
 
 
@@ -32,7 +33,13 @@ def test_every_cell_runs_on_small_sizes():
     assert "crops of photographs, NOT CIFAR-10" in printed
 
 
-def test_it_is_stored_without_outputs():
+def test_it_is_stored_with_its_outputs():
     notebook = nbformat.read(TUTORIAL, as_version=4)
     nbformat.validate(notebook)
-    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(cell.execution_count for cell in code)
+    outputs = [output for cell in code for output in cell.outputs]
+    assert not any(output.output_type == "error" for output in outputs)
+    pictures = [o for o in outputs if "image/png" in o.get("data", {})]
+    assert len(pictures) >= 10
+    assert TUTORIAL.stat().st_size < MOST_BYTES

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.evaluation.bootstrap import bootstrap, paired_difference
+from golddiff.evaluation.bootstrap import RESAMPLES, bootstrap, paired_difference
 from golddiff.system.errors import ArgumentError
 
 finite = st.floats(-100, 100)
@@ -16,12 +16,12 @@ finite = st.floats(-100, 100)
 def test_the_interval_is_the_percentiles_of_means_of_resampled_values():
     values = [0.1, 0.7, 0.3, 0.9, 0.2]
     generator = np.random.default_rng(3)
-    drawn = generator.integers(0, 5, (500, 5))
+    drawn = generator.integers(0, 5, (RESAMPLES, 5))
     means = sorted(sum(values[i] for i in row) / 5 for row in drawn)
-    interval = bootstrap(values, seed=3, resamples=500, level=0.9)
+    interval = bootstrap(values, seed=3)
     assert interval.mean == pytest.approx(0.44)
-    assert interval.low == pytest.approx(np.quantile(means, 0.05))
-    assert interval.high == pytest.approx(np.quantile(means, 0.95))
+    assert interval.low == pytest.approx(np.quantile(means, 0.025))
+    assert interval.high == pytest.approx(np.quantile(means, 0.975))
     assert interval.count == 5
 
 
@@ -34,11 +34,11 @@ def test_it_has_the_width_of_the_normal_interval_where_there_are_many_values():
 
 @given(st.lists(finite, min_size=1, max_size=30))
 def test_it_lies_within_the_values_and_around_their_mean(values):
-    interval = bootstrap(values, resamples=200)
+    interval = bootstrap(values)
     slack = 1e-9 * max(1, *map(abs, values))
     assert min(values) - slack <= interval.low <= interval.high + slack
     assert interval.high <= max(values) + slack
-    assert bootstrap(values, resamples=200) == interval
+    assert bootstrap(values) == interval
 
 
 @given(st.lists(finite, min_size=2, max_size=20), finite)
@@ -70,9 +70,5 @@ def test_undefined_values_are_left_out_and_counted():
 def test_bad_input():
     with pytest.raises(ArgumentError, match="values: got shape"):
         bootstrap([[1.0]])
-    with pytest.raises(ArgumentError, match="resamples: got 0"):
-        bootstrap([1.0], resamples=0)
-    with pytest.raises(ArgumentError, match="level: got 1"):
-        bootstrap([1.0], level=1)
     with pytest.raises(ArgumentError, match="b: got 1 values, expected 2"):
         paired_difference([1.0, 2.0], [1.0])

@@ -20,7 +20,7 @@ def oracle(store, tmp_path):
     path = tmp_path / "weights.bin"
     path.write_bytes(b"one")
     made = Oracle.at(path)
-    made._loaded = Shrinking(store.images().mean(0), store.shape)
+    made.call = Shrinking(store.images().mean(0), store.shape)
     return made
 
 
@@ -52,7 +52,7 @@ def test_other_weights_are_another_run(store, oracle, tmp_path):
     oracle.path.write_bytes(b"two")
     other = Oracle.at(oracle.path)
     assert other.checksum != oracle.checksum
-    other._loaded = Shrinking(0.0, store.shape)
+    other.call = Shrinking(0.0, store.shape)
     reference_run(other, store, settings, tmp_path)
     assert other.call.calls > 0
 

@@ -4,8 +4,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from golddiff.figures.curves import COLOURS, Panel, Series, draw_panels
-from golddiff.figures.recorded import panels_of
 from golddiff.system.errors import ArgumentError
+from golddiff_lab.figures.recorded import panels_of, read_panel
 
 PANELS = [
     Panel("a", "x", "y", [Series("one", [1, 2, 4], [3.0, None, 5.0]), Series("two", [1], [2])]),
@@ -15,7 +15,7 @@ PANELS = [
 
 def test_a_panel_survives_as_json():
     for panel in PANELS:
-        assert Panel.read(panel.figures()).figures() == panel.figures()
+        assert read_panel(panel.figures()).figures() == panel.figures()
 
 
 def test_a_name_has_one_colour_in_all_panels_and_stands_once_in_the_legend():
@@ -86,7 +86,7 @@ def test_what_cannot_be_plotted_is_told(body):
 def test_panels_whose_lines_do_not_fit_are_told():
     broken = Panel("a", "x", "y", [Series("one", [1, 2], [3.0])])
     with pytest.raises(ArgumentError, match="panels: a panel is not as golddiff writes them"):
-        Panel.read(broken.figures())
+        read_panel(broken.figures())
 
 
 @pytest.mark.parametrize("number", [10**60, -(2**70), 2**53, 1e200, float("nan"), True, "1"])

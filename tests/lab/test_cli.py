@@ -10,11 +10,11 @@ import golddiff
 from golddiff.cli import run
 from golddiff.noise import ddim_sigmas
 from golddiff.system.errors import ArgumentError
+from golddiff_lab.bench.step_job import StepJob
 from golddiff_lab.machine import measure
 from golddiff_lab.process import Process
 from golddiff_lab.running import RunningSide
 from golddiff_lab.sides import SideSpec
-from golddiff_lab.step.job import StepJob
 from tests.lab.checkouts import write_checkout
 from tests.lab.here import Here
 
@@ -27,9 +27,8 @@ def store(make_store, smooth_images):
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("GOLDDIFF_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("golddiff_lab.step.run.measure", lambda: measure(small=True))
-    monkeypatch.setattr("golddiff_lab.step.run.Process", Here)
-    monkeypatch.setattr("golddiff_lab.step.kamb.Process", Here)
+    monkeypatch.setattr("golddiff_lab.bench.step.measure", lambda: measure(small=True))
+    monkeypatch.setattr("golddiff_lab.race.Process", Here)
 
 
 @pytest.fixture
@@ -93,17 +92,19 @@ def test_without_truth_there_is_no_error_and_part_of_a_store_will_do(store, tmp_
     assert not (tmp_path / "cache" / "truth").exists()
 
 
-def test_kamb_is_raced_for_each_patch_size(store, tmp_path, capsys):
+def test_kamb_is_raced_against_its_authors_code(store, tmp_path, capsys):
     peer = write_checkout("kamb-ganguli", tmp_path / "peer")
     out = tmp_path / "kamb.json"
-    arguments = ["kamb", str(store.path), "--peer", str(peer), "--sizes", "7", "--json", str(out)]
+    arguments = ["step", str(store.path), "--method", "kamb", "--peer", str(peer), "--patch-size",
+                 "7", "--limit", "20", "--levels", "1", "--batch", "1", "--repeats", "1", "--json",
+                 str(out)]  # fmt: skip
     assert run(["bench", *arguments]) == 0
-    (row,) = json.loads(out.read_text())["rows"]
-    assert (row["boundary"], row["size"]) == ("zeros", 7)
-    assert row["ratio"] == pytest.approx(row["theirs"] / row["ours"])
+    (level,) = json.loads(out.read_text())["levels"]
+    ours, theirs = level["sides"]["kamb"], level["sides"]["kamb-ganguli"]
+    assert ours["ratio"] == pytest.approx(theirs["seconds"] / ours["seconds"])
+    assert ours["rmse"] < 1e-5
     # The miniature compares every position with itself only, which Kamb's machine does not.
-    assert row["difference"] > 0
-    assert "zeros" in capsys.readouterr().out
+    assert theirs["rmse"] > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -113,6 +114,7 @@ def test_kamb_is_raced_for_each_patch_size(store, tmp_path, capsys):
         (["--method", "pca,pca"], "method: got pca twice"),
         (["--batch", "0"], "batch: got 0, expected 1 or more"),
         (["--repeats", "0"], "repeats: got 0"),
+        (["--seconds", "0"], "seconds: got 0.0"),
         (["--threads", "0"], "threads: got 0"),
         (["--limit", "0"], "limit: got 0"),
         (["--truth-queries", "-1"], "truth-queries: got -1"),
@@ -134,8 +136,8 @@ def test_bad_arguments_are_one_line(arguments, message, store, fails):
 @pytest.fixture
 def no_work(monkeypatch):
     """Measuring, sampling or scanning fails."""
-    for name in ("measure", "queries", "full_scans", "Process"):
-        monkeypatch.setattr(f"golddiff_lab.step.run.{name}", None)
+    for name in ("measure", "queries", "full_scans", "started"):
+        monkeypatch.setattr(f"golddiff_lab.bench.step.{name}", None)
 
 
 @pytest.mark.parametrize(
@@ -158,33 +160,13 @@ def test_what_a_peer_cannot_do_is_told_before_any_work(
 
 def test_three_digits_of_a_level_are_enough():
     steps = ddim_sigmas(10)
-    typed = tuple(float(f"{sigma:.3g}") for sigma in steps)
-    assert StepJob("", levels=typed).sigmas() == steps
-    assert StepJob("", levels=(26.0,)).sigmas() == [26.0]
+    typed = ",".join(f"{sigma:.3g}" for sigma in steps)
+    assert StepJob("", levels=typed).sigmas == steps
+    assert StepJob("", levels="26").sigmas == [26.0]
 
 
 def test_a_missing_store_is_one_line(fails, tmp_path):
     assert "does not exist" in fails("step", tmp_path / "none")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--sizes", "3,4"], "patch_size: got 4"),
-        (["--sizes", "2.5"], "patch_size: got 2.5"),
-        (["--boundary", "none"], "boundary: got 'none'"),
-        (["--sigma", "0"], "sigma: got 0.0"),
-        (["--limit", "0"], "limit: got 0"),
-    ],
-)
-def test_bad_arguments_of_kamb(arguments, message, store, fails, tmp_path):
-    peer = write_checkout("kamb-ganguli", tmp_path / "peer")
-    assert message in fails("kamb", store.path, "--peer", peer, *arguments)
-
-
-def test_kamb_wants_kambs_checkout(store, fails, tmp_path):
-    peer = write_checkout("release", tmp_path / "peer")
-    assert "expected a checkout of Kamb" in fails("kamb", store.path, "--peer", peer)
 
 
 # Sides in processes of their own
@@ -208,13 +190,12 @@ def test_a_method_in_a_process_of_its_own(store):
     before = os.environ.get("OMP_NUM_THREADS")
     with Process("wiener", RunningSide, spec, 1) as side:
         assert os.environ.get("OMP_NUM_THREADS") == before
-        seconds, out = side.ask("step", x.numpy(), 1.0)
-        assert seconds > 0
-        np.testing.assert_allclose(out, golddiff.Wiener(store)(x, 1.0), atol=1e-5)
-        opened, images, warm_up = side.ask("about")
-        assert side.ask("peak") >= opened > 1 << 20
-        assert images is None
-        assert warm_up
+        step = side.ask("step", x.numpy(), 1.0)
+        assert step.seconds > 0
+        np.testing.assert_allclose(step.out, golddiff.Wiener(store)(x, 1.0), atol=1e-5)
+        memory = side.ask("memory")
+        assert memory["peak"] >= memory["opened"] > 1 << 20
+        assert side.ask("about", x.numpy(), 1.0)["images"] is None
         assert side.ask("check", x.numpy(), 1.0) is None
         side._process.kill()
         with pytest.raises(ArgumentError, match=r"wiener: its process ended \(exit code -9\)"):

@@ -12,7 +12,7 @@ from golddiff.store.images import ImageStore
 from golddiff.store.opening import open_store
 from golddiff.system.errors import SourceError
 from golddiff_lab.augment import NUMBERS, augmented
-from golddiff_lab.scaling.enlarged import EnlargedSource
+from golddiff_lab.enlarged import EnlargedSource
 
 
 @pytest.fixture(scope="module")

@@ -41,8 +41,8 @@ def test_every_experiment_writes_a_page_its_figures_and_a_picture(name, all_page
 
 def test_the_papers_figures_stand_beside_ours(all_pages):
     lines = page(all_pages, "mnist").splitlines()
-    row = next(line for line in lines if line.startswith("| GoldDiff |"))
-    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
+    cells = next(cells for cells in rows if cells[0] == "GoldDiff")
     assert cells[1::2] == ["0.020", "0.713", "0.019", "0.282"]
     ours = next(r for r in figures(all_pages, "mnist")["rows"] if r["row"] == "GoldDiff")
     assert cells[2].startswith(f"{ours['mse']['mean']:.4f} ({ours['mse']['low']:.4f} to")
@@ -61,7 +61,7 @@ def test_what_is_not_here_is_said_and_not_made_up(all_pages):
     text = page(all_pages, "main")
     part = text[text.index("### CelebA-HQ") : text.index("### AFHQv2")]
     assert part.count("no data here") == 6
-    assert "| PCA | 0.009 | 0.802 | 6.040 | 5.460 | no data here |" in part
+    assert "| PCA | 0.009 | 0.802 | 6.040 | 5.460 | no data here |" in " ".join(part.split())
     assert page(all_pages, "edm").count("no checkpoint here") == 2 * 5
     assert not any(r["column"].startswith("EDM-VE") for r in figures(all_pages, "edm")["rows"])
 
@@ -73,7 +73,7 @@ def test_a_part_of_the_images_is_never_passed_off_as_all(all_pages):
         for row in rows:
             assert row["images"] == 20
             assert row["row"].endswith("(20 images)")
-            assert f"| {row['row']} |" in page(all_pages, name)
+            assert f"\n| {row['row']} " in page(all_pages, name)
 
 
 def test_the_authors_pairing_mixes_samplers_and_the_fair_one_does_not(all_pages):

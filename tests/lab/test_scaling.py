@@ -4,21 +4,20 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import golddiff
 from golddiff.cli import run
-from golddiff.estimators.registry import MethodSettings
 from golddiff.system.errors import ArgumentError, StoreError
+from golddiff_lab import race
+from golddiff_lab.bench import scaling
+from golddiff_lab.bench.prefixes import stores_for
+from golddiff_lab.bench.scaling_job import ScalingJob
 from golddiff_lab.fit import exponent, ratio
 from golddiff_lab.machine import Rates
-from golddiff_lab.process import Process
-from golddiff_lab.scaling import run as scaling_run
-from golddiff_lab.scaling.cell import Cell, CellSpec
-from golddiff_lab.scaling.job import ScalingJob
-from golddiff_lab.scaling.stores import same_factor, share_factor, stores_for
+from golddiff_lab.running import RunningSide
+from golddiff_lab.sides import SideSpec
 from tests.lab.here import Here
 
 
@@ -32,9 +31,13 @@ def store(make_store, smooth_images):
     return make_store(smooth_images(120))
 
 
-def job(store, **changes):
-    settings = {"sizes": (40, 120), "methods": ("golddiff-pca",), "batch": 3, "seconds": 0.05}
-    return ScalingJob((str(store.path),), **{**settings, **changes})
+def job(store, sizes="40,120", methods=("golddiff-pca",), **changes):
+    settings = {"batch": 3, "seconds": 0.05, **changes}
+    return ScalingJob(str(store.path), sizes, list(methods), **settings)
+
+
+def quiet(line):
+    """Nobody listens."""
 
 
 class TestFit:
@@ -57,43 +60,34 @@ class TestFit:
 
 class TestStores:
     def test_smaller_sets_are_the_first_images_with_the_masks_of_all(self, store):
-        asked = job(store)
-        small, large = share_factor(stores_for(asked), asked)
+        small, large = stores_for(job(store), quiet)
         assert (small.n, large.n) == (40, 120)
         assert np.array_equal(small.flat, store.flat[:40])
         assert large.path == store.path
         assert np.array_equal(small.factor().eigenvectors, large.factor().eigenvectors)
         assert small.factor().images == 120
-        assert same_factor([small, large])
         small.verify()
-        again = stores_for(asked)[0]
+        again = stores_for(job(store), quiet)[0]
         assert again.path == small.path
         assert again.factor().images == 120
 
+    def test_of_a_larger_store_the_first_images(self, store):
+        small, large = stores_for(job(store, "40,80", ["optimal"]), quiet)
+        assert (small.n, large.n) == (40, 80)
+        assert np.array_equal(large.flat, store.flat[:80])
+
     def test_of_an_enlarged_set(self, store):
-        asked = ScalingJob((f"enlarged:{store.path}",), (50, 200), ("golddiff-pca",))
-        small, large = stores_for(asked)
+        asked = ScalingJob(f"enlarged:{store.path}", "50,200", ["golddiff-pca"])
+        small, large = stores_for(asked, quiet)
         assert (small.n, large.n) == (50, 200)
         assert np.array_equal(large.flat[:120], store.flat)
         assert np.array_equal(small.flat, store.flat[:50])
 
-    def test_several_stores_stay_as_they_are(self, store, make_store, smooth_images):
-        other = make_store(smooth_images(30, seed=3))
-        asked = ScalingJob((str(store.path), str(other.path)))
-        stores = share_factor(stores_for(asked), asked)
-        assert [s.n for s in stores] == [30, 120]
-        assert not same_factor(stores)
-
     def test_too_few_images(self, store):
         with pytest.raises(ArgumentError, match=r"sizes: got 500, but .* has only 120"):
-            stores_for(job(store, sizes=(40, 500)))
+            stores_for(job(store, "40,500"), quiet)
         with pytest.raises(ArgumentError, match=r"sizes: got 5,000, but .*digits.* has only 1,797"):
-            stores_for(ScalingJob(("digits",), (40, 5000)))
-
-    def test_stores_that_do_not_compare(self, store, make_store, smooth_images):
-        other = make_store(smooth_images(30, (1, 8, 8)))
-        with pytest.raises(ArgumentError, match="one shape and different sizes"):
-            stores_for(ScalingJob((str(store.path), str(other.path))))
+            stores_for(ScalingJob("digits", "40,5000"), quiet)
 
 
 def test_no_masks_where_no_method_has_any(store):
@@ -109,53 +103,53 @@ class TestRun:
 
         def make(spec):
             self.cells.append((spec.store.name, spec.method))
-            return Cell(spec)
+            return RunningSide(spec)
 
         monkeypatch.setattr(
-            scaling_run, "Process", lambda name, _, spec, threads: Here(name, make, spec, threads)
+            race, "Process", lambda name, _, spec, threads: Here(name, make, spec, threads)
         )
-        monkeypatch.setattr(scaling_run, "measure", lambda: Rates(1, 1e9, 1e9))
+        monkeypatch.setattr(scaling, "measure", lambda: Rates(1, 1e9, 1e9))
 
     def test_every_cell_is_measured_once(self, store):
-        asked = job(store, methods=("optimal", "golddiff-optimal"), sizes=(40, 80, 120))
-        first = scaling_run.run(asked)
+        asked = job(store, "40,80,120", ("optimal", "golddiff-optimal"))
+        first = scaling.run(asked)
         assert len(self.cells) == 6
-        second = scaling_run.run(asked)
+        second = scaling.run(asked)
         assert len(self.cells) == 6
         assert first.cells == second.cells
-        scaling_run.run(job(store, methods=("optimal",), sizes=(40, 80, 120), fresh=True))
+        scaling.run(job(store, "40,80,120", ("optimal",), fresh=True))
         assert len(self.cells) == 9
 
     def test_a_size_more_measures_that_size_alone(self, store):
-        scaling_run.run(job(store, methods=("optimal",), sizes=(40, 120)))
-        scaling_run.run(job(store, methods=("optimal",), sizes=(40, 80, 120)))
+        scaling.run(job(store, methods=("optimal",)))
+        scaling.run(job(store, "40,80,120", methods=("optimal",)))
         assert len(self.cells) == 3
 
     def test_errors_are_to_the_full_scan_of_the_same_images(self, store):
         asked = job(store, methods=("optimal", "golddiff-optimal"), truth_queries=2)
-        outcome = scaling_run.run(asked)
+        outcome = scaling.run(asked)
         for n in (40, 120):
             exact = outcome.cells[n, "optimal"]["levels"]
             assert max(level["rmse"] for level in exact) < 1e-5
             assert {level["truth_queries"] for level in exact} <= {1, 2}
             assert max(v["rmse"] for v in outcome.cells[n, "golddiff-optimal"]["levels"]) > 1e-3
             assert [level["images"] for level in exact] == [n] * 10
-            assert [level["pixel_bytes"] for level in exact] == [n * 192] * 10
+            assert outcome.cells[n, "optimal"]["run"]["seconds"] > 0
 
     def test_an_interrupted_run_goes_on_where_it_was(self, store, monkeypatch):
         asked = job(store, methods=("optimal", "golddiff-optimal"))
-        working = scaling_run.Process
+        working = race.Process
 
         def fails_at_last(*arguments):
             if len(self.cells) == 3:
                 raise ArgumentError("out of memory")
             return working(*arguments)
 
-        monkeypatch.setattr(scaling_run, "Process", fails_at_last)
+        monkeypatch.setattr(race, "Process", fails_at_last)
         with pytest.raises(ArgumentError, match="out of memory"):
-            scaling_run.run(asked)
-        monkeypatch.setattr(scaling_run, "Process", working)
-        scaling_run.run(asked)
+            scaling.run(asked)
+        monkeypatch.setattr(race, "Process", working)
+        scaling.run(asked)
         assert len(self.cells) == len(set(self.cells)) == 4
 
     def test_the_command(self, store, tmp_path, capsys):
@@ -203,18 +197,19 @@ class TestRun:
 
 
 def test_a_cell_in_a_process_of_its_own(store, tmp_path):
-    spec = CellSpec(store.path, "optimal", MethodSettings(), 0, 2, 1, 0.05, 1e9)
-    x = store.images([0, 1]).numpy()
-    with Process("optimal", Cell, spec, 1) as cell:
-        level = cell.ask("level", 1.0, x, golddiff.Optimal(store)(torch.from_numpy(x), 1.0).numpy())
-        assert level["rmse"] < 1e-5
-        assert cell.ask("run", 0.001)["images"] == 2
-        figures = cell.ask("about")
-    assert figures["n"] == 120
-    assert figures["memory"]["high_water"] > 10_000_000
-    missing = CellSpec(tmp_path / "nowhere", "optimal", MethodSettings(), 0, 2, 1, 0.05, 1e9)
+    spec = SideSpec("optimal", store.path, "optimal", memory_limit=1e9)
+    x = store.images([0, 1])
+    exact = {"optimal": golddiff.Optimal(store)(x, 1.0)}
+    with race.started([spec]) as sides:
+        (row,) = race.level_rows(sides, 1.0, x, exact, 2, 1.0)
+        assert row["rmse"] <= row["rmse_95"] < 1e-5
+        assert (row["truth_queries"], row["images"]) == (2, 120)
+        assert len(row["seconds_measured"]) == 2
+        assert sides[0].ask("run", 2, 3, 0).out.shape == (2, 3, 8, 8)
+        assert sides[0].ask("memory")["peak"] > 10_000_000
+    missing = SideSpec("optimal", tmp_path / "nowhere", "optimal")
     with (
         pytest.raises(StoreError, match=r"optimal: store: .*nowhere does not exist"),
-        Process("optimal", Cell, missing, 1),
+        race.started([missing]),
     ):
         pass

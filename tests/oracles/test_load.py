@@ -231,7 +231,7 @@ def test_no_checkpoint_at_all(tmp_path):
     (tmp_path / "config.json").write_text("[1]")
     for path, message in (
         (tmp_path / "none.pt", "does not exist"),
-        (tmp_path / "page.pt", "is no network: it begins with"),
+        (tmp_path / "page.pt", "is no network: it is a page of text"),
         (tmp_path, "holds a list"),
     ):
         with pytest.raises(CheckpointError, match=message):

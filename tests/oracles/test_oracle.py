@@ -4,7 +4,6 @@ import torch
 import golddiff
 from golddiff.noise import ddim_sigmas
 from golddiff.oracles.files import make_oracle
-from golddiff.oracles.load import check_fits
 from golddiff.system.errors import ArgumentError
 
 
@@ -106,10 +105,3 @@ def test_sample_takes_an_oracle_with_either_sampler(oracle):
     assert made.sigmas == ddim_sigmas(3)
     heun = golddiff.sample(oracle, 2, 2, sampler="heun", seed=1)
     assert bool(heun.images.isfinite().all())
-
-
-def test_fits_compares_channels_and_side(oracle, make_store):
-    check_fits(oracle, make_store(torch.zeros(4, 1, 8, 8, dtype=torch.uint8)))
-    for shape in ((4, 3, 8, 8), (4, 1, 9, 9)):
-        with pytest.raises(ArgumentError, match=r"oracle: takes images of shape \(1, 8, 8\)"):
-            check_fits(oracle, make_store(torch.zeros(shape, dtype=torch.uint8)))

@@ -97,7 +97,7 @@ def test_a_diffusers_bin_is_looked_through(tmp_path):
 
 
 def test_a_training_state_is_looked_through(tmp_path):
-    from golddiff.oracles.state import STATE
+    from golddiff_lab.training.run import STATE
     from reliability.fuzz.networks import _state, states
 
     (tmp_path / STATE).write_bytes(nested(states()[0]))

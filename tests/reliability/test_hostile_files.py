@@ -366,15 +366,14 @@ def test_a_table_with_fewer_labels_than_rows_is_refused(tmp_path):
 
 
 def test_a_training_state_without_its_parts_is_told(tmp_path):
-    from golddiff.oracles.state import STATE, VERSION, read_state
-    from golddiff.oracles.train import fingerprint, start
+    from golddiff_lab.training.run import STATE, VERSION, fingerprint, read_state, start
     from reliability.fuzz.networks import SETTINGS, _store
 
     run = start(_store(), tmp_path / "none", SETTINGS)
     state = {"version": VERSION, "settings": SETTINGS.as_dict(), "data": fingerprint(_store())}
     torch.save(state, tmp_path / STATE)
     with pytest.raises(CheckpointError, match="not the whole state"):
-        read_state(tmp_path, SETTINGS, run, fingerprint(_store()))
+        read_state(tmp_path, run, fingerprint(_store()))
 
 
 def test_a_sample_size_that_is_no_number(tmp_path):

@@ -8,7 +8,7 @@ import golddiff
 from golddiff.noise import ddim_sigmas
 from reliability.numbers.run import compare
 
-# Of the largest value of the images. The largest of 20,000 cases are in docs/reliability.md.
+# Of the largest value of the images. Those of 20,000 cases are in docs/results/reliability.md.
 ROOM_NEAR, ROOM_FAR = 1e-3, 5e-3
 
 

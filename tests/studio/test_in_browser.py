@@ -183,13 +183,32 @@ def test_a_store_deleted_while_the_studio_runs(browser, studio_stores):
     generate(browser)
 
 
+def slide(browser, slider, value):
+    browser.js(
+        f"const s=document.querySelector('{slider} input[type=range]'); s.value={value};"
+        "s.dispatchEvent(new Event('input', {bubbles: true}));"
+        "s.dispatchEvent(new Event('pointerup', {bubbles: true}));"
+    )
+
+
+def test_the_novelty_asked_for_is_that_of_the_run(browser):
+    assert browser.js("return document.querySelector('#novelty input[type=range]').value") == "0.7"
+    generate(browser)
+    plots = wait(lambda: browser.picture("#plots img"), 20, "the plots")
+    grid = browser.picture("#grid img")
+    slide(browser, "#novelty", 0.2)
+    generate(browser)
+    assert browser.picture("#grid img") != grid
+    wait(lambda: browser.picture("#plots img") not in (None, plots), 20, "the plots to change")
+    (browser.downloads / "golddiff-run.json").unlink(missing_ok=True)
+    browser.click("#json")
+    wait(lambda: (browser.downloads / "golddiff-run.json").is_file(), 10, "the download")
+    assert json.loads((browser.downloads / "golddiff-run.json").read_text())["novelty"] == 0.2
+
+
 def test_a_stopped_run_can_be_looked_at(browser):
     for slider, value in (("#steps", 100), ("#n", 4)):  # long enough not to end by itself first
-        browser.js(
-            f"const s=document.querySelector('{slider} input[type=range]'); s.value={value};"
-            "s.dispatchEvent(new Event('input', {bubbles: true}));"
-            "s.dispatchEvent(new Event('pointerup', {bubbles: true}));"
-        )
+        slide(browser, slider, value)
     browser.click("#generate")
     # The first step counts when every method has done it.
     wait(lambda: re.search(r"step [2-9]", browser.text("#status")), 30, "the run to start")

@@ -42,6 +42,16 @@ def test_all_methods_start_from_the_same_noise_and_end_as_the_sampler_does(libra
         assert torch.equal(run.states[method][-1].x0, expected.images)
 
 
+def test_the_novelty_asked_for_is_that_of_the_recommended_method(library):
+    made = {}
+    for novelty in (0.0, 0.7, 1.0):
+        run = finished(library, ("recommended",), novelty=novelty, seed=2, steps=3)
+        expected = create("recommended", run.opened.store, novelty=novelty, seed=2)
+        made[novelty] = run.states["recommended"][-1].x0
+        assert torch.equal(made[novelty], sample(expected, 1, 3, seed=2).images)
+    assert not torch.equal(made[0.0], made[1.0])
+
+
 def test_every_pixel_of_the_picture_leads_back_to_itself(library):
     run = finished(library, ("optimal", "wiener"), n=2, steps=2)
     width, height = draw_grid(run, 1, False, None).size
@@ -137,6 +147,7 @@ def test_a_run_that_would_not_fit_in_memory_is_refused(make_store):
         ({"n": 5}, "expected at most"),
         ({"seed": -1}, "seed: got -1"),
         ({"label": 9}, "labels: got 9"),
+        ({"methods": ("recommended",), "novelty": 1.5}, "novelty: got 1.5"),
     ],
 )
 def test_settings_that_are_not_allowed_are_refused(library, settings, message):

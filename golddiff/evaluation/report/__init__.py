@@ -16,11 +16,11 @@ from golddiff.estimators.describe import describe
 from golddiff.evaluation.report.cards import ToImages, card
 from golddiff.evaluation.report.page import write_page
 from golddiff.figures.curves import Panel, Series, draw_panels
-from golddiff.figures.pictures import data_uri, rendered
 from golddiff.recording import Subsets
 from golddiff.store.novelty import Novelty
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
+from golddiff.system.pictures import data_uri, rendered
 from golddiff.system.units import shape_text
 
 if TYPE_CHECKING:

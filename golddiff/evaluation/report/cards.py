@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.attribution import Attribution
-from golddiff.figures.pictures import to_pixels
 from golddiff.figures.sources import figure, image_name, percent
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty
+from golddiff.system.pictures import to_pixels
 
 ToImages = Callable[[torch.Tensor], torch.Tensor]
 

@@ -9,12 +9,12 @@ import torch
 
 from golddiff import __version__
 from golddiff.evaluation.report.page import write_page
-from golddiff.figures.pictures import to_pixels
 from golddiff.figures.sources import figure, image_name
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
+from golddiff.system.pictures import to_pixels
 
 MOST_CARDS = 64
 

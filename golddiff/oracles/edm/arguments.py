@@ -14,18 +14,17 @@ from typing import Any
 
 from torch import nn
 
-from golddiff.oracles.edm.dhariwal_unet import DhariwalUNet
 from golddiff.oracles.edm.preconditioning import PRECONDITIONINGS
-from golddiff.oracles.edm.song_unet import SongUNet
+from golddiff.oracles.edm.unets import DhariwalUNet, SongUNet
 from golddiff.system.errors import CheckpointError
 
 MODELS: dict[str, type[nn.Module]] = {"SongUNet": SongUNet, "DhariwalUNet": DhariwalUNet}
 DEFAULT_MODEL = dict.fromkeys(PRECONDITIONINGS, "SongUNet") | dict.fromkeys(
     ("EDMPrecond", "iDDPMPrecond"), "DhariwalUNet"
 )
-# What every preconditioner takes first, in this order, and what only acts in training.
+# What every preconditioner takes first, in this order, and what changes nothing here.
 IMAGES = ("img_resolution", "img_channels", "label_dim", "use_fp16")
-TRAINING = ("use_fp16", "dropout", "label_dropout")
+UNUSED = ("use_fp16", "dropout", "label_dropout", "decoder_type")
 
 Rule = tuple[str, Callable[[Any], bool]]
 
@@ -65,8 +64,8 @@ RULES: dict[str, Rule] = {
     "attn_resolutions": _list("sides", range(13), lambda v: type(v) is int),
     "resample_filter": _list("numbers, evenly many", range(2, 17, 2), _is_number),
     "embedding_type": _choice("positional", "fourier"),
-    "encoder_type": _choice("standard", "skip", "residual"),
-    "decoder_type": _choice("standard", "skip"),
+    "encoder_type": _choice("standard", "residual"),
+    "decoder_type": _choice("standard"),
     "use_fp16": ("true or false", lambda v: type(v) is bool),
     **dict.fromkeys(("sigma_min", "sigma_max"), _LEVEL),
     **dict.fromkeys(("sigma_data", "beta_d", "beta_min", "C_1", "C_2"), _POSITIVE),
@@ -126,7 +125,7 @@ def check_arguments(precond: str, positional: Any, named: Any) -> Arguments:
         )
     sizes = set(inspect.signature(MODELS[model]).parameters) - {"in_channels", "out_channels"}
     for name, value in given.items():
-        if name not in {*IMAGES, *own, *sizes, *TRAINING}:
+        if name not in {*IMAGES, *own, *sizes, *UNUSED}:
             raise CheckpointError(f"its {precond} or {model} takes an unknown argument {name}")
         expected, holds = RULES[name]
         if not holds(value):

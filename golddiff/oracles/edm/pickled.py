@@ -7,7 +7,6 @@ Source of the names: pickles written by ``training_loop.py`` of the EDM reposito
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from pickle import UnpicklingError
@@ -18,24 +17,14 @@ from torch import nn
 
 from golddiff.oracles.edm.arguments import MODELS, Arguments, check_arguments
 from golddiff.oracles.edm.preconditioning import PRECONDITIONINGS
-from golddiff.oracles.oracle import Oracle, checked_batch_size, checked_device
-from golddiff.oracles.weights import checked_weights, fill, regular_file
-from golddiff.system.errors import CheckpointError
-from golddiff.system.pickles import one_line, read_pickle
+from golddiff.oracles.oracle import Oracle
+from golddiff.oracles.weights import checked_weights, fill
+from golddiff.system.errors import CheckpointError, one_line
+from golddiff.system.pickles import read_pickle
 from golddiff.system.torch_files import TENSORS, Storage, plain, read_row
 
 # The largest published network takes 1.2e9 bytes.
 MOST_BYTES = 16 * 2**30
-# The largest networks have about 1,500 modules and tensors, 5 deep.
-MOST_MEMBERS, MOST_DEPTH = 100_000, 20
-# What else comes under such a name: a page that says that the download failed, for one.
-BEGINNINGS = {
-    b"\x1f\x8b": "it is compressed with gzip; unpack it first",
-    b"PK\x03\x04": "it is a zip archive, as torch.save writes them",
-    b"<": "it is a page of text, perhaps of a failed download",
-    b"version https://git-lfs": "it is a pointer to a file kept in Git LFS",
-    b"\x89HDF": "it is an HDF5 file",
-}
 
 
 class Record:
@@ -110,25 +99,7 @@ NAMES: dict[tuple[str, str], Any] = {
 }
 
 
-class WithClasses(nn.Module):
-    """A network of EDM's, which takes its classes one-hot."""
-
-    def __init__(self, model: nn.Module, num_classes: int) -> None:
-        super().__init__()
-        self.model, self.num_classes = model, num_classes
-
-    def forward(
-        self, x: torch.Tensor, noise: torch.Tensor, labels: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """The network's output for x (B, C, H, W), noise (B,) and class indices (B,) or None."""
-        one_hot = None if labels is None else nn.functional.one_hot(labels, self.num_classes)
-        made: torch.Tensor = self.model(x, noise, None if one_hot is None else one_hot.to(x))
-        return made
-
-
-def load_edm(
-    path: str | os.PathLike[str], device: str | torch.device = "cpu", batch_size: int = 32
-) -> Oracle:
+def load_edm(path: Path, device: str | torch.device, batch_size: int) -> Oracle:
     """Open a network of EDM's, as NVIDIA publishes them and its training code writes them.
 
     The file is a pickle that brings its own source code. None of it is run: tensors and
@@ -137,66 +108,43 @@ def load_edm(
     Args:
         path: such as ``edm-cifar10-32x32-uncond-vp.pkl``.
         device: where the network runs, in float32.
-        batch_size: images that it denoises together; memory grows with it, results do not depend
-            on it.
+        batch_size: images that it denoises together.
 
     Raises:
-        CheckpointError: no such file, not an EDM pickle, a damaged one, one that asks for anything
-            else than tensors and plain data (which is not run), or another network than a
-            SongUNet or DhariwalUNet with EDM, VP, VE or iDDPM preconditioning.
-        ArgumentError: a device that is not there, a batch size below 1.
+        CheckpointError: a damaged pickle, one that asks for anything else than tensors and plain
+            data (which is not run), or another network than a SongUNet or DhariwalUNet with EDM,
+            VP, VE or iDDPM preconditioning.
     """
-    checked_batch_size(batch_size)
-    where, place = checked_device(device), Path(path)
     try:
-        record = _ema(_read(place))
+        if path.stat().st_size > MOST_BYTES:
+            raise CheckpointError("it is larger than any")
+        with path.open("rb") as file:
+            record = _ema(read_pickle(file, NAMES))
         arguments = check_arguments(
             record.class_name, record.state.get("_init_args"), record.state.get("_init_kwargs")
         )
-        model = _network(place, record, arguments)
-    except CheckpointError as error:
-        told = one_line(error, 1000)
-        raise CheckpointError(
-            told if told.startswith(str(path)) else f"{path} is not a readable EDM pickle: {told}"
-        ) from error
+        model = _network(path, record, arguments)
     except Exception as error:
         # A damaged pickle raises nearly anything, as it drives conversions with wrong values.
-        raise CheckpointError(
-            f"{path} is not a readable EDM pickle: it {one_line(error)}"
-        ) from error
+        told = one_line(error, 1000)
+        if not isinstance(error, CheckpointError):
+            told = f"it {told}"
+        if not told.startswith(str(path)):
+            told = f"{path} is not a readable EDM pickle: {told}"
+        raise CheckpointError(told) from error
     side, channels, classes = arguments.images.values()
     made = PRECONDITIONINGS[arguments.precond](**arguments.settings)
     return Oracle(
-        WithClasses(model, classes),
+        model,
         made.parameterisation,
         made.schedule,
         shape=(channels, side, side),
         num_classes=classes,
         sigma_range=(made.sigma_min, made.sigma_max),
         kind=_kind(arguments),
-        device=where,
+        device=device,
         batch_size=batch_size,
     )
-
-
-def _read(path: Path) -> Any:
-    if regular_file(path).stat().st_size > MOST_BYTES:
-        raise CheckpointError(f"{path} is larger than any EDM pickle")
-    try:
-        with path.open("rb") as file:
-            head = file.read(32)
-            for beginning, meaning in BEGINNINGS.items():
-                if head.startswith(beginning):
-                    raise CheckpointError(f"{path} is not an EDM pickle: {meaning}")
-            if not head.startswith(b"\x80"):
-                raise CheckpointError(
-                    f"{path} is not an EDM pickle: "
-                    + (f"it begins with {head[:8]!r}" if head else "it is empty")
-                )
-            file.seek(0)
-            return read_pickle(file, NAMES)
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def _ema(whole: Any) -> Record:
@@ -247,9 +195,9 @@ def architecture(arguments: Arguments) -> nn.Module:
 def _check_run(model: nn.Module, arguments: Arguments) -> None:
     """One call, of shapes only: odd numbers of channels, for one, fit nowhere."""
     side, channels, classes = arguments.images.values()
-    one_hot = torch.empty(1, classes) if classes else None
+    labels = torch.zeros(1, dtype=torch.int64) if classes else None
     try:
-        made = model(torch.empty(1, channels, side, side), torch.empty(1), one_hot)
+        made = model(torch.empty(1, channels, side, side), torch.empty(1), labels)
     except (ValueError, RuntimeError, ZeroDivisionError) as error:
         raise CheckpointError(f"its {arguments.model} cannot run: {one_line(error)}") from error
     if made.shape[2:] != (side, side):
@@ -258,28 +206,18 @@ def _check_run(model: nn.Module, arguments: Arguments) -> None:
         )
 
 
-def _tensors(record: Record) -> Iterator[tuple[str, Any]]:
+def _tensors(record: Record, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Parameters and buffers of a module record and all below it, named as in a state dict."""
-    waiting = [("", record, 0)]
-    seen = 0
-    while waiting:
-        prefix, module, depth = waiting.pop()
-        groups = [_named(module, group) for group in ("_parameters", "_buffers", "_modules")]
-        seen += 1 + sum(map(len, groups))
-        if seen > MOST_MEMBERS or depth > MOST_DEPTH:
-            raise CheckpointError("its modules are nested without end")
-        hidden = module.state.get("_non_persistent_buffers_set", set())
-        parameters, buffers, modules = groups
-        kept = {name: tensor for name, tensor in buffers.items() if name not in hidden}
-        for name, tensor in (parameters | kept).items():
-            if tensor is not None:
+    hidden = record.state.get("_non_persistent_buffers_set", set())
+    for group in ("_parameters", "_buffers"):
+        for name, tensor in _named(record, group).items():
+            if tensor is not None and not (group == "_buffers" and name in hidden):
                 yield prefix + name, plain(tensor)
-        for name, child in modules.items():
-            if child is None:
-                continue
-            if not isinstance(child, Record):
-                raise CheckpointError(f"{prefix}{name} in it is no module")
-            waiting.append((f"{prefix}{name}.", child, depth + 1))
+    for name, child in _named(record, "_modules").items():
+        if isinstance(child, Record):
+            yield from _tensors(child, f"{prefix}{name}.")
+        elif child is not None:
+            raise CheckpointError(f"{prefix}{name} in it is no module")
 
 
 def _named(module: Record, group: str) -> dict[str, Any]:
@@ -291,17 +229,11 @@ def _named(module: Record, group: str) -> dict[str, Any]:
 
 def _kind(arguments: Arguments) -> str:
     """The paper's names for the architectures (Table 1)."""
-    named = {"DhariwalUNet": "ADM"}.get(arguments.model)
-    if arguments.model == "SongUNet":
-        parts = ("embedding_type", "encoder_type", "decoder_type")
-        defaults = ("positional", "standard", "standard")
-        chosen = tuple(
-            arguments.network.get(part, default)
-            for part, default in zip(parts, defaults, strict=True)
-        )
-        named = {
-            ("positional", "standard", "standard"): "DDPM++",
-            ("fourier", "residual", "standard"): "NCSN++",
-        }.get(chosen)
-    precond = arguments.precond.removesuffix("Precond")
-    return f"{precond} ({', '.join(filter(None, (arguments.model, named)))})"
+    sizes = arguments.network
+    if arguments.model == "DhariwalUNet":
+        named = "ADM"
+    else:
+        design = sizes.get("embedding_type", "positional"), sizes.get("encoder_type", "standard")
+        names = {("positional", "standard"): "DDPM++", ("fourier", "residual"): "NCSN++"}
+        named = names.get(design, "mixed")
+    return f"{arguments.precond.removesuffix('Precond')} ({arguments.model}, {named})"

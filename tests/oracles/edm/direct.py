@@ -138,20 +138,13 @@ def song(tensors, config, x, noise, one_hot=None):
     if one_hot is not None:
         emb = emb + root.linear("map_label", one_hot * np.sqrt(one_hot.shape[1]))
     emb = silu(root.linear("map_layer1", silu(root.linear("map_layer0", emb))))
-    h, carried, skips, out, normed = x, x, [], None, None
+    h, carried, skips = x, x, []
     for name in layers(tensors):
         t, role = Tensors(tensors, f"{name}."), name.partition("_")[2]
-        if role == "aux_up":
-            out = up(out, taps)
-        elif role == "aux_norm":
-            normed = group_norm(h, t["weight"], t["bias"], 1e-6)
+        if role == "aux_norm":
+            h = group_norm(h, t["weight"], t["bias"], 1e-6)
         elif role == "aux_conv":
-            made = conv(silu(normed), t["weight"], t["bias"])
-            out = made if out is None else out + made
-        elif role == "aux_down":
-            carried = down(carried, taps)
-        elif role == "aux_skip":
-            h = skips[-1] = h + conv(carried, t["weight"], t["bias"])
+            h = conv(silu(h), t["weight"], t["bias"])
         elif role == "aux_residual":
             wide = conv(carried, t["weight"], padding=1 + (len(taps) - 1) // 2)
             moved = down(wide, taps, padding=0) + t["bias"][:, None, None]
@@ -166,7 +159,7 @@ def song(tensors, config, x, noise, one_hot=None):
             if role.startswith("block"):
                 h = np.concatenate([h, skips.pop()], axis=1)
             h = block(t, h, emb, True, resampling(role, taps))
-    return out
+    return h
 
 
 def adm(tensors, config, x, noise, one_hot=None):

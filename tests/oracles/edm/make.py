@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from golddiff.oracles.edm.arguments import check_arguments
-from golddiff.oracles.edm.pickled import WithClasses, architecture
+from golddiff.oracles.edm.pickled import architecture
 from golddiff.oracles.edm.preconditioning import PRECONDITIONINGS, iddpm_levels
 from golddiff.oracles.oracle import Oracle
 
@@ -34,7 +34,6 @@ VE = {
     "channel_mult_noise": 2,
     "resample_filter": [1, 3, 3, 1],
 }
-SKIP = VE | {"encoder_type": "skip", "decoder_type": "skip"}
 ADM = {"model_type": "DhariwalUNet"}
 TINY = {"model_channels": 8, "channel_mult": [1, 2], "num_blocks": 1, "attn_resolutions": [4]}
 SMALLEST = VP | {
@@ -117,16 +116,11 @@ class Preconditioned(torch.nn.Module):
         if arguments.precond == "iDDPMPrecond":
             self.register_buffer("u", torch.tensor(iddpm_levels(0.001, 0.008, 1000)))
 
-    def forward(self, x, sigma, one_hot):
+    def forward(self, x, sigma, labels):
         made = PRECONDITIONINGS[self.arguments.precond](**self.arguments.settings)
         classes = self.arguments.images["label_dim"]
-        oracle = Oracle(
-            WithClasses(self.model, classes),
-            made.parameterisation,
-            made.schedule,
-            num_classes=classes,
-        )
-        return oracle(x, sigma, None if one_hot is None else one_hot.argmax(dim=1))
+        oracle = Oracle(self.model, made.parameterisation, made.schedule, num_classes=classes)
+        return oracle(x, sigma, labels)
 
 
 def precond_class(name):

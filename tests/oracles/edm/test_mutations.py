@@ -9,7 +9,7 @@ import torch
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from golddiff.oracles.edm import load_edm
+from golddiff import load_oracle as load_edm
 from golddiff.system.errors import CheckpointError
 from tests.oracles.edm.make import SMALLEST, make_network, pickled
 from tests.oracles.edm.watch import watched

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from golddiff.oracles.edm import load_edm
+from golddiff import load_oracle as load_edm
 from golddiff.system.errors import CheckpointError
 from tests.oracles.edm.hostile import SYSTEM, TOUCH, Evil, unicode
 from tests.oracles.edm.make import SMALLEST, make_network, pickled
@@ -80,8 +80,8 @@ ARGUMENTS = unicode(TOUCH) + b"\x85"
         (stack_global("torch.storage", "UntypedStorage"), "torch.storage.UntypedStorage"),
         (stack_global("torch", "FloatStorage"), "torch.FloatStorage"),
         (stack_global("numpy", "dtype.__class__"), "numpy.dtype.__class__"),
-        (stack_global("collections\0", "OrderedDict"), "collections?.OrderedDict"),
-        (stack_global("\x1b[31mred", "x"), "?[31mred.x"),
+        (stack_global("collections\0", "OrderedDict"), r"collections\x00.OrderedDict"),
+        (stack_global("\x1b[31mred", "x"), r"\x1b[31mred.x"),
         (b"(" + unicode(TOUCH) + b"ios\nsystem\n", "os.system"),  # INST
         (b"(cos\nsystem\n" + unicode(TOUCH) + b"o", "os.system"),  # OBJ
         (b"(ccollections\nOrderedDict\n0cos\nsystem\n" + unicode(TOUCH) + b"o", "os.system"),

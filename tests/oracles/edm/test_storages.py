@@ -7,7 +7,7 @@ import struct
 import pytest
 import torch
 
-from golddiff.oracles.edm import load_edm
+from golddiff import load_oracle as load_edm
 from golddiff.oracles.edm.pickled import _storage
 from golddiff.system.errors import CheckpointError
 from golddiff.system.torch_files import MAGIC

@@ -1,0 +1,144 @@
+"""Draw the figures of the guides and concepts: ``python docs/pictures/draw.py NAME=SOURCE ...``.
+
+Each SOURCE is a store, or what ``golddiff index`` reads; NAME what the figures call it. The first
+is the one whose masks and sources are shown. The ones in the repository are of the first 5,000
+images of Fashion-MNIST (MIT licence), MNIST and CIFAR-10.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+import golddiff
+from golddiff import GoldDiff, ImageStore, Optimal, PaperSchedule
+from golddiff.estimators.dial import dial
+from golddiff.estimators.masks import locality_mask
+from golddiff.noise import ddim_sigmas
+from golddiff.samplers import initial_noise
+from golddiff.support import Support
+from golddiff.system.pictures import draw_grid
+
+HERE = Path(__file__).parent
+METHODS_SHOWN = ("recommended", "network-like", "optimal", "wiener", "kamb", "pca", "golddiff-pca")
+LIMIT = 5000
+
+
+def noisy(store: ImageStore, sigma: float, n: int, seed: int = 0) -> torch.Tensor:
+    """Training images plus noise, (n, *shape)."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randint(store.n, (n,), generator=generator)
+    return store.images(rows) + sigma * torch.randn((n, *store.shape), generator=generator)
+
+
+def draw_masks(store: ImageStore, threshold: float = 0.02) -> Figure:
+    """The mask of one output value at falling noise levels."""
+    _, height, width = store.shape
+    shown = [20.0, 5.0, 2.0, 1.0, 0.3, 0.05]
+    figure = Figure(figsize=(9, 2), layout="constrained")
+    for axes, sigma in zip(figure.subplots(1, len(shown)), shown, strict=True):
+        mask = locality_mask(store.factor(), sigma, threshold)  # (D, D), [input, output]
+        output = height // 3 * width + width // 2
+        axes.imshow(mask[:, output].reshape(height, width), cmap="gray", vmin=0, vmax=1)
+        axes.set_title(f"sigma {sigma:g}", fontsize=9)
+        axes.set(xticks=[], yticks=[])
+    return figure
+
+
+def draw_subsets(store: ImageStore) -> Figure:
+    """The error of random and of nearest subsets to the full scan."""
+    exact, levels = Optimal(store), ddim_sigmas(10)
+    generator = np.random.default_rng(0)
+    figure = Figure(figsize=(9, 3.3), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    for k in (10, 100, 1000):
+        nearest = GoldDiff(exact, PaperSchedule(k, k, store.n, store.n))
+        errors = []
+        for sigma in levels:
+            x = noisy(store, sigma, 16)
+            rows = np.sort(generator.permutation(store.n)[:k])
+            drawn = exact.denoise_over(x.flatten(1).numpy(), sigma, Support(rows))
+            full = exact(x, sigma)
+            gaps = (torch.from_numpy(drawn).reshape(x.shape) - full, nearest(x, sigma) - full)
+            errors.append([max(float(gap.square().mean().sqrt()), 1e-7) for gap in gaps])
+        for axes, curve in zip((left, right), np.transpose(errors), strict=True):
+            axes.loglog(levels, curve, marker="o", label=f"{k:,} of {store.n:,}")
+    for axes, kind in ((left, "random subset"), (right, "nearest images")):
+        axes.set(title=kind, xlabel="noise level sigma")
+        axes.legend()
+    left.set_ylabel("RMSE to all images (1e-7 or less)")
+    return figure
+
+
+def draw_dials(stores: dict[str, ImageStore]) -> Figure:
+    """Novelty against the mask threshold."""
+    figure = Figure(figsize=(6, 3.5), layout="constrained")
+    axes = figure.subplots()
+    for name, store in stores.items():
+        found = dial(store)
+        axes.semilogx(found.thresholds, found.novelty, marker="o", label=f"{name}, {store.n:,}")
+    axes.set(xlabel="mask threshold", ylabel="novelty of the pictures", ylim=(0, None))
+    axes.axhline(0.7, color="0.6", linestyle=":", label="the default, 0.7")
+    axes.legend()
+    return figure
+
+
+def draw_patchwork(store: ImageStore, row: int = 7) -> Figure:
+    """One query at two noise levels: output, heaviest source of each pixel, heaviest images."""
+    denoiser = golddiff.recommended(store)
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    for panels, sigma in zip(figure.subplots(2, 7), (1.2, 0.3), strict=True):
+        noise = torch.randn(store.shape, generator=torch.Generator().manual_seed(1))
+        x = (store.images([row])[0] + sigma * noise)[None]
+        (found,) = denoiser.attribute(x, sigma)
+        names, colours = np.unique(found.patchwork(), return_inverse=True)
+        heaviest, weights = found.top_images(5)
+        panels[0].imshow(denoiser(x, sigma)[0, 0], cmap="gray")
+        panels[0].set_title(f"output\nsigma {sigma:g}", fontsize=9)
+        panels[1].imshow(colours.reshape(store.shape[1:]), cmap="tab20")
+        panels[1].set_title(f"main sources\n{len(names)} images", fontsize=9)
+        for axes, image, weight in zip(panels[2:], store.images(heaviest), weights, strict=True):
+            axes.imshow(image[0], cmap="gray")
+            axes.set_title(f"{weight:.1%}", fontsize=9)
+        for axes in panels:
+            axes.set_axis_off()
+    return figure
+
+
+def draw_methods(store: ImageStore, n: int = 8) -> Figure:
+    """A row a method, the same noise in every column."""
+    noise = initial_noise(n, store.shape, seed=0)
+    rows = {"starting noise": noise / noise.abs().max()}
+    for name in METHODS_SHOWN:
+        rows[name] = golddiff.sample(golddiff.create(name, store), n, seed=0).images
+    figure = Figure(figsize=(8, 0.82 * len(rows)), layout="constrained")
+    for axes, (name, images) in zip(figure.subplots(len(rows)), rows.items(), strict=True):
+        axes.imshow(draw_grid(images, columns=n).convert("RGB"))
+        axes.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=10)
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+    return figure
+
+
+def main(*given: str) -> None:
+    """Draw all of them."""
+    sources = dict(word.split("=", 1) for word in given)
+    stores = {name: golddiff.load(source, limit=LIMIT) for name, source in sources.items()}
+    first = next(iter(stores.values()))
+    figures = {
+        "masks": draw_masks(first),
+        "subsets": draw_subsets(golddiff.load("digits")),
+        "dial-curves": draw_dials(stores),
+        "patchwork": draw_patchwork(first),
+        "methods": draw_methods(first),
+    }
+    for name, figure in figures.items():
+        figure.savefig(HERE / f"{name}.png", dpi=130)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

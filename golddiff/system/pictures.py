@@ -1,0 +1,168 @@
+"""Images as pictures: values to pixels, enlarged, side by side, in a file."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from golddiff.system.files import PICTURES, written_whole
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Pixels = NDArray[np.uint8]
+
+SUFFIXES = PICTURES
+WHITE = 255
+DPI = 120
+GRID_WIDTH, GRID_GAP = 512, 2
+CELL_SIDE, CELL_GAP = 96, 6
+
+
+def to_pixels(images: torch.Tensor) -> Pixels:
+    """Pixels to draw: (n, H, W) grey, or (n, H, W, 3) colour.
+
+    Args:
+        images: (n, C, H, W); 1 or 3 channels in [-1, 1], clipped. Any other number of channels
+            (latents) is drawn as the mean over the channels, black to white from the smallest
+            value to the largest.
+    """
+    channels = images.shape[1]
+    values = images.detach().float().cpu()
+    if channels not in (1, 3):
+        values = values.mean(dim=1, keepdim=True)
+        low, high = values.min(), values.max()
+        values = (values - low) / max(float(high - low), 1e-12) * 2 - 1
+    scaled = ((values.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).numpy()
+    pixels: Pixels = scaled[:, 0] if scaled.shape[1] == 1 else scaled.transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(pixels)
+
+
+def enlarged(pixels: Pixels, factor: int) -> Pixels:
+    """Each pixel of (n, H, W) or (n, H, W, 3) as a square of ``factor`` by ``factor``."""
+    return pixels.repeat(factor, axis=1).repeat(factor, axis=2)
+
+
+def as_colour(pixels: Pixels) -> Pixels:
+    """Grey (..., H, W) as (..., H, W, 3); colour as it is."""
+    if pixels.ndim >= 3 and pixels.shape[-1] == 3:
+        return pixels
+    return np.repeat(pixels[..., None], 3, axis=-1)
+
+
+def cells(images: torch.Tensor, side: int) -> Pixels:
+    """Images (n, C, H, W) in colour, enlarged by a whole factor to at least ``side`` wide."""
+    return as_colour(enlarged(to_pixels(images), max(1, math.ceil(side / images.shape[3]))))
+
+
+def mosaic(pixels: Pixels, columns: int, gap: int) -> Pixels:
+    """Images in rows of ``columns``, in reading order, white between them and at the edge.
+
+    Args:
+        pixels: (n, H, W) or (n, H, W, 3).
+        columns: images in a row.
+        gap: pixels between images, and around them all.
+    """
+    n, height, width = pixels.shape[:3]
+    rows = math.ceil(n / columns)
+    shape = (rows * (height + gap) + gap, columns * (width + gap) + gap, *pixels.shape[3:])
+    out = np.full(shape, WHITE, np.uint8)
+    for i, image in enumerate(pixels):
+        top, left = gap + i // columns * (height + gap), gap + i % columns * (width + gap)
+        out[top : top + height, left : left + width] = image
+    return out
+
+
+def draw_grid(images: torch.Tensor, columns: int | None = None) -> Image.Image:
+    """Images in reading order, as square a grid as they fill, at least 512 pixels wide.
+
+    Args:
+        images: (n, C, H, W) in [-1, 1]; grey images give a grey picture.
+        columns: images in a row; default the square root of n, rounded up.
+    """
+    pixels = to_pixels(images)
+    columns = min(len(pixels), columns or math.ceil(math.sqrt(len(pixels))))
+    width = GRID_WIDTH - GRID_GAP * (columns + 1)
+    factor = max(1, math.ceil(width / (columns * pixels.shape[2])))
+    return Image.fromarray(mosaic(enlarged(pixels, factor), columns, GRID_GAP))
+
+
+def draw_rows(
+    axes: Axes, images: torch.Tensor, labels: Sequence[str], heads: Sequence[str] = ()
+) -> None:
+    """Rows of images with a label at the left of each, and texts over the columns.
+
+    Args:
+        axes: to draw in.
+        images: (rows * columns, C, H, W) in [-1, 1], a row after the other.
+        labels: one a row.
+        heads: one a column, or none.
+    """
+    columns = len(images) // len(labels)
+    picture = mosaic(cells(images, CELL_SIDE), columns, CELL_GAP)
+    axes.imshow(picture, interpolation="nearest")
+    height, width = picture.shape[0] / len(labels), picture.shape[1] / columns
+    axes.set_yticks([(i + 0.5) * height for i in range(len(labels))], labels, fontsize=9)
+    axes.set_xticks([(i + 0.5) * width for i in range(len(heads))], heads, fontsize=9)
+    axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
+    axes.spines[:].set_visible(False)
+    for text in axes.get_yticklabels():
+        # Names come from people's files: what looks like a formula in one is none.
+        text.set_parse_math(False)
+
+
+def png(images: torch.Tensor) -> bytes:
+    """Images (n, C, H, W) as one PNG, as :func:`draw_grid` lays them out; for notebooks."""
+    file = io.BytesIO()
+    draw_grid(images).save(file, "PNG")
+    return file.getvalue()
+
+
+def data_uri(picture: Image.Image | Pixels) -> str:
+    """A picture, or its pixels, as a PNG inside a page."""
+    image = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)
+    file = io.BytesIO()
+    image.save(file, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def rendered(figure: Figure) -> Image.Image:
+    """A matplotlib figure as a picture."""
+    file = io.BytesIO()
+    figure.savefig(file, dpi=DPI)
+    return Image.open(file)
+
+
+def save(name: str, picture: Any, path: Path, texts: Mapping[str, str] | None = None) -> None:
+    """Write a picture, whole or not at all.
+
+    Args:
+        name: the argument that ``path`` comes from, for messages.
+        picture: a ``PIL.Image`` or a matplotlib ``Figure``.
+        path: ends in one of ``SUFFIXES``.
+        texts: what a PNG of Pillow's carries besides, by keyword.
+
+    Raises:
+        ArgumentError: the file cannot be written.
+    """
+    with written_whole(name, path) as temporary:
+        if hasattr(picture, "savefig"):
+            picture.savefig(temporary, dpi=DPI)
+        elif path.suffix.lower() == ".png":
+            info = PngInfo()
+            for keyword, text in (texts or {}).items():
+                info.add_text(keyword, text)
+            picture.save(temporary, pnginfo=info)
+        else:
+            picture.save(temporary)

@@ -1,0 +1,1 @@
+"""``golddiff bench step`` and ``golddiff bench scaling``: methods and peers, timed by turns."""

@@ -1,0 +1,59 @@
+"""Stores of several sizes, the smaller ones the first images of the largest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from golddiff.sources.source_options import SourceOptions
+from golddiff.store.cache import cache_folder, cached_store
+from golddiff.store.images import ImageStore
+from golddiff.store.opening import is_store
+from golddiff.system.errors import ArgumentError
+from golddiff_lab.bench.scaling_job import ENLARGED, ScalingJob
+from golddiff_lab.enlarged import enlarge
+
+
+def stores_for(job: ScalingJob, say: Callable[[str], None]) -> list[ImageStore]:
+    """The stores of a job, the smallest first; what is not there is built in the cache folder.
+
+    All have the factor, and so the masks, of the largest: only the number of images differs.
+
+    Raises:
+        ArgumentError: fewer images than asked for.
+        GoldDiffError: as building a store.
+    """
+    name, (*fewer, most) = job.data.removeprefix(ENLARGED), job.counts
+    path = Path(name).expanduser()
+    if not is_store(path):
+        limit = most if name == job.data else None
+        path = cached_store(name, SourceOptions(limit=limit), say=say).path
+    largest = ImageStore.open(path)
+    if name != job.data and largest.n < most:
+        say(f"{most:,} images made of those of {path}, unless kept")
+        largest = _kept(largest, f"enlarged-{most}", lambda into: enlarge(largest, most, into))
+    say(f"the first {', '.join(f'{n:,}' for n in fewer)} images of {largest.path}, unless kept")
+    stores = [_first(largest, n) for n in job.counts]
+    if job.masked:
+        say(f"mean and covariance of {largest.path}, unless kept")
+        factor = stores[-1].factor()
+        for store in stores:
+            if not store.factors.is_kept() or store.factor().digest != factor.digest:
+                store.factors.put(factor)
+    return [ImageStore.open(store.path, job.memory_limit) for store in stores]
+
+
+def _first(store: ImageStore, n: int) -> ImageStore:
+    """The first n images as a store of its own; all of them are the store itself."""
+    if n > store.n:
+        raise ArgumentError(f"sizes: got {n:,}, but {store.path} has only {store.n:,} images")
+    if n == store.n:
+        return store
+    return _kept(store, f"first-{n}", lambda into: ImageStore.build(store.path, into, limit=n))
+
+
+def _kept(store: ImageStore, name: str, make: Callable[[Path], ImageStore]) -> ImageStore:
+    """What was made of a store's images in the cache folder, or is made now."""
+    digest = store.manifest.files["pixels.bin"].sha256[:16]
+    path = cache_folder() / "scaling" / f"{name}-of-{digest}"
+    return ImageStore.open(path) if is_store(path) else make(path)

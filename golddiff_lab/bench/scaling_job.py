@@ -1,0 +1,119 @@
+"""The options of ``golddiff bench scaling``, and what can be told of them before any work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from golddiff.cli.options import JsonPath, MethodOptions
+from golddiff.cli.parse import parse_whole_numbers
+from golddiff.system.errors import ArgumentError
+from golddiff.system.files import check_writable
+from golddiff_lab.arguments import STEPS, at_least, check_methods, positive, split_names
+from golddiff_lab.bench.step_job import Threads
+
+ENLARGED = "enlarged:"  # and a store or another source, of which copies are changed
+COMPARED = ("adaptive-optimal", "adaptive-pca", "golddiff-optimal", "golddiff-pca")
+# Where no method needs the masks, neither does the run that queries come from.
+WITHOUT_MASKS = frozenset({"optimal", "golddiff-optimal", "adaptive-optimal"})
+
+
+@dataclass(frozen=True)
+class ScalingJob:
+    """What to measure."""
+
+    data: Annotated[
+        str,
+        typer.Option(
+            help="enlarged:SOURCE, or a store of at least the largest size: the smaller sets are "
+            "its first images."
+        ),
+    ]
+    sizes: Annotated[str, typer.Option(help="Numbers of images, with commas between.")] = (
+        "10000,100000,1280000"
+    )
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"Methods, repeated or with commas; default {', '.join(COMPARED)}.",
+            show_default=False,
+        ),
+    ] = None
+    batch: Annotated[int, typer.Option(help="Images of one step and of the whole run.")] = 16
+    repeats: Annotated[int, typer.Option(help="Timed steps a level.")] = 3
+    seconds: Annotated[
+        float, typer.Option(help="The timed steps of a level end when they took so long.")
+    ] = 20.0
+    truth_queries: Annotated[
+        int, typer.Option(help="Queries that errors are measured at; 0 for no errors.")
+    ] = 4
+    truth_seconds: Annotated[
+        float, typer.Option(help="Time the full scans of a size and estimator may take, about.")
+    ] = 1200.0
+    memory_limit: Annotated[
+        float, typer.Option(help="Bytes of a store's files that may be resident at a time.")
+    ] = 2e9
+    seed: Annotated[int, typer.Option(help="Of noise, held-out images and random picks.")] = 0
+    threads: Threads = None
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Measure again what an earlier run has measured.")
+    ] = False
+    settings: MethodOptions = field(default_factory=MethodOptions)
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw it to this file (.png, .jpg, .webp).", show_default=False),
+    ] = None
+    json: JsonPath = None
+
+    def check(self) -> None:
+        """Everything that can be told without opening the data.
+
+        Raises:
+            ArgumentError: names the argument.
+        """
+        from golddiff.system.pictures import SUFFIXES  # imports slowly
+
+        at_least(self, batch=1, repeats=1, truth_queries=0, seed=0, threads=1)
+        positive(self, "seconds", "truth_seconds", "memory_limit")
+        counts = self.counts
+        if len(set(counts)) < max(2, len(counts)) or min(counts) < 2:
+            raise ArgumentError(
+                f"sizes: got {self.sizes}, expected two or more different numbers, each 2 or more"
+            )
+        if len(set(self.methods)) < len(self.methods):
+            raise ArgumentError(f"method: got {', '.join(self.methods)}, expected each once")
+        check_methods(self.methods, self.settings.settings())
+        if self.json is not None:
+            check_writable("json", self.json)
+        if self.plot is not None:
+            check_writable("plot", self.plot, SUFFIXES)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The numbers of images, ascending."""
+        return tuple(sorted(parse_whole_numbers("sizes", self.sizes)))
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods' names."""
+        return split_names(self.method or COMPARED)
+
+    @property
+    def masked(self) -> bool:
+        """Whether any of them needs masks."""
+        return not WITHOUT_MASKS.issuperset(self.methods)
+
+    @property
+    def sigmas(self) -> list[float]:
+        """The noise levels of the 10-step DDIM run."""
+        from golddiff.noise import ddim_sigmas
+
+        return ddim_sigmas(STEPS)
+
+    @property
+    def passing(self) -> str:
+        """The method whose run queries are taken from."""
+        return "golddiff-pca" if self.masked else "golddiff-optimal"

@@ -1,0 +1,137 @@
+"""One denoising step of several sides at every noise level: the work of ``golddiff bench step``."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+
+import torch
+
+from golddiff.denoiser import Estimator
+from golddiff.estimators.registry import create
+from golddiff.store.images import ImageStore
+from golddiff.system.parallel import use_threads
+from golddiff_lab.bench.step_job import StepJob
+from golddiff_lab.machine import Rates, measure
+from golddiff_lab.peers import PEERS, recognise
+from golddiff_lab.queries import queries
+from golddiff_lab.race import Row, level_rows, started
+from golddiff_lab.running import own_settings
+from golddiff_lab.sides import SideSpec
+from golddiff_lab.truth import full_scans, reference_of, text_of
+
+Watch = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A whole race.
+
+    Attributes:
+        store: what was raced over.
+        machine: its rates, the higher of those before and after the race.
+        rows: a row a level and side, as :func:`golddiff_lab.race.level_rows`, with
+            ``same_maths_difference``: the largest between a peer and ours where the maths is one.
+        references: for each side, the full scan that its error is taken to.
+        memory: for each side, bytes; see :meth:`golddiff_lab.running.RunningSide.memory`.
+        checked: for each peer, what its output and ours were compared over.
+    """
+
+    store: ImageStore
+    machine: Rates
+    rows: list[Row]
+    references: dict[str, Estimator]
+    memory: dict[str, dict[str, int]]
+    checked: dict[str, str]
+
+
+def run(job: StepJob, watch: Watch = lambda what: None) -> Outcome:
+    """Race the sides of ``job``; ``watch`` is told what is done now.
+
+    Raises:
+        GoldDiffError: bad input; a side that fails.
+    """
+    job.check()
+    if job.threads is not None:
+        use_threads(job.threads)
+    with opened(job.store, job.limit) as store:
+        specs = _specs(job, store)
+        references = {spec.name: _reference(spec, store) for spec in specs}
+        watch("the machine's rates")
+        before = measure()
+        watch("queries")
+        batches = queries(job.queries_from, store, job.sigmas, job.batch, job.seed)
+        levels = list(zip(job.sigmas, batches, strict=True))
+        watch("full scans, unless kept")
+        truths = _truths(job, references, levels)
+        rows: list[Row] = []
+        with started(specs) as sides:
+            for i, (sigma, x) in enumerate(levels):
+                watch(f"sigma {sigma:.3g}")
+                exact = {name: scans[i] for name, scans in truths.items()}
+                rows += level_rows(sides, sigma, x, exact, job.repeats, job.seconds)
+            memory = {side.name: side.ask("memory") for side in sides}
+            # After the race, so that it costs no side memory.
+            watch("peers and ours, the same maths")
+            checked: dict[str, str] = {}
+            for row, (x, side) in zip(rows, product(batches, sides), strict=True):
+                answer = side.ask("check", x.numpy(), row["sigma"])
+                row["same_maths_difference"] = None
+                if answer is not None:
+                    row["same_maths_difference"], checked[side.name] = answer
+        machine = before.best_of(measure())
+    return Outcome(store, machine, rows, references, memory, checked)
+
+
+@contextlib.contextmanager
+def opened(path: Path, limit: int | None) -> Iterator[ImageStore]:
+    """The store of a folder, or of its first images in a temporary folder."""
+    store = ImageStore.open(path)
+    if limit is None or limit >= store.n:
+        yield store
+        return
+    with tempfile.TemporaryDirectory(prefix="golddiff-") as folder:
+        yield ImageStore.build(path, Path(folder) / "store", limit=limit)
+
+
+def _specs(job: StepJob, store: ImageStore) -> list[SideSpec]:
+    """The sides; whether they can run over this store is told here, before any work.
+
+    Raises:
+        ArgumentError: a store or settings that a peer has no counterpart of.
+    """
+    settings, threads = job.settings.settings(), torch.get_num_threads()
+    common = SideSpec("", store.path, settings=settings, seed=job.seed, threads=threads)
+    specs = [replace(common, name=method, method=method) for method in job.methods]
+    for text in job.peer or ():
+        name, path = recognise(text)
+        specs.append(replace(common, name=name, peer=name, path=path))
+        PEERS[name].check(specs[-1], store)
+    return specs
+
+
+def _reference(spec: SideSpec, store: ImageStore) -> Estimator:
+    method = spec.method or PEERS[str(spec.peer)].base
+    denoiser = create(method, store, own_settings(method, spec.settings), spec.seed)
+    schedule = getattr(denoiser, "schedule", None)
+    if spec.method is not None and "k_min" in spec.settings.given():
+        schedule.budgets(1.0, store.n)  # type: ignore[union-attr]  # more images than there are
+    return reference_of(denoiser, store, spec.settings.mask_threshold)
+
+
+def _truths(
+    job: StepJob, references: dict[str, Estimator], levels: list[tuple[float, torch.Tensor]]
+) -> dict[str, list[torch.Tensor]]:
+    """The full scan of every side at every level; sides with the same one share it."""
+    if job.told == 0:
+        return {}
+    few = [(sigma, x[: job.told]) for sigma, x in levels]
+    each = {text_of(reference): reference for reference in references.values()}
+    made = {
+        text: full_scans(reference, few, use_cache=job.cache) for text, reference in each.items()
+    }
+    return {name: made[text_of(reference)] for name, reference in references.items()}

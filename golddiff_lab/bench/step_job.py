@@ -1,0 +1,158 @@
+"""The options of ``golddiff bench step``, and what can be told of them before any work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from golddiff.cli.options import JsonPath, MethodOptions
+from golddiff.cli.parse import parse_numbers
+from golddiff.estimators.registry import METHODS
+from golddiff.system.errors import ArgumentError
+from golddiff.system.files import check_writable
+from golddiff_lab.arguments import (
+    STEPS,
+    at_least,
+    check_methods,
+    check_source,
+    positive,
+    split_names,
+)
+from golddiff_lab.peers import PEERS, recognise
+
+Threads = Annotated[
+    int | None, typer.Option(help="Threads to use; default: all cores.", show_default=False)
+]
+OF_PEERS = ("mask_threshold", "variant", "k_min", "k_max", "patch_size", "boundary")
+
+
+@dataclass(frozen=True)
+class StepJob:
+    """What to race."""
+
+    store: Annotated[Path, typer.Argument(help="A folder that golddiff index made.")]
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"{', '.join(METHODS)}; repeated or with commas. Default golddiff-pca.",
+            show_default=False,
+        ),
+    ] = None
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A checkout of another's code, told by its content (shangxinyi/GoldDiff, "
+            "analytic-diffusion-studio, convolutional_diffusion), or 'faiss'. Its code is run. May "
+            "be repeated.",
+            show_default=False,
+        ),
+    ] = None
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="The side that ratios are taken to; default: the first peer, or method.",
+            show_default=False,
+        ),
+    ] = None
+    batch: Annotated[int, typer.Option(help="Images of one step.")] = 4
+    repeats: Annotated[int, typer.Option(help="Timed steps a level, after one to warm up.")] = 5
+    seconds: Annotated[
+        float, typer.Option(help="A side's timed steps of a level end when they took so long.")
+    ] = 60.0
+    levels: Annotated[
+        str | None,
+        typer.Option(
+            help="Noise levels, with commas between; default: the ten of 10-step DDIM (three "
+            "digits of one of those are enough).",
+            show_default=False,
+        ),
+    ] = None
+    queries_from: Annotated[
+        str,
+        typer.Option(help="trajectory (a sampling run's own points) or noised (training images)."),
+    ] = "trajectory"
+    truth: Annotated[
+        bool, typer.Option("--truth/--no-truth", help="Errors against the full scan.")
+    ] = True
+    truth_queries: Annotated[int, typer.Option(help="Queries that errors are measured at.")] = 4
+    cache: Annotated[
+        bool, typer.Option("--cache/--no-cache", help="Keep full scans in $GOLDDIFF_CACHE.")
+    ] = True
+    memory: Annotated[
+        bool, typer.Option("--memory/--no-memory", help="Peak memory of each side's process.")
+    ] = False
+    limit: Annotated[
+        int | None, typer.Option(help="Use the first so many images only.", show_default=False)
+    ] = None
+    seed: Annotated[int, typer.Option(help="Of the noise and the random picks.")] = 0
+    threads: Threads = None
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Say what each side does at each level.")
+    ] = False
+    settings: MethodOptions = field(default_factory=MethodOptions)
+    json: JsonPath = None
+
+    def check(self) -> None:
+        """Everything that can be told without opening the store.
+
+        Raises:
+            ArgumentError: names the argument.
+        """
+        at_least(self, batch=1, repeats=1, truth_queries=0, limit=1, threads=1)
+        positive(self, "seconds")
+        check_source(self.queries_from)
+        for level in self.sigmas:
+            if not 0 < level < float("inf"):
+                raise ArgumentError(f"levels: got {level}, expected finite numbers above 0")
+        check_methods(self.methods, self.settings.settings(), OF_PEERS if self.peer else ())
+        names = self.named
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ArgumentError(f"method: got {twice} twice")
+        if self.against is not None and self.against not in names:
+            allowed = ", ".join(names)
+            raise ArgumentError(f"against: got {self.against!r}, expected one of {allowed}")
+        from golddiff_lab.peers.checkout import vp_timestep  # imports slowly
+
+        for name in names[len(self.methods) :]:
+            for sigma in self.sigmas if PEERS[name].vp_levels else ():
+                vp_timestep(PEERS[name].title, sigma)
+        if self.json is not None:
+            check_writable("json", self.json)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods' names."""
+        return split_names(self.method or ["golddiff-pca"])
+
+    @property
+    def sigmas(self) -> list[float]:
+        """The noise levels raced; one that is one of DDIM's to three digits is that one."""
+        from golddiff.noise import ddim_sigmas
+
+        steps = ddim_sigmas(STEPS)
+        asked = parse_numbers("levels", self.levels)
+        if asked is None:
+            return steps
+        return [
+            next((s for s in steps if abs(s - v) <= 1e-3 * s or f"{s:.3g}" == f"{v:.3g}"), v)
+            for v in asked
+        ]
+
+    @property
+    def named(self) -> list[str]:
+        """The names of the sides, in turn: methods, then peers."""
+        return [*self.methods, *(recognise(peer)[0] for peer in self.peer or ())]
+
+    @property
+    def told(self) -> int:
+        """How many of the queries errors are measured at; 0 for no errors."""
+        return min(self.truth_queries, self.batch) if self.truth else 0
+
+    @property
+    def reference(self) -> str:
+        """The side that ratios are taken to."""
+        return self.against or self.named[len(self.methods) if self.peer else 0]

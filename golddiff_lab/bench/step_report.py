@@ -1,0 +1,159 @@
+"""A race as a table for people and as figures for programs."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from golddiff.system.units import byte_size, duration
+from golddiff_lab.bench.step import Outcome
+from golddiff_lab.bench.step_job import StepJob
+from golddiff_lab.machine import Rates
+from golddiff_lab.peers import PEERS
+from golddiff_lab.tables import markdown_table, number
+from golddiff_lab.truth import describe, text_of
+
+COLUMNS = """\
+ms        milliseconds per image and step: the median step after one to warm up, over the batch
+ratio     the time of {against} over this side's: above 1, this side is faster
+RMSE      to the full scan of the same estimator ({truth})
+          at {queries} of the queries; values lie in [-1, 1]
+95 %      that of 95 in 100 of these queries is at most so much, each query by itself
+GFLOP     that time's worth of this machine's float32 matrix products: comparable between machines
+same      largest difference from ours where the maths is the same: {same}"""
+
+
+def machine_line(rates: Rates) -> str:
+    """The machine's rates, in one line."""
+    return (
+        f"machine, {rates.threads} threads: float32 matrix products {rates.matrix / 1e9:.0f} "
+        f"GFLOP/s; copy {rates.copy / 1e9:.1f} GB/s"
+    )
+
+
+def machine_figures(rates: Rates) -> dict[str, float]:
+    """The machine's rates for JSON."""
+    return {"threads": rates.threads, "float32_matrix": rates.matrix, "copy": rates.copy}
+
+
+def figures(job: StepJob, outcome: Outcome) -> dict[str, Any]:
+    """Everything measured, for --json."""
+    rows = _with_ratios(job, outcome)
+    return {
+        "machine": machine_figures(outcome.machine),
+        "threads": outcome.machine.threads,
+        "batch": job.batch,
+        "repeats": job.repeats,
+        "seed": job.seed,
+        "queries_from": job.queries_from,
+        "truth_queries": job.told,
+        "settings": job.settings.settings().given(),
+        "against": job.reference,
+        "sides": {
+            name: {
+                "reference": describe(outcome.references[name]),
+                "bytes_opened": memory["opened"],
+                "bytes_peak": memory["peak"],
+                "same_maths": outcome.checked.get(name),
+                **_mean([row for row in rows if row["side"] == name]),
+            }
+            for name, memory in outcome.memory.items()
+        },
+        "levels": [
+            {
+                "sigma": sigma,
+                "sides": {row["side"]: row for row in rows if row["sigma"] == sigma},
+            }
+            for sigma in dict.fromkeys(job.sigmas)
+        ],
+    }
+
+
+def levels_table(told: dict[str, Any]) -> list[str]:
+    """A row for each noise level and side, then the means over the levels."""
+    levels = [(f"{level['sigma']:.3g}", level["sides"]) for level in told["levels"]]
+    rows = [
+        [
+            "" if i else first,
+            name,
+            f"{1e3 * side['seconds']:.1f}",
+            f"{side['ratio']:.2f}",
+            number(side["rmse"], ".4f"),
+            number(side.get("rmse_95"), ".4f"),
+            f"{side['gflop']:.2f}",
+            number(side.get("same_maths_difference"), ".1e"),
+        ]
+        for first, sides in [*levels, ("mean", told["sides"])]
+        for i, (name, side) in enumerate(sides.items())
+    ]
+    header = ["sigma", "side", "ms", "ratio", "RMSE", "95 %", "GFLOP", "same"]
+    return markdown_table(header, rows, left=2)
+
+
+def notes(job: StepJob, outcome: Outcome) -> list[str]:
+    """What the table's columns are, and what else has to be said."""
+    lines = COLUMNS.format(
+        against=job.reference,
+        truth="; ".join(sorted({text_of(r) for r in outcome.references.values()})),
+        queries=job.told,
+        same="; ".join(f"{name}: {what}" for name, what in outcome.checked.items()),
+    ).splitlines()
+    left_out = [] if job.told else ["RMSE", "          at ", "95 %"]
+    left_out += [] if outcome.checked else ["same"]
+    lines = [line for line in lines if not line.startswith(tuple(left_out))]
+    for name in outcome.memory:
+        extra = sum(
+            max(0.0, row["seconds_first"] - max(row["seconds_measured"])) * job.batch
+            for row in outcome.rows
+            if row["side"] == name
+        )
+        whose = PEERS[name].title + ": " if name in PEERS else ""
+        lines.append(
+            f"{name}: {whose}first steps took {duration(extra)} more over all levels (compiling, "
+            "masks and whatever else is made once and kept)"
+        )
+    if any(name not in PEERS for name in outcome.memory):
+        lines.append(
+            "what our sides found kept with the store they only read; the full scans of this run "
+            "make masks"
+        )
+    return lines
+
+
+def memory_table(outcome: Outcome) -> list[str]:
+    """Peak resident memory of each side's process."""
+    rows = [
+        [name, *map(byte_size, (m["opened"], m["peak"], m["peak"] - m["opened"]))]
+        for name, m in outcome.memory.items()
+    ]
+    return markdown_table(["side", "import and open", "peak resident", "more"], rows)
+
+
+def _with_ratios(job: StepJob, outcome: Outcome) -> list[dict[str, Any]]:
+    """The rows, and those of the means with them, beside the reference side and the machine."""
+    base = {r["sigma"]: r["seconds"] for r in outcome.rows if r["side"] == job.reference}
+    rate = outcome.machine.matrix / 1e9
+    return [
+        {
+            **row,
+            "against_seconds": base[row["sigma"]],
+            "ratio": base[row["sigma"]] / row["seconds"],
+            "gflop": row["seconds"] * rate,
+        }
+        for row in outcome.rows
+    ]
+
+
+def _mean(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Over the levels; the ratio is that of the mean times."""
+    seconds, base, gflop = (
+        statistics.mean(row[name] for row in rows)
+        for name in ("seconds", "against_seconds", "gflop")
+    )
+    errors = [row["rmse"] for row in rows]
+    return {
+        "seconds": seconds,
+        "ratio": base / seconds,
+        "rmse": None if None in errors else statistics.mean(errors),
+        "gflop": gflop,
+    }

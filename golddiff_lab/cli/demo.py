@@ -1,0 +1,216 @@
+"""``golddiff demo``: the novelty dial, and the field in three pictures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from golddiff.cli.command import command
+from golddiff.cli.novelty import measure_dial
+from golddiff.cli.options import Limit, NoveltyDial, Seed, Size
+from golddiff.cli.sample_run import golden_subsets
+from golddiff.cli.terminal import progress_bar, say, watched
+from golddiff.estimators.registry import SHOWN, MethodSettings, create, golden
+from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.system.errors import ArgumentError
+from golddiff.system.files import check_writable
+from golddiff.system.units import duration, shape_text
+
+if TYPE_CHECKING:
+    from golddiff.denoiser import Denoiser, Estimator
+    from golddiff.figures.methods import Block
+    from golddiff.store.images import ImageStore
+
+STEPS = 10
+DIAL, COLUMNS = (0.0, 0.3, 0.7, 1.0), 10
+TRAJECTORY_OF = "golddiff-pca"
+# A full scan of wider images by all seven methods takes more than a demo's patience.
+MOST_VALUES = 4096
+
+
+@dataclass(frozen=True)
+class Part:
+    """One training set of the demo, and how many images each method makes of it."""
+
+    source: str
+    reading: SourceOptions
+    n: int
+
+
+BUILT_IN = (
+    Part("digits", SourceOptions(), 8),
+    Part("patches", SourceOptions(limit=1000), 5),
+)
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """The options of ``golddiff demo``."""
+
+    out: Annotated[Path, typer.Option(help="The folder for the pictures.")] = Path("demo")
+    data: Annotated[
+        str | None,
+        typer.Option(help="Your own images instead of the built-in digits and patches."),
+    ] = None
+    size: Size = None
+    limit: Limit = 2000
+    seed: Seed = 0
+    novelty: NoveltyDial = None
+
+
+@command
+def demo(options: DemoOptions) -> None:
+    """Draw the novelty dial, every method from the same noise, a trajectory, the paper's Figure 1.
+
+    For example:
+
+      golddiff demo
+
+      golddiff demo --data photos/ --size 32 --out photos-demo
+    """
+    data, size, seed, out = options.data, options.size, options.seed, options.out
+    if size is not None and data is None:
+        raise ArgumentError("size: applies to --data only")
+    paths = [out / f"{name}.png" for name in ("dial", "methods", "trajectory", "moons")]
+    for path in paths:
+        check_writable("out", path)
+
+    from golddiff.figures.methods import draw_methods
+    from golddiff.sampling import check_settings
+    from golddiff.system.pictures import save
+    from golddiff_lab.figures.concentration import draw_concentration
+
+    check_settings(1, STEPS, "ddim", seed)
+    start = time.perf_counter()
+    reading = SourceOptions(size=size, limit=options.limit)
+    parts = BUILT_IN if data is None else (Part(data, reading, 8),)
+    stores = [_open(part) for part in parts]
+    moons = cached_store("moons", SourceOptions(), say=say)
+    measure_dial(stores[-1])
+    save("out", draw_novelties(stores[-1], seed, options.novelty), paths[0])
+    say(f"{paths[0]}: the same noise at several novelties, and the sources of one output")
+    with progress_bar() as bar:
+        work = sum(part.n for part in parts) * len(SHOWN) * STEPS
+        task = bar.add_task("every method from the same noise", total=work)
+        denoisers = [_denoisers(store, seed) for store in stores]
+        blocks = [
+            _block(part, made, seed, lambda images: bar.advance(task, images))
+            for part, made in zip(parts, denoisers, strict=True)
+        ]
+    save("out", draw_methods(blocks, _caption()), paths[1])
+    save("out", _trajectory(denoisers[-1][TRAJECTORY_OF], seed), paths[2])
+    save("out", draw_concentration(moons, seed), paths[3])
+    say(f"{paths[1]}: a row a method, the same noise in every column")
+    say(f"{paths[2]}: one sample of {TRAJECTORY_OF}, step by step, with its golden subset's size")
+    say(f"{paths[3]}: the posterior narrows from all points to a neighbourhood (paper, Figure 1)")
+    say(f"done in {duration(time.perf_counter() - start)}")
+
+
+def draw_novelties(
+    store: ImageStore, seed: int, novelty: float | None = None, name: str | None = None
+) -> Any:
+    """The dial of a store as a figure; the first output of a novelty with its sources."""
+    from golddiff.estimators.dial import NOVELTY, recommended
+    from golddiff.sampling import sample
+    from golddiff_lab.figures.novelty_dial import draw_dial
+
+    novelty = NOVELTY if novelty is None else novelty
+    runs = {
+        asked: sample(
+            recommended(store, asked), COLUMNS, STEPS, seed=seed, trajectory=False,
+            attribution=asked == novelty,
+        )
+        for asked in sorted({*DIAL, novelty})
+    }  # fmt: skip
+    rows = [(asked, run.images, float(run.novelty.novelty.mean())) for asked, run in runs.items()]
+    explained = runs[novelty].attribution
+    assert explained is not None
+    caption = f"The same noise, {store.n:,} training images of {name or store.manifest.source}"
+    return draw_dial(rows, novelty, 0, explained[0], caption)
+
+
+def _open(part: Part) -> ImageStore:
+    store = cached_store(part.source, part.reading, say=say, progress=watched())
+    if len(store.shape) != 3:
+        raise ArgumentError(
+            f"data: {part.source} holds {shape_text(store.shape)}, the demo draws images"
+        )
+    if store.d > MOST_VALUES:
+        raise ArgumentError(
+            f"data: the images of {part.source} have {store.d:,} values each, the demo takes at "
+            f"most {MOST_VALUES:,}; give --size 32"
+        )
+    return store
+
+
+def _denoisers(store: ImageStore, seed: int) -> dict[str, Denoiser]:
+    """Every method; the golden ones share their estimator, and so its masks, with the plain."""
+    made: dict[str, Denoiser] = {}
+    for name in SHOWN:
+        base = made.get(name.removeprefix("golddiff-"))
+        made[name] = (
+            create(name, store, seed=seed)
+            if base is None
+            else golden(cast("Estimator", base), MethodSettings(), seed)
+        )
+    return made
+
+
+def _block(
+    part: Part, denoisers: dict[str, Denoiser], seed: int, on_step: Callable[[int], None]
+) -> Block:
+    from golddiff.figures.methods import Block, Made
+    from golddiff.sampling import initial_noise, sample
+
+    made = {}
+    for name, denoiser in denoisers.items():
+        # Compiles the kernels and makes the masks, which the label's time is not about. The same
+        # run as the one measured, because kernels are compiled apart for few queries and many.
+        sample(denoiser, part.n, STEPS, seed=seed, trajectory=False)
+        begin = time.perf_counter()
+        samples = sample(denoiser, part.n, STEPS, seed=seed, trajectory=False, on_step=on_step)
+        seconds = (time.perf_counter() - begin) / (part.n * STEPS)
+        made[SHOWN[name].title] = Made(samples.images, seconds)
+    store = denoisers["optimal"].store
+    name = Path(part.source).name
+    title = f"{name}: {store.n:,} training images, {shape_text(store.shape)}"
+    return Block(name, title, initial_noise(part.n, store.shape, seed), made)
+
+
+def _caption() -> str:
+    import torch
+
+    return (
+        f"{STEPS} DDIM steps. Under each method: measured seconds per image and step, "
+        f"{torch.get_num_threads()} threads, kernels compiled and masks made before."
+    )
+
+
+def _trajectory(denoiser: Denoiser, seed: int) -> Any:
+    """One sample: the noisy image that each step sees, and what it predicts from it."""
+    import torch
+
+    from golddiff.figures.trajectory import Row, draw_trajectory
+    from golddiff.samplers import initial_noise, noise_levels, steps
+
+    noise = initial_noise(1, denoiser.store.shape, seed)
+    run = list(steps(denoiser, noise, noise_levels(STEPS, "ddim")))
+    # As the diffusion process holds them, of about unit size, whatever the noise level.
+    noisy = torch.cat([state.x / (1 + state.sigma**2) ** 0.5 for state in run])
+    predicted = torch.cat([state.x0 for state in run])
+    subsets = golden_subsets(denoiser, [state.sigma for state in run], None) or []
+    return draw_trajectory(
+        [
+            Row("noisy xₜ", noisy),
+            Row("prediction x₀", predicted),
+        ],
+        [state.sigma for state in run],
+        [f"{k:,}" for k in subsets[0]["k"]],
+        f"{SHOWN[TRAJECTORY_OF].title}: one sample, k of the {denoiser.store.n:,} "
+        "training images a step",
+    )

@@ -1,0 +1,278 @@
+"""``golddiff oracle train | info | export``: networks to compare with."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from golddiff.cli.command import command
+from golddiff.cli.options import JsonPath
+from golddiff.cli.terminal import progress_bar, say, watched, write_json
+from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.system.errors import ArgumentError, CheckpointError
+from golddiff.system.files import check_writable
+from golddiff.system.units import byte_size, duration, shape_text
+from golddiff_lab.training.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from golddiff.store.images import ImageStore
+    from golddiff_lab.training.run import Run
+
+TOLD_EVERY = 100
+DTYPES = ("float16", "float32")
+
+oracle = typer.Typer(
+    name="oracle",
+    help="Train a network to compare with, show what a checkpoint is, pack weights.",
+    no_args_is_help=True,
+)
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """The options of ``golddiff oracle train``."""
+
+    out: Annotated[Path, typer.Option(help="The folder of the run; one that is there goes on.")]
+    data: Annotated[
+        str, typer.Option(help="A store, or any source of images that golddiff sample takes.")
+    ] = "digits"
+    settings: TrainSettings = field(default_factory=TrainSettings)
+    threads: Annotated[
+        int | None, typer.Option(help="Processor threads.", rich_help_panel="Running")
+    ] = None
+
+
+@oracle.command()
+@command
+def train(options: TrainOptions) -> None:
+    """Train an attention-free DDPM U-Net, or go on with a run that was stopped.
+
+    Averaged weights are written to the folder every two minutes. On the processor the minutes are
+    those of its own work: a stopped process or a busy machine makes it last longer, not learn less.
+
+    For example:
+
+      golddiff oracle train --data cifar.store --out cifar-oracle --minutes 90
+
+      golddiff oracle train --data digits --out digits-oracle --steps 500 --channels 32
+    """
+    from golddiff.system.parallel import use_threads
+
+    out, threads, settings = options.out, options.threads, options.settings
+    if threads is not None:
+        if threads < 1:
+            raise ArgumentError(f"threads: got {threads}, expected 1 or more")
+        use_threads(threads)
+    if settings.minutes is None and settings.steps is None:
+        settings = replace(settings, minutes=60.0)
+    settings.check()
+    line = command_of(options.data, out, settings, threads)
+    with _stop_asked() as stopped:
+        run = _train(_store(options.data), out, settings, stopped, line)
+        loss = ""
+        if run.history:
+            _draw(run, out)
+            loss = f", loss {run.history[-1][2]:.4f}"
+        say(f"{out}: {run.step:,} steps in {duration(run.elapsed)}{loss}")
+        if stopped.is_set():
+            say("stopped; the same command goes on from here")
+            raise KeyboardInterrupt
+
+
+def command_of(data: str, out: Path, settings: TrainSettings, threads: int | None) -> str:
+    """The command line of a run: every setting that is not the default."""
+    words = ["golddiff", "oracle", "train", "--data", data, "--out", str(out)]
+    plain = TrainSettings().as_dict()
+    given: dict[str, Any] = {n: v for n, v in settings.as_dict().items() if v != plain[n]}
+    given["multipliers"] = ",".join(map(str, settings.multipliers))
+    given["minutes"] = settings.minutes
+    for name, value in {**given, "channels": settings.channels, "threads": threads}.items():
+        if value is True:
+            words.append(f"--{name.replace('_', '-')}")
+        elif value is not None:
+            number = f"{value:g}" if isinstance(value, float) else str(value)
+            words += [f"--{name.replace('_', '-')}", number]
+    return shlex.join(words)
+
+
+def _train(
+    store: ImageStore, out: Path, settings: TrainSettings, stopped: threading.Event, command: str
+) -> Run:
+    from golddiff_lab.training.train import train as train_network
+
+    mean = 1.0
+    with progress_bar() as bar:
+        task = bar.add_task("training", total=1.0)
+
+        def on_step(run: Run, loss: float) -> None:
+            nonlocal mean
+            mean += max(0.02, 1 / run.step) * (loss - mean)
+            told = f"step {run.step:,}  loss {mean:.4f}"
+            bar.update(task, completed=run.share, description=told)
+            if not watched() and (run.step == 1 or run.step % TOLD_EVERY == 0):
+                say(f"{told}  {duration(run.elapsed)}")
+
+        return train_network(
+            store, out, settings, on_step=on_step, stop=stopped.is_set, command=command
+        )
+
+
+def _draw(run: Run, out: Path) -> None:
+    """The losses, and over them the mean of the last tenth of those until then."""
+    from golddiff.figures.curves import Panel, Series, draw_panels
+    from golddiff.system.pictures import save
+
+    steps, losses = ([row[i] for row in run.history] for i in (0, 2))
+    means = [fmean(losses[i - i // 10 : i + 1]) for i in range(len(losses))]
+    lines = [Series("loss", steps, losses, dashed=True), Series("mean of a tenth", steps, means)]
+    title = f"{out.name}: {run.step:,} steps"
+    panel = Panel(title, "step", "mean squared error", lines, "log", "log")
+    save("out", draw_panels([panel]), out / "loss.png")
+
+
+@contextlib.contextmanager
+def _stop_asked() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C or polite kill sets; the second one ends the process."""
+    event = threading.Event()
+
+    def ask(number: int, frame: object) -> None:
+        event.set()
+        restore()
+
+    # Signals can be taken over by the main thread only; elsewhere nobody presses Ctrl-C.
+    taken: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        taken = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in taken.items():
+            signal.signal(number, handler)
+
+    try:
+        yield event
+    finally:
+        restore()
+
+
+def _store(data: str) -> ImageStore:
+    from golddiff.store.images import ImageStore
+    from golddiff.store.manifest import NAME
+
+    if (Path(data) / NAME).is_file():
+        return ImageStore.open(data)
+    return cached_store(data, SourceOptions(), say=say, progress=watched())
+
+
+@oracle.command()
+def info(
+    path: Annotated[Path, typer.Argument(help="A checkpoint that load_oracle reads.")],
+    resolution: Annotated[
+        int | None, typer.Option(help="Side of the images, where the file does not tell it.")
+    ] = None,
+    json: JsonPath = None,
+) -> None:
+    """Show what a checkpoint is: the network, its images, and how it was trained.
+
+    For example:
+
+      golddiff oracle info mnist-oracle/
+    """
+    if json is not None:
+        check_writable("json", json)
+
+    about = _described(path, resolution)
+    shape, classes = tuple(about["shape"]), about["num_classes"]
+    say(f"{path}: {about['kind']}")
+    say(
+        f"images: {shape_text(shape)}, "
+        + (f"{classes:,} classes" if classes else "unconditional")
+        + f"; noise levels {about['sigma_min']:.3g} to {about['sigma_max']:.4g}"
+    )
+    size = "" if about["bytes"] is None else f", {byte_size(about['bytes'])} on disk"
+    say(f"weights: {about['parameters']:,}{size}")
+    if about["network"] is not None:
+        say("network: " + ", ".join(f"{name} {value}" for name, value in about["network"].items()))
+    training = about["training"]
+    if training:
+        say(f"trained: {training['steps']:,} steps in {training['minutes']:g} minutes")
+        if training["loss"]:
+            say("loss: " + _losses(training["loss"]))
+        if training.get("command"):
+            say(f"command: {training['command']}")
+    if json is not None:
+        write_json(json, about)
+
+
+@oracle.command()
+def export(
+    path: Annotated[Path, typer.Argument(help="The folder of a run, or a file of golddiff's.")],
+    out: Annotated[Path, typer.Argument(help="The file to write, .safetensors.")],
+    dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
+    command: Annotated[
+        str | None,
+        typer.Option(help="The command line it was trained by, where the run did not keep it."),
+    ] = None,
+) -> None:
+    """Pack a trained network into one file, at half the size.
+
+    The file says of itself what the network is, by which command it was trained and how the loss
+    fell; load_oracle and golddiff oracle info read it.
+
+    For example:
+
+      golddiff oracle export cifar-oracle cifar.safetensors
+    """
+    check_writable("out", out, (".safetensors",))
+    if dtype not in DTYPES:
+        raise ArgumentError(f"dtype: got {dtype!r}, expected {' or '.join(DTYPES)}")
+
+    import torch
+
+    from golddiff.oracles.files import find_weights, read_weights, write_weights
+
+    network, description = read_weights(find_weights(path))
+    if command is not None:
+        description = {**description, "training": {**description["training"], "command": command}}
+    write_weights(out, network, description, getattr(torch, dtype))
+    say(f"{out}: {byte_size(out.stat().st_size)}, {dtype}")
+
+
+def _described(path: Path, resolution: int | None) -> dict[str, Any]:
+    """Everything about a checkpoint that fits in JSON; it is loaded, so damage is found."""
+    from golddiff.oracles.files import find_weights, read_weights
+    from golddiff.oracles.load import load_oracle
+    from golddiff.oracles.unet import TABLE, UNet
+
+    loaded = load_oracle(path, resolution=resolution)
+    network, size, training = loaded.network, None, None
+    if isinstance(network, UNet):
+        size = find_weights(path).stat().st_size
+        with contextlib.suppress(CheckpointError):  # a published one does not say
+            training = read_weights(find_weights(path))[1]["training"]
+    return {
+        "path": str(path),
+        "bytes": size,
+        "kind": loaded.kind,
+        "shape": list(loaded.store.shape),
+        "num_classes": loaded.num_classes,
+        "sigma_min": loaded.sigma_min,
+        "sigma_max": loaded.sigma_max,
+        "parameters": sum(p.numel() for n, p in network.named_parameters() if n != TABLE),
+        "network": network.config.as_dict() if isinstance(network, UNet) else None,
+        "training": training,
+    }
+
+
+def _losses(points: list[list[Any]]) -> str:
+    """The first, the middle and the last of the points kept."""
+    chosen = {0, len(points) // 2, len(points) - 1}
+    return ", ".join(f"{points[i][1]:.4f} at step {points[i][0]:,}" for i in sorted(chosen))

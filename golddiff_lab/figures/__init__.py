@@ -1,0 +1,1 @@
+"""Pictures that only the demo, the paper and the training draw."""

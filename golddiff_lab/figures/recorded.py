@@ -1,0 +1,139 @@
+"""The line plots in a JSON file that a command wrote: kept as panels, or made from its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from golddiff.figures.curves import Panel, Series
+from golddiff.system.errors import ArgumentError
+
+LARGEST = 1e100  # far above what a plot can show, far below what its scaling overflows at
+LARGEST_INTEGER = 2**53
+_NOISE = "noise level σ"
+
+
+def panels_of(body: object) -> list[Panel]:
+    """The plots of what ``evaluate``, ``reproduce``, ``bench`` or ``sample`` wrote with --json.
+
+    Args:
+        body: the file's contents.
+
+    Raises:
+        ArgumentError: nothing to plot in it, or not as golddiff writes it.
+    """
+    if not isinstance(body, Mapping):
+        raise ArgumentError("got no object, expected a file that golddiff wrote")
+    try:
+        panels = _panels(body)
+        for panel in panels:
+            _check(panel)
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+        if isinstance(error, ArgumentError):
+            raise
+        raise ArgumentError("its figures are not as golddiff writes them") from None
+    if not panels:
+        raise ArgumentError("has no line plots: none of panels, levels, rows or sigmas")
+    return panels
+
+
+def _panels(body: Mapping[str, Any]) -> list[Panel]:
+    if body.get("panels"):
+        return [read_panel(panel) for panel in body["panels"]]
+    if "levels" in body:
+        return _race(body)
+    if "rows" in body and "limit" in body:
+        return _patches(body)
+    if "sigmas" in body and "seconds" in body:
+        return _sampled(body)
+    return []
+
+
+def read_panel(figures: object) -> Panel:
+    """The panel of :meth:`golddiff.figures.curves.Panel.figures`.
+
+    Raises:
+        ArgumentError: not such a panel.
+    """
+    try:
+        values = dict(figures)  # type: ignore[call-overload]
+        lines = [Series(**line) for line in values.pop("series")]
+        panel = Panel(series=lines, **values)
+        scales = {panel.xscale, panel.yscale}
+        if not scales <= {"linear", "log"} or any(len(s.x) != len(s.y) for s in lines):
+            raise ValueError
+    except (TypeError, ValueError, KeyError):
+        raise ArgumentError("panels: a panel is not as golddiff writes them") from None
+    return panel
+
+
+def _check(panel: Panel) -> None:
+    """Raise ValueError for what no plot can be drawn of: texts for numbers, and the like."""
+    texts = [panel.title, panel.xlabel, panel.ylabel, *(line.name for line in panel.series)]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("a text that is none")
+    if any(v is not None and not _drawn(v) for v in (panel.floor, panel.mark)):
+        raise ValueError("a floor or mark that is no number")
+    if panel.xscale == "log" and panel.mark is not None and panel.mark <= 0:
+        raise ValueError("a mark that has no logarithm")
+    if not panel.series:
+        raise ValueError("no lines")
+    for line in panel.series:
+        bands = [band for band in (line.low, line.high) if band is not None]
+        if any(len(values) != len(line.x) for values in (line.y, *bands)) or len(bands) == 1:
+            raise ValueError("lines of unequal lengths")
+        if not all(_drawn(x) for x in line.x) or not isinstance(line.like, str):
+            raise ValueError("an x that is no number")
+        if panel.xscale == "log" and not all(x > 0 for x in line.x):
+            raise ValueError("an x that has no logarithm")
+        if not all(y is None or _drawn(y) for values in (line.y, *bands) for y in values):
+            raise ValueError("a y that is no number")
+
+
+def _drawn(number: object) -> bool:
+    if type(number) is int:  # a larger one is no number to NumPy, but an object
+        return abs(number) < LARGEST_INTEGER
+    return type(number) is float and abs(number) < LARGEST
+
+
+def _race(body: Mapping[str, Any]) -> list[Panel]:
+    """``golddiff bench step``: each side's time and error at each noise level."""
+    levels = body["levels"]
+    sigmas = [level["sigma"] for level in levels]
+
+    def lines(figure: str) -> list[Series]:
+        return [
+            Series(name, sigmas, [level["sides"][name][figure] for level in levels])
+            for name in levels[0]["sides"]
+        ]
+
+    errors = [line for line in lines("rmse") if any(value is not None for value in line.y)]
+    panels = [_falling("an image and step", "seconds", lines("seconds"))]
+    if errors:
+        panels.append(_falling("error against the full scan", "RMSE", errors))
+    return panels
+
+
+def _patches(body: Mapping[str, Any]) -> list[Panel]:
+    """``golddiff bench kamb``: both sides' time against the patch size."""
+    series = [
+        Series(
+            f"{side}, {boundary}",
+            [row["size"] for row in body["rows"] if row["boundary"] == boundary],
+            [row[side] for row in body["rows"] if row["boundary"] == boundary],
+        )
+        for boundary in dict.fromkeys(row["boundary"] for row in body["rows"])
+        for side in ("ours", "theirs")
+    ]
+    title = f"Kamb over {body['limit']:,} images"
+    return [Panel(title, "patch size", "seconds an image and step", series, "linear", "log")]
+
+
+def _sampled(body: Mapping[str, Any]) -> list[Panel]:
+    """``golddiff sample``: seconds of each step, all images together."""
+    line = Series(body["method"], body["sigmas"], body["seconds"]["per_step"])
+    return [_falling(f"{body['n']} images by {body['method']}", "seconds a step", [line])]
+
+
+def _falling(title: str, ylabel: str, lines: list[Series]) -> Panel:
+    return Panel(title, _NOISE, ylabel, lines, "log", "log", falling=True)

@@ -1,1 +1,0 @@
-"""``golddiff bench scaling``: how time, memory and error change with the number of images."""

@@ -1,1 +1,0 @@
-"""``golddiff bench index``: ways to find the nearest images, their time and their recall."""

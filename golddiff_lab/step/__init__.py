@@ -1,1 +1,0 @@
-"""``golddiff bench step`` and ``golddiff bench kamb``: methods and peers, step by step."""

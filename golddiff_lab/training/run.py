@@ -1,0 +1,211 @@
+"""A training run: all that a step changes, and its files, from which it goes on."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import itertools
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import nn
+
+from golddiff.oracles.files import describe_network, write_folder
+from golddiff.oracles.unet import UNet
+from golddiff.oracles.weights import regular_file
+from golddiff.store.build import PIXELS
+from golddiff.store.images import ImageStore
+from golddiff.system.errors import ArgumentError, CheckpointError
+from golddiff.system.files import written_whole
+from golddiff.system.torch_files import read_torch
+from golddiff_lab.training.settings import TrainSettings
+
+STATE = "state.pt"
+LOSSES = "loss.csv"
+VERSION = 2
+WINDOW = 25  # steps whose mean loss is kept
+# What may differ when a run goes on: how long, how it ends, and where it runs.
+FREE = {"minutes", "steps", "falling", "average", "precision", "device"}
+
+
+@dataclass
+class Run:
+    """A training run and how far it has come.
+
+    Attributes:
+        settings: what it was asked for.
+        network, average: what learns, and the mean of its weights over the last steps.
+        optimiser: Adam.
+        draws: of images, timesteps and noise.
+        step: steps taken.
+        elapsed: seconds that they took.
+        history: (step, seconds, mean loss, learning rate), one entry a window of steps.
+        recent: losses of the window that is not full yet.
+    """
+
+    settings: TrainSettings
+    network: UNet
+    average: UNet
+    optimiser: torch.optim.Optimizer
+    draws: torch.Generator
+    step: int = 0
+    elapsed: float = 0.0
+    history: list[tuple[int, float, float, float]] = field(default_factory=list)
+    recent: list[float] = field(default_factory=list)
+
+    @property
+    def share(self) -> float:
+        """How much of the time or the steps asked for is done; from 1 on it ends."""
+        s = self.settings
+        by_time = self.elapsed / (60 * s.minutes) if s.minutes else 0.0
+        return max(by_time, self.step / s.steps if s.steps else 0.0)
+
+    def record(self, loss: float, rate: float, seconds: float) -> None:
+        """Count a step."""
+        self.step += 1
+        self.elapsed += seconds
+        self.recent.append(loss)
+        if len(self.recent) >= WINDOW:
+            self.history.append((self.step, round(self.elapsed, 2), fmean(self.recent), rate))
+            self.recent = []
+
+    def summary(self) -> list[list[float]]:
+        """At most 20 points (step, loss) along the run, each the mean of its stretch."""
+        count = min(20, len(self.history))
+        cuts = [len(self.history) * i // count for i in range(count + 1)] if count else []
+        parts = [self.history[a:b] for a, b in itertools.pairwise(cuts)]
+        return [[part[-1][0], round(fmean(loss for _, _, loss, _ in part), 5)] for part in parts]
+
+
+def start(store: ImageStore, out: Path, settings: TrainSettings) -> Run:
+    """A run at its first step, or where the state in ``out`` left it."""
+    config = settings.network(store)
+    torch.manual_seed(settings.seed)
+    network = UNet(config)
+    initialise(network)
+    network = network.to(settings.device)
+    average = copy.deepcopy(network).eval().requires_grad_(False)
+    learned = [p for p in network.parameters() if p.requires_grad]
+    optimiser = torch.optim.Adam(learned, settings.learning_rate)
+    draws = torch.Generator("cpu").manual_seed(settings.seed)
+    run = Run(settings, network, average, optimiser, draws)
+    if (out / STATE).exists():
+        read_state(out, run, fingerprint(store))
+    return run
+
+
+def initialise(network: UNet) -> None:
+    """Ho et al.'s start: Glorot-uniform weights, nearly zero where a residual branch ends."""
+    for name, layer in network.named_modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            ends = name.endswith(("block2.3", "attn.proj", "tail.2"))
+            nn.init.xavier_uniform_(layer.weight, gain=1e-5 if ends else 1.0)
+            assert layer.bias is not None
+            nn.init.zeros_(layer.bias)
+        elif name == "class_embedding":
+            nn.init.normal_(layer.weight, std=0.02)
+
+
+def save(run: Run, store: ImageStore, out: Path, command: str | None = None) -> None:
+    """Write the state to go on from, the averaged weights and the losses, each file whole."""
+    settings = run.settings
+    state = {
+        "version": VERSION,
+        "settings": settings.as_dict(),
+        "data": fingerprint(store),
+        "network": run.network.state_dict(),
+        "average": run.average.state_dict(),
+        "optimiser": run.optimiser.state_dict(),
+        "draws": run.draws.get_state(),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state() if settings.device.startswith("cuda") else None,
+        "step": run.step,
+        "elapsed": run.elapsed,
+        "history": [list(row) for row in run.history],
+        "recent": run.recent,
+    }
+    with written_whole("out", out / STATE) as temporary:
+        torch.save(state, temporary)
+    training = {
+        "data": store.manifest.source,
+        "images": store.n,
+        "class_names": store.class_names if settings.conditional else None,
+        "steps": run.step,
+        "minutes": round(run.elapsed / 60, 2),
+        "loss": run.summary(),
+        "settings": settings.as_dict(),
+        "command": command,
+    }
+    description = describe_network(
+        run.average.config, store.shape[1], store.is_pixels, training, settings.prediction
+    )
+    write_folder(out, run.average, description)
+    with written_whole("out", out / LOSSES) as temporary, temporary.open("w") as file:
+        writer = csv.writer(file)
+        writer.writerow(["step", "seconds", "loss", "learning_rate"])
+        writer.writerows(run.history)
+
+
+def fingerprint(store: ImageStore) -> str:
+    """Tells one training set from another, wherever its store lies."""
+    return f"{store.n} images {store.manifest.files[PIXELS].sha256[:16]}"
+
+
+def read_state(folder: Path, run: Run, data: str) -> None:
+    """Bring a run to where the state left it.
+
+    Args:
+        folder: of the run.
+        run: at its first step.
+        data: the :func:`fingerprint` of its images.
+
+    Raises:
+        ArgumentError: the state is of a run with other settings, or of other images.
+        CheckpointError: the file is damaged.
+    """
+    path = folder / STATE
+    try:
+        state: dict[str, Any] = read_torch(regular_file(path))
+    except CheckpointError as error:
+        raise CheckpointError(f"out: {path} is not the state of a training run") from error
+    if not isinstance(state, dict) or state.get("version") != VERSION:
+        raise CheckpointError(f"out: {path} is not the state of a training run of this version")
+    try:
+        _check_same(folder, state, run.settings.as_dict(), data)
+        _restore(run, state)
+    except ArgumentError:
+        raise
+    except Exception as error:
+        raise CheckpointError(
+            f"out: {path} is damaged: it is not the whole state of a training run"
+        ) from error
+
+
+def _check_same(folder: Path, state: dict[str, Any], now: dict[str, Any], data: str) -> None:
+    before = state["settings"]
+    for name in now.keys() - FREE:
+        if before.get(name) != now[name]:
+            raise ArgumentError(
+                f"{name}: got {now[name]!r}, but the run in {folder} has {before.get(name)!r}; "
+                "train in another folder"
+            )
+    if state["data"] != data:
+        raise ArgumentError(
+            f"data: got {data}, but the run in {folder} is of {state['data']}; train in another "
+            "folder"
+        )
+
+
+def _restore(run: Run, state: dict[str, Any]) -> None:
+    run.network.load_state_dict(state["network"])
+    run.average.load_state_dict(state["average"])
+    run.optimiser.load_state_dict(state["optimiser"])
+    run.draws.set_state(state["draws"])
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] is not None and run.settings.device.startswith("cuda"):
+        torch.cuda.set_rng_state(state["cuda"])
+    run.step, run.elapsed, run.recent = state["step"], state["elapsed"], state["recent"]
+    run.history = [tuple(row) for row in state["history"]]

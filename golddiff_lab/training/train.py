@@ -1,0 +1,153 @@
+"""Training a :class:`golddiff.oracles.unet.UNet` on a store: DDPM's loss, resumable at any step."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from golddiff.oracles.parameterisations import EPSILON, TIMESTEPS, ddpm_alphas
+from golddiff.store.images import ImageStore
+from golddiff.system.errors import ArgumentError
+from golddiff_lab.training.run import Run, save, start
+from golddiff_lab.training.settings import TrainSettings
+
+DECAY = 0.999  # of the averaged weights, once a run is long enough
+
+
+def train(
+    store: ImageStore,
+    out: Path,
+    settings: TrainSettings,
+    *,
+    on_step: Callable[[Run, float], None] = lambda run, loss: None,
+    stop: Callable[[], bool] = lambda: False,
+    command: str | None = None,
+    save_every: float = 120.0,
+) -> Run:
+    """Train a network, or go on with the run that ``out`` holds.
+
+    The loss is the mean square of eps (or v) less the network's at (sqrt(alpha_t) x0 +
+    sqrt(1 - alpha_t) eps, t), t uniform over the 1000 timesteps (Ho et al. 2020, Eq. 14). Images
+    are drawn with replacement. The averaged weights are written to ``out/model.safetensors`` as it
+    goes; each file is replaced whole, so that it can be read or the run killed at any time.
+
+    Args:
+        store: the training images.
+        out: folder to make, or of the run to go on with.
+        settings: what to train and for how long.
+        on_step: called after each step with the run and the step's loss.
+        stop: asked after each step; when true the run is saved and left, to go on later.
+        command: the command line of the run, kept with the weights.
+        save_every: seconds between saved states.
+
+    Raises:
+        ArgumentError: a setting outside its range, or unlike that of the run in ``out``; a folder
+            that cannot be written; a loss that is not a number any more (the last state saved
+            stays).
+        CheckpointError: the state in ``out`` is damaged.
+    """
+    settings.check()
+    # On the processor, time that others take from the run is not the run's.
+    on_cpu = torch.device(settings.device).type == "cpu"
+    now = time.thread_time if on_cpu else time.perf_counter
+    # Drop-out draws from torch's own generator, which is left as it was found.
+    devices = [torch.cuda.current_device()] if settings.device.startswith("cuda") else []
+    with torch.random.fork_rng(devices):
+        run = start(store, out, settings)
+        saved = time.monotonic()
+        while run.share < 1 and not stop():
+            begin = now()
+            loss, rate = train_step(run, store)
+            run.record(loss, rate, now() - begin)
+            on_step(run, loss)
+            if time.monotonic() - saved > save_every:
+                save(run, store, out, command)
+                saved = time.monotonic()
+        save(run, store, out, command)
+        return run
+
+
+def train_step(run: Run, store: ImageStore) -> tuple[float, float]:
+    """One step of Adam; its loss and its learning rate."""
+    s, device, number = run.settings, run.settings.device, run.step + 1
+    rows = torch.randint(store.n, (s.batch,), generator=run.draws)
+    x0 = store.images(rows)
+    t = torch.randint(TIMESTEPS, (s.batch,), generator=run.draws)
+    eps = torch.randn(x0.shape, generator=run.draws)
+    if s.flip:
+        mirrored = torch.rand(s.batch, generator=run.draws) < 0.5
+        x0 = torch.where(mirrored[:, None, None, None], x0.flip(-1), x0)
+    labels = None
+    if s.conditional:
+        assert store.labels is not None
+        dropped = torch.rand(s.batch, generator=run.draws) < s.label_dropout
+        labels = store.labels[rows].masked_fill(dropped, run.network.config.classes).to(device)
+    a = ddpm_alphas()[t].float()[:, None, None, None]
+    x_t = a.sqrt() * x0 + (1 - a).sqrt() * eps
+
+    rate = learning_rate(s, number, run.share)
+    for group in run.optimiser.param_groups:
+        group["lr"] = rate
+    run.network.train()
+    with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=in_bfloat16(s)):
+        predicted = run.network(x_t.to(device), t.to(device), labels)
+    target = eps if s.prediction == EPSILON else a.sqrt() * eps - (1 - a).sqrt() * x0
+    errors = (predicted.float() - target.to(device)).square().mean(dim=(1, 2, 3))
+    run.optimiser.zero_grad(set_to_none=True)
+    (level_weights(s.noise_weight)[t].to(device) * errors).mean().backward()
+    loss = float(errors.detach().mean())
+    if not math.isfinite(loss):
+        raise ArgumentError(
+            f"learning_rate: the loss is {loss} at step {number}; try less than {s.learning_rate:g}"
+        )
+    torch.nn.utils.clip_grad_norm_(run.network.parameters(), 1.0)
+    run.optimiser.step()
+    update_ema(run.average, run.network, number, s.average)
+    return loss, rate
+
+
+def ema_decay(step: int, decay: float = DECAY) -> float:
+    """min(decay, (1 + step) / (10 + step)): short runs must not average in their start."""
+    return min(decay, (1 + step) / (10 + step))
+
+
+@torch.no_grad()
+def update_ema(average: nn.Module, network: nn.Module, step: int, decay: float = DECAY) -> None:
+    """Set average <- d * average + (1 - d) * network, with d of the step (1, 2, ...), in place."""
+    d = ema_decay(step, decay)
+    for mean, value in zip(average.parameters(), network.parameters(), strict=True):
+        if value.requires_grad:
+            mean.lerp_(value.detach(), 1 - d)
+
+
+def learning_rate(settings: TrainSettings, step: int, share: float) -> float:
+    """Linear to the peak over ``warm_up`` steps, times a cosine over the last share of the run."""
+    falling = max(0.0, min(share, 1.0) - (1 - settings.falling)) / max(settings.falling, 1e-9)
+    cosine = 0.5 * (1 + math.cos(math.pi * falling))
+    return settings.learning_rate * min(1.0, step / settings.warm_up) * cosine
+
+
+def level_weights(power: float) -> torch.Tensor:
+    """(1 + sigma^2)^power of each timestep, (1000,) float32, over their mean."""
+    weights = ddpm_alphas() ** -power
+    return (weights / weights.mean()).float()
+
+
+def in_bfloat16(settings: TrainSettings) -> bool:
+    """Whether products are taken in bfloat16.
+
+    The default is by measurement, on one thread of a processor with AVX-512 BF16: 0.61 s a step
+    against 0.93 s in float32 (32 channels, 28 x 28, batch 64). Without such instructions bfloat16
+    is slower than float32.
+    """
+    if settings.precision is not None:
+        return settings.precision == "bfloat16"
+    if settings.device.startswith("cuda"):
+        return bool(torch.cuda.is_bf16_supported())
+    supported = settings.device == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return bool(supported) and "AVX512" in torch.backends.cpu.get_cpu_capability()

@@ -1,0 +1,89 @@
+"""The site builds without a warning, names everything public, and needs nothing from elsewhere."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+import golddiff
+from tests.docs.pages import DOCS, ROOT
+
+pytest.importorskip("mkdocs", reason="needs mkdocs: pip install -c constraints.txt -e '.[docs]'")
+
+MOST_BYTES = 40_000  # of a page's text
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the built site."""
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(out)]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=quiet, text=True, capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+class Page(HTMLParser):
+    """The addresses that a page loads, its anchors, and its text."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.loaded, self.anchors, self.text = [], set(), []
+        self.article = 0
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.article += tag == "article"
+        self.anchors.add(given.get("id"))
+        if tag in ("script", "img", "iframe", "source") and given.get("src"):
+            self.loaded.append(given["src"])
+        if tag == "link" and given.get("rel") in ("stylesheet", "icon", "preconnect", "preload"):
+            self.loaded.append(given["href"])
+
+    def handle_endtag(self, tag):
+        self.article -= tag == "article"
+
+    def handle_data(self, data):
+        if self.article:
+            self.text.append(data)
+
+
+def test_every_public_name_is_in_the_reference(site):
+    anchors = set()
+    for page in (site / "reference").glob("*.html"):
+        anchors |= Page(page).anchors
+    modules = {"cluster", "diffusers", "metrics", "errors", "__version__"}
+    missing = [name for name in golddiff.__all__ if name not in modules]
+    missing = [name for name in missing if f"golddiff.{name}" not in anchors]
+    assert not missing
+    for name in ("metrics.r2", "metrics.sharpness", "cluster.connect", "diffusers.decode"):
+        assert f"golddiff.{name}" in anchors
+
+
+def test_pages_load_nothing_from_elsewhere(site):
+    for page in site.rglob("*.html"):
+        away = [address for address in Page(page).loaded if re.match(r"(https?:)?//", address)]
+        assert not away, page
+    for style in site.rglob("*.css"):
+        assert not re.search(r"url\(['\"]?https?:", style.read_text(encoding="utf-8")), style
+
+
+def test_no_page_of_the_reference_is_long(site):
+    for page in (site / "reference").glob("*.html"):
+        text = re.sub(r"\s+", " ", "".join(Page(page).text))
+        assert 100 < len(text.encode()) < MOST_BYTES, page.name
+
+
+def test_the_search_finds_pages_without_a_server(site):
+    script = (site / "search" / "search_index.js").read_text(encoding="utf-8")
+    index = json.loads(script[script.index("{") :].rstrip().removesuffix(";"))
+    found = {entry["location"].partition("#")[0] for entry in index["docs"]}
+    assert {"guides/photographs.html", "concepts/novelty.html", "glossary.html"} <= found
+    pages = [p for p in DOCS.rglob("*.md") if not p.name.endswith(".notes.md")]
+    assert len(found) == len(pages)

@@ -1,0 +1,121 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import golddiff
+from golddiff.cli import run
+from golddiff_lab.cli.oracle import command_of
+from golddiff_lab.training.settings import TrainSettings
+
+SMALL = ("--channels", "32", "--multipliers", "1,1", "--blocks", "1", "--batch", "4")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory, monkeypatch, tmp_path):
+    monkeypatch.setenv("GOLDDIFF_CACHE", str(tmp_path_factory.getbasetemp() / "oracle-cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def fails(capsys):
+    """fails(*arguments): status 2 and one line on stderr, which is returned."""
+
+    def check(*arguments):
+        capsys.readouterr()
+        assert run(arguments) == 2
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1
+        return lines[0]
+
+    return check
+
+
+def test_train_export_and_info(tmp_path, capsys):
+    train = ("oracle", "train", "--data", "digits", "--out", "run", "--conditional", *SMALL)
+    assert run((*train, "--steps", "26", "--threads", "1")) == 0
+    assert "run: 26 steps in" in capsys.readouterr().out
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert names == {"config.json", "loss.csv", "loss.png", "model.safetensors", "state.pt"}
+    assert run(("oracle", "export", "run", "small.safetensors")) == 0
+    sizes = [(tmp_path / p).stat().st_size for p in ("run/model.safetensors", "small.safetensors")]
+    assert sizes[1] < 0.6 * sizes[0]
+    assert run(("oracle", "info", "small.safetensors", "--json", "info.json")) == 0
+    told = json.loads((tmp_path / "info.json").read_text())
+    assert told["shape"] == [1, 8, 8]
+    assert told["num_classes"] == 10
+    assert told["bytes"] == sizes[1]
+    assert told["training"]["steps"] == 26
+    command = (
+        "golddiff oracle train --data digits --out run --channels 32 --multipliers 1,1 --blocks 1 "
+        "--conditional --steps 26 --batch 4 --threads 1"
+    )
+    assert told["training"]["command"] == command
+    out = capsys.readouterr().out
+    assert "images: 8 x 8 grey, 10 classes; noise levels 0.01 to 157.4" in out
+    assert f"command: {command}" in out
+    assert golddiff.load_oracle("small.safetensors").num_classes == 10
+    assert run(("oracle", "export", "run", "told.safetensors", "--command", "as told")) == 0
+    assert run(("oracle", "info", "told.safetensors")) == 0
+    assert "command: as told" in capsys.readouterr().out
+    assert run((*train, "--steps", "27")) == 0
+    assert "run: 27 steps in" in capsys.readouterr().out
+
+
+def test_command_of_gives_the_settings_back():
+    settings = TrainSettings(minutes=1.5, flip=True, learning_rate=5e-4, seed=3, label_dropout=0.5)
+    command = command_of("my data", "out", settings, None)
+    assert command == (
+        "golddiff oracle train --data 'my data' --out out --label-dropout 0.5 --minutes 1.5 "
+        "--learning-rate 0.0005 --flip --seed 3 --multipliers 1,2,2 --channels 64"
+    )
+
+
+def test_a_polite_kill_saves_the_run(tmp_path):
+    program = [sys.executable, "-c", "from golddiff.cli import main; main()"]
+    arguments = ["oracle", "train", "--data", "digits", "--out", "run", *SMALL, "--threads", "1"]
+    process = subprocess.Popen(
+        [*program, *arguments, "--steps", "100000"],
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        for line in process.stdout:
+            if line.startswith("step"):
+                break
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "stopped; the same command goes on from here" in out
+    assert err == "golddiff: interrupted; files are written whole or not at all\n"
+    assert golddiff.load_oracle(tmp_path / "run").shape == (1, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("train", "--out", "run", "--multipliers", "1,x"), "multipliers: got '1,x'"),
+        (("train", "--out", "run", "--threads", "0"), "threads: got 0"),
+        (("train", "--out", "run", "--channels", "0", "--steps", "1"), "channels: got 0"),
+        (("train", "--out", "run", "--minutes", "0"), "minutes: got 0"),
+        (("train", "--out", "run", "--data", "nothing-here/x.zip"), "nothing-here"),
+        (("train",), "--out"),
+        (("info", "none.pt"), "none.pt does not exist"),
+        (("export", "none", "a.safetensors"), "none does not exist"),
+        (("export", "none", "a.pt"), "out: got a.pt, expected a name ending in .safetensors"),
+        (("export", "none", "a.safetensors", "--dtype", "int8"), "dtype: got 'int8'"),
+    ],
+)
+def test_bad_input_is_one_line(fails, arguments, message):
+    assert message in fails("oracle", *arguments)
+
+
+def test_commands_are_listed(capsys):
+    assert run(("oracle", "--help")) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("train", "info", "export"))

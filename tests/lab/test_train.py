@@ -1,0 +1,308 @@
+import csv
+import itertools
+import json
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from golddiff import CheckpointError, ImageStore, load_oracle
+from golddiff.oracles.parameterisations import Steps, ddpm_alphas
+from golddiff.oracles.unet import UNet, UNetConfig
+from golddiff.system.errors import ArgumentError
+from golddiff_lab.training import train as training
+from golddiff_lab.training.run import initialise
+from golddiff_lab.training.settings import TrainSettings
+from golddiff_lab.training.train import ema_decay, learning_rate, train, update_ema
+
+SMALL = {"channels": 32, "multipliers": (1,), "blocks": 1, "batch": 8, "minutes": None}
+
+
+def small(steps=6, **more):
+    return TrainSettings(**{**SMALL, "steps": steps, "precision": "float32", **more})
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    return ImageStore.build("digits", tmp_path_factory.mktemp("digits") / "store", limit=200)
+
+
+def weights(folder):
+    return load_oracle(folder).network.state_dict()
+
+
+def test_untrained_network_predicts_next_to_nothing():
+    torch.manual_seed(0)
+    network = UNet(UNetConfig(32, (1, 2), image_channels=1)).eval()
+    initialise(network)
+    out = network(torch.randn(2, 1, 8, 8), torch.tensor([1, 999]))
+    assert out.abs().max() < 1e-3
+
+
+def test_training_lowers_the_loss(digits, tmp_path):
+    losses = []
+    settings = small(40, learning_rate=5e-3, warm_up=5, prediction="epsilon")
+    train(digits, tmp_path / "run", settings, on_step=lambda run, loss: losses.append(loss))
+    assert len(losses) == 40
+    assert losses[0] == pytest.approx(1, abs=0.15)  # the variance of eps, which nothing is known of
+    assert sum(losses[-10:]) / 10 < 0.6
+
+
+@pytest.mark.parametrize("prediction", ["epsilon", "v_prediction"])
+def test_a_network_is_read_as_what_it_learned(digits, tmp_path, prediction):
+    train(digits, tmp_path / "run", small(3, prediction=prediction))
+    oracle = load_oracle(tmp_path / "run")
+    x, sigma = 10 * torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0)), 9.0
+    t = oracle.schedule.at(torch.full((2,), sigma, dtype=torch.float64)).float()
+    a = 1 / (1 + sigma**2)
+    with torch.no_grad():
+        out = oracle.network(a**0.5 * x, t, None)
+    expected = x - sigma * out if prediction == "epsilon" else a * x - (1 - a) ** 0.5 * out
+    assert (oracle(x, sigma) - expected).abs().max() < 1e-3
+
+
+def test_an_unknown_prediction_is_refused(digits, tmp_path):
+    with pytest.raises(ArgumentError, match="prediction: got 'noise'"):
+        train(digits, tmp_path / "run", small(3, prediction="noise"))
+
+
+@pytest.mark.parametrize("conditional", [True, False])
+def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(digits, tmp_path, conditional):
+    settings = small(6, conditional=conditional, flip=True, dropout=0.1)
+    whole = train(digits, tmp_path / "whole", settings)
+    steps = itertools.count(1)
+    train(digits, tmp_path / "parts", settings, stop=lambda: next(steps) > 3)
+    torch.manual_seed(99)  # the caller's own draws play no part
+    assert not same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+    parts = train(digits, tmp_path / "parts", settings)
+    assert parts.step == whole.step == 6
+    assert parts.recent == whole.recent
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+    # The end has come: nothing more is learned.
+    assert train(digits, tmp_path / "parts", settings).step == 6
+
+
+def same(one, other):
+    return all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_torch_s_own_generator_is_left_as_it_was(digits, tmp_path):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    train(digits, tmp_path / "run", small(1))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_other_settings_need_another_folder(digits, tmp_path):
+    train(digits, tmp_path, small(1))
+    for name, value in (("batch", 4), ("seed", 1), ("flip", True), ("multipliers", (1, 2))):
+        with pytest.raises(ArgumentError, match=f"^{name}: got .* but the run in"):
+            train(digits, tmp_path, small(2, **{name: value}))
+    assert train(digits, tmp_path, small(2)).step == 2
+
+
+def test_a_run_goes_on_with_its_own_images_only(digits, tmp_path, make_store):
+    train(digits, tmp_path, small(1))
+    other = make_store(torch.zeros(4, 1, 8, 8, dtype=torch.uint8))
+    with pytest.raises(ArgumentError, match="data: "):
+        train(other, tmp_path, small(2))
+
+
+@pytest.mark.parametrize("keep", [0, 10, 0.5, -1])
+def test_a_damaged_state_is_an_error(digits, tmp_path, keep):
+    train(digits, tmp_path, small(1))
+    path = tmp_path / "state.pt"
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * keep) if isinstance(keep, float) else keep])
+    with pytest.raises(CheckpointError, match=r"state\.pt"):
+        train(digits, tmp_path, small(2))
+
+
+@pytest.mark.parametrize("name", ["state.pt", "model.safetensors", "loss.csv"])
+def test_a_write_that_fails_leaves_the_last_files_whole(digits, tmp_path, monkeypatch, name):
+    train(digits, tmp_path, small(1))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    replace = os.replace
+
+    def fails(source, target):
+        if Path(target).name == name:
+            raise OSError(28, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr("golddiff.system.files.os.replace", fails)
+    with pytest.raises(ArgumentError, match=f"{name} cannot be written"):
+        train(digits, tmp_path, small(2))
+    monkeypatch.undo()
+    assert {path.name for path in tmp_path.iterdir()} == before.keys()
+    assert (tmp_path / name).read_bytes() == before[name]
+    load_oracle(tmp_path)
+    assert train(digits, tmp_path, small(3)).step == 3
+
+
+def test_files_of_a_run(digits, tmp_path):
+    train(digits, tmp_path, small(50, batch=2), command="golddiff oracle train")
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["training"]["steps"] == 50
+    assert config["training"]["command"] == "golddiff oracle train"
+    assert config["resolution"] == 8
+    rows = list(csv.DictReader((tmp_path / "loss.csv").open()))
+    assert [int(row["step"]) for row in rows] == [25, 50]
+    assert all(float(row["loss"]) > 0 for row in rows)
+    assert float(rows[0]["seconds"]) <= float(rows[1]["seconds"])
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_spares_the_state(digits, tmp_path):
+    train(digits, tmp_path, small(1))
+    before = (tmp_path / "state.pt").read_bytes()
+    broken = NaNs(digits, torch.full((1, 1, 8, 8), float("nan")))
+    with pytest.raises(ArgumentError, match="learning_rate: the loss is"):
+        train(broken, tmp_path, small(2))
+    assert (tmp_path / "state.pt").read_bytes() == before
+
+
+class NaNs:
+    """A store whose images are no numbers."""
+
+    def __init__(self, store, pixels):
+        self._store, self._pixels = store, pixels
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def images(self, rows):
+        return self._pixels[torch.zeros(len(rows), dtype=torch.int64)]
+
+
+def test_bfloat16_learns_too(digits, tmp_path):
+    losses = []
+    settings = small(25, learning_rate=3e-3, warm_up=5, precision="bfloat16")
+    train(digits, tmp_path, settings, on_step=lambda run, loss: losses.append(loss))
+    assert sum(losses[-5:]) < sum(losses[:5])
+
+
+def test_levels_are_weighed_by_a_power_of_1_plus_sigma_squared():
+    assert torch.equal(training.level_weights(0.0), torch.ones(1000))
+    weights = training.level_weights(0.25).double()
+    sigmas = Steps(ddpm_alphas()).sigmas
+    ratio = ((1 + sigmas[900] ** 2) / (1 + sigmas[100] ** 2)) ** 0.25
+    assert float(weights[900] / weights[100]) == pytest.approx(float(ratio), rel=1e-5)
+    assert float(weights.mean()) == pytest.approx(1, rel=1e-5)
+
+
+def test_narrow_networks_have_groups_of_four_channels(digits):
+    assert TrainSettings(channels=32).network(digits).groups == 8
+    assert TrainSettings(channels=128).network(digits).groups == 32
+    assert TrainSettings(channels=30).network(digits).groups == 6
+    assert TrainSettings(channels=256).network(digits).groups == 32
+
+
+def test_learning_rate_warms_up_and_falls_to_zero():
+    settings = TrainSettings(learning_rate=1e-3, warm_up=10)
+    assert learning_rate(settings, 1, 0.0) == pytest.approx(1e-4)
+    assert learning_rate(settings, 10, 0.0) == pytest.approx(1e-3)
+    assert learning_rate(settings, 500, 0.5) == pytest.approx(5e-4)
+    assert learning_rate(settings, 999, 1.0) == pytest.approx(0)
+
+
+def test_a_rate_may_stay_at_its_peak_and_fall_at_the_end():
+    settings = TrainSettings(learning_rate=1e-3, warm_up=1, falling=0.2)
+    assert learning_rate(settings, 500, 0.5) == pytest.approx(1e-3)
+    assert learning_rate(settings, 800, 0.8) == pytest.approx(1e-3)
+    assert learning_rate(settings, 900, 0.9) == pytest.approx(5e-4)
+    assert learning_rate(settings, 999, 1.0) == pytest.approx(0)
+    always = TrainSettings(learning_rate=1e-3, warm_up=1, falling=0.0)
+    assert learning_rate(always, 999, 0.99) == pytest.approx(1e-3)
+
+
+def test_a_state_of_before_there_were_these_settings_goes_on(digits, tmp_path):
+    train(digits, tmp_path, small(1))
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    for name in ("falling", "average"):
+        del state["settings"][name]
+    torch.save(state, tmp_path / "state.pt")
+    assert train(digits, tmp_path, small(2, falling=0.5, average=0.9999)).step == 2
+
+
+def test_average_follows_its_formula():
+    network, average = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+    expected = average.weight.detach().clone().double()
+    for step in range(1, 8):
+        with torch.no_grad():
+            network.weight.add_(step)
+        update_ema(average, network, step, decay=0.4)
+        d = min(0.4, (1 + step) / (10 + step))
+        expected = d * expected + (1 - d) * network.weight.detach().double()
+    torch.testing.assert_close(average.weight.double(), expected, atol=1e-5, rtol=1e-6)
+
+
+def test_decay_grows_to_its_limit():
+    assert ema_decay(1) == 2 / 11
+    assert ema_decay(10**6) == 0.999
+    assert all(ema_decay(i) <= ema_decay(i + 1) for i in range(1, 10_000, 100))
+
+
+def test_a_run_s_time_is_that_of_its_own_work(digits, tmp_path):
+    run = train(digits, tmp_path, small(3), on_step=lambda run, loss: time.sleep(0.5))
+    assert 0 < run.elapsed < 1.5
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"multipliers": ()}, "multipliers: got 0 levels"),
+        ({"steps": None}, "minutes: give --minutes or --steps"),
+        ({"steps": 0}, "steps: got 0"),
+        ({"minutes": float("nan")}, "minutes: got nan"),
+        ({"batch": 0}, "batch: got 0"),
+        ({"learning_rate": -1.0}, "learning_rate: got -1.0"),
+        ({"noise_weight": 1.5}, "noise_weight: got 1.5"),
+        ({"falling": -0.1}, "falling: got -0.1"),
+        ({"average": 2.0}, "average: got 2.0"),
+        ({"label_dropout": 1.5}, "label_dropout: got 1.5"),
+        ({"seed": -1}, "seed: got -1"),
+        ({"precision": "float16"}, "precision: got 'float16', expected bfloat16 or float32"),
+        ({"device": "nowhere"}, "device: got 'nowhere'"),
+        ({"multipliers": (1,) * 5}, "multipliers: got 5 levels, .* multiple of 16, and it is 8"),
+        ({"channels": 0}, "channels: got 0"),
+        ({"channels": 5, "groups": 1}, "channels: got 5, expected an even number"),
+        ({"groups": 5}, "channels: got 32, expected a multiple of 5 groups"),
+    ],
+)
+def test_bad_settings_are_named(digits, tmp_path, settings, message):
+    with pytest.raises(ArgumentError, match=message):
+        train(digits, tmp_path / "run", small(**settings))
+    assert not (tmp_path / "run").exists()
+
+
+def test_images_that_cannot_be_learned(tmp_path, make_store):
+    cases = (
+        (torch.zeros(4, 3), {}, "data: got examples of shape"),
+        (torch.zeros(4, 1, 8, 4, dtype=torch.uint8), {}, "expected square images"),
+        (torch.zeros(4, 1, 8, 8, dtype=torch.uint8), {"conditional": True}, "conditional: the"),
+    )
+    for pixels, settings, message in cases:
+        with pytest.raises(ArgumentError, match=message):
+            train(make_store(pixels), tmp_path / "run", small(**settings))
+
+
+def test_a_run_can_be_read_while_it_is_written(digits, tmp_path):
+    train(digits, tmp_path, small(1))
+    end, problems = threading.Event(), []
+
+    def read():
+        while not end.is_set():
+            try:
+                load_oracle(tmp_path)
+            except CheckpointError as error:
+                problems.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    train(digits, tmp_path, small(8), save_every=0.0)
+    end.set()
+    reader.join()
+    assert problems == []

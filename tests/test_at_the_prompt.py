@@ -1,0 +1,75 @@
+"""What stores, denoisers and runs are at a prompt: a line, a picture, a pickle, a path."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from PIL import Image
+
+import golddiff
+from golddiff import ArgumentError, ImageStore
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    images = torch.rand(40, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    return ImageStore.build(images, tmp_path_factory.mktemp("pickles") / "few.store")
+
+
+METHODS = ["recommended", "optimal", "wiener", "kamb", "pca", "golddiff-pca", "adaptive-optimal"]
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_a_copy_gives_the_same_answers(store, name, copied):
+    denoiser = golddiff.create(name, store)
+    x = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    expected = denoiser(x, 0.5)
+    torch.testing.assert_close(copied(denoiser)(x, 0.5), expected, rtol=0, atol=0)
+
+
+def test_a_pickle_holds_no_masks(store):
+    pca = golddiff.PCA(store)
+    before = len(pickle.dumps(pca))
+    pca(torch.zeros(1, 1, 8, 8), 0.5)
+    assert len(pickle.dumps(pca)) == before < 1000
+
+
+def test_a_pickle_of_a_store_that_is_gone_says_so(tmp_path):
+    store = ImageStore.build(torch.zeros(3, 1, 8, 8), tmp_path / "here")
+    pickled = pickle.dumps(store)
+    (tmp_path / "here").rename(tmp_path / "there")
+    with pytest.raises(golddiff.StoreError, match="here"):
+        pickle.loads(pickled)
+
+
+def test_a_denoiser_says_what_it_is(store):
+    names = {"ImageStore": ImageStore, **{n: getattr(golddiff, n) for n in golddiff.__all__}}
+    for denoiser in (
+        golddiff.PCA(store, mask_threshold=0.1, share="pixel"),
+        golddiff.Kamb(store, 3),
+        golddiff.GoldDiff(golddiff.Optimal(store), golddiff.PaperSchedule(variant="released"), 4),
+    ):
+        assert repr(eval(repr(denoiser), names)) == repr(denoiser)  # a line that can be typed
+    assert "mask_threshold=0.1" in repr(golddiff.PCA(store, mask_threshold=0.1))
+    assert "mask_threshold" not in repr(golddiff.PCA(store))
+    assert "40 x (1, 8, 8)" in str(store)
+
+
+def test_a_path_opens_the_store(store):
+    assert golddiff.PCA(str(store.path)).store.n == store.n
+    assert golddiff.create("GoldDiff_PCA", store.path).store.n == store.n
+    with pytest.raises(ArgumentError, match="store: got int"):
+        golddiff.Optimal(3)
+    with pytest.raises(ArgumentError, match="did you mean golddiff-pca"):
+        golddiff.create("golddif-pca", store)
+
+
+def test_notebooks_show_pictures(store):
+    shown = [store, golddiff.PCA(store).attribute(torch.zeros(1, 1, 8, 8), 0.5)[0]]
+    for thing in [*shown, golddiff.sample(golddiff.Optimal(store), n=3, steps=1)]:
+        with Image.open(io.BytesIO(thing._repr_png_())) as picture:
+            assert picture.format == "PNG"
+            assert picture.width >= 512
