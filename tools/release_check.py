@@ -36,7 +36,7 @@ import golddiff
 from golddiff.system.pictures import to_pixels
 from PIL import Image
 
-pixels = to_pixels(golddiff.load("patches", limit=160, size=64).images())
+pixels = to_pixels(golddiff.load("patches", limit=60, size=64).images())
 for i, picture in enumerate(map(Image.fromarray, pixels)):
     folders = ["outputs"] if i < 8 else ["photos", f"albums/{'ab'[i % 2]}"]
     for folder in folders:

@@ -52,7 +52,8 @@ def draw_trajectory(
         heads = [f"{head}\n{subset_sizes[i]}" for head, i in zip(heads, shown, strict=True)]
         about = "noise σ, and under it the golden subset's size k"
     left = 0.25 + 0.075 * max(len(row.label) for row in rows)
-    size = (left + CELL * len(shown), 0.7 + (0.35 if title else 0) + CELL * len(rows))
+    # No narrower than a title is.
+    size = (max(5.0, left + CELL * len(shown)), 0.7 + (0.35 if title else 0) + CELL * len(rows))
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot()
     images = torch.cat([row.images[shown] for row in rows])

@@ -1,8 +1,8 @@
-"""What networks are trained to return, and what they are told of the noise.
+"""What networks are trained to return, and what they are given of the noise.
 
 A network F becomes a denoiser by two functions (Karras et al. 2022, Eq. 7, for every training):
 
-- a *schedule* of sigma (B,) gives the factor of x that the network sees, and what it is told;
+- a *schedule* of sigma (B,) gives the factor of x that the network sees, and what it is given;
 - a *parameterisation* of (x, sigma, F's output) gives x0.
 
 All of it in float64: at sigma 157 an x0 of size 1 is what is left of two numbers of size 157.
@@ -38,7 +38,7 @@ def ddpm_alphas() -> torch.Tensor:
 
 
 class Steps:
-    """Schedule of networks that see sqrt(alpha_t) x, and are told t: DDPM's (variance preserving).
+    """Schedule of networks that see sqrt(alpha_t) x, and are given t: DDPM's (variance preserving).
 
     Args:
         alphas: (T,) cumulative products, falling, in (0, 1).
@@ -84,7 +84,7 @@ class Steps:
 
 
 def sigma_itself(sigma: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Schedule of a network that sees x as it is and is told sigma."""
+    """Schedule of a network that sees x as it is and is given sigma."""
     return torch.ones_like(sigma), sigma
 
 

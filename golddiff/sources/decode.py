@@ -46,7 +46,7 @@ class UnreadableImageError(Exception):
 
 
 class Header(NamedTuple):
-    """What an image's header tells.
+    """What an image's header says.
 
     Attributes:
         width: in pixels, after the EXIF rotation.

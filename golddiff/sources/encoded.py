@@ -16,7 +16,7 @@ from golddiff.sources.source import Batch, Skipped, SourceInfo, ahead, chosen_la
 from golddiff.sources.source_options import SourceOptions, require_integer
 from golddiff.system.errors import GoldDiffError, SourceError, one_line
 
-# Headers looked at to tell whether the images are grey.
+# Headers read to find out whether the images are grey.
 _PROBED = 64
 
 # What one thread works on at a time: enough to outweigh the hand-over. Rows of a table hold their
@@ -139,7 +139,7 @@ class EncodedSource:
             yield batch
         if found and found + len(self.skipped) != self.total:
             raise SourceError(
-                f"{self.info.description} is damaged: it tells of {self.total:,} images and holds "
+                f"{self.info.description} is damaged: it announces {self.total:,} images and holds "
                 f"{found + len(self.skipped):,}"
             )
         if not found:

@@ -27,7 +27,7 @@ def is_streamed(source: object) -> bool:
 
 
 class StreamedSource:
-    """Examples as they come, images or (image, label) pairs; every pass asks for them anew.
+    """Examples as they come, images or (image, label) pairs; every pass reads them again.
 
     Args:
         examples: a list, a Dataset with a length, or a DataLoader of one, whose batches are arrays.

@@ -36,7 +36,7 @@ Labels = tuple[NDArray[np.int64] | None, tuple[str, ...] | None]
 
 
 def shards_of_split(names: Sequence[str], split: str, description: str) -> list[str]:
-    """The parquet files of one split, sorted; all of them where names tell no split.
+    """The parquet files of one split, sorted; all of them where names say no split.
 
     Args:
         names: paths with ``/`` between folders, such as ``data/train-00000-of-00002.parquet``.
@@ -44,11 +44,11 @@ def shards_of_split(names: Sequence[str], split: str, description: str) -> list[
         description: the source's name for messages.
     """
     splits = {name: _split_of(name) for name in sorted(names)}
-    found = sorted({told for told in splits.values() if told is not None})
-    # One name that is no split's, as in photos-00000-of-00004, tells nothing.
+    found = sorted({one for one in splits.values() if one is not None})
+    # One name that is no split's, as in photos-00000-of-00004, says nothing.
     if not found or (len(found) == 1 and found[0] not in SPLIT_NAMES and found[0] != split):
         return list(splits)
-    chosen = [name for name, told in splits.items() if told == split]
+    chosen = [name for name, one in splits.items() if one == split]
     if not chosen:
         raise SourceError(f"{description} has no split {split!r}; it has: {', '.join(found)}")
     return chosen
@@ -174,7 +174,7 @@ def _split_of(name: str) -> str | None:
         return shard["split"]
     word = re.split(r"[-_.]", stem, maxsplit=1)[0]
     parent = folder.rpartition("/")[2]
-    return next((told for told in (word, parent) if told in SPLIT_NAMES), None)
+    return next((name for name in (word, parent) if name in SPLIT_NAMES), None)
 
 
 def _head(file: Path) -> tuple[Any, int]:
@@ -190,7 +190,7 @@ def _head(file: Path) -> tuple[Any, int]:
         raise _damaged(file, error) from error
     if not 0 <= rows <= file.stat().st_size:
         # Run lengths let a few bytes stand for any number of labels.
-        raise SourceError(f"{file.name} tells of {rows:,} rows, more than it has bytes")
+        raise SourceError(f"{file.name} announces {rows:,} rows, more than it has bytes")
     check_unpacked(file.name, file.stat().st_size, unpacked)
     return schema, rows
 

@@ -1,7 +1,7 @@
-"""What was computed from a training set and is kept beside it: named arrays in files.
+"""What was computed from a training set and is kept with it: named arrays in files.
 
 A file says in its head of which images it was made, and of what else; and it has a checksum. One
-that is missing, damaged, of other images or made of something else is made again, never trusted;
+that is missing, damaged, of other images or made of something else is recomputed, never trusted;
 where the folder may not be written to nothing is kept.
 """
 
@@ -89,7 +89,7 @@ class Artifacts:
             name: of the file.
             tensors: the arrays.
             made_of: what else they were made of.
-            most: bytes that files beside it may take with it; those used longest ago go.
+            most: bytes that the files of its folder may take with it; those used longest ago go.
         """
         path = self.path(name)
         if not self.folder.is_dir() or leads_out(self.folder, path.parent):
@@ -130,7 +130,7 @@ def _make_room(folder: Path, room: int) -> None:
     found = []
     if folder.is_dir():
         for path in folder.iterdir():
-            # Another process may have removed it, or be writing a new one beside it.
+            # Another process may have removed it, or be writing a new one there.
             with contextlib.suppress(OSError):
                 if path.suffix == SUFFIX:
                     status = path.stat()

@@ -14,7 +14,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from torch.autograd.function import once_differentiable
 
 from golddiff.posterior import Float
-from golddiff.system.arguments import check_seed
+from golddiff.system.arguments import check_count, check_seed
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
 
@@ -96,7 +96,7 @@ class ExactPosterior:
         Raises:
             ArgumentError: n or seed out of range; no joint posterior; more than memory holds.
         """
-        check_count("n", n, None)
+        check_count("n", n)
         check_seed(seed)
         require_memory(8 * n * math.prod(self._shape), f"n = {n:,} draws", "draw fewer at a time")
         out = np.empty((n, self._shape[0], self._d), np.float32)
@@ -117,7 +117,9 @@ class ExactPosterior:
         Raises:
             ArgumentError: k out of range; no joint posterior.
         """
-        check_count("k", k, self._d)
+        check_count("k", k)
+        if k > self._d:
+            raise ArgumentError(f"k: got {k}, expected at most {self._d}, the values of an image")
         values = np.empty((self._shape[0], k))
         vectors = np.empty((self._shape[0], k, self._d), np.float32)
         for group, part in self._parts:
@@ -160,18 +162,6 @@ class _Mean(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             in_sigma = in_sigma.to(ctx.sigma.device, ctx.sigma.dtype).sum_to_size(ctx.sigma.shape)
         return in_x.to(ctx.x), in_sigma if ctx.needs_input_grad[1] else None, None
-
-
-def check_count(name: str, count: object, most: int | None) -> None:
-    """Raise where a count is none.
-
-    Raises:
-        ArgumentError: names what came.
-    """
-    number = isinstance(count, int) and not isinstance(count, bool)
-    if not number or count < 1 or (most is not None and count > most):  # type: ignore[operator]
-        up_to = "of 1 or more" if most is None else f"from 1 to {most}"
-        raise ArgumentError(f"{name}: got {count!r}, expected an integer {up_to}")
 
 
 def main_directions(

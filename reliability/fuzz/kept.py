@@ -175,12 +175,11 @@ def _pipeline(data: bytes, folder: Path) -> None:
 def records() -> list[bytes]:
     """What commands write with --json, as far as it can be plotted."""
     race = {"levels": [{"sigma": 1.0, "sides": {"ours": {"seconds": 0.1, "rmse": None}}}]}
-    patches = {"limit": 9, "rows": [{"size": 3, "boundary": "zeros", "ours": 1.0, "theirs": 2.0}]}
     run = {"method": "pca", "n": 2, "sigmas": [1.0, 0.1], "seconds": {"per_step": [0.1, 0.2]}}
     panel = vars(Panel("a", "x", "y", [], "log", "log", falling=True))
     curve = {"name": "a", "x": [1.0, 2.0], "y": [1.0, None], "low": [0.5, 1.0], "high": [2, 3]}
     panels = {"panels": [panel | {"series": [curve]}]}
-    return [json.dumps(body).encode() for body in (race, patches, run, panels)]
+    return [json.dumps(body).encode() for body in (race, run, panels)]
 
 
 def _record(data: bytes, folder: Path) -> None:
