@@ -18,6 +18,7 @@ from golddiff.contributions import Ranking, Rows, Weights, outputs_at
 from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Float
 from golddiff.support import AnySupport
+from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError
 from golddiff.system.pictures import png
 from golddiff.system.residency import parts
@@ -145,7 +146,7 @@ def attribute(
 ) -> Attribution:
     """The sources of one query (D,); see :meth:`golddiff.denoiser.Denoiser.attribute`."""
     for name, value in (("top", top), ("tile", tile)):
-        _check_count(name, value)
+        check_count(name, value)
     store = estimator.store
     weights = Weights(estimator, support, x, sigma, top)
     ranked = weights.ranked()
@@ -213,7 +214,7 @@ def pixel_sources(
     store = denoiser.store
     if len(store.shape) != 3:
         raise ArgumentError(f"store: got data of shape {store.shape}, which has no pixels")
-    _check_count("top", top)
+    check_count("top", top)
     limits = zip(("channel", "y", "x_col"), (channel, y, x_col), store.shape, strict=True)
     for name, value, limit in limits:
         if name == "channel" and value is None:
@@ -287,8 +288,3 @@ def _by_tile(weights: Float, side: int) -> Float:
         weights = np.add.reduceat(weights, starts, axis=axis)
         weights = weights / counts.reshape(-1, *[1] * (2 - axis))
     return weights.reshape(-1, weights.shape[2])
-
-
-def _check_count(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ArgumentError(f"{name}: got {value!r}, expected an integer of 1 or more")

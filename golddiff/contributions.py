@@ -21,7 +21,7 @@ from golddiff.system.residency import resident_rows
 
 Rows = NDArray[np.int64]
 
-# Of an estimator's memory limit: terms that fit are kept between the two passes, not made again.
+# Of an estimator's memory limit: terms that fit are kept between the two passes, not recomputed.
 KEPT_SHARE = 0.25
 
 

@@ -34,7 +34,7 @@ FURTHEST = 1e7  # times as long as images and noise a query may be; squares woul
 
 
 class Unsaved(dict[Any, Any]):
-    """A cache that copies of its owner share, and that a pickle or a deep copy begins anew."""
+    """A cache that copies of its owner share, and that a pickle or a deep copy begins empty."""
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         return Unsaved, ()
@@ -66,7 +66,7 @@ class Denoiser(ABC):
 
         Args:
             x: (B, *store.shape) noisy images, any float type, any device. On a GPU the work is
-                done there, where the method can be (docs/gpu.md), else on the CPU.
+                done there, where the method can be (docs/guides/gpu.md), else on the CPU.
             sigma: noise level > 0 in units of x0 (x0 in [-1, 1]); one number or (B,).
             labels: class index for all, or (B,) of them: only that class's images are used.
 

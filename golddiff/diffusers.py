@@ -15,18 +15,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from diffusers import ConfigMixin, DDPMScheduler, ModelMixin, __version__
+from diffusers import ConfigMixin, ModelMixin, __version__
 from diffusers.models.unets.unet_2d import UNet2DOutput
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.describe import build, describe
 from golddiff.noise import Labels, sigma_of_alpha
+from golddiff.oracles.diffusers_unet import SCHEDULE, vp_alphas
 from golddiff.store.images import ImageStore
 from golddiff.store.latents import decode, index_latents
 from golddiff.system.arguments import numbers_of
-from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError
-from golddiff.system.saved_pipeline import damaged, read_config
+from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError, one_line
 
 __all__ = ["AnalyticUNet", "decode", "index_latents"]
 
@@ -36,18 +36,15 @@ PREDICTIONS = ("epsilon", "sample", "v_prediction")
 # schedule that starts without noise.
 LEAST_ALPHA, MOST_ALPHA = 2.0**-24, 1 - 1e-10
 
-# Far above any schedule in use; each takes memory.
-MOST_STEPS = 1_000_000
+# What a saved configuration has, and of which type.
+_SAVED: dict[str, type] = {
+    "denoiser": dict,
+    "store": str,
+    "prediction_type": str,
+    "schedule": dict,
+    "log_spaced": bool,
+}
 
-# The part of a scheduler's configuration that the noise level of a timestep depends on.
-SCHEDULE = (
-    "num_train_timesteps",
-    "beta_start",
-    "beta_end",
-    "beta_schedule",
-    "trained_betas",
-    "rescale_betas_zero_snr",
-)
 # Schedulers set to one of these space their levels in log sigma, others in sigma.
 LOG_SPACED = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas")
 
@@ -229,14 +226,21 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         """
         folder = Path(pretrained_model_name_or_path) / (given.get("subfolder") or "")
         path = folder / cls.config_name
-        saved = read_config(path)
+        if not path.is_file():
+            raise ArgumentError(f"pretrained_model_name_or_path: {path} does not exist")
         try:
+            saved = json.loads(path.read_text(encoding="utf-8"))
+            for name, kind in _SAVED.items():
+                if not isinstance(saved[name], kind):
+                    raise TypeError(f"{name} is a {type(saved[name]).__name__}")
             if not isinstance(store, ImageStore):
-                place = folder / saved["store"] if store is None else Path(store)
-                store = ImageStore.open(place)
-        except StoreError as error:
-            raise StoreError(f"{path}: {error}; give store= to say where it lies") from error
-        try:
+                try:
+                    place = folder / saved["store"] if store is None else Path(store)
+                    store = ImageStore.open(place)
+                except StoreError as error:
+                    raise StoreError(
+                        f"{path}: {error}; give store= to say where it lies"
+                    ) from error
             model = cls(
                 build(saved["denoiser"], store),
                 saved["prediction_type"],
@@ -246,16 +250,15 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             raise
         except Exception as error:
             # Values that are not as written make the rest raise nearly anything.
-            raise damaged(path, error) from error
+            raise ArgumentError(
+                f"pretrained_model_name_or_path: {path} is not the configuration of an "
+                f"AnalyticUNet ({type(error).__name__}: {one_line(error, 200)})"
+            ) from error
         dtype = given.get("torch_dtype")
         return model.to(dtype) if isinstance(dtype, torch.dtype) else model
 
 
 def _sigmas(schedule: Mapping[str, Any]) -> NDArray[np.float64]:
     """The noise level of each timestep, ascending."""
-    steps = schedule["num_train_timesteps"]
-    if not 0 < steps <= MOST_STEPS:
-        raise ArgumentError(f"num_train_timesteps: got {steps}, expected 1 to {MOST_STEPS:,}")
-    alphas = DDPMScheduler(**schedule).alphas_cumprod
-    held = [min(max(float(alpha), LEAST_ALPHA), MOST_ALPHA) for alpha in alphas]
+    held = [min(max(float(alpha), LEAST_ALPHA), MOST_ALPHA) for alpha in vp_alphas(schedule)]
     return np.array([sigma_of_alpha(alpha) for alpha in held])

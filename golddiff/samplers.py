@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 
 from golddiff.noise import Labels, Sigma, ddim_sigmas, edm_sigmas
-from golddiff.system.arguments import check_seed
+from golddiff.system.arguments import check_count, check_seed
 from golddiff.system.errors import ArgumentError
 
 MOST_STEPS = 1000
@@ -38,7 +38,7 @@ class Denoises(Protocol):
 
     @property
     def store(self) -> Space:
-        """The training images, or what else tells the shape of an image."""
+        """The training images, or what else has the shape of an image."""
         ...
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
@@ -152,7 +152,7 @@ def steps(
             show(state.x0)
 
     Args:
-        denoiser: any ``D(x, sigma, labels)`` with a ``store``, whose ``is_pixels`` tells whether
+        denoiser: any ``D(x, sigma, labels)`` with a ``store``, whose ``is_pixels`` says whether
             DDIM clips predictions to [-1, 1].
         x_init: (n, *shape) unit normal noise, or what :func:`noised` made of an image.
         sigmas: noise levels, descending and positive.
@@ -250,8 +250,7 @@ def check_settings(n: int, steps: int, sampler: str, seed: int, batch_size: int 
         ArgumentError: an argument outside its range, an unknown sampler.
     """
     for name, value in (("n", n), ("steps", steps), ("batch_size", batch_size)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ArgumentError(f"{name}: got {value!r}, expected an integer of 1 or more")
+        check_count(name, value)
     if steps > MOST_STEPS:
         raise ArgumentError(f"steps: got {steps}, expected at most {MOST_STEPS}")
     check_sampler(sampler)

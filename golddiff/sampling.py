@@ -65,7 +65,7 @@ class Samples:
         attribution: where each image of the last step comes from, n of them, or None.
         subsets: how many images each denoiser call weighed, or None.
         errors: (calls, n) estimated RMSE of each denoiser call to the full scan, where the method
-            tells it (``AdaptiveSchedule``); else None.
+            estimates it (``AdaptiveSchedule``); else None.
         share: of the training images that was seen at every step; below 1 where shards of a store
             were missing.
         about: method, sampler, steps, seed and version, as text; PNGs carry it.
@@ -217,8 +217,7 @@ def sample(
         raise ArgumentError(f"labels: got {len(classes)} of them for {n} images")
     levels = _levels(sigmas, steps, sampler, start)
     shape = (n, *denoiser.store.shape)
-    kept = STATES + (len(levels) if trajectory else 0)
-    require_memory(4 * math.prod(shape) * kept, f"n = {n:,} images", "ask for fewer at a time")
+    check_room(n, shape[1:], len(levels) if trajectory else 0)
     noise = _noise(shape, seed, x_init, generator)
     first = (
         noise
@@ -275,8 +274,23 @@ def sample(
     )
 
 
+def check_room(n: int, shape: tuple[int, ...], kept: int) -> None:
+    """Raise where a run would take more memory than there is, before any of it is taken.
+
+    Args:
+        n: number of images.
+        shape: of one.
+        kept: predictions of each that are kept: the steps of a trajectory.
+
+    Raises:
+        ArgumentError: says how much it takes, and how much there is.
+    """
+    needed = 4 * n * math.prod(shape) * (STATES + kept)
+    require_memory(needed, f"n = {n:,} images", "ask for fewer at a time")
+
+
 class _Estimating:
-    """A denoiser that estimates its errors, and keeps what each call told of them."""
+    """A denoiser that estimates its errors, and keeps those of each call."""
 
     def __init__(self, denoiser: Any) -> None:
         self.store, self._denoiser = denoiser.store, denoiser

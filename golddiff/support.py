@@ -207,5 +207,5 @@ def grouped(supports: Sequence[AnySupport]) -> list[tuple[AnySupport, list[int]]
 
 
 def listed(support: Support | DescribedSupport) -> Support:
-    """The support with its rows at hand."""
+    """The support with its rows listed."""
     return support if isinstance(support, Support) else Support(support.rows)

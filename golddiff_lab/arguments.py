@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from golddiff.estimators.registry import METHODS, MethodSettings
+from golddiff.estimators.registry import METHODS, MethodSettings, method_named
 from golddiff.system.errors import ArgumentError
 
 STEPS = 10  # of the DDIM run whose noise levels are raced
@@ -43,8 +43,8 @@ def check_methods(
 
 
 def split_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Names given one by one, or several with commas between."""
-    return tuple(name.strip() for text in names for name in text.split(","))
+    """Methods' names, given one by one, or several with commas between."""
+    return tuple(method_named(name) for text in names for name in text.split(","))
 
 
 def check_source(source: str) -> None:

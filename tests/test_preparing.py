@@ -1,6 +1,7 @@
 """Preparing makes what a first call would make, says so, and finds it the second time."""
 
 import json
+import sys
 
 import pytest
 import torch
@@ -8,9 +9,10 @@ import torch
 import golddiff
 from golddiff import ImageStore
 from golddiff.cli import run
-from golddiff.cli.preparing import prepare
+from golddiff.cli.first_use import take_steps
 from golddiff.estimators import kept_masks
 from golddiff.estimators.registry import METHODS, MethodSettings, create
+from golddiff.samplers import noise_levels
 from golddiff.store import build as store_build
 from golddiff.system.errors import ArgumentError
 
@@ -33,31 +35,14 @@ def store(late_factor, make_store, smooth_images):
     return make_store(smooth_images(300, (3, 8, 8)), torch.arange(300) % 2)
 
 
-def counts(parts):
-    return {part.name: (part.there, part.made) for part in parts}
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_second_time_everything_is_there(store, method):
-    first = prepare(create(method, store), SIGMAS)
-    opened = ImageStore.open(store.path)
-    again = prepare(create(method, opened), SIGMAS)
-    kept = [part for part in again if part.name != "compiled kernels"]
-    assert [part.name for part in first] == [part.name for part in again]
-    assert all(part.made == 0 for part in kept)
-    if method not in ("recommended", "optimal", "golddiff-optimal", "adaptive-optimal"):
-        assert counts(first)["covariance factor"] == (0, 1)
-        assert counts(again)["covariance factor"] == (1, 0)
-    if method in ("pca", "golddiff-pca", "adaptive-pca"):
-        assert counts(first)["masks"][1] == len(SIGMAS)
-        assert counts(again)["masks"] == (len(SIGMAS), 0)
-    opened.verify()
+def masks(store):
+    return len(list((store.path / "masks").glob("*")))
 
 
 def test_after_it_nothing_is_made_any_more(store, monkeypatch, queries):
     settings = MethodSettings(mask_threshold=0.05, tol=0.1)
     denoiser = create("adaptive-pca", store, settings)
-    prepare(denoiser, SIGMAS, (None, 1))
+    take_steps(denoiser, SIGMAS, (None, 1))
     expected = [denoiser(queries(store, s), s, label) for s in SIGMAS for label in (None, 1)]
     monkeypatch.setattr(kept_masks, "locality_mask", None)
     opened = ImageStore.open(store.path)
@@ -68,42 +53,50 @@ def test_after_it_nothing_is_made_any_more(store, monkeypatch, queries):
 
 def test_an_index_is_made_where_it_is_used(store):
     for index, made in ((None, False), (True, True)):
-        golden = golddiff.GoldDiff(golddiff.Optimal(store), golddiff.AdaptiveSchedule(index=index))
-        assert ("index" in counts(prepare(golden, SIGMAS))) == made
-    assert counts(prepare(golden, SIGMAS))["index"] == (1, 0)
+        schedule = golddiff.AdaptiveSchedule(0.1, index=index)
+        take_steps(golddiff.GoldDiff(golddiff.Optimal(store), schedule), SIGMAS)
+        assert (store.path / "index").is_dir() == made
 
 
 def test_small_images_have_no_masks_to_keep(store, monkeypatch):
     monkeypatch.setattr(kept_masks, "FEWEST_VALUES", store.d + 1)
-    assert "masks" not in counts(prepare(golddiff.PCA(store), SIGMAS))
+    take_steps(golddiff.PCA(store), SIGMAS)
+    assert masks(store) == 0
 
 
-def test_it_watches(store):
+def test_it_tells_of_each_level(store):
     seen = []
-    prepare(golddiff.PCA(store), SIGMAS, watch=lambda *what: seen.append(what))
-    assert ("images summed", 300, 300) in seen
-    assert ("masks", 1, 3) in seen
-    assert ("masks", 3, 3) in seen
+    take_steps(golddiff.PCA(store), SIGMAS, (None, 1), lambda: seen.append(masks(store)))
+    assert seen == [1, 2, 3, 3, 3, 3]
 
 
 def test_a_class_without_images_is_named(store):
     with pytest.raises(ArgumentError, match="labels: got 7"):
-        prepare(golddiff.PCA(store), SIGMAS, (7,))
+        take_steps(golddiff.PCA(store), SIGMAS, (7,))
 
 
-def test_where_nothing_may_be_written_it_refuses_before_the_work(store, monkeypatch):
-    from golddiff.cli import preparing
+def test_the_step_of_a_plain_scan_is_over_few_images(store, monkeypatch):
+    optimal, seen = golddiff.Optimal(store), []
+    over = optimal.denoise_over
+    monkeypatch.setattr("golddiff.cli.first_use.TRIED", 20)
+    monkeypatch.setattr(
+        optimal,
+        "denoise_over",
+        lambda x, s, support: (seen.append(len(support)), over(x, s, support))[1],
+    )
+    take_steps(optimal, SIGMAS)
+    assert set(seen) == {20}
 
-    prepare(golddiff.PCA(store, 0.05), SIGMAS)
 
-    def refuse(name, path, suffixes=()):
-        raise ArgumentError(f"{name}: {path} cannot be written (Read-only file system)")
-
-    monkeypatch.setattr(preparing, "check_writable", refuse)
-    prepare(golddiff.PCA(store, 0.05), SIGMAS)  # all there: nothing to write
-    monkeypatch.setattr(kept_masks, "locality_mask", None)
-    with pytest.raises(ArgumentError, match=r"store: .* cannot be written"):
-        prepare(golddiff.PCA(store, 0.06), SIGMAS)
+def test_no_masks_are_made_for_noise_at_which_they_are_not_used(make_store, smooth_images):
+    store = make_store(smooth_images(60, (3, 8, 8)))
+    denoiser = golddiff.network_like(store)
+    denoiser.blend  # noqa: B018  its weights take masks of their own
+    before = masks(store)
+    take_steps(denoiser, [20.0])
+    assert masks(store) == before
+    take_steps(denoiser, [0.5, 0.7])
+    assert masks(store) == before + 6  # three thresholds
 
 
 class TestCommand:
@@ -111,20 +104,39 @@ class TestCommand:
     def path(self, store):
         return str(store.path)
 
-    def test_it_tells_what_was_made_and_what_was_there(self, path, capsys, tmp_path):
+    @pytest.mark.parametrize("method", METHODS)
+    def test_a_second_time_everything_is_there(self, store, method, tmp_path):
+        report = tmp_path / "prepared.json"
+        options = ["--method", method, "--sigmas", "20,2,0.1", "--json", str(report)]
+        assert run(["prepare", str(store.path), *options]) == 0
+        first = json.loads(report.read_text())["made"]
+        assert run(["prepare", str(store.path), *options]) == 0
+        assert json.loads(report.read_text())["made"] == {}
+        kept = [name for name in first if name.startswith("masks/")]
+        assert len(kept) == 3 or method not in ("pca", "golddiff-pca", "adaptive-pca")
+        assert ("factor-of-all.safetensors" in first) == ("optimal" not in method)
+        ImageStore.open(store.path).verify()
+
+    def test_it_tells_what_was_made(self, path, capsys, tmp_path):
         report = tmp_path / "prepared.json"
         options = ["--method", "golddiff-pca", "--steps", "3", "--json", str(report)]
         assert run(["prepare", path, *options]) == 0
-        assert "golddiff-pca is prepared for 3 noise levels" in capsys.readouterr().out
-        parts = {part["name"]: part for part in json.loads(report.read_text())["parts"]}
-        assert (parts["masks"]["made"], parts["masks"]["there"]) == (3, 0)
-        assert run(["prepare", path, *options]) == 0
+        told = capsys.readouterr().out
+        assert "golddiff-pca is prepared for 3 noise levels: 4 files made" in told
         figures = json.loads(report.read_text())
-        parts = {part["name"]: part for part in figures["parts"]}
-        assert (parts["masks"]["made"], parts["masks"]["there"]) == (0, 3)
-        assert parts["covariance factor"]["there"] == 1
-        assert figures["sigmas"] == golddiff.sampling.noise_levels(3, "ddim")
+        assert figures["sigmas"] == noise_levels(3, "ddim")
         assert figures["method"] == "golddiff-pca"
+
+    def test_where_nothing_may_be_written_it_refuses_before_the_work(
+        self, path, capsys, monkeypatch
+    ):
+        def refuse(name, path, suffixes=()):
+            raise ArgumentError(f"{name}: {path} cannot be written (Read-only file system)")
+
+        monkeypatch.setattr(sys.modules["golddiff.cli.prepare"], "check_writable", refuse)
+        monkeypatch.setattr(kept_masks, "locality_mask", None)
+        assert run(["prepare", path, "--method", "pca"]) == 2
+        assert "cannot be written" in capsys.readouterr().err
 
     def test_verbose_shows_how_images_are_chosen(self, path, capsys):
         options = ["--method", "adaptive-pca", "--tol", "0.1", "--sigmas", "3,0.3", "--labels", "1"]
@@ -172,24 +184,3 @@ class TestCommand:
     def test_no_store(self, tmp_path, capsys):
         assert run(["prepare", str(tmp_path / "none")]) == 2
         assert "does not exist" in capsys.readouterr().err
-
-
-def test_the_step_of_a_plain_scan_is_over_few_images(store, monkeypatch):
-    optimal = golddiff.Optimal(store)
-    seen = []
-    over = optimal.denoise_over
-    monkeypatch.setattr("golddiff.cli.preparing.TRIED", 20)
-    monkeypatch.setattr(
-        optimal,
-        "denoise_over",
-        lambda x, s, support: (seen.append(len(support)), over(x, s, support))[1],
-    )
-    prepare(optimal, SIGMAS)
-    assert set(seen) == {20}
-
-
-def test_no_masks_are_made_for_noise_at_which_they_are_not_used(make_store, smooth_images):
-    store = make_store(smooth_images(60, (3, 8, 8)))
-    denoiser = golddiff.network_like(store)
-    assert counts(prepare(denoiser, [0.5, 0.7, 20.0]))["masks"] == (0, 6)  # three thresholds
-    assert "masks" not in counts(prepare(denoiser, [20.0]))

@@ -40,12 +40,6 @@ app = typer.Typer(
 )
 for command in (index, info, prepare, sample, novelty, evaluate, studio):
     app.command()(command)
-for added in sorted(entry_points(group="golddiff.commands"), key=lambda entry: entry.name):
-    command = added.load()
-    if isinstance(command, typer.Typer):
-        app.add_typer(command, name=added.name)
-    else:
-        app.command(added.name)(command)
 
 
 @app.callback()
@@ -91,10 +85,10 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
     except OSError as error:
-        # Reading and writing tell their own errors; what is left is a disk or a path gone wrong.
+        # Readers and writers raise their own errors; what is left is a disk or path gone wrong.
         return _fail(str(error), BAD_INPUT)
     except Exception as error:
-        # Older typers raise click's errors, newer ones their own: told by what they can do.
+        # Older typers raise click's errors, newer ones their own: recognised by a method.
         if not hasattr(error, "format_message"):
             raise
         return _fail(f"{error.format_message()} (see golddiff --help)", BAD_INPUT)

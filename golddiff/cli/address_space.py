@@ -45,7 +45,7 @@ def fit(denoiser: Denoiser, threads: int) -> None:
         threads: that will run.
 
     Raises:
-        ArgumentError: too little is left whatever the chunks; tells how much a run needs.
+        ArgumentError: too little is left whatever the chunks; says how much a run needs.
     """
     room = left()
     if math.isinf(room):

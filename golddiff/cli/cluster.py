@@ -9,7 +9,6 @@ from rich.progress import Progress
 from golddiff.cli.terminal import progress_bar
 
 if TYPE_CHECKING:
-    from golddiff.sampling import Samples
     from golddiff.store.images import ImageStore
 
 JOINING = "joining the cluster"
@@ -90,18 +89,3 @@ class Slowest:
             self._task, completed=self._answered[least],
             description=f"  slowest of {len(there):,} shards: {self._names[least]}",
         )  # fmt: skip
-
-
-def cluster_figures(store: Any, samples: Samples, address: str | None) -> dict[str, Any] | None:
-    """What of a run only a cluster has; None without one."""
-    if address is None:
-        return None
-    traffic = store.pool.traffic
-    return {
-        "address": address,
-        "shards": store.paths,
-        "share": samples.share,
-        "missing": store.pool.missing,
-        "bytes": {"sent": traffic.sent, "received": traffic.received, "once": traffic.given},
-        "rounds": traffic.rounds,
-    }

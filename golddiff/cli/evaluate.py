@@ -1,4 +1,4 @@
-"""``golddiff evaluate``: check, run the oracle, run each method, tell and draw."""
+"""``golddiff evaluate``: check, run the oracle, run each method, print and draw."""
 
 from __future__ import annotations
 

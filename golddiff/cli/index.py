@@ -16,7 +16,6 @@ from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, watched, write_json
 from golddiff.store.manifest import Manifest
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import check_writable
 from golddiff.system.units import byte_size, duration, shape_text
 
 if TYPE_CHECKING:
@@ -66,8 +65,6 @@ def index(options: IndexOptions) -> None:
 
       golddiff index /nfs/photos /nfs/photos.shards --size 64 --cluster head:6379 --shards 400
     """
-    if options.json is not None:
-        check_writable("json", options.json)
     if options.shards is not None and options.cluster is None:
         raise ArgumentError("shards: applies to --cluster only")
     build = _here if options.cluster is None else _on_cluster
@@ -75,8 +72,8 @@ def index(options: IndexOptions) -> None:
     line, skipped, figures = build(options)
     seconds = time.perf_counter() - start
     say(f"{line} in {duration(seconds)}")
-    for told in skipped.lines():
-        say(told)
+    for note in skipped.lines():
+        say(note)
     if options.json is not None:
         pairs = zip(skipped.names, skipped.reasons, strict=True)
         names = [{"name": name, "reason": reason} for name, reason in pairs]
@@ -90,7 +87,7 @@ def _here(options: IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
     from golddiff.store.opening import open_source
 
     reading = options.reading.source(options.seed, skip_bad=False)
-    opened = open_source(options.source, **reading.told())
+    opened = open_source(options.source, **reading.saved())
     build(opened, options.out, overwrite=options.overwrite, progress=watched())
     store = ImageStore.open(options.out)
     return describe(store), opened.skipped, summary(store)

@@ -12,7 +12,6 @@ from golddiff.cli.command import command
 from golddiff.cli.options import JsonPath
 from golddiff.cli.summary import class_counts, describe, summary
 from golddiff.cli.terminal import say, write_json
-from golddiff.system.files import check_writable
 
 CLASSES_SHOWN = 20
 
@@ -36,9 +35,6 @@ def info(options: InfoOptions) -> None:
 
       golddiff info photos.store --verify
     """
-    if options.json is not None:
-        check_writable("json", options.json)
-
     from golddiff.store.images import ImageStore
 
     store = ImageStore.open(options.store)

@@ -10,7 +10,7 @@ import typer
 
 from golddiff.cli.command import command
 from golddiff.cli.options import JsonPath, Size
-from golddiff.cli.terminal import progress_bar, say, watched, write_json
+from golddiff.cli.terminal import say, watched, write_json
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
@@ -18,8 +18,6 @@ from golddiff.system.files import check_writable
 if TYPE_CHECKING:
     import torch
 
-    from golddiff.cli.sample import SampleJob
-    from golddiff.sampling import Samples
     from golddiff.store.images import ImageStore
 
 MOST_VALUES = 2**28  # a gigabyte of float32
@@ -63,8 +61,6 @@ def novelty(options: NoveltyOptions) -> None:
     out, json = options.out, options.json
     if out is not None:
         check_writable("out", out, (".html", ".htm"))
-    if json is not None:
-        check_writable("json", json)
 
     from golddiff.evaluation.report.novelty import write_novelty_report
     from golddiff.store.images import ImageStore
@@ -101,60 +97,6 @@ def novelty(options: NoveltyOptions) -> None:
         say(f"{out}: the pictures, those least new first, beside their nearest training images")
     if json is not None:
         write_json(json, figures)
-
-
-def measure_dial(store: ImageStore) -> None:
-    """Find out which mask thresholds give which novelty, where the store does not say."""
-    from golddiff.estimators.dial import dial, is_measured
-
-    if is_measured(store):
-        return
-    with progress_bar() as bar:
-        task = bar.add_task("measuring novelty, once for this store", total=None)
-        dial(store, lambda done, total: bar.update(task, completed=done, total=total))
-
-
-def novelty_lines(job: SampleJob, store: ImageStore, samples: Samples) -> list[str]:
-    """What a run tells of its outputs' novelty, and what to do about copies."""
-    if store.n < 2:
-        return []
-    from golddiff.estimators.dial import NOVELTY
-
-    found = samples.novelty
-    lines = [
-        f"novelty {float(found.novelty.mean()):.2f} on average (0 a training image, 1 all new)"
-    ]
-    copies, given = int(found.copies.sum()), job.settings.novelty
-    if copies:
-        chosen = NOVELTY if given is None else given
-        told, advice = (
-            f"novelty {chosen:g}",
-            f"try --novelty {NOVELTY if chosen < NOVELTY else 1:g}",
-        )
-        if job.method != "recommended":
-            told, advice = job.method, f"try --method recommended --novelty {NOVELTY:g}"
-        elif chosen == 1:
-            advice = "more training images help"
-        lines.append(
-            f"{copies} of {job.n:,} {'outputs copy' if job.n > 1 else 'output copies'} a training "
-            f"image: with {store.n:,} images and {told} that is expected; {advice}"
-        )
-    return lines
-
-
-def novelty_figures(store: ImageStore, samples: Samples) -> dict[str, Any] | None:
-    """The same for a JSON file; None where there is one training image."""
-    if store.n < 2:
-        return None
-    found = samples.novelty
-    return {
-        "mean": float(found.novelty.mean()),
-        "spacing": found.spacing,
-        "each": found.novelty.tolist(),
-        "nearest": found.nearest.tolist(),
-        "distances": found.distances[:, 0].tolist(),
-        "copies": found.copies.tolist(),
-    }
 
 
 def _read(pictures: str, store: ImageStore) -> torch.Tensor:

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from golddiff.cli.parse import parse_patch_size, parse_size, parse_tol
+from golddiff.cli.parse import parse_patch_size, parse_size
 from golddiff.estimators.registry import METHODS, MethodSettings, method_named
 from golddiff.sources.source_options import SourceOptions
+from golddiff.system.errors import ArgumentError
+from golddiff.system.files import check_writable
 
 ADVANCED = "Advanced"
 _COUNT = "a count (100) or a fraction (0.05, 1/20)"
@@ -21,10 +23,25 @@ def advanced(help: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=ADVANCED, **more)
 
 
+def _writable_json(path: Path | None) -> Path | None:
+    if path is not None:
+        check_writable("json", path)
+    return path
+
+
+def _whole_threads(threads: int | None) -> int | None:
+    if threads is not None and threads < 1:
+        raise ArgumentError(f"threads: got {threads}, expected 1 or more")
+    return threads
+
+
 JsonPath = Annotated[
     Path | None,
-    typer.Option("--json", help="Write settings and figures to this file.", metavar="PATH"),
-]
+    typer.Option(
+        "--json", help="Write settings and figures to this file.", metavar="PATH",
+        callback=_writable_json,
+    ),
+]  # fmt: skip
 MethodName = Annotated[
     str,
     typer.Option(
@@ -40,7 +57,10 @@ Labels = Annotated[
     str | None, typer.Option(help="Only these classes: one for all images (3), or in turn (0,1,2).")
 ]
 BatchSize = Annotated[int, advanced("Images denoised together.", "--batch-size", "--batch")]
-Threads = Annotated[int | None, advanced("Threads to use; default: all cores.", show_default=False)]
+Threads = Annotated[
+    int | None,
+    advanced("Threads to use; default: all cores.", show_default=False, callback=_whole_threads),
+]
 Cluster = Annotated[
     str | None,
     advanced(
@@ -72,11 +92,7 @@ KMin = Annotated[str | None, advanced(f"Smallest subset: {_COUNT}; default 1/20.
 KMax = Annotated[str | None, advanced("Largest subset; default 1/10.")]
 MMin = Annotated[str | None, advanced("Fewest screened, with --variant text; default 1/10.")]
 MMax = Annotated[str | None, advanced("Most screened, with --variant text; default 1/4.")]
-Tol = Annotated[
-    str | None,
-    advanced("Adaptive methods: RMSE to the full scan, default 0.02."),
-]
-
+Tol = Annotated[float | None, advanced("Adaptive methods: RMSE to the full scan, default 0.02.")]
 
 NoveltyDial = Annotated[
     float | None,
@@ -115,7 +131,7 @@ class ReadingOptions:
     ] = None  # fmt: skip
 
     def source(self, seed: int = 0, *, skip_bad: bool) -> SourceOptions:
-        """The same as the readers have it; ``skip_bad`` where it is not told."""
+        """The same as the readers have it; ``skip_bad`` where it is not given."""
         return SourceOptions(
             self.size, self.channels, self.split or "train", self.column, self.label_column,
             skip_bad if self.skip_bad is None else self.skip_bad, self.limit, seed,
@@ -124,7 +140,7 @@ class ReadingOptions:
 
 @dataclass(frozen=True)
 class MethodOptions:
-    """What a method can be told."""
+    """The settings of a method."""
 
     mask_threshold: MaskThreshold = None
     weighting: Weighting = None
@@ -147,7 +163,7 @@ class MethodOptions:
         return MethodSettings(
             self.mask_threshold, self.weighting, parse_patch_size(self.patch_size), self.boundary,
             self.variant, **{name: parse_size(name, text) for name, text in sizes.items()},
-            tol=parse_tol(self.tol),
+            tol=self.tol,
         )  # fmt: skip
 
 

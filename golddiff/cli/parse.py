@@ -91,20 +91,3 @@ def _class_index(word: str, store: ImageStore) -> int:
             f"labels: got {word!r}, expected a class index{known}; several with commas between"
         )
     return names.index(word)
-
-
-def parse_tol(text: str | None) -> float | None:
-    """A tolerance.
-
-    Args:
-        text: as given; None stays None.
-
-    Raises:
-        ArgumentError: no number.
-    """
-    if text is None:
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        raise ArgumentError(f"tol: got {text!r}, expected a number of 0 or more") from None

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from golddiff import __version__
 from golddiff.cli.command import command
-from golddiff.cli.novelty import measure_dial
+from golddiff.cli.first_use import create_with_bars, take_steps
 from golddiff.cli.options import JsonPath, MethodName, MethodOptions, Threads
 from golddiff.cli.parse import parse_labels, parse_numbers
 from golddiff.cli.summary import describe, summary
-from golddiff.cli.terminal import progress_bar, say, show, write_json
-from golddiff.estimators.registry import DEFAULT_METHOD, check_method, create
+from golddiff.cli.terminal import progress_bar, say, write_json
+from golddiff.estimators.registry import DEFAULT_METHOD, check_method, memory_needed
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
-from golddiff.system.units import duration
+from golddiff.system.units import byte_size, duration
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from golddiff.cli.preparing import Part
-    from golddiff.denoiser import Denoiser
+STEPS, SAMPLER = 10, "ddim"
 
 
 @dataclass(frozen=True)
@@ -52,8 +48,7 @@ class PrepareOptions:
     labels: Annotated[
         str | None,
         typer.Option(
-            help="Classes to measure adaptive supports for, with commas between; default: all "
-            "images together.",
+            help="Classes of the runs to come, with commas between; default: all images together.",
             show_default=False,
         ),
     ] = None
@@ -70,8 +65,9 @@ class PrepareOptions:
 def prepare(options: PrepareOptions) -> None:
     """Make what a first run would wait for: covariance, masks, the index of large sets, kernels.
 
-    It is kept in the store's folder. With the method's options and the steps of the runs to come;
-    what is there already is left as it is.
+    It takes a step at each noise level; what a method finds out so is kept in the store's folder.
+    With the method's options and the steps of the runs to come. What is there already is left as
+    it is.
 
     For example:
 
@@ -79,85 +75,65 @@ def prepare(options: PrepareOptions) -> None:
 
       golddiff prepare cifar.store --method adaptive-pca --tol 0.05 --steps 20 --verbose
     """
-    method, steps, sampler = options.method, options.steps, options.sampler
-    threads, labels, json = options.threads, options.labels, options.json
-    settings = options.method_options.settings()
+    method, settings = options.method, options.method_options.settings()
     check_method(method, settings)
-    if threads is not None and threads < 1:
-        raise ArgumentError(f"threads: got {threads}, expected 1 or more")
-    if options.sigmas is not None and (steps, sampler) != (None, None):
-        raise ArgumentError("sigmas: gives the noise levels itself, without --steps and --sampler")
-    levels = parse_numbers("sigmas", options.sigmas)
-    if json is not None:
-        check_writable("json", json)
+    levels = _levels(options)
 
-    from golddiff.cli.preparing import check_levels
-    from golddiff.cli.preparing import prepare as make
-    from golddiff.sampling import check_settings, noise_levels
+    from golddiff.estimators.golden import GoldDiff
     from golddiff.store.images import ImageStore
     from golddiff.system.parallel import use_threads
 
-    if levels is None:
-        check_settings(1, 10 if steps is None else steps, sampler or "ddim", 0)
-        levels = tuple(noise_levels(10 if steps is None else steps, sampler or "ddim"))
-    check_levels("sigmas", levels)
-    if threads is not None:
-        use_threads(threads)
+    if options.threads is not None:
+        use_threads(options.threads)
     start = time.perf_counter()
-    opened = ImageStore.open(options.store)
+    store = ImageStore.open(options.store)
+    check_writable("store", store.path / "manifest.json")
     classes: list[int | None] = [None]
-    if labels is not None:
-        classes = [*dict.fromkeys(parse_labels(labels, opened, labels.count(",") + 1) or ())]
-    if method == "recommended":
-        measure_dial(opened)
-    denoiser = create(method, opened, settings)
+    if options.labels is not None:
+        every = parse_labels(options.labels, store, options.labels.count(",") + 1)
+        classes = [*dict.fromkeys(every or ())]
+    before = _kept(store.path)
+    denoiser = create_with_bars(method, store, settings)
     with progress_bar() as bar:
-        tasks: dict[str, Any] = {}
-
-        def watch(name: str, done: int, total: int) -> None:
-            if name not in tasks:
-                tasks[name] = bar.add_task(name, total=total)
-            bar.update(tasks[name], completed=done)
-
-        parts = make(denoiser, levels, classes, watch)
-    say(describe(opened))
-    show(_table(parts))
+        if memory_needed(method, settings)(store.n, store.d):
+            task = bar.add_task("covariance", total=store.n)
+            store.factor(progress=lambda done: bar.update(task, completed=done))
+        steps = bar.add_task("noise levels", total=len(classes) * len(levels))
+        take_steps(denoiser, levels, classes, lambda: bar.advance(steps))
+    made = {name: size for name, size in _kept(store.path).items() if name not in before}
+    seconds = time.perf_counter() - start
+    say(describe(store))
     say(
-        f"{method} is prepared for {len(levels)} noise level{'s' if len(levels) > 1 else ''}, "
-        f"{duration(time.perf_counter() - start)}"
+        f"{method} is prepared for {len(levels)} noise level{'s' if len(levels) > 1 else ''}: "
+        f"{len(made)} files made, {byte_size(sum(made.values()))}, in {duration(seconds)}"
     )
-    if options.verbose:
-        for line in _choices(denoiser, levels, classes):
-            say(line)
-    if json is not None:
+    if options.verbose and isinstance(denoiser, GoldDiff):
+        for label, sigma in product(classes, levels):
+            of_class = "" if label is None else f", class {label}"
+            say(f"sigma {sigma:.3g}{of_class}: {denoiser.describe_step(sigma, label)}")
+    if options.json is not None:
         figures = {
-            "golddiff": __version__, "store": summary(opened), "method": method,
-            "settings": settings.given(), "sigmas": list(levels), "labels": classes,
-            "seconds": time.perf_counter() - start, "parts": [vars(part) for part in parts],
+            "golddiff": __version__, "store": summary(store), "method": method,
+            "settings": settings.given(), "sigmas": levels, "labels": classes,
+            "seconds": seconds, "made": made,
         }  # fmt: skip
-        write_json(json, figures)
+        write_json(options.json, figures)
 
 
-def _choices(
-    denoiser: Denoiser, levels: Sequence[float], classes: Sequence[int | None]
-) -> Iterator[str]:
-    """How the images of each level and class are chosen."""
-    from golddiff.estimators.golden import GoldDiff
+def _levels(options: PrepareOptions) -> list[float]:
+    from golddiff.samplers import check_settings, checked_levels, noise_levels
 
-    if not isinstance(denoiser, GoldDiff):
-        return
-    for label in classes:
-        of_class = "" if label is None else f", class {label}"
-        for sigma in levels:
-            yield f"sigma {sigma:.3g}{of_class}: {denoiser.describe_step(sigma, label)}"
+    given = parse_numbers("sigmas", options.sigmas)
+    if given is None:
+        steps = STEPS if options.steps is None else options.steps
+        check_settings(1, steps, options.sampler or SAMPLER, 0)
+        return noise_levels(steps, options.sampler or SAMPLER)
+    if (options.steps, options.sampler) != (None, None):
+        raise ArgumentError("sigmas: gives the noise levels itself, without --steps and --sampler")
+    return checked_levels(sorted(given, reverse=True))
 
 
-def _table(parts: list[Part]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("part", "made now", "there already", "time"):
-        table.add_column(name, justify="left" if name == "part" else "right", no_wrap=True)
-    for part in parts:
-        table.add_row(part.name, f"{part.made}", f"{part.there}", duration(part.seconds))
-    return table
+def _kept(folder: Path) -> dict[str, int]:
+    """Bytes of each file in a folder, by its name there."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}

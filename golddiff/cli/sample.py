@@ -90,7 +90,7 @@ class SampleJob:
 
     @property
     def settings(self) -> MethodSettings:
-        """What the method is told.
+        """The settings of the method.
 
         Raises:
             ArgumentError: see :meth:`MethodOptions.settings`.

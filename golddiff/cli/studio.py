@@ -68,7 +68,7 @@ def studio(options: StudioOptions) -> None:
 
 
 def _openers(options: StudioOptions) -> dict[str, Callable[[], ImageStore]]:
-    """What opens each store, by the shortest name that tells it from the others."""
+    """What opens each store, by the shortest name that no other has."""
     reading = SourceOptions(size=options.size, limit=options.limit)
     read = partial(cached_store, options=reading, say=say, progress=watched())
     stores = options.store or []

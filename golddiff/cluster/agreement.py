@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from golddiff.cluster.listing import Listing
+from golddiff.store.manifest import Manifest, identity_of
 from golddiff.system.errors import ArgumentError, StoreError
 
 ALIKE = ("shape", "dtype", "labelled", "class_names", "proxy_shape")
@@ -17,24 +18,13 @@ class About:
     """What a shard says of itself.
 
     Attributes:
-        n, shape, dtype, class_names, proxy_shape, source: as in its manifest.
+        manifest: of its store.
         counts: images of each class; empty without labels.
-        labelled: whether it has labels.
-        digest: checksum of its pixels and labels.
-        bytes: of its files.
         radius: the largest norm of an image.
     """
 
-    n: int
-    shape: tuple[int, ...]
-    dtype: str
-    class_names: list[str] | None
-    proxy_shape: tuple[int, ...]
-    source: str
+    manifest: Manifest
     counts: dict[int, int]
-    labelled: bool
-    digest: str
-    bytes: int
     radius: float
 
 
@@ -45,29 +35,29 @@ def agreed(listing: Listing, abouts: Sequence[About | None]) -> str:
         StoreError: shards of unlike images; one that is not what the list says.
         ArgumentError: two shards hold the same images.
     """
-    first: tuple[str, About] | None = None
+    first: tuple[str, Manifest] | None = None
     seen: dict[str, str] = {}
     digests = []
     for record, path, about in zip(listing.shards, listing.paths, abouts, strict=True):
         if about is None:
             digests.append("missing" if isinstance(record, str) else record.identity)
             continue
-        if first is None:
-            first = path, about
+        manifest, digest = about.manifest, identity_of(about.manifest)
+        first = first or (path, manifest)
         for name in ALIKE:
-            mine, other = getattr(about, name), getattr(first[1], name)
+            mine, other = getattr(manifest, name), getattr(first[1], name)
             if mine != other:
                 raise StoreError(
                     f"store: shard {path} has {name} {mine}, but {first[0]} has {other}; the "
                     "shards of a store are alike"
                 )
-        if not isinstance(record, str) and (record.n, record.identity) != (about.n, about.digest):
+        if not isinstance(record, str) and (record.n, record.identity) != (manifest.n, digest):
             raise StoreError(f"store: shard {path} is not the one that its list names")
-        if about.digest in seen:
+        if digest in seen:
             raise ArgumentError(
-                f"source: shards {seen[about.digest]} and {path} hold the same images (their "
+                f"source: shards {seen[digest]} and {path} hold the same images (their "
                 "checksums are equal); a shard is listed twice"
             )
-        seen[about.digest] = path
-        digests.append(about.digest)
+        seen[digest] = path
+        digests.append(digest)
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()

@@ -71,15 +71,15 @@ def local_folder(path: str) -> Path:
     if place.is_dir():
         return place
     place.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
+    partial = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
     try:
-        (beside / NAME).write_text(text, encoding="utf-8")
+        (partial / NAME).write_text(text, encoding="utf-8")
         files, root = _file_system(path)
-        for name in Manifest.read(beside).files:
-            files.get_file(f"{root.rstrip('/')}/{name}", str(beside / name))
-        ImageStore.open(beside).verify()
+        for name in Manifest.read(partial).files:
+            files.get_file(f"{root.rstrip('/')}/{name}", str(partial / name))
+        ImageStore.open(partial).verify()
         try:
-            os.rename(beside, place)
+            os.rename(partial, place)
         except OSError:  # another process of this machine was quicker
             if not place.is_dir():
                 raise
@@ -88,7 +88,7 @@ def local_folder(path: str) -> Path:
             raise
         raise _unreadable(path, error) from error
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
     return place
 
 

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
+from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError, ClusterError
 
 SECONDS_TO_ANSWER = 10.0
@@ -74,7 +75,7 @@ def _on_this_machine() -> Iterator[None]:
     """A cluster that is started meanwhile listens on this machine's own address alone.
 
     Ray turns an address of 127.0.0.1 that it is given into the machine's outer one, but on systems
-    where it runs no clusters of several machines; so it is told that this is one.
+    where it runs no clusters of several machines; so this makes it one of them.
     """
     constants: Any = importlib.import_module("ray._private.ray_constants")
     asked, before = os.environ.get(SEVERAL_MACHINES), constants.ENABLE_RAY_CLUSTER
@@ -111,8 +112,7 @@ def _check(address: str | None, num_cpus: int | None) -> None:
         return
     if address is not None:
         raise ArgumentError("num_cpus: applies to a cluster that is started here, not to one given")
-    if isinstance(num_cpus, bool) or not isinstance(num_cpus, int) or num_cpus < 1:
-        raise ArgumentError(f"num_cpus: got {num_cpus!r}, expected an integer of 1 or more")
+    check_count("num_cpus", num_cpus)
 
 
 def _hint(address: str) -> str:

@@ -1,33 +1,32 @@
 """The Ray actors of a store's shards: asking all of them, and what to do where none answers.
 
-- A process that dies is started again by Ray, where there is a machine for it. Once it shows a sign
-  of life it is asked again.
-- One that works for long says so from a thread of its own, and is waited for.
-- A shard is lost when its files cannot be opened, when its process dies again and again over one
-  question, or when it shows no sign of life for as long as the pool's patience.
+Ray starts a process that died again and gives it its call once more. A shard is lost when its files
+cannot be opened, when its process dies again and again over one call, or when it gives no sign of
+life for as long as the pool's patience; one that works for long gives them from another thread.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
-import pickle
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from golddiff import __version__
 from golddiff.cluster.joining import ray_package
-from golddiff.cluster.shard import DONE, KEPT, LOST, OTHER, Worker
-from golddiff.system.errors import ArgumentError, ClusterError
+from golddiff.cluster.shard import KEPT, Worker
+from golddiff.cluster.wire import pack, unpack
+from golddiff.system.arguments import check_count
+from golddiff.system.errors import ArgumentError, ClusterError, GoldDiffError, StoreError
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
 
-DEATHS = 3  # of a shard's process over one question
-DEAD = 6  # signs of life that Ray refuses for good, since the process cannot start
-PULSE = 2.0  # seconds without an answer after which the silent are asked for a sign of life
-AGAIN = 0.5  # seconds between two such questions
+DEATHS = 4  # of a shard's process over one call
+SILENCE = 2.0  # seconds after which a shard is asked for a sign of life
+WAIT = 0.5  # seconds for answers, before signs of life are looked for
 
 Arguments = Callable[[int], tuple[Any, ...]] | tuple[Any, ...]
 
@@ -57,8 +56,8 @@ class Resources:
             if value is not None and not (isinstance(value, int | float) and value >= 0):
                 raise ArgumentError(f"{name}: got {value!r}, expected a number of 0 or more")
         Residency(self.memory_limit)  # raises where that is no limit
-        if self.threads is not None and not (isinstance(self.threads, int) and self.threads >= 1):
-            raise ArgumentError(f"threads: got {self.threads!r}, expected an integer of 1 or more")
+        if self.threads is not None:
+            check_count("threads", self.threads)
 
 
 @dataclass
@@ -81,28 +80,18 @@ class Traffic:
 
 
 @dataclass
-class _Asked:
-    """How a question to one shard stands.
+class _Waiting:
+    """A shard that has not answered yet.
 
     Attributes:
-        packed: its arguments.
-        heard: when the shard last gave a sign of life, or was first asked.
-        status, answer: references to how the call went and to what came out; None where the
-            process is being started.
-        pulse: reference to a sign of life that was asked for.
-        after: when to ask for the next.
-        deaths: of its process.
-        refused: signs of life that Ray refused for good.
+        shard: its number.
+        heard: when it last gave a sign of life, or was asked.
+        pids: of the processes that gave one.
     """
 
-    packed: bytes
+    shard: int
     heard: float
-    status: Any = None
-    answer: Any = None
-    pulse: Any = None
-    after: float = 0.0
-    deaths: int = 0
-    refused: int = 0
+    pids: set[int] = field(default_factory=set)
 
 
 class Pool:
@@ -112,7 +101,7 @@ class Pool:
         paths: of the shards.
         resources: of each process.
         allow_missing: go on without a shard that cannot come back, instead of stopping.
-        patience: seconds that a shard may take to come back or to show a sign of life.
+        patience: seconds that a shard may take to come back or to give a sign of life.
 
     Attributes:
         missing: paths of shards given up, and why.
@@ -133,18 +122,21 @@ class Pool:
         self.on_answer: Callable[[int], None] = lambda shard: None
         self.pids: dict[str, int] = {}
         self._once: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()
+        self._heartbeats: dict[int, Any] = {}  # by shard, that were asked for
         cores = self.ray.cluster_resources().get("CPU", 1) / len(paths)
         threads = resources.threads or max(1, int(resources.num_cpus or cores))
-        # The driver asks again itself, where it can tell why.
-        actor = self.ray.remote(concurrency_groups={"pulse": 1})(Worker).options(
+        actor = self.ray.remote(concurrency_groups={"heartbeat": 1})(Worker).options(
             num_cpus=resources.num_cpus or 0,
             num_gpus=resources.num_gpus,
             max_restarts=-1,
-            max_task_retries=0,
+            max_task_retries=-1,
             scheduling_strategy="SPREAD",
         )
         limit = resources.memory_limit
-        self._actors = [actor.remote(path, threads, limit, __version__) for path in paths]
+        self._start: Callable[[int], Any] = lambda shard: actor.remote(
+            self.paths[shard], threads, limit, __version__
+        )
+        self._actors = {shard: self._start(shard) for shard in range(len(paths))}
 
     @property
     def present(self) -> list[int]:
@@ -195,137 +187,106 @@ class Pool:
                 where one runs.
             ArgumentError: a shard refuses the call.
         """
-        wanted = [s for s in self.present if shards is None or s in shards]
+        left = [s for s in self.present if shards is None or s in shards]
         self.traffic.rounds += 1
-        left, answers = list(wanted), {}
-        for shard, answer in self._answers(method, arguments, list(once), wanted):
+        answers: dict[int, bytes | None] = {}
+        for shard, answer in self._answers(method, arguments, list(once), list(left)):
             answers[shard] = answer
-            while left and (left[0] in answers or self.paths[left[0]] in self.missing):
-                if (made := answers.pop(left.pop(0), None)) is not None:
-                    self.traffic.received += len(made[1])
-                    yield made[0], pickle.loads(made[1])
+            while left and left[0] in answers:
+                first = left.pop(0)
+                packed = answers.pop(first)
+                if packed is not None:
+                    self.traffic.received += len(packed)
+                    yield first, unpack(packed)
         if len(self.missing) == len(self.paths):
             raise ClusterError("cluster: every shard of the store is lost")
 
     def _answers(
         self, method: str, arguments: Arguments, once: list[Any], shards: Sequence[int]
-    ) -> Iterator[tuple[int, tuple[int, bytes] | None]]:
+    ) -> Iterator[tuple[int, bytes | None]]:
         """Each shard with its packed answer as they come; None where it is given up."""
-        same = None if callable(arguments) else pickle.dumps(arguments, pickle.HIGHEST_PROTOCOL)
-        asked: dict[int, _Asked] = {}
-
-        def send(shard: int) -> None:
-            one = asked[shard]
-            call = self._actors[shard].ask.options(num_returns=2)
-            one.status, one.answer = call.remote(method, one.packed, once)
-            self.traffic.sent += len(one.packed)
-            self.traffic.calls += 1
-
+        same = None if callable(arguments) else pack(arguments)
+        asked: dict[Any, _Waiting] = {}
         for shard in shards:
-            packed = same
-            if packed is None:
-                assert callable(arguments)
-                packed = pickle.dumps(arguments(shard), pickle.HIGHEST_PROTOCOL)
-            asked[shard] = _Asked(packed, time.monotonic())
-            send(shard)
+            packed = pack(arguments(shard)) if callable(arguments) else same
+            assert packed is not None
+            self.traffic.sent += len(packed)
+            self.traffic.calls += 1
+            if shard not in self._actors:
+                self._actors[shard] = self._start(shard)
+            call = self._actors[shard].ask.remote(method, packed, once)
+            asked[call] = _Waiting(shard, time.monotonic())
         while asked:
-            self._ask_the_silent(asked)
-            waiting = {one.status: s for s, one in asked.items() if one.status is not None}
-            waiting |= {one.pulse: s for s, one in asked.items() if one.pulse is not None}
-            ready: list[Any] = []
-            if waiting:
-                ready, _ = self.ray.wait(list(waiting), num_returns=1, timeout=AGAIN)
-            else:
-                time.sleep(AGAIN)
-            for ref in ready:
-                shard = waiting[ref]
-                one = asked[shard]
-                try:
-                    if ref is one.pulse:
-                        again = self._alive(shard, one)
-                        if again:
-                            send(shard)
-                    elif (answer := self._answered(shard, one)) is not None:
-                        del asked[shard]
-                        if method == "posterior":
-                            self.on_answer(shard)
-                        yield shard, (shard, answer)
-                except _Lost as lost:
-                    del asked[shard]
-                    self._lose(shard, str(lost))
-                    yield shard, None
-            for shard, one in list(asked.items()):
-                if time.monotonic() - one.heard > self.patience:
-                    del asked[shard]
-                    self._lose(
-                        shard,
-                        f"no sign of life for {self.patience:g} s (or no machine has the "
-                        "resources that were asked for)",
-                    )
-                    yield shard, None
+            ready, _ = self.ray.wait(list(asked), timeout=WAIT)
+            for call in ready:
+                shard = asked.pop(call).shard
+                answer = self._answer(shard, call)
+                if answer is not None and method == "posterior":
+                    self.on_answer(shard)
+                yield shard, answer
+            for call, waiting in list(asked.items()):
+                self._take_heartbeat(waiting)
+                why = self._given_up(waiting)
+                if why is not None:
+                    del asked[call]
+                    self._end(waiting.shard)
+                    self._lose(waiting.shard, why)
+                    yield waiting.shard, None
 
-    def _ask_the_silent(self, asked: dict[int, _Asked]) -> None:
-        now = time.monotonic()
-        for shard, one in asked.items():
-            due = one.status is None or now - one.heard > PULSE
-            if due and one.pulse is None and now >= one.after:
-                actor = self._actors[shard]
-                one.pulse = actor.alive.options(concurrency_group="pulse").remote()
+    def _take_heartbeat(self, waiting: _Waiting) -> None:
+        """Note a sign of life, or ask for one where there was none for a while."""
+        shard, now = waiting.shard, time.monotonic()
+        beat = self._heartbeats.get(shard)
+        if beat is None and now - waiting.heard > SILENCE:
+            alive = self._actors[shard].alive.options(concurrency_group="heartbeat")
+            self._heartbeats[shard] = alive.remote()
+        elif beat is not None and self.ray.wait([beat], timeout=0)[0]:
+            del self._heartbeats[shard]
+            with contextlib.suppress(self.ray.exceptions.RayError):  # the call fails too
+                waiting.pids.add(self.ray.get(beat))
+                waiting.heard = now
 
-    def _answered(self, shard: int, one: _Asked) -> bytes | None:
-        """The packed answer; None where the process died."""
-        status, answer, one.status, one.answer = one.status, one.answer, None, None
-        try:
-            state, word, pid = self.ray.get(status)
-            packed: bytes = self.ray.get(answer)
-        except self.ray.exceptions.RayTaskError as error:
-            raise ClusterError(
-                f"cluster: shard {self.paths[shard]} failed: {_last_line(error)}"
-            ) from error
-        except self.ray.exceptions.RayError:
-            return None  # a sign of life is awaited
-        one.heard = time.monotonic()
-        self._note(shard, pid)
-        if state == LOST:
-            raise _Lost(word)
-        if state == OTHER:
-            raise ClusterError(
-                f"cluster: shard {self.paths[shard]} runs golddiff {word}, here is {__version__}; "
-                "install one version everywhere"
+    def _given_up(self, waiting: _Waiting) -> str | None:
+        """Why a shard is not waited for any more; None: it is."""
+        if len(waiting.pids) > DEATHS:
+            return f"its process died {DEATHS} times over one call"
+        if time.monotonic() - waiting.heard > self.patience:
+            return (
+                f"no sign of life for {self.patience:g} s (or no machine has the resources that "
+                "were asked for)"
             )
-        if state != DONE:
-            raise ArgumentError(f"shard {self.paths[shard]}: {word}")
-        return packed
+        return None
 
-    def _alive(self, shard: int, one: _Asked) -> bool:
-        """What a sign of life says: whether the shard is to be asked again."""
-        pulse, one.pulse = one.pulse, None
-        one.after = time.monotonic() + AGAIN
-        try:
-            pid = self.ray.get(pulse)
-        except self.ray.exceptions.ActorDiedError as error:
-            one.refused += 1
-            if one.refused >= DEAD:
-                raise _Lost(f"its process cannot start ({_last_line(error)})") from error
-            return False
-        except self.ray.exceptions.RayError:
-            return False  # not yet
-        one.heard, one.refused = time.monotonic(), 0
-        if one.status is not None:
-            return False  # at work
-        one.deaths += 1
-        if one.deaths > DEATHS:
-            raise _Lost(f"its process died {one.deaths} times over one question")
-        self._note(shard, pid)
-        return True
-
-    def _note(self, shard: int, pid: int) -> None:
+    def _answer(self, shard: int, call: Any) -> bytes | None:
+        """The packed answer to a call that is over; None where the shard is given up."""
         path = self.paths[shard]
+        try:
+            pid, packed = self.ray.get(call)
+        except self.ray.exceptions.RayTaskError as error:
+            cause = error.cause
+            if isinstance(cause, StoreError | OSError):
+                self._lose(shard, str(cause))
+                return None
+            if isinstance(cause, ClusterError):
+                raise ClusterError(f"cluster: shard {path} {cause}") from None
+            if isinstance(cause, GoldDiffError):
+                raise ArgumentError(f"shard {path}: {cause}") from None
+            raise ClusterError(f"cluster: shard {path} failed: {_last_line(error)}") from error
+        except self.ray.exceptions.RayError as error:
+            self._lose(shard, f"its process cannot start ({_last_line(error)})")
+            return None
         if self.pids.setdefault(path, pid) != pid:
             log.warning("shard %s was started again, and the step done again", path)
         self.pids[path] = pid
+        made: bytes = packed
+        return made
 
     def _lose(self, shard: int, why: str) -> None:
+        """Give a shard up.
+
+        Raises:
+            ClusterError: none may be missing.
+        """
         line = f"shard {self.paths[shard]} is lost: {why}"
         if not self._allow_missing:
             raise ClusterError(f"cluster: {line}")
@@ -338,14 +299,14 @@ class Pool:
 
     def close(self) -> None:
         """End the shards' processes."""
+        for shard in list(self._actors):
+            self._end(shard)
+
+    def _end(self, shard: int) -> None:
+        """End a shard's process, and with it the call that Ray would give it again."""
+        actor, _ = self._actors.pop(shard), self._heartbeats.pop(shard, None)
         if self.ray.is_initialized():
-            for actor in self._actors:
-                self.ray.kill(actor)
-        self._actors = []
-
-
-class _Lost(Exception):  # noqa: N818  a word from within, no error of its own
-    """A shard cannot come back; says why."""
+            self.ray.kill(actor)
 
 
 def _last_line(error: Exception) -> str:

@@ -21,27 +21,19 @@ from golddiff import __version__
 from golddiff.cluster.agreement import About
 from golddiff.cluster.copies import local_folder
 from golddiff.cluster.joining import ray_package
-from golddiff.cluster.slices import Part, Supports, listed_here, narrow
-from golddiff.denoiser import over
+from golddiff.cluster.slices import Part, Parts, listed_here, of_part
+from golddiff.cluster.wire import pack, unpack
 from golddiff.posterior import Posterior
 from golddiff.store.device import device_store
 from golddiff.store.images import ImageStore
-from golddiff.store.manifest import identity_of
 from golddiff.store.nearest import Drawing, Found, Metric, nearest_with_distances
 from golddiff.store.statistics import Axes, Moments, factor_places, moments
 from golddiff.store.weighing import whole
 from golddiff.support import Support, TiledSupport
-from golddiff.system.errors import GoldDiffError, StoreError
+from golddiff.system.errors import ClusterError
 from golddiff.system.residency import DEFAULT_LIMIT
 
-# How an answer begins: done; the shard's files fail; the call is bad; another version runs here.
-DONE, LOST, REFUSED, OTHER = "done", "lost", "refused", "other"
 KEPT = 64  # of what travels once: estimators at a noise level, metrics
-
-
-def _slim(found: Found) -> Found:
-    tiles = [Support(narrow(tile.rows), tile.log_weights) for tile in found.tiles]
-    return Found(tiles, found.distances)
 
 
 class ShardServer:
@@ -64,16 +56,10 @@ class ShardServer:
 
     def about(self) -> About:
         """What the shard holds."""
-        manifest = self.store.manifest
-        return About(
-            self.store.n, self.store.shape, manifest.dtype, manifest.class_names,
-            manifest.proxy_shape, manifest.source, self.store.class_counts, manifest.labelled,
-            identity_of(manifest), sum(file.bytes for file in manifest.files.values()),
-            self.store.radius,
-        )  # fmt: skip
+        return About(self.store.manifest, self.store.class_counts, self.store.radius)
 
     def posterior(
-        self, estimator: Any, x: NDArray[np.float32], sigma: float, supports: Supports
+        self, estimator: Any, x: NDArray[np.float32], sigma: float, supports: Parts
     ) -> tuple[list[int], Posterior | None]:
         """The partial posterior of those queries (b, D) that have images here, and which they are.
 
@@ -83,37 +69,33 @@ class ShardServer:
             sigma: noise level.
             supports: of the queries.
         """
-        each = supports.over(self.store)
+        each = listed_here(self.store, supports)
         some = [i for i, support in enumerate(each) if len(support.rows)]
         if not some:
             return [], None
-        estimator, here = self._over(estimator), [each[i] for i in some]
-        return some, self._there.posterior(estimator, x[some], sigma, here)
-
-    def _over(self, estimator: Any) -> Any:
-        """The estimator over this shard's images, the same one each time it is asked for."""
-        if "here" not in vars(estimator):
-            estimator.here = over(estimator, self.store)
-        return estimator.here
+        estimator.images = self.store
+        return some, self._there.posterior(estimator, x[some], sigma, [each[i] for i in some])
 
     def nearest(
-        self, metric: Metric, x: NDArray[np.float32], k: int, within: Supports
+        self, metric: Metric, x: NDArray[np.float32], k: int, within: Parts
     ) -> list[Found | None]:
         """Of each query the nearest images here, at most k, with their distances."""
-        among = within.over(self.store)
-        answers = nearest_with_distances(self.store, x, k, metric, among, all_told=True)
-        return [None if found is None else _slim(found) for found in answers]
+        among = listed_here(self.store, within)
+        return nearest_with_distances(self.store, x, k, metric, among, always=True)
 
-    def summary(self, drawing: Drawing, x: NDArray[np.float32], within: Supports) -> Any:
+    def summary(self, drawing: Drawing, x: NDArray[np.float32], within: Parts) -> Any:
         """What a draw by weight has to know of the images here."""
-        return drawing.summary(self.store, x, list(map(whole, within.over(self.store))))
+        return drawing.summary(self.store, x, self._among(within))
 
     def chosen(
-        self, drawing: Drawing, x: NDArray[np.float32], within: Supports, total: Any, first: int
+        self, drawing: Drawing, x: NDArray[np.float32], within: Parts, total: Any, first: int
     ) -> Sequence[Support | TiledSupport]:
         """The images here that are drawn for each query."""
         self.store.first_row = first
-        return drawing.chosen(self.store, x, list(map(whole, within.over(self.store))), total)
+        return drawing.chosen(self.store, x, self._among(within), total)
+
+    def _among(self, within: Parts) -> list[Support]:
+        return list(map(whole, listed_here(self.store, within)))
 
     def moments(self, all_: Part, images: int | None, seed: int) -> Moments:
         """Sums that mean and covariance are made of, of the images of a class (or all) here.
@@ -124,7 +106,7 @@ class ShardServer:
                 (:func:`golddiff.store.statistics.factor_rows`).
             seed: of the draw.
         """
-        rows = listed_here(self.store, all_).rows
+        rows = of_part(self.store, all_).rows
         drawn = factor_places(all_.support.images, self.store.d, images, seed)
         if drawn is not None:
             mine = slice(*np.searchsorted(drawn, [all_.place, all_.place + len(rows)]))
@@ -133,7 +115,7 @@ class ShardServer:
 
     def values(self, rows: NDArray[np.int64], onto: Axes | None) -> NDArray[np.float32]:
         """Images (k, D) by row, or their coordinates along some axes."""
-        return self.store.values(rows.astype(np.int64), onto)
+        return self.store.values(rows, onto)
 
     def labels(self) -> NDArray[np.int64]:
         """The class of each image."""
@@ -165,9 +147,7 @@ class Worker:
         self._server: ShardServer | None = None
         self._once: OrderedDict[str, Any] = OrderedDict()
 
-    def ask(
-        self, method: str, packed: bytes, once: Sequence[Any]
-    ) -> tuple[tuple[str, str, int], bytes]:
+    def ask(self, method: str, packed: bytes, once: Sequence[Any]) -> tuple[int, bytes]:
         """Call a method of the server.
 
         Args:
@@ -176,26 +156,26 @@ class Worker:
             once: references to the first ones, which are fetched once and kept.
 
         Returns:
-            How it went, a word about it and this process's id; and what came out, packed.
+            This process's id, and what came out, packed.
+
+        Raises:
+            ClusterError: the driver's golddiff is another version.
+            GoldDiffError: as the method.
         """
-        pid = os.getpid()
         if self._driver != __version__:
-            return (OTHER, f"{__version__} on {socket.gethostname()}", pid), b""
+            raise ClusterError(
+                f"runs golddiff {__version__} on {socket.gethostname()}, here is {self._driver}; "
+                "install one version everywhere"
+            )
         from golddiff.system.parallel import use_threads
 
         # The number of threads belongs to the thread that sets it.
         if torch.get_num_threads() != self._threads:
             use_threads(self._threads)
-        try:
-            if self._server is None:
-                self._server = ShardServer(self._path, self._memory_limit)
-            first = [self._kept(reference) for reference in once]
-            made = getattr(self._server, method)(*first, *pickle.loads(packed))
-        except (StoreError, OSError) as error:
-            return (LOST, str(error), pid), b""
-        except GoldDiffError as error:
-            return (REFUSED, str(error), pid), b""
-        return (DONE, "", pid), pickle.dumps(made, pickle.HIGHEST_PROTOCOL)
+        if self._server is None:
+            self._server = ShardServer(self._path, self._memory_limit)
+        first = [self._kept(reference) for reference in once]
+        return os.getpid(), pack(getattr(self._server, method)(*first, *unpack(packed)))
 
     def alive(self) -> int:
         """Answers at once, also while ``ask`` works."""

@@ -1,31 +1,28 @@
-"""Building the shards of a store in parallel, each at most once, with Ray Data.
+"""Building the shards of a store in parallel, each at most once, as Ray tasks.
 
 The images are cut into as many runs as there are shards, in the order in which a single store would
-have them, so that row i is the same image in both. Ray Data hands the runs to the cluster's cores.
-Each shard is built beside its place and renamed when complete; a build that was interrupted, or
+have them, so that row i is the same image in both. Ray hands the runs to the cluster's cores.
+Each shard is built under another name and renamed when complete; a build that was interrupted, or
 whose machines died, goes on with the shards that are not there yet.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
-import logging
 import os
 import re
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from golddiff import __version__
 from golddiff.cluster.joining import connect, ray_package
 from golddiff.cluster.listing import NAME, Listing, ShardRecord
 from golddiff.estimators.kept_masks import FOLDER as MASKS
-from golddiff.sources.encoded import EncodedSource
+from golddiff.sources.examples import ExampleSource
 from golddiff.sources.source import Skipped
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.manifest import VERSION, Manifest, identity_of
@@ -35,14 +32,13 @@ from golddiff.system.errors import (
     ClusterError,
     GoldDiffError,
     SourceError,
-    StoreError,
+    one_line,
 )
 from golddiff.system.files import written_whole
 
 PLAN = "build.json"
 # A path as pathlib writes it has one slash; a drive has one letter.
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-ERRORS = {kind.__name__: kind for kind in (ArgumentError, ClusterError, SourceError, StoreError)}
 IMAGES_A_SHARD = 1_000_000
 
 
@@ -101,8 +97,8 @@ def build_shards(
             "shards are opened from an object store once they are copied there"
         )
     options = SourceOptions() if options is None else options
-    opened = open_source(source, **options.told())
-    if not isinstance(opened, EncodedSource):
+    opened = open_source(source, **options.saved())
+    if not isinstance(opened, ExampleSource):
         raise ArgumentError(
             f"source: {opened.info.description} cannot be read in parts; expected a folder of "
             "images or of parquet files, or a parquet file"
@@ -117,18 +113,16 @@ def build_shards(
     ]
     records = {job.number: _found(job) for job in jobs}
     missing = [job for job in jobs if records[job.number] is None]
-    found = number - len(missing)
-    skipped = Skipped()
+    found, skipped = number - len(missing), Skipped()
     progress(found, number)
     for done, (job, record, left_out) in enumerate(_built(missing), found + 1):
         records[job] = record
         skipped.names += left_out.names
         skipped.reasons += left_out.reasons
         progress(done, number)
-    listing = Listing([record for _, record in sorted(records.items()) if record is not None])
-    listing.write(folder)
-    n = sum(record.n for record in records.values() if record is not None)
-    return Built(folder, number, found, n, skipped)
+    whole = [record for _, record in sorted(records.items()) if record is not None]
+    Listing(whole).write(folder)
+    return Built(folder, number, found, sum(record.n for record in whole), skipped)
 
 
 @dataclass(frozen=True)
@@ -137,43 +131,38 @@ class Job:
 
     path: str
     number: int
-    source: EncodedSource
+    source: ExampleSource
     version: str
 
 
-def _built(jobs: list[Job]) -> Any:
+def _built(jobs: list[Job]) -> Iterator[tuple[int, ShardRecord, Skipped]]:
     """Number, record and images left out of each shard, as they come."""
     if not jobs:
         return
     ray = ray_package()
     if not ray.is_initialized():
         connect()
-    data = importlib.import_module("ray.data")
-    context = data.DataContext.get_current()
-    context.enable_progress_bars = False
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-    # The jobs lie in the object store; the rows of the data set are their references' places.
-    references = [ray.put(job) for job in jobs]
-
-    def run(row: dict[str, Any]) -> dict[str, Any]:
-        return build_one(ray_package().get(references[row["place"]]))
-
-    rows = [{"place": i} for i in range(len(jobs))]
-    made = data.from_items(rows, override_num_blocks=len(rows)).map(run)
-    for row in made.iter_rows():
-        if row["error"]:
-            raise ERRORS.get(row["kind"], SourceError)(row["error"])
-        record = ShardRecord(row["path"], int(row["n"]), row["identity"])
-        names, reasons = json.loads(row["names"]), json.loads(row["reasons"])
-        yield int(row["number"]), record, Skipped(names, reasons)
+    task = ray.remote(build_one).options(scheduling_strategy="SPREAD")
+    left = [task.remote(job) for job in jobs]
+    while left:
+        (done,), left = ray.wait(left)
+        try:
+            yield ray.get(done)
+        except ray.exceptions.RayError as error:
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, GoldDiffError):
+                raise cause from None
+            raise ClusterError(f"cluster: {one_line(cause or error)[:300]}") from error
 
 
-def build_one(job: Job) -> dict[str, Any]:
-    """Build one shard, on whatever machine this runs; errors come back as text."""
+def build_one(job: Job) -> tuple[int, ShardRecord, Skipped]:
+    """Build one shard, on whatever machine this runs.
+
+    Raises:
+        GoldDiffError: names the shard.
+    """
     from golddiff.store.build import build
 
-    row = {"number": job.number, "error": "", "kind": "", "n": 0, "identity": ""}
-    row |= {"path": Path(job.path).name, "names": "[]", "reasons": "[]"}
     path = Path(job.path)
     try:
         if job.version != __version__:
@@ -189,12 +178,9 @@ def build_one(job: Job) -> dict[str, Any]:
             record = _found(job)
         assert record is not None
     except (GoldDiffError, OSError) as error:
-        return row | {"error": f"shard {path.name}: {error}", "kind": type(error).__name__}
-    skipped = job.source.skipped
-    return row | {
-        "n": record.n, "identity": record.identity,
-        "names": json.dumps(skipped.names), "reasons": json.dumps(skipped.reasons),
-    }  # fmt: skip
+        kind = type(error) if isinstance(error, GoldDiffError) else SourceError
+        raise kind(f"shard {path.name}: {error}") from error
+    return job.number, record, job.source.skipped
 
 
 def _found(job: Job) -> ShardRecord | None:
@@ -227,13 +213,13 @@ def _checked(shards: int | None, total: int) -> int:
     return shards
 
 
-def _plan(source: str, options: SourceOptions, opened: EncodedSource, shards: int) -> str:
+def _plan(source: str, options: SourceOptions, opened: ExampleSource, shards: int) -> str:
     """What the shards are made of; another plan means other shards."""
     info = opened.info
     body = {
         "version": VERSION, "source": os.path.abspath(source), "images": opened.total,
         "shape": list(info.shape), "class_names": info.class_names, "shards": shards,
-        **options.told(),
+        **options.saved(),
     }  # fmt: skip
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     return json.dumps({"plan": body, "digest": digest}, indent=1) + "\n"
@@ -254,10 +240,8 @@ def _prepare(folder: Path, plan: str, overwrite: bool) -> None:
         if overwrite:
             for part in (*folder.glob("shard-*"), *folder.glob(".shard-*.building-*")):
                 shutil.rmtree(part)
-            for name in (NAME, "plans.json"):
-                (folder / name).unlink(missing_ok=True)
-            for part in folder.glob("*.safetensors"):
-                part.unlink(missing_ok=True)
+            for kept in (folder / NAME, *folder.glob("*.safetensors")):
+                kept.unlink(missing_ok=True)
             shutil.rmtree(folder / MASKS, ignore_errors=True)
         elif file.read_text(encoding="utf-8") != plan:
             raise ArgumentError(

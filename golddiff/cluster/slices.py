@@ -36,43 +36,19 @@ class Part:
     first: int
 
 
-@dataclass(frozen=True)
-class Supports:
-    """Supports of some queries, the part of one shard: rows of its own.
-
-    Attributes:
-        once: each of them once, listed or described.
-        which: for each query, its place there.
-    """
-
-    once: Sequence[Support | TiledSupport | Part]
-    which: Sequence[int]
-
-    def over(self, store: ImageStore) -> list[AnySupport]:
-        """One a query, the same object where queries share it."""
-        once = [_here(store, support) for support in self.once]
-        return [once[i] for i in self.which]
+Parts = Sequence[Support | TiledSupport | Part]  # of some queries' supports, those of one shard
 
 
-def _here(store: ImageStore, support: Support | TiledSupport | Part) -> AnySupport:
-    if isinstance(support, Part):
-        return listed_here(store, support)
-    if isinstance(support, TiledSupport):
-        return TiledSupport(support.side, list(map(_wide, support.tiles)))
-    return _wide(support)
+def listed_here(store: ImageStore, parts: Parts) -> list[AnySupport]:
+    """One support a query, in rows of the shard; the same object where queries share it."""
+    made = {id(part): of_part(store, part) for part in {id(p): p for p in parts}.values()}
+    return [made[id(part)] for part in parts]
 
 
-def _wide(support: Support) -> Support:
-    return Support(support.rows.astype(np.int64), support.log_weights)
-
-
-def narrow(rows: NDArray[np.int64]) -> NDArray[Any]:
-    """Rows of a shard as they travel: 4 bytes each, where they fit."""
-    return rows.astype(np.int32) if len(rows) == 0 or rows.max() < 2**31 else rows
-
-
-def listed_here(store: ImageStore, part: Part) -> Support:
-    """The images of a described support that lie in a shard; none of a class it has not."""
+def of_part(store: ImageStore, part: Support | TiledSupport | Part) -> AnySupport:
+    """The images of a support that lie in a shard; none of a class it has not."""
+    if not isinstance(part, Part):
+        return part
     label = part.support.label
     here = label is None or label in store.class_counts
     rows = store.rows_of(label) if here else np.empty(0, np.int64)
@@ -107,22 +83,18 @@ class Borders:
         classes = sorted(set().union(*self.counts))
         return {label: sum(self.of_class(label)) for label in classes}
 
-    def parts(self, supports: Sequence[AnySupport]) -> list[Supports]:
-        """Each shard's part of the supports of some queries."""
-        groups = grouped(supports)
-        which = [0] * len(supports)
-        for place, (_, queries) in enumerate(groups):
-            for query in queries:
-                which[query] = place
-        cut = [self.cut(support) for support, _ in groups]
-        return [Supports([c[shard] for c in cut], which) for shard in range(len(self.sizes))]
+    def parts(self, supports: Sequence[AnySupport]) -> list[Parts]:
+        """Each shard's part of the supports of some queries; shared ones are cut once."""
+        cut = {id(support): self.cut(support) for support, _ in grouped(supports)}
+        each = [cut[id(support)] for support in supports]
+        return [[parts[shard] for parts in each] for shard in range(len(self.sizes))]
 
     def cut(self, support: AnySupport) -> Sequence[Any]:
         """Each shard's part of one support."""
         if isinstance(support, DescribedSupport):
-            told = replace(support, listing=_elsewhere)
+            described = replace(support, listing=_elsewhere)
             places = [0, *accumulate(self.of_class(support.label))]
-            return [Part(told, *where) for where in zip(places[:-1], self.firsts, strict=True)]
+            return [Part(described, *where) for where in zip(places[:-1], self.firsts, strict=True)]
         if isinstance(support, TiledSupport):
             tiles = [self._rows(tile) for tile in support.tiles]
             return [TiledSupport(support.side, of_shard) for of_shard in zip(*tiles, strict=True)]
@@ -132,7 +104,7 @@ class Borders:
         borders = [*np.searchsorted(support.rows, self.firsts), len(support.rows)]
         weights = support.log_weights
         return [
-            Support(narrow(support.rows[a:b] - first), None if weights is None else weights[a:b])
+            Support(support.rows[a:b] - first, None if weights is None else weights[a:b])
             for a, b, first in zip(borders, borders[1:], self.firsts, strict=False)
         ]
 
@@ -164,7 +136,7 @@ def joined(parts: Sequence[tuple[int, Support | TiledSupport]]) -> Support | Til
 
 
 def _together(parts: Sequence[tuple[int, Support]]) -> Support:
-    rows = np.concatenate([part.rows.astype(np.int64) + first for first, part in parts])
+    rows = np.concatenate([part.rows + first for first, part in parts])
     if all(part.log_weights is None for _, part in parts):
         return Support(rows)
     return Support(rows, np.concatenate([part.log_importance() for _, part in parts]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -24,16 +25,16 @@ from golddiff.cluster.gathered import gathered_contributions
 from golddiff.cluster.joining import connect, ray_package
 from golddiff.cluster.listing import Listing
 from golddiff.cluster.pool import Pool, Resources
-from golddiff.cluster.slices import Borders, joined, narrow, nearest_of
+from golddiff.cluster.slices import Borders, joined, nearest_of
 from golddiff.denoiser import at_level
 from golddiff.posterior import Posterior
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.build import PIXELS
 from golddiff.store.cache import cache_folder
 from golddiff.store.factors import Factors, silent
-from golddiff.store.manifest import FileRecord, Manifest
+from golddiff.store.manifest import FileRecord
 from golddiff.store.nearest import Drawing, Metric, supported
-from golddiff.store.selection import Indices, check_class, checked_rows
+from golddiff.store.selection import Indices, Part, check_class, checked_rows
 from golddiff.store.statistics import Axes, Factor, Moments
 from golddiff.support import AnySupport, DescribedSupport, TiledSupport, one_each
 from golddiff.system.errors import ArgumentError, ClusterError
@@ -61,18 +62,18 @@ class ShardedStore:
         share: of the images that results see: 1 unless a shard is missing.
     """
 
-    labels: torch.Tensor | None
-    share: float
+    labels = Part(lambda store: store._labels())
+    share = Part(lambda store: store._share())
 
     def __init__(
         self, listing: Listing, pool: Pool, abouts: Sequence[About | None], identity: str
     ) -> None:
         """Use :meth:`open`."""
         there = [about for about in abouts if about is not None]
-        first = there[0]
+        first = there[0].manifest
         records = [None if isinstance(shard, str) else shard for shard in listing.shards]
         sizes = [
-            about.n if about is not None else record.n if record is not None else 0
+            about.manifest.n if about is not None else record.n if record is not None else 0
             for about, record in zip(abouts, records, strict=True)
         ]
         self.paths, self.pool = listing.paths, pool
@@ -82,10 +83,10 @@ class ShardedStore:
         self.class_counts = self.borders.class_counts()
         self.classes = list(self.class_counts)
         self.radius = max(about.radius for about in there)
-        self.manifest = Manifest(
-            self.n, first.shape, first.dtype, first.labelled, first.class_names,
-            first.proxy_shape, f"{len(self.paths)} shards of {first.source}",
-            files={PIXELS: FileRecord(sum(about.bytes for about in there), identity)},
+        files = [file for about in there for file in about.manifest.files.values()]
+        self.manifest = replace(
+            first, n=self.n, source=f"{len(self.paths)} shards of {first.source}", skipped=0,
+            files={PIXELS: FileRecord(sum(file.bytes for file in files), identity)},
         )  # fmt: skip
         self.path = _home(listing, identity)
         self.artifacts = Artifacts(self.path, identity)
@@ -133,8 +134,8 @@ class ShardedStore:
             connect()
         pool = Pool(listing.paths, resources, allow_missing, patience)
         try:
-            told = dict(pool.ask("about", ()))
-            abouts = [told.get(shard) for shard in range(len(listing.paths))]
+            answers = dict(pool.ask("about", ()))
+            abouts = [answers.get(shard) for shard in range(len(listing.paths))]
             identity = agreed(listing, abouts)
         except BaseException:
             pool.close()
@@ -278,8 +279,8 @@ class ShardedStore:
         """What a draw by weight has to know of all shards' images, before any is drawn."""
         parts = self.borders.parts(one_each(within, len(x)))
         once = [self.pool.once(drawing, lambda: drawing)]
-        told = self.pool.ask("summary", lambda shard: (x, parts[shard]), once)
-        return reduce(lambda a, b: a.merge(b), (summary for _, summary in told))
+        answers = self.pool.ask("summary", lambda shard: (x, parts[shard]), once)
+        return reduce(lambda a, b: a.merge(b), (summary for _, summary in answers))
 
     def contributions(
         self, estimator: Any, x: NDArray[np.float32], sigma: float, support: AnySupport, top: int,
@@ -322,7 +323,7 @@ class ShardedStore:
         width = self.d if onto is None else onto.columns.shape[1]
         out = np.empty((len(rows), width), np.float32)
         answers = self.pool.ask(
-            "values", lambda shard: (narrow(rows[mine[shard]] - firsts[shard]), onto),
+            "values", lambda shard: (rows[mine[shard]] - firsts[shard], onto),
             shards=list(mine),
         )  # fmt: skip
         for shard, found in answers:
@@ -347,32 +348,32 @@ class ShardedStore:
         self, label: int | None, images: int | None, seed: int, progress: Callable[[int], None]
     ) -> Factor:
         parts = self.borders.cut(self.everything(label))
-        told = self.pool.ask("moments", lambda shard: (parts[shard], images, seed))
-        sums: Moments = reduce(Moments.merge, (part for _, part in told))
+        answers = self.pool.ask("moments", lambda shard: (parts[shard], images, seed))
+        sums: Moments = reduce(Moments.merge, (part for _, part in answers))
         progress(sums.n)
         return sums.factor(*self.manifest.scaling)
 
+    def _share(self) -> float:
+        there = sum(self.borders.sizes[shard] for shard in self.pool.present)
+        return there / self.n if self.n else 0.0
+
+    def _labels(self) -> torch.Tensor | None:
+        found = None
+        if self.manifest.labelled:
+            there = dict(self.pool.ask("labels", ()))
+            sizes = enumerate(self.borders.sizes)
+            parts = [there.get(shard, np.full(n, -1, np.int64)) for shard, n in sizes]
+            found = torch.from_numpy(np.concatenate(parts))
+        vars(self)["labels"] = found  # from now on
+        return found
+
     def __getattr__(self, name: str) -> Any:
-        if name == "labels":
-            self.labels = self._fetched_labels()
-            return self.labels
-        if name == "share":  # never kept: it falls where a shard goes missing
-            there = sum(self.borders.sizes[shard] for shard in self.pool.present)
-            return there / self.n if self.n else 0.0
         if name in ELSEWHERE:
             raise ClusterError(
                 f"store: {name} is not here, the images lie in {len(self.paths)} shards; this "
                 "works on a single store (golddiff.ImageStore)"
             )
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
-
-    def _fetched_labels(self) -> torch.Tensor | None:
-        if not self.manifest.labelled:
-            return None
-        there = dict(self.pool.ask("labels", ()))
-        sizes = enumerate(self.borders.sizes)
-        parts = [there.get(shard, np.full(n, -1, np.int64)) for shard, n in sizes]
-        return torch.from_numpy(np.concatenate(parts))
 
     def __repr__(self) -> str:
         return (

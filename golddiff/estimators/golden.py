@@ -64,7 +64,7 @@ class GoldDiff(Denoiser):
                 "(Optimal, PCA or Kamb)"
             )
         if isinstance(schedule, AdaptiveSchedule):
-            # It depends on what is weighed, so it is first told which estimator that is.
+            # It depends on what is weighed, so it is fitted to the estimator first.
             if schedule.guarantee and not base.provable:
                 raise ArgumentError(_ONLY_OPTIMAL.format("guarantee", type(base).__name__))
             schedule = schedule.fitted(base)

@@ -16,7 +16,7 @@ FLOAT64_COUNTED = 1024  # values an image; masks that are averaged bear a few en
 HELD_BYTES = 1 << 30  # a larger matrix is made twice, some rows at a time, and never held
 ROWS = 128
 
-# Of how masks are computed: masks that an earlier version kept with a store are made again.
+# Of how masks are computed: masks that an earlier version kept with a store are recomputed.
 VERSION = 2
 
 # Of the threshold: an entry as little below it counts as at it. Of few images entries are ratios of

@@ -13,11 +13,12 @@ from golddiff.denoiser import Denoiser
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
 from golddiff.store.statistics import Axes
+from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError
 
 IMAGES_A_COMPONENT = 100  # at least, on average: fewer tell little about a covariance
 FITTED_TO = 1_000_000  # images at most, whose coordinates are in memory
-CLUSTERED_BY = 64  # leading principal components that the clustering looks at
+CLUSTERED_BY = 64  # leading principal components that images are clustered by
 # A component with less weight moves no output by more than this share of the data's range.
 NEGLIGIBLE = 1e-9
 
@@ -84,8 +85,7 @@ class GaussianMixture(Denoiser):
     ) -> None:
         super().__init__(store)
         for name, value in (("components", components), ("rank", rank)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ArgumentError(f"{name}: got {value!r}, expected an integer of 1 or more")
+            check_count(name, value)
         if not isinstance(shrinkage, int | float | np.floating) or not 0 <= shrinkage < math.inf:
             raise ArgumentError(f"shrinkage: got {shrinkage!r}, expected a number of images, >= 0")
         if rows is not None and len(rows) == 0:

@@ -18,12 +18,13 @@ from golddiff.denoiser import Denoiser
 from golddiff.estimators.mixture import Components, cluster, denoised, fit
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
+from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError
 
 FITTED_TO = 20_000  # images
 PATCHES_AN_IMAGE = 5
 PATCHES_A_COMPONENT = 500  # at least, on average
-CLUSTERED_BY = 48  # leading principal components of the patches that the clustering looks at
+CLUSTERED_BY = 48  # leading principal components that patches are clustered by
 IMAGES_AT_ONCE = 2000
 ROWS_AND_COLUMNS = 16  # of patches, at most about so many: a step of 2 pixels at 32 x 32, 4 at 64
 
@@ -99,8 +100,7 @@ class PatchMixture(Denoiser):
         smaller = min(self.store.shape[1:])
         side = max(1, min(8, smaller // 2)) if side is None else side
         for name, value in (("side", side), ("components", components), ("rank", rank)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ArgumentError(f"{name}: got {value!r}, expected an integer of 1 or more")
+            check_count(name, value)
         if side > smaller:
             raise ArgumentError(f"side: got {side}, expected at most {smaller}, the images' side")
         if not isinstance(shrinkage, int | float | np.floating) or not 0 <= shrinkage < np.inf:

@@ -39,6 +39,7 @@ from golddiff.support import (
     pixels,
     tile_of_each,
 )
+from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import map_ordered, results_held
 
@@ -110,8 +111,7 @@ class PCA(Estimator):
             raise ArgumentError(f"mask_threshold: got {mask_threshold!r}, expected 0 to 1")
         if weighting not in ("ss", "wss"):
             raise ArgumentError(f"weighting: got {weighting!r}, expected 'ss' or 'wss'")
-        if not (isinstance(batch_size, int) and batch_size >= 1):
-            raise ArgumentError(f"batch_size: got {batch_size!r}, expected an integer of 1 or more")
+        check_count("batch_size", batch_size)
         if share is not None and share not in SIDES:
             expected = ", ".join(map(repr, SIDES))
             raise ArgumentError(f"share: got {share!r}, expected {expected} or None")

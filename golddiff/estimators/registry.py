@@ -22,7 +22,7 @@ DEFAULT_METHOD = "recommended"
 
 @dataclass(frozen=True)
 class MethodSettings:
-    """What the methods can be told; None is the default of the method, or of the data.
+    """Settings of the methods; None is the default of the method, or of the data.
 
     Attributes:
         novelty: of recommended, 0 (copies) to 1; default 0.7.
@@ -56,7 +56,7 @@ class MethodSettings:
 
 @dataclass(frozen=True)
 class Method:
-    """One method: how pictures call it, what it can be told, and how it is made.
+    """One method: its title in pictures, the settings it takes, and how it is made.
 
     Its output has sources where it is a weighted sum of training images.
     """
@@ -143,7 +143,7 @@ def create(
 
 
 def memory_needed(name: str, settings: MethodSettings) -> Callable[[int, int], float]:
-    """Bytes of memory that a method takes for n images of d values, beside parts of the images."""
+    """Bytes of memory that a method takes for n images of d values, besides parts of the images."""
     from golddiff.store.needs import covariance_bytes, mask_bytes
 
     if "optimal" in name or settings.patch_size is not None:
@@ -181,7 +181,7 @@ def _pca(store: ImageStore, settings: MethodSettings, seed: int) -> Estimator:
 
 
 def golden(base: Estimator, settings: MethodSettings, seed: int) -> GoldDiff:
-    """``base`` over the golden subsets of the paper's schedule, "released" unless told."""
+    """``base`` over the golden subsets of the paper's schedule, "released" unless set."""
     from golddiff.estimators.golden import GoldDiff
     from golddiff.supports.paper import PaperSchedule
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -35,34 +35,27 @@ class PeakMemory:
 
     def figures(self) -> dict[str, int | str]:
         """The same for JSON."""
-        return {"bytes": self.bytes, "kind": self.kind, "before": self.before}
+        return asdict(self)
 
 
 @contextlib.contextmanager
 def peak_memory() -> Iterator[PeakMemory]:
     """Measure the block's peak memory: a GPU's where the block uses one, otherwise resident."""
-    peak = PeakMemory()
-    gpu, allocated_before = torch.cuda.is_available(), 0
-    if gpu:
+    peak, before = PeakMemory(), 0
+    if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-        allocated_before = torch.cuda.memory_allocated()
-    anew = _reset()
+        before = torch.cuda.memory_allocated()
+    kind = "process"
+    with contextlib.suppress(OSError):
+        _CLEAR.write_text(_RESET_PEAK)
+        kind = "resident"
     peak.before = _status("VmRSS")
     yield peak
-    allocated = torch.cuda.max_memory_allocated() if gpu else 0
-    if allocated > 0:
-        peak.bytes, peak.kind, peak.before = allocated, "allocator", allocated_before
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated() > 0:
+        peak.bytes, peak.kind, peak.before = torch.cuda.max_memory_allocated(), "allocator", before
         return
-    peak.bytes = _high_water_mark()
-    peak.kind = "unknown" if peak.bytes == 0 else "resident" if anew else "process"
-
-
-def _reset() -> bool:
-    try:
-        _CLEAR.write_text(_RESET_PEAK)
-    except OSError:
-        return False
-    return True
+    peak.bytes = _status("VmHWM") or _of_process()
+    peak.kind = kind if peak.bytes else "unknown"
 
 
 def _status(field: str) -> int:
@@ -74,10 +67,8 @@ def _status(field: str) -> int:
     return 0
 
 
-def _high_water_mark() -> int:
-    told = _status("VmHWM")
-    if told:
-        return told
+def _of_process() -> int:
+    """The peak since the process began; 0 where the system does not tell."""
     try:
         import resource
     except ImportError:

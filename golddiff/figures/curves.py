@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import NullFormatter
 
 Scale = Literal["linear", "log"]
@@ -84,32 +83,28 @@ def draw_panels(panels: Sequence[Panel], title: str = "") -> Figure:
     """
     columns = 2 if len(panels) == 4 else min(COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
-    names = list(dict.fromkeys(line.name for panel in panels for line in panel.series))
-    width = PANEL[0] * columns if columns > 1 else ALONE
+    lines = [line for panel in panels for line in panel.series]
+    names = list(dict.fromkeys(line.name for line in lines))
     # A series of another's colour takes none away.
-    own = dict.fromkeys(s.like or s.name for panel in panels for s in panel.series)
+    own = dict.fromkeys(line.like or line.name for line in lines)
     places = {name: place for place, name in enumerate(own)}
+    width = PANEL[0] * columns if columns > 1 else ALONE
     a_row = max(1, int(width / (0.7 + 0.075 * max(map(len, names), default=0))))
     below = 0.1 + LEGEND * math.ceil(len(names) / a_row) if len(names) > 1 else 0.05
     height = PANEL[1] * rows + below + (TITLE if title else 0)
-    top = 1 - (TITLE / height if title else 0)
-    layout = ConstrainedLayoutEngine(rect=(0, below / height, 1, top - below / height))
-    figure = Figure(figsize=(width, height), layout=layout)
+    figure = Figure(figsize=(width, height), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).flatten()
+    known: dict[str, Any] = {}
     for axes, panel in zip(grid, panels, strict=False):
         _draw(axes, panel, places)
+        handles, labels = axes.get_legend_handles_labels()
+        known.update(zip(labels, handles, strict=True))
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
     if len(names) > 1:
-        known = {
-            label: handle
-            for axes in grid
-            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-        }
         figure.legend(
-            [known[name] for name in names if name in known],
-            [name for name in names if name in known],
-            loc="lower center", ncols=min(a_row, len(names)), frameon=False, fontsize=9,
+            known.values(), known.keys(), loc="outside lower center",
+            ncols=min(a_row, len(names)), frameon=False, fontsize=9,
         )  # fmt: skip
     if title:
         figure.suptitle(title, fontsize=12)

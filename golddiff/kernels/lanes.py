@@ -46,7 +46,7 @@ class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
 
 
 def _address(context: Any, builder: Any, kind: Any, array: Any, i: Any) -> Any:
-    if kind.layout != "C":  # strides are not looked at
+    if kind.layout != "C":  # strides do not count
         raise TypingError("lanes are read from and written to contiguous arrays alone")
     data = context.make_array(kind)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [i]), _VECTOR.as_pointer())

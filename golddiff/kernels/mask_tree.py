@@ -91,7 +91,7 @@ def assembled(added: Additions, shape: tuple[int, ...]) -> MaskTree:
     """The tree whose nodes add those inputs; all else follows from the images' shape.
 
     Args:
-        added: consistent, as :func:`check` tells: compiled loops trust the tree.
+        added: consistent, as :func:`check` makes sure: compiled loops trust the tree.
         shape: (C, H, W), or (D,).
     """
     c, h, w = _three_sides(shape)

@@ -92,7 +92,7 @@ def _masked_posterior(  # type: ignore[no-untyped-def]
                 b = b * gains + load(prior, LANES)
                 c = c * gains + load(prior, 2 * LANES)
                 e = e * gains + load(prior, 3 * LANES)
-                # Whether any is above is soon told; the largest takes long, and is rarely needed.
+                # Whether any is above is soon known; the largest takes long, and is rarely needed.
                 ahead = larger(larger(a, b), larger(c, e))
                 top = maxima[o]
                 if not any_at_least(ahead, top - NEGLIGIBLE):

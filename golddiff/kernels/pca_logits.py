@@ -84,7 +84,7 @@ def branches(tree: MaskTree, outputs: NDArray[np.int64]) -> MaskTree:
     number = {int(o): i for i, o in enumerate(outputs)}
     kept: list[int] = []
     renumbered: list[int] = []
-    above = [-1] * LEVELS  # the node at hand of each level
+    above = [-1] * LEVELS  # the current node of each level
     written: set[int] = set()
     for node, (level, output) in enumerate(zip(tree.level, tree.output, strict=True)):
         above[level] = node

@@ -172,7 +172,7 @@ def _weighted_sums(flat, rows, weights, scale, offset, out):  # type: ignore[no-
 def distances_of(
     flat: NDArray[Any], rows: NDArray[np.int64], x: NDArray[np.float32], scale: float, offset: float
 ) -> NDArray[np.float64]:
-    """As :func:`squared_distances`, of an array at hand, on this thread alone."""
+    """As :func:`squared_distances`, of an array in memory, on this thread alone."""
     found: NDArray[np.float64] = _squared_distances(
         flat, rows, x, np.float32(scale), np.float32(offset)
     )
@@ -188,7 +188,7 @@ def weights_of(
     scale: float,
     offset: float,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The largest logit, (b,), and exp(logit - largest), (b, k), of rows of an array at hand.
+    """The largest logit, (b,), and exp(logit - largest), (b, k), of rows of an array in memory.
 
     A logit is log weight - gain ||x_q - x_i||^2, rounded so little that averages by these weights
     of values of spread 1 are right to 1e-5. On this thread alone.
@@ -210,7 +210,7 @@ def weights_of(
 def exact_distances(
     flat: NDArray[Any], rows: NDArray[np.int64], x: NDArray[np.float32], scale: float, offset: float
 ) -> NDArray[np.float64]:
-    """||x - x_i||^2 (k,) of one query (D,) in float64, of an array at hand, on this thread."""
+    """||x - x_i||^2 (k,) of one query (D,) in float64, of an array in memory, on this thread."""
     return np.array([_in_float64(flat[row], x, scale, offset) for row in rows])
 
 
@@ -221,7 +221,7 @@ def sums_of(
     scale: float,
     offset: float,
 ) -> NDArray[np.float64]:
-    """Sum over rows of weights[q, j] * x_{rows[j]}, (b, D), of an array at hand, on this thread.
+    """Sum over rows of weights[q, j] * x_{rows[j]}, (b, D), of an array in memory, on this thread.
 
     In float32, so for some hundred rows; weights of zero cost nothing.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,11 @@ CONFIG = "config.json"
 SCHEDULER = "scheduler_config.json"
 CLASS = "UNet2DModel"
 NAME = "diffusion_pytorch_model"
+# What the noise levels of a scheduler depend on.
+SCHEDULE = (
+    "num_train_timesteps", "beta_start", "beta_end", "beta_schedule", "trained_betas",
+    "rescale_betas_zero_snr",
+)  # fmt: skip
 # Far above any network in use.
 MOST_SIZE, MOST_LAYERS, MOST_STEPS = 65_536, 64, 1_000_000
 
@@ -81,14 +87,14 @@ def read_json(path: Path) -> dict[str, Any]:
 def _network(folder: Path, home: Path, config: dict[str, Any]) -> Any:
     """The network with its weights.
 
-    A configuration of a few bytes can ask for any number of layers, of any width: it is held
-    against the size of its weights before it takes memory or time.
+    A configuration of a few bytes can ask for any number of layers, of any width: those are
+    bounded, and the weights held against it, before it takes memory or time.
     """
     safe = home / f"{NAME}.safetensors"
     place = safe if safe.is_file() else home / f"{NAME}.bin"
     if not place.is_file():
         raise CheckpointError(f"{home} has no {NAME}.safetensors and no {NAME}.bin")
-    held = regular_file(place, folder).stat().st_size
+    regular_file(place, folder)
     for name, value in config.items():
         values = value if isinstance(value, list) else [value]
         most = MOST_LAYERS if "layers" in name else MOST_SIZE
@@ -102,18 +108,16 @@ def _network(folder: Path, home: Path, config: dict[str, Any]) -> Any:
     def make() -> Any:
         return UNet2DModel.from_config(config)
 
+    found = read_safetensors(safe)[0] if place == safe else read_torch(place)
+    tensors = checked_weights(found, place)
     try:
-        with torch.device("meta"):
-            wanted = make().state_dict()
+        return fill(make, tensors, place)
+    except CheckpointError:
+        raise
     except Exception as error:
         raise CheckpointError(
             f"{home} cannot be loaded as a {CLASS}: {one_line(error, 200)}"
         ) from error
-    # In half precision at least.
-    if 2 * sum(value.numel() for value in wanted.values()) > held:
-        raise CheckpointError(f"{home} is of a larger network than its weights of {held:,} bytes")
-    found = read_safetensors(safe)[0] if place == safe else read_torch(place)
-    return fill(make, checked_weights(found, place), place)
 
 
 def _process(folder: Path, home: Path) -> tuple[Steps, str]:
@@ -136,20 +140,31 @@ def _process(folder: Path, home: Path) -> tuple[Steps, str]:
             f"{path}: prediction_type is {str(prediction)[:80]!r}, expected one of "
             f"{', '.join(PREDICTIONS)}"
         )
-    with LOADING:
-        from diffusers import DDPMScheduler
-
-    names = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule", "trained_betas",
-             "rescale_betas_zero_snr")  # fmt: skip
     try:
-        if not 0 < int(config.get("num_train_timesteps", 1000)) <= MOST_STEPS:
-            raise ValueError(f"num_train_timesteps is {config['num_train_timesteps']!r}")
-        scheduler = DDPMScheduler(**{name: config[name] for name in names if name in config})
-        alphas = scheduler.alphas_cumprod.double()
+        alphas = vp_alphas({name: config[name] for name in SCHEDULE if name in config}).double()
         # The last step of a zero-SNR schedule is pure noise: sigma has no number for it.
         return Steps(alphas[alphas > 1e-9]), prediction
     except Exception as error:
         raise CheckpointError(f"{path} is no VP schedule: {one_line(error, 200)}") from error
+
+
+def vp_alphas(schedule: Mapping[str, Any]) -> torch.Tensor:
+    """Cumulative alphas (T,) of a diffusers scheduler.
+
+    Args:
+        schedule: of its configuration what :data:`SCHEDULE` names.
+
+    Raises:
+        ArgumentError: no such number of timesteps. Other values raise nearly anything.
+    """
+    with LOADING:
+        from diffusers import DDPMScheduler
+
+    count = schedule.get("num_train_timesteps", 1000)
+    if not 0 < count <= MOST_STEPS:
+        raise ArgumentError(f"num_train_timesteps: got {count}, expected 1 to {MOST_STEPS:,}")
+    alphas: torch.Tensor = DDPMScheduler(**schedule).alphas_cumprod
+    return alphas
 
 
 def _shape(config: Any, resolution: int | None, home: Path) -> tuple[int, int, int]:
@@ -164,5 +179,5 @@ def _shape(config: Any, resolution: int | None, home: Path) -> tuple[int, int, i
             )
         height = width = resolution
     if height is None or width is None:
-        raise ArgumentError(f"resolution: {home} does not tell the side of its images, give it")
+        raise ArgumentError(f"resolution: {home} does not say the side of its images, give it")
     return int(config.in_channels), int(height), int(width)

@@ -10,10 +10,10 @@ import torch
 from golddiff.oracles.diffusers_unet import CONFIG, load_diffusers, read_json
 from golddiff.oracles.edm.pickled import load_edm
 from golddiff.oracles.files import FORMAT, find_weights, make_oracle, predicted, read_weights
-from golddiff.oracles.oracle import Oracle, checked_batch_size, checked_device
+from golddiff.oracles.oracle import Oracle, checked_device
 from golddiff.oracles.published import read_published, resolution_of
 from golddiff.oracles.weights import regular_file
-from golddiff.system.arguments import path_of
+from golddiff.system.arguments import check_count, path_of
 from golddiff.system.errors import ArgumentError, CheckpointError
 
 ZIP = b"PK\x03\x04"
@@ -44,7 +44,7 @@ def load_oracle(
 ) -> Oracle:
     """Open a trained network as a denoiser ``D(x, sigma, labels) -> E[x0 | x]``.
 
-    What a file is, is told from its contents: what ``golddiff oracle train`` or ``export`` wrote;
+    A file is recognised by its contents: what ``golddiff oracle train`` or ``export`` wrote;
     a checkpoint of the attention-free DDPM U-Net that Lukoianov et al. publish
     (``ckpt_epoch_200.pt``); a diffusers ``UNet2DModel``, alone or in a pipeline's folder; an EDM
     pickle of NVIDIA's. No code in a file is run. For any other network: :class:`golddiff.Oracle`.
@@ -65,7 +65,7 @@ def load_oracle(
             for code to be run.
         ArgumentError: a device that is not there, a resolution that does not fit.
     """
-    checked_batch_size(batch_size)
+    check_count("batch_size", batch_size)
     place, where = path_of("path", path), checked_device(device)
     if place.is_dir():
         oracle = _folder(place, where, resolution, batch_size)
@@ -115,9 +115,9 @@ def _form(place: Path) -> str:
         return "published"
     if head.startswith(PICKLE):
         return "edm"
-    known = [told for beginning, told in OTHERS.items() if head.startswith(beginning)]
-    told = known[0] if known else f"begins with {head[:8]!r}" if head else "is empty"
-    raise CheckpointError(f"{place} is no network: it {told}; expected {KNOWN}")
+    known = [kind for beginning, kind in OTHERS.items() if head.startswith(beginning)]
+    kind = known[0] if known else f"begins with {head[:8]!r}" if head else "is empty"
+    raise CheckpointError(f"{place} is no network: it {kind}; expected {KNOWN}")
 
 
 def _own(place: Path, device: str, batch_size: int) -> Oracle:

@@ -17,7 +17,7 @@ from golddiff.oracles.parameterisations import (
     find_parameterisation,
     find_schedule,
 )
-from golddiff.system.arguments import check_dense, classes_of, levels_of
+from golddiff.system.arguments import check_count, check_dense, classes_of, levels_of
 from golddiff.system.errors import ArgumentError, CheckpointError, one_line
 
 
@@ -45,10 +45,10 @@ class Oracle:
         parameterisation: what it was trained to return: "eps", "v", "x0", "flow" (eps - x0) or
             "edm" (Karras et al.'s F), or a function that gives x0 of x, sigma (B, 1, ...) and the
             output, in float64.
-        schedule: what it sees and is told of the noise: cumulative alphas (T,) of a VP process, or
-            a diffusers scheduler that has them (it sees x / sqrt(1 + sigma^2) and is told the
+        schedule: what it sees and is given of the noise: cumulative alphas (T,) of a VP process, or
+            a diffusers scheduler that has them (it sees x / sqrt(1 + sigma^2) and is given the
             timestep); "sigma" (x as it is, and sigma); or a function of sigma (B,) that gives the
-            factor of x and what the network is told, both (B,). None: DDPM's 1000 linear steps; for
+            factor of x and what the network gets, both (B,). None: DDPM's 1000 linear steps; for
             "flow" t = sigma / (1 + sigma), for "edm" log(sigma) / 4.
         scale: the network's images are ``scale`` times golddiff's, which lie in [-1, 1]; or a pair,
             scale and shift: (0.5, 0.5) for a network of images in [0, 1].
@@ -93,7 +93,8 @@ class Oracle:
         check_positive("sigma_data", sigma_data)
         self.scale, self.shift = scale if isinstance(scale, tuple) else (scale, 0.0)
         check_positive("scale", self.scale)
-        self.batch_size = checked_batch_size(batch_size)
+        check_count("batch_size", batch_size)
+        self.batch_size = batch_size
         weights = module.parameters() if isinstance(module, nn.Module) else iter(())
         place = next((w.device for w in weights), "cpu") if device is None else device
         self.device = torch.device(checked_device(place))
@@ -164,12 +165,12 @@ class Oracle:
         wide = (-1, *[1] * (x.ndim - 1))
         x = self.scale * x.to(self.device, exact) + self.shift
         sigma = self.scale * sigma
-        factor, told = self.schedule(sigma)
+        factor, noise = self.schedule(sigma)
         seen = (factor.to(self.device, exact).reshape(wide) * x).to(self._dtype())
-        if told.is_floating_point():  # half precision cannot tell one timestep from the next
-            told = told.to(torch.promote_types(seen.dtype, torch.float32))
-        told = told.to(self.device)
-        out = self.network(seen, told) if labels is None else self.network(seen, told, labels)
+        if noise.is_floating_point():  # half precision cannot tell one timestep from the next
+            noise = noise.to(torch.promote_types(seen.dtype, torch.float32))
+        noise = noise.to(self.device)
+        out = self.network(seen, noise) if labels is None else self.network(seen, noise, labels)
         out = getattr(out, "sample", out)
         if not isinstance(out, torch.Tensor) or out[:, : x.shape[1]].shape != x.shape:
             found = tuple(out.shape) if isinstance(out, torch.Tensor) else type(out).__name__
@@ -221,17 +222,6 @@ class Oracle:
         classes = f", {self.num_classes} classes" if self.conditional else ""
         shape = "any shape" if self.shape is None else " x ".join(map(str, self.shape))
         return f"Oracle({self.kind}: {shape}{classes})"
-
-
-def checked_batch_size(value: int) -> int:
-    """A number of images, 1 or more.
-
-    Raises:
-        ArgumentError: something else.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ArgumentError(f"batch_size: got {value!r}, expected an integer of 1 or more")
-    return value
 
 
 def checked_device(device: str | torch.device) -> str:

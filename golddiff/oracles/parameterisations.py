@@ -1,8 +1,8 @@
-"""What networks are trained to return, and what they are told of the noise.
+"""What networks are trained to return, and what they are given of the noise.
 
 A network F becomes a denoiser by two functions (Karras et al. 2022, Eq. 7, for every training):
 
-- a *schedule* of sigma (B,) gives the factor of x that the network sees, and what it is told;
+- a *schedule* of sigma (B,) gives the factor of x that the network sees, and what it is given;
 - a *parameterisation* of (x, sigma, F's output) gives x0.
 
 All of it in float64: at sigma 157 an x0 of size 1 is what is left of two numbers of size 157.
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from golddiff.noise import alpha_of_sigma, timestep_sigmas
 from golddiff.system.errors import ArgumentError
 
 TIMESTEPS = 1000
@@ -33,12 +34,11 @@ Parameterisation = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Te
 @cache
 def ddpm_alphas() -> torch.Tensor:
     """alpha_t = prod_(s <= t) (1 - beta_s), t = 0..999, betas 1e-4 to 0.02 on a line; float64."""
-    betas = torch.linspace(1e-4, 0.02, TIMESTEPS, dtype=torch.float64)
-    return (1 - betas).cumprod(0)
+    return torch.tensor([alpha_of_sigma(sigma) for sigma in timestep_sigmas()], dtype=torch.float64)
 
 
 class Steps:
-    """Schedule of networks that see sqrt(alpha_t) x, and are told t: DDPM's (variance preserving).
+    """Schedule of networks that see sqrt(alpha_t) x, and are given t: DDPM's (variance preserving).
 
     Args:
         alphas: (T,) cumulative products, falling, in (0, 1).
@@ -84,7 +84,7 @@ class Steps:
 
 
 def sigma_itself(sigma: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Schedule of a network that sees x as it is and is told sigma."""
+    """Schedule of a network that sees x as it is and is given sigma."""
     return torch.ones_like(sigma), sigma
 
 

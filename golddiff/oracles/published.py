@@ -10,6 +10,7 @@ import torch
 from golddiff.oracles.parameterisations import TIMESTEPS
 from golddiff.oracles.unet import TABLE, UNet, UNetConfig, sinusoids
 from golddiff.oracles.weights import checked_weights, fill, listed
+from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError, CheckpointError
 from golddiff.system.torch_files import read_torch
 
@@ -54,8 +55,7 @@ def resolution_of(config: UNetConfig, path: Path, resolution: int | None = None)
     if resolution is None:
         by_levels = 64 if path.absolute().parent.name in FOLDERS_OF_64 else 32
         resolution = 28 if len(config.multipliers) == 3 else by_levels
-    if isinstance(resolution, bool) or not isinstance(resolution, int) or resolution < 1:
-        raise ArgumentError(f"resolution: got {resolution!r}, expected an integer of 1 or more")
+    check_count("resolution", resolution)
     if resolution % config.divisor:
         raise ArgumentError(
             f"resolution: got {resolution}, expected a multiple of {config.divisor} for the "

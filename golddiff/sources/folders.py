@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import zipfile
@@ -15,15 +16,20 @@ from numpy.typing import NDArray
 
 from golddiff.sources.cifar import cifar_folder, open_cifar_folder
 from golddiff.sources.decode import EXTENSIONS, MAX_ENCODED_BYTES, read_file
-from golddiff.sources.encoded import EncodedSource, Item, Items
+from golddiff.sources.examples import ExampleSource, Item, Items
 from golddiff.sources.idx import idx_files, open_idx_folder
 from golddiff.sources.source import Source
 from golddiff.sources.source_options import SourceOptions
 from golddiff.sources.tables import SPLIT_NAMES, open_parquet, shards_of_split
-from golddiff.system.errors import GoldDiffError, SourceError, one_line
+from golddiff.system.errors import GoldDiffError, SourceError, one_line, printable
 from golddiff.system.guards import check_unpacked
 
+log = logging.getLogger("golddiff")
+
 _EDM_TABLE = "dataset.json"
+# Pictures of cameras and programs that Pillow does not read by itself.
+_UNREAD = frozenset({".heic", ".heif", ".jxl", ".psd", ".svg"})
+_UNREAD |= {".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".raf", ".rw2"}
 # EDM's tool numbers images and puts them by the thousand in folders; those are not classes.
 _NUMBERED = re.compile(r"^(.*/)?\d{5}/img\d{8}\.\w+$")
 
@@ -42,6 +48,14 @@ def open_folder(folder: Path, options: SourceOptions) -> Source:
         raise SourceError(f"folder {folder} cannot be read: {error.strerror or error}") from error
     description = f"folder {folder.resolve().name}"
     images = [name for name in names if _is_image(name)]
+    unread = [name for name in names if _is_image(name, _UNREAD)]
+    if unread:
+        kinds = ", ".join(sorted({os.path.splitext(name)[1].lower() for name in unread}))
+        log.warning(
+            "%s: pictures of kinds that are not read (%s) are left out, %s in all, such as %s; "
+            "convert them to .jpg or .png, say by ImageMagick: magick mogrify -format jpg *.heic",
+            description, kinds, f"{len(unread):,}", printable(unread[0]),
+        )  # fmt: skip
     shards = [name for name in names if name.lower().endswith(".parquet")]
     if images and shards:
         raise SourceError(
@@ -57,10 +71,10 @@ def open_folder(folder: Path, options: SourceOptions) -> Source:
     options.refuse_columns("folders of images")
     names, labels, class_names = _labelled(images, table, options.split, description)
     items = partial(_files, folder, names)
-    return EncodedSource(items, len(names), options, description, labels, class_names)
+    return ExampleSource(items, len(names), options, description, labels, class_names)
 
 
-def open_zip(path: Path, options: SourceOptions) -> EncodedSource:
+def open_zip(path: Path, options: SourceOptions) -> ExampleSource:
     """Read the images of a zip archive in the order of their names; nothing is extracted."""
     description = f"zip {path.name}"
     options.refuse_columns("zip archives of images")
@@ -80,7 +94,7 @@ def open_zip(path: Path, options: SourceOptions) -> EncodedSource:
         reason = one_line(error)
         raise SourceError(f"{path.name} is not a readable zip archive: {reason}") from error
     items: Items = partial(_members, path, names)
-    return EncodedSource(items, len(names), options, description, labels, class_names)
+    return ExampleSource(items, len(names), options, description, labels, class_names)
 
 
 def _files(folder: Path, names: Sequence[str], start: int, stop: int) -> Iterator[Item]:
@@ -103,16 +117,16 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
     return archive.read(member)
 
 
-def _is_image(name: str) -> bool:
+def _is_image(name: str, endings: frozenset[str] = EXTENSIONS) -> bool:
     parts = [part for part in name.split("/") if part not in (".", "..")]
     hidden = any(part.startswith(".") or part == "__MACOSX" for part in parts)
-    return not hidden and os.path.splitext(name)[1].lower() in EXTENSIONS
+    return not hidden and os.path.splitext(name)[1].lower() in endings
 
 
 def _files_below(folder: Path) -> tuple[list[str], int]:
     """Paths of all files below, sorted, hidden ones left out; and how many links lead outside.
 
-    By scandir: os.walk with a look at every link took 20 times as long.
+    By scandir: os.walk with a check of every link took 20 times as long.
     """
     root = os.path.realpath(folder)
     names: list[str] = []
@@ -146,7 +160,7 @@ def _labelled(
 
     Args:
         names: paths with ``/`` between folders, sorted.
-        table: EDM's dataset.json, which tells the labels where there is one; else folders do.
+        table: EDM's dataset.json, which holds the labels where there is one; else folders do.
         split: the one wanted, where the folders are named after splits.
         description: the source's name for messages.
     """

@@ -45,7 +45,7 @@ class SourceInfo:
         dtype: ``uint8`` or ``float32``.
         labelled: whether batches carry labels.
         class_names: a name for each class index, where the source has them.
-        count: number of examples, or None where only reading tells.
+        count: number of examples, or None where it is known after reading alone.
         description: one line for the manifest and the progress bar ("folder photos").
     """
 

@@ -66,12 +66,12 @@ class SourceOptions:
                 "such as (0, 255)"
             )
 
-    def told(self) -> dict[str, Any]:
-        """The options as a file may tell them: all but the labels, and what is new if not given."""
-        told = {name: value for name, value in vars(self).items() if name != "labels"}
+    def saved(self) -> dict[str, Any]:
+        """The options as files record them: all but the labels, and what is new if not given."""
+        made = {name: value for name, value in vars(self).items() if name != "labels"}
         if self.value_range is None:
-            del told["value_range"]  # stores and shards that were made before stay theirs
-        return told
+            del made["value_range"]  # stores and shards that were made before stay theirs
+        return made
 
     def limited(self, count: int) -> int:
         """How many of ``count`` examples are to be read."""

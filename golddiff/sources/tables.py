@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from golddiff.sources.decode import read_file
-from golddiff.sources.encoded import EncodedSource, Item
+from golddiff.sources.examples import ExampleSource, Item
 from golddiff.sources.source import check_labels
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError, SourceError, one_line
@@ -36,7 +36,7 @@ Labels = tuple[NDArray[np.int64] | None, tuple[str, ...] | None]
 
 
 def shards_of_split(names: Sequence[str], split: str, description: str) -> list[str]:
-    """The parquet files of one split, sorted; all of them where names tell no split.
+    """The parquet files of one split, sorted; all of them where names say no split.
 
     Args:
         names: paths with ``/`` between folders, such as ``data/train-00000-of-00002.parquet``.
@@ -44,17 +44,17 @@ def shards_of_split(names: Sequence[str], split: str, description: str) -> list[
         description: the source's name for messages.
     """
     splits = {name: _split_of(name) for name in sorted(names)}
-    found = sorted({told for told in splits.values() if told is not None})
-    # One name that is no split's, as in photos-00000-of-00004, tells nothing.
+    found = sorted({one for one in splits.values() if one is not None})
+    # One name that is no split's, as in photos-00000-of-00004, says nothing.
     if not found or (len(found) == 1 and found[0] not in SPLIT_NAMES and found[0] != split):
         return list(splits)
-    chosen = [name for name, told in splits.items() if told == split]
+    chosen = [name for name, one in splits.items() if one == split]
     if not chosen:
         raise SourceError(f"{description} has no split {split!r}; it has: {', '.join(found)}")
     return chosen
 
 
-def open_parquet(files: Sequence[Path], options: SourceOptions, description: str) -> EncodedSource:
+def open_parquet(files: Sequence[Path], options: SourceOptions, description: str) -> ExampleSource:
     """Read the images of parquet files, one after another."""
     schemas, rows = zip(*map(_head, files), strict=True)
     image = _image_column(schemas[0], options.column, description)
@@ -73,14 +73,14 @@ def open_parquet(files: Sequence[Path], options: SourceOptions, description: str
         return pa.chunked_array(chunks)
 
     labels = _labels(schemas[0], column, sum(rows), options, description)
-    return EncodedSource(
+    return ExampleSource(
         partial(_rows_of_files, files, rows, image), sum(rows), options, description, *labels
     )
 
 
 def open_dataset(
     dataset: Any, options: SourceOptions, description: str = "dataset"
-) -> EncodedSource:
+) -> ExampleSource:
     """Read the images of a ``datasets.Dataset``, or of one split of a ``datasets.DatasetDict``."""
     if isinstance(dataset, dict):
         if options.split not in dataset:
@@ -99,7 +99,7 @@ def open_dataset(
 
     labels = _labels(schema, column, len(dataset), options, description)
     items = partial(_rows_of_dataset, plain.select_columns([image]), f"the {description}")
-    return EncodedSource(items, len(dataset), options, description, *labels)
+    return ExampleSource(items, len(dataset), options, description, *labels)
 
 
 def _rows_of_files(
@@ -124,6 +124,9 @@ def _rows_of_file(file: Path, image: str, start: int, stop: int) -> Iterator[Ite
                 if low < high:
                     yield from _items(batch.column(0).slice(low, high - low), row + low, file.name)
                 row += batch.num_rows
+            if row < min(stop, int(ends[-1])):
+                told = f"it tells of {ends[-1]:,} rows and holds {row:,}"
+                raise SourceError(f"{file.name} is damaged: {told}")
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _damaged(file, error) from error
 
@@ -174,7 +177,7 @@ def _split_of(name: str) -> str | None:
         return shard["split"]
     word = re.split(r"[-_.]", stem, maxsplit=1)[0]
     parent = folder.rpartition("/")[2]
-    return next((told for told in (word, parent) if told in SPLIT_NAMES), None)
+    return next((name for name in (word, parent) if name in SPLIT_NAMES), None)
 
 
 def _head(file: Path) -> tuple[Any, int]:
@@ -190,7 +193,7 @@ def _head(file: Path) -> tuple[Any, int]:
         raise _damaged(file, error) from error
     if not 0 <= rows <= file.stat().st_size:
         # Run lengths let a few bytes stand for any number of labels.
-        raise SourceError(f"{file.name} tells of {rows:,} rows, more than it has bytes")
+        raise SourceError(f"{file.name} announces {rows:,} rows, more than it has bytes")
     check_unpacked(file.name, file.stat().st_size, unpacked)
     return schema, rows
 

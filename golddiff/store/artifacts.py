@@ -1,7 +1,7 @@
-"""What was computed from a training set and is kept beside it: named arrays in files.
+"""What was computed from a training set and is kept with it: named arrays in files.
 
 A file says in its head of which images it was made, and of what else; and it has a checksum. One
-that is missing, damaged, of other images or made of something else is made again, never trusted;
+that is missing, damaged, of other images or made of something else is recomputed, never trusted;
 where the folder may not be written to nothing is kept.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -89,7 +90,7 @@ class Artifacts:
             name: of the file.
             tensors: the arrays.
             made_of: what else they were made of.
-            most: bytes that files beside it may take with it; those used longest ago go.
+            most: bytes that the files of its folder may take with it; those used longest ago go.
         """
         path = self.path(name)
         if not self.folder.is_dir() or leads_out(self.folder, path.parent):
@@ -106,13 +107,22 @@ class Artifacts:
     def body(
         self, tensors: Mapping[str, NDArray[Any]], made_of: Mapping[str, str] | None = None
     ) -> bytes:
-        """What a file of these arrays holds; see :meth:`save`."""
+        """What a file of these arrays holds, the same bytes every time; see :meth:`save`."""
         made = {key: np.asarray(array, order="C") for key, array in tensors.items()}
         ours = {"format": FORMAT, "images": self._digest_of_images(), "digest": digest_of(made)}
-        return save(made, {**(made_of or {}), **ours})
+        return _in_order(save(made, {**(made_of or {}), **ours}))
 
     def _digest_of_images(self) -> str:
         return hashlib.sha256(self._identity.encode()).hexdigest()
+
+
+def _in_order(body: bytes) -> bytes:
+    """A safetensors file with what it says of itself by name: the library's order is random."""
+    length = int.from_bytes(body[:8], "little")
+    head = json.loads(body[8 : 8 + length])
+    head["__metadata__"] = dict(sorted(head["__metadata__"].items()))
+    text = json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode()
+    return body[:8] + text.ljust(length) + body[8 + length :]
 
 
 def digest_of(tensors: Mapping[str, NDArray[Any]]) -> str:
@@ -130,7 +140,7 @@ def _make_room(folder: Path, room: int) -> None:
     found = []
     if folder.is_dir():
         for path in folder.iterdir():
-            # Another process may have removed it, or be writing a new one beside it.
+            # Another process may have removed it, or be writing a new one there.
             with contextlib.suppress(OSError):
                 if path.suffix == SUFFIX:
                     status = path.stat()

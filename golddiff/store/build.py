@@ -1,4 +1,4 @@
-"""Building a store: one streaming pass, beside its place, renamed when complete."""
+"""Building a store: one streaming pass into a hidden folder, renamed when complete."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def build(
 
 
 def is_store_of(path: Path, source: Source) -> bool:
-    """Whether a store holds what a source tells of itself, and, of arrays, their very values.
+    """Whether a store holds what a source says of itself, and, of arrays, their very values.
 
     Encoded images are not decoded for this: files that changed in place count as the same.
 
@@ -98,8 +98,8 @@ def is_store_of(path: Path, source: Source) -> bool:
     manifest, info = Manifest.read(path), source.info
     names = None if manifest.class_names is None else tuple(manifest.class_names)
     held = (manifest.shape, manifest.dtype, manifest.labelled, names, manifest.source)
-    told = (info.shape, info.dtype.name, info.labelled, info.class_names, info.description)
-    if held != told or info.count not in (None, manifest.n):
+    said = (info.shape, info.dtype.name, info.labelled, info.class_names, info.description)
+    if held != said or info.count not in (None, manifest.n):
         return False
     if not isinstance(source, Rows):
         return True
@@ -224,7 +224,7 @@ def _beside(path: Path) -> Iterator[Path]:
 def _put_in_place(folder: Path, path: Path) -> None:
     # In one step: a reader, or whoever comes after a crash, finds the old store or the new one.
     if path.exists() and exchanged(folder, path):
-        return  # the old one now lies beside, and goes with the working folder
+        return  # the old one now lies in the working folder, and goes with it
     if path.exists():
         # The old store steps aside before the new one takes its place: a reader finds one of
         # the two, or for an instant none, never a mixture.

@@ -55,7 +55,7 @@ def cached_store(
     Args:
         source: a path, a built-in name or a hub name; or what else is a source.
         options: how it is read.
-        say: called with one line that tells whether a store is built or used, and where.
+        say: called with one line that says whether a store is built or used, and where.
         progress: show a bar while building.
         needed: bytes of memory that what follows takes for n images of d values each.
 
@@ -98,15 +98,15 @@ def cache_folder() -> Path:
 def cache_name(source: Any, options: SourceOptions) -> str:
     """A folder name that changes whenever the source, the options or the store format do."""
     if not isinstance(source, str):
-        contents = {"version": VERSION, "contents": _contents(source, options), **options.told()}
+        contents = {"version": VERSION, "contents": _contents(source, options), **options.saved()}
         return _folder_name(type(source).__name__, contents)
     path = Path(source).expanduser()
     identity: dict[str, Any] = {
         "version": VERSION,
-        # A name that is no path here is a built-in's or a hub dataset's: nothing local to look at.
+        # A name that is no path here is a built-in's or a hub dataset's: nothing local to read.
         "source": str(path.resolve()) if _is_path(source) else source,
         "files": _fingerprint(path) if _is_path(source) else None,
-        **options.told(),
+        **options.saved(),
     }
     if options.labels is not None:
         identity["labels"] = hashlib.sha256(repr(list(options.labels)).encode()).hexdigest()

@@ -166,7 +166,7 @@ def device_store(store: Any, device: torch.device) -> Any:
 
 
 def free_bytes(device: torch.device) -> float:
-    """Memory that a device has free; of one that does not tell, 4 GB."""
+    """Memory that a device has free; of one that does not say, 4 GB."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     return 4e9

@@ -37,7 +37,7 @@ class Factors:
         images: the set.
         make: the set's factor of a class (None: all), of how many of its images (None: the
             default), by a seed of their draw.
-        made: factors that are at hand, by class; more are added.
+        made: factors that are made already, by class; more are added.
         keeps: whether results may be kept at this moment.
     """
 
@@ -83,7 +83,7 @@ class Factors:
         return self._head() is not None
 
     def mark(self) -> str:
-        """What tells the factor of all images from others; it is made where there is none."""
+        """Identifies the factor of all images; it is made where there is none."""
         if not self.is_kept():
             self.of(None)
         head = self._head()

@@ -54,7 +54,7 @@ class ImageStore:
         radius: R = max_i ||x_i||, the data radius of the paper's Theorem 1.
         proxies: average-pooled images, (n, d') of a shape that is asked for.
         residency: how many bytes of its files may be in memory, and which are.
-        artifacts: what was computed from it and is kept beside it.
+        artifacts: what was computed from it and is kept with it.
         factors: mean and covariance of all images and of classes.
         share: of the images that results see: all of them.
         first_row: where the images are a part of a larger training set, the row of the first there.
@@ -306,7 +306,7 @@ class ImageStore:
         """Mean and covariance factor of the store, or of one class (computed once, kept).
 
         Of all its images; of 100,000 drawn at random where there are more, of more than 4,096
-        values each (``Factor.images`` tells). ``factors.estimate`` takes another number.
+        values each (``Factor.images`` says). ``factors.estimate`` takes another number.
 
         Args:
             label: the class; None for all images.

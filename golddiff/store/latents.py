@@ -15,6 +15,7 @@ from golddiff.sources.source import Batch, Source
 from golddiff.store.build import build
 from golddiff.store.images import ImageStore
 from golddiff.store.opening import open_source
+from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -51,8 +52,7 @@ def index_latents(
         SourceError: the source cannot be read.
         StoreError: the disk is full or cannot be written.
     """
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ArgumentError(f"batch_size: got {batch_size!r}, expected an integer of 1 or more")
+    check_count("batch_size", batch_size)
     channels = int(vae.config.in_channels)
     pictures = open_source(source, **{**_wanted_channels(source, channels), **reading})
     build(_Latents(pictures, vae, batch_size), Path(path), overwrite=overwrite, progress=progress)

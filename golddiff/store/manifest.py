@@ -190,7 +190,7 @@ def _problem(body: dict[str, Any]) -> str | None:
     Its digest is no secret: a forged one agrees too.
     """
     if "class_names" not in body:
-        return "lacks what a manifest tells"
+        return "lacks fields of a manifest"
     from golddiff.store.proxy import quarter_shape  # it imports torch, and --help must not
 
     lists = body.get("shape"), body.get("proxy_shape")
@@ -209,7 +209,7 @@ def _problem(body: dict[str, Any]) -> str | None:
     named = names is None or (isinstance(names, list) and all(type(n) is str for n in names))
     plain = isinstance(body.get("source"), str) and _whole(body.get("skipped"), 0)
     if not (named and plain and isinstance(body.get("labelled"), bool)):
-        return "lacks what a manifest tells"
+        return "lacks fields of a manifest"
     needed = {"pixels.bin", "proxies.bin", "norms.bin", *(["labels.bin"] * body["labelled"])}
     if not isinstance(files, dict) or not needed <= files.keys():
         return "lacks files of a store"

@@ -84,7 +84,7 @@ class Drawing(Protocol):
 
 
 class Summary(Protocol):
-    """What one part of a training set tells the others before images are drawn."""
+    """What one part of a training set sends to the others before images are drawn."""
 
     def merge(self, other: Any) -> Any:
         """That of both parts."""
@@ -190,7 +190,7 @@ def nearest_with_distances(
     k: int,
     metric: Metric,
     within: Sequence[AnySupport],
-    all_told: bool = False,
+    always: bool = False,
 ) -> list[Found | None]:
     """Of each query the k nearest images; None where there are no more than k.
 
@@ -200,11 +200,11 @@ def nearest_with_distances(
         k: how many, for each location.
         metric: what is near.
         within: of each query the images that it may have.
-        all_told: tell the distances where there are no more than k, too.
+        always: find the distances where there are no more than k, too.
     """
     answers: list[Found | None] = [None] * len(x)
     for support, queries in grouped(within):
-        if len(support) <= k and not all_told:
+        if len(support) <= k and not always:
             continue
         among = whole(support)
         locations = 1 if metric.side is None else tile_count(images.shape, metric.side)

@@ -1,4 +1,4 @@
-"""How much memory the work over a training set takes, told before a store of it is built."""
+"""How much memory the work over a training set takes, estimated before a store of it is built."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_images(
         what: takes them, for the message.
 
     Raises:
-        ArgumentError: tells the largest size that would fit.
+        ArgumentError: says the largest size that would fit.
     """
     side = 0
     if len(shape) == 3:

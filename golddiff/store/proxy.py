@@ -86,7 +86,7 @@ class Proxies:
 
     Args:
         images: the store.
-        made: those at hand, (n, d'), by their shape; more are added.
+        made: those made already, (n, d'), by their shape; more are added.
     """
 
     def __init__(self, images: Images, made: dict[tuple[int, ...], NDArray[np.float32]]) -> None:

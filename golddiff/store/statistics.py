@@ -106,7 +106,7 @@ class Factor:
 
 @dataclass(frozen=True, eq=False)
 class Axes:
-    """Some directions that images are looked at along.
+    """Some directions that images are projected on.
 
     Attributes:
         mean: (D,) float32, where coordinates are 0.

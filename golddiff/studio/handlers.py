@@ -136,7 +136,7 @@ class Handlers:
         yield run, draw_grid(run, max(count - 1, 0), noisy, None), _status(status), slider
 
     def stop(self, run: Run | None) -> None:
-        """End the run after the step at hand; :meth:`generate` says so, and nobody else."""
+        """End the run after the current step; :meth:`generate` says so, and nobody else."""
         if run is not None:
             run.stopped.set()
 

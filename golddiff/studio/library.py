@@ -67,7 +67,7 @@ class OpenStore:
 
 
 class Library:
-    """Stores by name, opened when first chosen, and looked at again before every use.
+    """Stores by name, opened when first chosen, and checked again before every use.
 
     Args:
         openers: opens (or builds) each store.
@@ -78,7 +78,6 @@ class Library:
             raise ArgumentError("stores: got none, expected at least one")
         self._openers = dict(openers)
         self._open: dict[str, OpenStore] = {}
-        self._seen: set[str] = set()
         self._lock = threading.Lock()
 
     @property
@@ -98,11 +97,10 @@ class Library:
             found = self._open.get(name)
             if found is not None and _unchanged(found.store):
                 return found
-            self._open.pop(name, None)
             try:
                 store = self._openers[name]()
             except StoreError as error:
-                if name not in self._seen:
+                if found is None:
                     raise
                 raise StoreError(
                     f"store: {name} was deleted or damaged while the studio runs; choose another "
@@ -113,7 +111,6 @@ class Library:
                     f"store: {name} holds points of {store.d} values; the studio shows images "
                     "(C, H, W)"
                 )
-            self._seen.add(name)
             self._open[name] = OpenStore(store)
             return self._open[name]
 

@@ -84,12 +84,12 @@ class Run:
         denoisers: by method.
         sigmas: noise level of each step.
         x_init: (n, *shape) what all methods start from, see :func:`golddiff.samplers.steps`.
-        start: (n, *shape) the same to look at: the noise, or the noisy image.
+        start: (n, *shape) the same for showing: the noise, or the noisy image.
         states: steps done, by method.
         seconds: time of each of them.
-        curves: of the pixels looked at, by the pixel and the steps done then.
+        curves: of the pixels chosen, by the pixel and the steps done then.
         key: names the run's files.
-        stopped: set to end the run after the step at hand.
+        stopped: set to end the run after the current step.
     """
 
     settings: Settings

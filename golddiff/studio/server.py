@@ -76,7 +76,7 @@ def run_server(
 
 def _warm_up(library: Library) -> None:
     """The page's first run before anyone asks for it: compiles the kernels, makes the masks."""
-    with contextlib.suppress(GoldDiffError):  # whoever chooses this store is told
+    with contextlib.suppress(GoldDiffError):  # whoever chooses this store sees the error
         name = library.names[0]
         opened = library.get(name)
         run = prepare(opened, Settings(name, tuple(opened.default_methods())), None)

@@ -1,6 +1,6 @@
 """One query's posterior over more and more images, until what is there is good enough.
 
-Each tile's images are the nearest, ring after ring, or draws; both tell how wrong they are:
+Each tile's images are the nearest, ring after ring, or draws; both estimate how wrong they are:
 
 - **Nearest.** The mean moves as rings are added. What is still to come is as much again and a bit,
   where movements are independent of each other (an image here and there decides); a multiple of

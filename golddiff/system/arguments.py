@@ -86,6 +86,16 @@ def levels_of(sigma: float | Sequence[float] | torch.Tensor, b: int) -> torch.Te
     return values
 
 
+def check_count(name: str, value: object) -> None:
+    """Raise where a value is no whole number of 1 or more.
+
+    Raises:
+        ArgumentError: names what came.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ArgumentError(f"{name}: got {value!r}, expected an integer of 1 or more")
+
+
 def check_seed(seed: object) -> None:
     """Raise where a seed is none.
 

@@ -14,7 +14,7 @@ from golddiff.system.errors import ArgumentError
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # or no more of it is ours
-# safetensors tells the system's number, torch does not.
+# safetensors gives the system's number, torch does not.
 _FROM_LIBRARIES = re.compile(
     r"\(os error (\d+)\)|PytorchStreamWriter failed writing|unexpected pos \d+ vs"
 )

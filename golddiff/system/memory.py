@@ -15,7 +15,7 @@ LARGEST_SIDE = 1 << 15
 
 
 def free_memory() -> float:
-    """Bytes of memory that may still be taken; infinite where the system does not tell."""
+    """Bytes of memory that may still be taken; infinite where the system does not say."""
     free = math.inf
     with contextlib.suppress(OSError, ValueError, IndexError, StopIteration):
         lines = _MEMINFO.read_text("ascii").splitlines()

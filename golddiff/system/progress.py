@@ -27,7 +27,7 @@ def progress_bar(shown: bool = True) -> Progress:
     """
     console = Console(stderr=True)
     return Progress(
-        TextColumn("{task.description}", markup=False),  # names of files are told as they are
+        TextColumn("{task.description}", markup=False),  # names of files are shown as they are
         BarColumn(),
         TaskProgressColumn(),
         TimeRemainingColumn(),

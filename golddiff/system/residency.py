@@ -34,7 +34,7 @@ from golddiff.system.parallel import for_each
 Rows = NDArray[np.int64]
 T = TypeVar("T")
 
-ROWS_AT_ONCE = 512  # what a scan reads between two looks at the limit
+ROWS_AT_ONCE = 512  # what a scan reads between two checks of the limit
 WINDOW = 1 << 21  # the largest run of pages that one read brings in
 TOGETHER = 4  # rows lie together where they are at least every fourth of those they span
 DEFAULT_LIMIT = 2e9

@@ -42,7 +42,10 @@ class ScalingJob:
             show_default=False,
         ),
     ] = None
-    batch: Annotated[int, typer.Option(help="Images of one step and of the whole run.")] = 16
+    batch: Annotated[
+        int,
+        typer.Option("--batch-size", "--batch", help="Images of one step and of the whole run."),
+    ] = 16
     repeats: Annotated[int, typer.Option(help="Timed steps a level.")] = 3
     seconds: Annotated[
         float, typer.Option(help="The timed steps of a level end when they took so long.")

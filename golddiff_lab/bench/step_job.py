@@ -57,7 +57,7 @@ class StepJob:
             show_default=False,
         ),
     ] = None
-    batch: Annotated[int, typer.Option(help="Images of one step.")] = 4
+    batch: Annotated[int, typer.Option("--batch-size", "--batch", help="Images of one step.")] = 4
     repeats: Annotated[int, typer.Option(help="Timed steps a level, after one to warm up.")] = 5
     seconds: Annotated[
         float, typer.Option(help="A side's timed steps of a level end when they took so long.")

@@ -6,23 +6,23 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from golddiff.cli.command import command
-from golddiff.cli.novelty import measure_dial
+from golddiff.cli.first_use import measure_dial
 from golddiff.cli.options import Limit, NoveltyDial, Seed, Size
-from golddiff.cli.sample_run import golden_subsets
+from golddiff.cli.sample_report import golden_subsets
 from golddiff.cli.terminal import progress_bar, say, watched
-from golddiff.estimators.registry import SHOWN, MethodSettings, create, golden
+from golddiff.estimators.registry import SHOWN, create
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.units import duration, shape_text
 
 if TYPE_CHECKING:
-    from golddiff.denoiser import Denoiser, Estimator
+    from golddiff.denoiser import Denoiser
     from golddiff.figures.methods import Block
     from golddiff.store.images import ImageStore
 
@@ -97,7 +97,7 @@ def demo(options: DemoOptions) -> None:
     with progress_bar() as bar:
         work = sum(part.n for part in parts) * len(SHOWN) * STEPS
         task = bar.add_task("every method from the same noise", total=work)
-        denoisers = [_denoisers(store, seed) for store in stores]
+        denoisers = [{name: create(name, store, seed=seed) for name in SHOWN} for store in stores]
         blocks = [
             _block(part, made, seed, lambda images: bar.advance(task, images))
             for part, made in zip(parts, denoisers, strict=True)
@@ -146,19 +146,6 @@ def _open(part: Part) -> ImageStore:
             f"most {MOST_VALUES:,}; give --size 32"
         )
     return store
-
-
-def _denoisers(store: ImageStore, seed: int) -> dict[str, Denoiser]:
-    """Every method; the golden ones share their estimator, and so its masks, with the plain."""
-    made: dict[str, Denoiser] = {}
-    for name in SHOWN:
-        base = made.get(name.removeprefix("golddiff-"))
-        made[name] = (
-            create(name, store, seed=seed)
-            if base is None
-            else golden(cast("Estimator", base), MethodSettings(), seed)
-        )
-    return made
 
 
 def _block(

@@ -43,7 +43,9 @@ def reproduce(
     n: Annotated[int, typer.Option("--n", help="Images compared; the paper's 128.")] = 128,
     out: Annotated[Path, typer.Option(help="The folder of results.")] = Path("results"),
     seed: Annotated[int, typer.Option(help="Of the noise and the random picks.")] = 0,
-    batch: Annotated[int, typer.Option(help="Images denoised together.")] = 16,
+    batch: Annotated[
+        int, typer.Option("--batch-size", "--batch", help="Images denoised together.")
+    ] = 16,
     threads: Annotated[
         int | None, typer.Option(help="Threads to use; default: all cores.", show_default=False)
     ] = None,

@@ -33,7 +33,7 @@ def panels_of(body: object) -> list[Panel]:
             raise
         raise ArgumentError("its figures are not as golddiff writes them") from None
     if not panels:
-        raise ArgumentError("has no line plots: none of panels, levels, rows or sigmas")
+        raise ArgumentError("has no line plots: none of panels, levels or sigmas")
     return panels
 
 
@@ -42,8 +42,6 @@ def _panels(body: Mapping[str, Any]) -> list[Panel]:
         return [read_panel(panel) for panel in body["panels"]]
     if "levels" in body:
         return _race(body)
-    if "rows" in body and "limit" in body:
-        return _patches(body)
     if "sigmas" in body and "seconds" in body:
         return _sampled(body)
     return []
@@ -112,21 +110,6 @@ def _race(body: Mapping[str, Any]) -> list[Panel]:
     if errors:
         panels.append(_falling("error against the full scan", "RMSE", errors))
     return panels
-
-
-def _patches(body: Mapping[str, Any]) -> list[Panel]:
-    """``golddiff bench kamb``: both sides' time against the patch size."""
-    series = [
-        Series(
-            f"{side}, {boundary}",
-            [row["size"] for row in body["rows"] if row["boundary"] == boundary],
-            [row[side] for row in body["rows"] if row["boundary"] == boundary],
-        )
-        for boundary in dict.fromkeys(row["boundary"] for row in body["rows"])
-        for side in ("ours", "theirs")
-    ]
-    title = f"Kamb over {body['limit']:,} images"
-    return [Panel(title, "patch size", "seconds an image and step", series, "linear", "log")]
 
 
 def _sampled(body: Mapping[str, Any]) -> list[Panel]:

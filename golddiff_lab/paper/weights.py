@@ -20,7 +20,7 @@ from golddiff.metrics import mse_per_image
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.store.images import ImageStore
 from golddiff.support import Support
-from golddiff.system.errors import ArgumentError
+from golddiff.system.arguments import check_count
 from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DATA_SETS
@@ -55,8 +55,7 @@ class RandomSubset:
     """
 
     def __init__(self, size: int) -> None:
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ArgumentError(f"size: got {size!r}, expected an integer of 1 or more")
+        check_count("size", size)
         self.size = size
 
     def budgets(self, sigma: float, n: int) -> tuple[int, int]:

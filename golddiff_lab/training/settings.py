@@ -129,13 +129,10 @@ class TrainSettings:
         """
         from golddiff.oracles.oracle import checked_device
         from golddiff.oracles.parameterisations import check_positive
+        from golddiff.system.arguments import check_count
 
-        for name in ("batch", "warm_up", "steps"):
-            value = getattr(self, name)
-            if name == "steps" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ArgumentError(f"{name}: got {value!r}, expected an integer of 1 or more")
+        for name in ("batch", "warm_up", *(["steps"] if self.steps is not None else [])):
+            check_count(name, getattr(self, name))
         if self.minutes is None and self.steps is None:
             raise ArgumentError("minutes: give --minutes or --steps, or training has no end")
         if self.minutes is not None:

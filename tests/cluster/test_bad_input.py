@@ -14,6 +14,7 @@ from golddiff.cluster import ClusterError, ShardedStore
 from golddiff.cluster.agreement import agreed
 from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.cluster.shard import ShardServer
+from golddiff.store.manifest import identity_of
 from golddiff.supports.index import Index
 from golddiff.system.errors import ArgumentError, StoreError
 
@@ -131,7 +132,7 @@ def test_a_copy_of_a_shard_and_one_that_is_not_the_lists(pair, tmp_path):
     with pytest.raises(ArgumentError, match=r"hold the same images .* listed twice") as error:
         agreed(Listing([str(pair[0]), str(tmp_path / "copy")]), [about, about])
     one_line(error)
-    record = ShardRecord("copy", about.n - 1, about.digest)
+    record = ShardRecord("copy", about.manifest.n - 1, identity_of(about.manifest))
     with pytest.raises(StoreError, match="copy is not the one that its list names"):
         agreed(Listing([record], str(tmp_path)), [about])
 

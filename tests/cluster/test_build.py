@@ -1,4 +1,4 @@
-"""Shards built with Ray Data hold a single store's images in its order."""
+"""Shards built on a cluster hold a single store's images in its order."""
 
 import io
 import json

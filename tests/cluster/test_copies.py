@@ -40,7 +40,9 @@ def test_a_list_and_its_shards_are_read_from_an_address(bucket, digits, tmp_path
         listing = Listing.of(address)
         assert listing.paths == [f"{BUCKET}/shard0", f"{BUCKET}/shard1"]
     servers = [ShardServer(path) for path in listing.paths]
-    assert [server.about().n for server in servers] == [record.n for record in listing.shards]
+    assert [server.about().manifest.n for server in servers] == [
+        record.n for record in listing.shards
+    ]
     assert sum(server.store.n for server in servers) == digits.n
     # Copied once: the second time they are found, whatever became of the files there.
     made = copies(tmp_path)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.cluster.slices import Part, Supports, nearest_of
+from golddiff.cluster.slices import Borders, listed_here, nearest_of
+from golddiff.cluster.wire import pack, unpack
 from golddiff.kernels.lowest import lowest
 from golddiff.posterior import Posterior
 from golddiff.store.nearest import Found
@@ -55,7 +56,7 @@ def test_thenearest_of_all_shards_are_those_of_one(sizes, k, distinct, seed):
     found = []
     for start, stop in itertools.pairwise(np.cumsum([0, *sizes]).tolist()):
         tiles = [lowest(tile[start:stop], k) for tile in distances]
-        supports = [Support(p.astype(np.int32), weights[start:stop][p]) for p in tiles]
+        supports = [Support(p, weights[start:stop][p]) for p in tiles]
         parts = [tile[start:stop][p] for tile, p in zip(distances, tiles, strict=True)]
         found.append((start, Found(supports, parts)))
     for tile, support in zip(distances, nearest_of(found, k), strict=True):
@@ -64,13 +65,25 @@ def test_thenearest_of_all_shards_are_those_of_one(sizes, k, distinct, seed):
 
 
 def test_queries_that_share_a_support_share_it_in_a_shard(digits):
-    parts = [Part(digits.everything(7), 0, 0), Support(np.array([3, 5], np.int32))]
-    a, b, c = Supports(parts, [0, 1, 0]).over(digits)
+    of_class, listed = digits.everything(7), Support(np.array([3, 5]))
+    (parts,) = Borders([digits.n], [digits.class_counts]).parts([of_class, listed, of_class])
+    a, b, c = listed_here(digits, unpack(pack(parts)))
     assert a is c
     np.testing.assert_array_equal(a.rows, digits.rows_of(7))
     assert (b.rows.dtype, b.rows.tolist()) == (np.int64, [3, 5])
-    (none,) = Supports([Part(DescribedSupport(9, None, 12), 0, 0)], [0]).over(digits)
+    elsewhere = DescribedSupport(9, digits.rows_of, 12)
+    ((part,),) = Borders([digits.n], [{12: 9}]).parts([elsewhere])
+    (none,) = listed_here(digits, [part])
     assert len(none) == 0  # a class that only other shards have
+
+
+def test_rows_travel_in_four_bytes_where_they_fit():
+    for rows, each in ((np.arange(10_000), 4), (np.arange(10_000) + 2**31, 8)):
+        packed = pack(Support(rows))
+        assert len(packed) == pytest.approx(each * len(rows), rel=0.02)
+        came = unpack(packed).rows
+        assert came.dtype == np.int64
+        np.testing.assert_array_equal(came, rows)
 
 
 def posterior_of(values, logits):

@@ -62,19 +62,6 @@ def test_a_race_is_drawn_as_time_and_error():
     assert [line.name for line in error.series] == ["ours"]
 
 
-def test_patch_sizes_are_drawn_by_boundary_and_side():
-    rows = [
-        {"boundary": b, "size": p, "ours": p / 10, "theirs": p}
-        for b in ("zeros", "circular")
-        for p in (3, 5)
-    ]
-    (panel,) = panels_of({"rows": rows, "limit": 2000})
-    assert [line.name for line in panel.series] == [
-        "ours, zeros", "theirs, zeros", "ours, circular", "theirs, circular",
-    ]  # fmt: skip
-    assert list(panel.series[2].y) == [0.3, 0.5]
-
-
 @pytest.mark.parametrize(
     "body", [[], {}, {"panels": [1]}, {"panels": [{"title": "x"}]}, {"levels": []}, {"levels": 3}]
 )

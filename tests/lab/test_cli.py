@@ -112,7 +112,7 @@ def test_kamb_is_raced_against_its_authors_code(store, tmp_path, capsys):
     [
         (["--method", "magic"], "method: got 'magic', expected one of recommended"),
         (["--method", "pca,pca"], "method: got pca twice"),
-        (["--batch", "0"], "batch: got 0, expected 1 or more"),
+        (["--batch", "0"], "batch-size: got 0, expected 1 or more"),
         (["--repeats", "0"], "repeats: got 0"),
         (["--seconds", "0"], "seconds: got 0.0"),
         (["--threads", "0"], "threads: got 0"),

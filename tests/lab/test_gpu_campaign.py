@@ -11,7 +11,7 @@ from golddiff_lab.gpu import measure, page, rows
 from golddiff_lab.gpu.rows import BATCHES, ROWS, Row
 from tests.lab.checkouts import write_checkout
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "gpu.md"
 
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without")
 
@@ -77,8 +77,8 @@ def test_without_time_nothing_is_begun_and_every_row_stands_as_not_measured(tmp_
 
 def test_the_page_of_the_docs_is_the_figures_that_are_kept_with_it(monkeypatch):
     monkeypatch.setattr(page, "BATCHES", BATCHES)
-    told = json.loads((DOCS / "gpu.json").read_text())
-    assert page.between(DOCS / "gpu.md", page.lines(told)) == (DOCS / "gpu.md").read_text()
+    told = json.loads(PAGE.with_suffix(".json").read_text())
+    assert page.between(PAGE, page.lines(told)) == PAGE.read_text()
 
 
 def test_the_paper_s_times_are_read_from_its_tables():

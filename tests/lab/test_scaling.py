@@ -182,7 +182,7 @@ class TestRun:
             (["--sizes", "1,3"], "2 or more"),
             (["--method", "magic"], "method: got 'magic'"),
             (["--method", "optimal", "--tol", "0.1"], "tol: does not apply"),
-            (["--batch", "0"], "batch: got 0"),
+            (["--batch", "0"], "batch-size: got 0"),
             (["--seconds", "0"], "seconds: got 0"),
             (["--memory-limit", "-1"], "memory-limit: got -1"),
             (["--threads", "0"], "threads: got 0"),

@@ -75,6 +75,15 @@ def test_files_that_are_no_images_are_ignored(tmp_path):
     assert open_source(tmp_path).info.count == 2
 
 
+def test_pictures_of_kinds_that_are_not_read_are_counted_aloud(tmp_path, caplog):
+    fill(tmp_path, 1)
+    for name in ("b.HEIC", "c.heic", ".hidden.heic"):
+        (tmp_path / name).write_bytes(b"x")
+    assert open_source(tmp_path).info.count == 1
+    (line,) = caplog.messages
+    assert "(.heic) are left out, 2 in all, such as b.HEIC; convert them" in line
+
+
 @pytest.mark.parametrize("names", [[], ["notes.txt"]])
 def test_a_folder_without_images_says_so(tmp_path, names):
     for name in names:

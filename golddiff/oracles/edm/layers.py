@@ -39,8 +39,7 @@ class Conv2d(nn.Module):
         resample_filter: Sequence[float] = (1, 1),
     ) -> None:
         super().__init__()
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.up, self.down = up, down
+        self.up = up
         self.weight = self.bias = None
         if kernel:
             self.weight = nn.Parameter(torch.empty(out_channels, in_channels, kernel, kernel))
@@ -51,38 +50,23 @@ class Conv2d(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(B, in, H, W) -> (B, out, H', W')."""
-        if self.up:
-            x = self._upsampled(x)
-        if self.down:
-            x = self._filtered(x, self._overlap())
-        return x if self.weight is None else self._convolved(x, self.weight.shape[-1] // 2)
+        if self.resample_filter is not None:
+            kernel, overlap = self._low_pass(x.shape[1])
+            if self.up:  # 4 makes up for the zeros put between the pixels
+                x = functional.conv_transpose2d(
+                    x, 4 * kernel, stride=2, padding=overlap, groups=len(kernel)
+                )
+            else:
+                x = functional.conv2d(x, kernel, stride=2, padding=overlap, groups=len(kernel))
+        if self.weight is None:
+            return x
+        return functional.conv2d(x, self.weight, self.bias, padding=self.weight.shape[-1] // 2)
 
-    def _overlap(self) -> int:
-        """Padding that halves the side exactly: taps beyond the two of each output's own pair."""
+    def _low_pass(self, channels: int) -> tuple[torch.Tensor, int]:
+        """The filter of each channel, and the padding with which it halves the side exactly."""
         assert self.resample_filter is not None
-        return (self.resample_filter.shape[-1] - 1) // 2
-
-    def _convolved(self, x: torch.Tensor, padding: int) -> torch.Tensor:
-        assert self.weight is not None
-        return functional.conv2d(x, self.weight, self.bias, padding=padding)
-
-    def _filtered(self, x: torch.Tensor, padding: int) -> torch.Tensor:
-        """Low-pass filtered, every second pixel of each axis."""
-        kernel, channels = self._per_channel(x)
-        return functional.conv2d(x, kernel, stride=2, padding=padding, groups=channels)
-
-    def _upsampled(self, x: torch.Tensor) -> torch.Tensor:
-        """Zeros put between the pixels, then filtered; 4 makes up for the zeros."""
-        kernel, channels = self._per_channel(x)
-        overlap = self._overlap()
-        return functional.conv_transpose2d(
-            x, 4 * kernel, stride=2, padding=overlap, groups=channels
-        )
-
-    def _per_channel(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
-        assert self.resample_filter is not None
-        channels = x.shape[1]
-        return self.resample_filter.expand(channels, -1, -1, -1), channels
+        side = self.resample_filter.shape[-1]
+        return self.resample_filter.expand(channels, -1, -1, -1), (side - 1) // 2
 
 
 class ConvThenDown(Conv2d):
@@ -94,11 +78,11 @@ class ConvThenDown(Conv2d):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(B, in, H, W) -> (B, out, H / 2, W / 2)."""
         assert self.weight is not None
-        wide = functional.conv2d(
-            x, self.weight, padding=self.weight.shape[-1] // 2 + self._overlap()
-        )
         assert self.bias is not None
-        return self._filtered(wide, 0) + self.bias[:, None, None]
+        kernel, overlap = self._low_pass(len(self.weight))
+        wide = functional.conv2d(x, self.weight, padding=self.weight.shape[-1] // 2 + overlap)
+        made = functional.conv2d(wide, kernel, stride=2, groups=len(kernel))
+        return made + self.bias[:, None, None]
 
 
 def group_norm(channels: int, eps: float = 1e-5) -> nn.GroupNorm:

@@ -6,7 +6,7 @@ sums of the posterior mean have the full scan's sums as their expectations, howe
 
 p_i = min(1, k w_i) with w a mixture: the posterior's weights by approximate distances; the same
 at a higher temperature, since a tile's outputs do not weigh exactly as the tile's mean does; and
-equal weights, which bound the weight 1 / p_i of an image that the distances misjudge.
+equal weights, which bound the weight 1 / p_i of an image whose distance estimates its logit badly.
 
 Two rounds, so that parts of a training set can be asked apart: :func:`summary` of each part, which
 merge; then :func:`drawn` of each part, by the merged sums. What decides is a hash of the image's
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from golddiff.kernels.draw_weights import TEMPERATURE, taken, tempered_weights
 
 SHARES = (0.5, 0.3, 0.2)  # of the posterior, the tempered one, the equal weights
-GROUPS = 4  # that images are divided into at random, so that a draw tells its own error
+GROUPS = 4  # that images are divided into at random, so that a draw estimates its own error
 
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 

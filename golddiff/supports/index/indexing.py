@@ -97,7 +97,7 @@ def _begun(store: ImageStore, part: Path) -> tuple[Blocks, int]:
 
 
 def _resumed(store: ImageStore, part: Path) -> tuple[Blocks, int] | None:
-    """The blocks and images of an interrupted build; None where it begins anew.
+    """The blocks and images of an interrupted build; None where there was none.
 
     It lies in the store's folder, which may have come from elsewhere.
     """
@@ -131,7 +131,7 @@ def _pass(store: ImageStore, made: Blocks, part: Path, start: int, progress: Pro
     files = {name: _opened(part / name) for name in each}
     try:
         for name, file in files.items():
-            file.truncate(start * each[name])  # what came after the last state is made again
+            file.truncate(start * each[name])  # what came after the last state is recomputed
             file.seek(start * each[name])
         with (store.path / "pixels.bin").open("rb", buffering=0) as pixels:
             pixels.seek(start * store.d * store.flat.itemsize)

@@ -1,6 +1,6 @@
 """Which images matter to some queries, of a training set whose parts are asked apart.
 
-What a part is asked goes through the questions that every training set answers; each part looks at
+What a part is asked goes through the questions that every training set answers; each part compares
 its own images as a single store would. Rows decide, not parts: the images are the single store's,
 but for draws whose chance is within rounding of the number that decides.
 """
@@ -23,7 +23,7 @@ from golddiff.supports.index.search import NeighborSearch
 
 @dataclass(frozen=True)
 class Totals:
-    """What one part tells the others before images are drawn.
+    """What one part sends to the others before images are drawn.
 
     Attributes:
         sums: of each query's locations.

@@ -1,0 +1,84 @@
+"""What a method finds out about a store at its first use: shown, or done beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import TYPE_CHECKING
+
+from golddiff.cli.terminal import progress_bar, say
+from golddiff.estimators.registry import MethodSettings, create
+
+if TYPE_CHECKING:
+    from golddiff.denoiser import Denoiser
+    from golddiff.store.images import ImageStore
+
+TRIED = 1024  # images of a plain scan that compiles it: a few tasks of the kernels
+
+
+def create_with_bars(
+    method: str, store: ImageStore, settings: MethodSettings, seed: int = 0
+) -> Denoiser:
+    """As :func:`golddiff.create`; what takes seconds once a store is done now, and shown.
+
+    Raises:
+        ArgumentError: as :func:`golddiff.create`.
+    """
+    from golddiff.estimators.network_like import NetworkLike
+
+    if method == "recommended":
+        measure_dial(store)
+    denoiser = create(method, store, settings, seed)
+    if isinstance(denoiser, NetworkLike) and not denoiser.is_ready:
+        say("weighing the parts of network_like on images left out, once for this store")
+        denoiser.blend  # noqa: B018  made now, not in the first step
+    return denoiser
+
+
+def measure_dial(store: ImageStore) -> None:
+    """Find out which mask thresholds give which novelty, where the store does not say."""
+    from golddiff.estimators.dial import dial, is_measured
+
+    if is_measured(store):
+        return
+    with progress_bar() as bar:
+        task = bar.add_task("measuring novelty, once for this store", total=None)
+        dial(store, lambda done, total: bar.update(task, completed=done, total=total))
+
+
+def take_steps(
+    denoiser: Denoiser,
+    sigmas: Sequence[float],
+    labels: Sequence[int | None] = (None,),
+    on_level: Callable[[], None] = lambda: None,
+) -> None:
+    """Denoise two images and one at every noise level: what that makes of a store is kept.
+
+    Args:
+        denoiser: any; of one that weighs all images, few of them are weighed here.
+        sigmas: the noise levels.
+        labels: the classes.
+        on_level: called after each level of a class.
+
+    Raises:
+        ArgumentError: a class without images.
+    """
+    import numpy as np
+
+    from golddiff.denoiser import Estimator
+    from golddiff.support import Support
+    from golddiff.supports.adaptive import FittedSchedule
+
+    schedule = getattr(denoiser, "schedule", None)
+    if isinstance(schedule, FittedSchedule) and schedule.indexed:
+        schedule.index  # noqa: B018  built where there is none
+    noise = np.random.default_rng(0).standard_normal((2, denoiser.store.d), np.float32)
+    for label, sigma in product(labels, sigmas):
+        denoiser.store.count_of(label)
+        for x in (noise * np.float32(sigma), noise[:1] * np.float32(sigma)):
+            if isinstance(denoiser, Estimator):  # a full scan may take minutes
+                few = Support(denoiser.store.rows_of(label)[:TRIED])
+                denoiser.denoise_over(x, sigma, few)
+            else:
+                denoiser.denoise(x, sigma, label)
+        on_level()
