@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
 from typing import Any
@@ -20,15 +20,19 @@ from golddiff.store.training_set import TrainingSet
 from golddiff.support import (
     AnySupport,
     DescribedSupport,
+    LogWeights,
+    Prior,
     RandomSample,
     Side,
     Support,
     TiledSupport,
+    stream_of,
     tile_count,
     tile_of_each,
 )
+from golddiff.supports.comparison import Comparison
 from golddiff.supports.enlarging import DrawnImages, NearestImages
-from golddiff.supports.index.distances import KeptBlocks, Metric, TileBlocks
+from golddiff.supports.index.distances import Metric
 from golddiff.supports.index.drawing import Drawn
 from golddiff.supports.index.image_index import Index, open_or_build
 from golddiff.supports.index.search import NeighborSearch, Search
@@ -43,7 +47,6 @@ from golddiff.supports.rule import (
     SHARED,
     margin,
     samples_of,
-    side_of,
 )
 from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import map_ordered
@@ -123,38 +126,6 @@ class Weighed:
     support: AnySupport | None
 
 
-class Comparison:
-    """How the images of a noise level are compared: cheap distances of the store's or the index's.
-
-    Args:
-        estimator: whose masks say what is compared.
-        sigma: noise level.
-        index: None: all pixels are compared.
-
-    Attributes:
-        side: of the tiles that may choose their nearest images; None: there are none.
-        whole: distances as all outputs together see them.
-    """
-
-    def __init__(self, estimator: Any, sigma: float, index: Index | None) -> None:
-        self._estimator, self._sigma, self._index = estimator, sigma, index
-        relevance = estimator.relevance(sigma)
-        self.side = side_of(estimator.tile_sides, float(relevance.mean()))
-        self.whole = self._metric(relevance, None)
-        self._tiles: Metric | None = None
-
-    def tiles(self, side: Side) -> Metric:
-        """Distances as each tile sees them; made once."""
-        if self._tiles is None:
-            self._tiles = self._metric(self._estimator.relevance(self._sigma, side), side)
-        return self._tiles
-
-    def _metric(self, relevance: NDArray[np.float32], side: Side | None) -> Metric:
-        if self._index is None:
-            return TileBlocks.of(self._estimator.store.shape, relevance, side)
-        return KeptBlocks.of(self._index, relevance, side)
-
-
 class FittedSchedule:
     """An :class:`AdaptiveSchedule` over one estimator.
 
@@ -180,7 +151,7 @@ class FittedSchedule:
         return open_or_build(store)
 
     def weighed(
-        self, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+        self, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
     ) -> list[Weighed]:
         """Posterior means of queries (b, D) and what is known of them; each by itself."""
         made: dict[int, Weighed] = {}
@@ -194,13 +165,13 @@ class FittedSchedule:
         return [made[i] for i in range(len(x))]
 
     def means(
-        self, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+        self, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
     ) -> NDArray[np.float32]:
         """Posterior means (b, D) of queries (b, D)."""
         return np.stack([w.mean for w in self.weighed(x, sigma, label, seed)]).astype(np.float32)
 
     def supports(
-        self, store: TrainingSet, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+        self, store: TrainingSet, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
     ) -> Sequence[AnySupport]:
         """The support of each query (b, D): all that was weighed for it."""
         everything = store.everything(label)
@@ -211,7 +182,7 @@ class FittedSchedule:
         """(images compared, images kept at most) of n."""
         return n, n
 
-    def describe(self, sigma: float, label: int | None = None) -> str:
+    def describe(self, sigma: float, label: Prior = None) -> str:
         """How a noise level's images are chosen, in words."""
         images = self.estimator.store.count_of(label)
         if not self.saves(label):
@@ -227,8 +198,10 @@ class FittedSchedule:
             f"{self.settings.tol:g}{tiles}"
         )
 
-    def saves(self, label: int | None) -> bool:
+    def saves(self, label: Prior) -> bool:
         """Whether fewer images than all are tried."""
+        if isinstance(label, LogWeights) and not isinstance(self.estimator.store, ImageStore):
+            return False  # shards do not search by log weights
         enough = self.estimator.store.count_of(label) > FEWEST
         return enough and self.settings.tol > 0 and self.estimator.merges
 
@@ -259,6 +232,7 @@ class _Else(Enum):
     EVERYTHING = 3
 
 
+_Within = Support | DescribedSupport
 _Outcome = Weighed | _Else
 _One = Callable[[NDArray[np.float32], Search, int], _Outcome]
 
@@ -269,34 +243,34 @@ class _Level:
     Args:
         schedule: whose they are.
         sigma: noise level.
-        label: class.
+        label: class, or a log weight for every image.
         seed: of what is drawn.
     """
 
-    def __init__(
-        self, schedule: FittedSchedule, sigma: float, label: int | None, seed: int
-    ) -> None:
+    def __init__(self, schedule: FittedSchedule, sigma: float, label: Prior, seed: int) -> None:
         self._schedule, self._sigma = schedule, sigma
         self._estimator, self._tol = schedule.estimator, schedule.settings.tol
         self._comparison = schedule.comparison(sigma)
         self._gain = precision(sigma)
         self._everything = self._estimator.store.everything(label)
-        self._seeds = (seed, bits(sigma), 0 if label is None else label + 1)
+        self._prior = label if isinstance(label, LogWeights) else None
+        self._seeds = (seed, bits(sigma), stream_of(label))
 
     def weighed(self, x: NDArray[np.float32]) -> dict[int, Weighed]:
         """What is made of queries (b, D), by number; not of those that take all images."""
         outcome: dict[int, _Outcome] = dict.fromkeys(range(len(x)), _Else.LARGER_SAMPLE)
 
-        def search(wanted: _Else, within: DescribedSupport, metric: Metric, one: _One) -> None:
+        def search(wanted: _Else, within: _Within, metric: Metric, one: _One) -> None:
             queries = [i for i, found in outcome.items() if found is wanted]
             found = self._searched(x[queries], within, metric, one)
             outcome.update(zip(queries, found, strict=True))
 
         comparison = self._comparison
-        for size in samples_of(len(self._everything)):
+        images = len(self._everything)
+        for size in samples_of(images) if self._prior is None else [images]:
             within = self._everything
-            if size < len(within):
-                within = replace(within, sample=RandomSample(size, (3, *self._seeds)))
+            if size < images:
+                within = within.sampled(RandomSample(size, (3, *self._seeds)))
             search(_Else.LARGER_SAMPLE, within, comparison.whole, self._drawn)
         if comparison.side is not None:
             search(_Else.NEAREST, self._everything, comparison.tiles(comparison.side), self._ranked)
@@ -306,19 +280,22 @@ class _Level:
         return made
 
     def _searched(
-        self, x: NDArray[np.float32], within: DescribedSupport, metric: Metric, one: _One
+        self, x: NDArray[np.float32], within: _Within, metric: Metric, one: _One
     ) -> Iterator[_Outcome]:
         """What ``one`` makes of queries (b, D), from their distances to the images."""
         store = self._estimator.store
         tiles = 1 if metric.side is None else tile_count(store.shape, metric.side)
         at_once = max(1, int(HELD // (4 * tiles * len(within))))
+        weights = within.log_weights
+        further = None if weights is None else (weights / -self._gain).astype(np.float32)
         for start in range(0, len(x), at_once):
             some = x[start : start + at_once]
-            search: Search = (
-                NeighborSearch(store, metric, some, within.rows)
-                if isinstance(store, ImageStore)
-                else SearchInParts(store, metric, some, within)
-            )
+            search: Search
+            if isinstance(store, ImageStore):
+                search = NeighborSearch(store, metric, some, within.rows, further=further)
+            else:
+                assert isinstance(within, DescribedSupport)
+                search = SearchInParts(store, metric, some, within)
             # Tiles go side by side, and where there is one, queries do.
             side_by_side = map_ordered if metric.side is None else map
             yield from side_by_side(partial(one, some, search), range(len(some)))
@@ -334,14 +311,19 @@ class _Level:
         def draw(count: int, turn: int) -> Drawn:
             return search.drawn(query, count, self._gain, (2, *self._seeds, turn))
 
-        drawn = DrawnImages(draw, partial(self._weighed, x, query), images / search.images)
+        def weigh(supports: Sequence[Support]) -> list[Posterior]:
+            return self._weighed(x, query, [self._under(support) for support in supports])
+
+        drawn = DrawnImages(draw, weigh, images / search.images)
         count = FIRST_DRAW
         while True:
             drawn.enlarge(count)
             square, directions = drawn.square()
             excess = square * margin(directions) ** 2 / self._tol**2
             if excess <= 1:
-                return Weighed(drawn.mean(), math.sqrt(square), float(count), drawn.support())
+                return Weighed(
+                    drawn.mean(), math.sqrt(square), float(count), self._under(drawn.support())
+                )
             if self._comparison.side is not None and drawn.largest_share() > SHARED:
                 return _Else.NEAREST
             count = int(count * min(max(1.1 * excess, 1.5), MOST_AT_ONCE))
@@ -356,7 +338,8 @@ class _Level:
         share = np.bincount(tile) / len(tile)
 
         def tiled(parts: Mapping[int, Support]) -> TiledSupport:
-            return TiledSupport(side, [parts.get(t, NO_IMAGES) for t in range(len(share))])
+            each = [self._under(parts.get(t, NO_IMAGES)) for t in range(len(share))]
+            return TiledSupport(side, each)
 
         def weigh(parts: Mapping[int, Support]) -> Posterior:
             return self._weighed(x, query, [tiled(parts)])[0]
@@ -372,12 +355,16 @@ class _Level:
                 return _Else.EVERYTHING
             near.enlarge(more.tolist())
 
+    def _under(self, support: Support) -> Support:
+        """The same with the images' own log weights."""
+        return support if self._prior is None else self._prior.added_to(support)
+
     def _weighed(
         self, x: NDArray[np.float32], query: int, supports: Sequence[AnySupport]
     ) -> list[Posterior]:
         """The partial posterior of one query over each of some supports."""
         copies = np.repeat(x[query : query + 1], len(supports), axis=0)
-        made = self._estimator.posterior(copies, self._sigma, supports)
+        made = self._estimator.store.posterior(self._estimator, copies, self._sigma, supports)
         return [made.of([i]) for i in range(len(supports))]
 
 

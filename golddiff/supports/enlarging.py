@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.posterior import Float, Posterior
-from golddiff.support import AnySupport, Support
+from golddiff.support import Support
 from golddiff.supports.index.drawing import GROUPS, Drawn
 from golddiff.supports.rule import ALIGNED, BEYOND, FIRST_RING, GROWTH, UNKNOWN
 
-Weigh = Callable[[Sequence[AnySupport]], list[Posterior]]
+Weigh = Callable[[Sequence[Support]], list[Posterior]]
 Draw = Callable[[int, int], Drawn]  # of so many images, the number of the round
 Rings = Callable[[Mapping[int, tuple[int, int]]], dict[int, NDArray[np.int64]]]
 
