@@ -11,11 +11,10 @@ from typing import Annotated
 import typer
 
 from golddiff.cli.command import command
+from golddiff.cli.options import Threads
 from golddiff.cli.terminal import progress_bar, say
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
-from golddiff_lab.arguments import at_least
-from golddiff_lab.bench.step_job import Threads
 from golddiff_lab.paper.datasets import parse_data, parse_oracles
 from golddiff_lab.paper.registry import EXPERIMENTS, find, of_the_paper
 
@@ -121,7 +120,6 @@ def reproduce(options: ReproduceOptions) -> None:
 
 def _run(names: list[str], options: ReproduceOptions) -> None:
     check_writable("out", options.out / f"{names[0]}.md")
-    at_least(options, threads=1)
     stores, networks = parse_data(options.data or []), parse_oracles(options.oracle or [])
 
     from golddiff.sampling import check_settings

@@ -70,8 +70,8 @@ def _with_subsets(k_min: int, k_max: int) -> Change:
             return Mirrored(resized(part.denoiser))
         if not isinstance(part, golddiff.GoldDiff):
             return part
-        sizes = (min(k, part.store.n) for k in (k_min, k_max))
-        schedule = golddiff.PaperSchedule(*sizes, variant="released")
+        n = part.store.n
+        schedule = golddiff.PaperSchedule(min(k_min, n), min(k_max, n), variant="released")
         return golddiff.GoldDiff(part.base, schedule, part.seed)
 
     return lambda made: _with_parts(made, resized)
