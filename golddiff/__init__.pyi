@@ -11,6 +11,7 @@ from .diffusers import AnalyticUNet as AnalyticUNet
 from .estimators.blend import Blend as Blend
 from .estimators.dial import recommended as recommended
 from .estimators.golden import GoldDiff as GoldDiff
+from .estimators.guided import guided as guided
 from .estimators.kamb import Kamb as Kamb
 from .estimators.mixture import GaussianMixture as GaussianMixture
 from .estimators.network_like import network_like as network_like
@@ -30,6 +31,7 @@ from .sampling import Samples as Samples
 from .sampling import sample as sample
 from .store.cache import load as load
 from .store.images import ImageStore as ImageStore
+from .store.likelihood import log_likelihood as log_likelihood
 from .store.novelty import Novelty as Novelty
 from .store.novelty import novelty as novelty
 from .supports.adaptive import AdaptiveSchedule as AdaptiveSchedule
@@ -73,8 +75,10 @@ __all__ = [
     "diffusers",
     "errors",
     "evaluate",
+    "guided",
     "load",
     "load_oracle",
+    "log_likelihood",
     "metrics",
     "network_like",
     "novelty",

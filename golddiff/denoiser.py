@@ -7,19 +7,24 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from golddiff.kernels.terms import Known, Terms
 from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Posterior
+from golddiff.store.closed_form import Exact, ExactPosterior, with_gradient
 from golddiff.store.device import DeviceStore, Weigh, device_store
+from golddiff.store.exact import ImagesPosterior
 from golddiff.store.images import ImageStore
+from golddiff.store.queries import added_priors, check_images, checked_queries, priors_of
 from golddiff.store.training_set import opened
-from golddiff.support import AnySupport, Side, Support, TiledSupport
-from golddiff.system.arguments import check_dense, classes_of, levels_of
+from golddiff.store.weighing import Unsaved
+from golddiff.support import AnySupport, LogWeights, Prior, Side, Support, TiledSupport
+from golddiff.system.arguments import classes_of, levels_of
 from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -28,16 +33,6 @@ if TYPE_CHECKING:
 
 DEFAULT_MEMORY_LIMIT = 1e9
 SIGMAS_KEPT = 128
-# Past these noise levels float32 answers are the same, and squares overflow.
-LEAST_SIGMA, MOST_SIGMA = 1e-15, 1e16
-FURTHEST = 1e7  # times as long as images and noise a query may be; squares would overflow
-
-
-class Unsaved(dict[Any, Any]):
-    """A cache that copies of its owner share, and that a pickle or a deep copy begins empty."""
-
-    def __reduce__(self) -> tuple[type, tuple[()]]:
-        return Unsaved, ()
 
 
 class Denoiser(ABC):
@@ -46,6 +41,9 @@ class Denoiser(ABC):
     Convention of EDM and k-diffusion; x0 in [-1, 1]. Queries of one call may differ in sigma and
     in label; work that depends on sigma alone is done once per sigma and kept.
     """
+
+    priors: tuple[LogWeights, ...] = ()  # what was given, one for all queries or one each
+    weighs_images = False  # whether its output is made of training images by their weights
 
     def __init__(self, store: ImageStore | str | Path) -> None:
         self.store = opened(store)
@@ -77,18 +75,83 @@ class Denoiser(ABC):
             ArgumentError: x of another shape, not finite, or ten million times as long as images
                 and noise are; sigma not positive and finite; a label that no image has.
         """
-        queries, sigmas, classes = self.checked(x, sigma, labels)
+        if torch.is_grad_enabled() and any(getattr(a, "requires_grad", False) for a in (x, sigma)):
+            return with_gradient(x, sigma, self.posterior(x, sigma, labels))
+        queries, groups = self._groups(x, sigma, labels)
         there = self if x.device.type == "cpu" else self.to(x.device)
         out = np.empty_like(queries)
-        for key in dict.fromkeys(zip(sigmas, classes, strict=True)):
-            group = [i for i, k in enumerate(zip(sigmas, classes, strict=True)) if k == key]
+        for key, group in groups.items():
             out[group] = there.denoise(queries[group], *key)
         return torch.from_numpy(out).reshape(x.shape).to(x.device)
 
+    def given(self, log_weights: Any) -> Self:
+        """The same denoiser under further evidence: a log weight for every training image.
+
+        Its prior p(x_i) becomes proportional to p(x_i) exp(log_weights_i), by Bayes' rule; a call
+        with ``labels`` is the case of 0 for a class and -inf for all others. What was given
+        before stays: log weights add up.
+
+        Args:
+            log_weights: (N,) natural logs, or (B, N) for batches of B queries; -inf excludes an
+                image. :func:`golddiff.log_likelihood` makes those of a measurement.
+
+        Raises:
+            ArgumentError: another shape, NaN, +inf, or all images excluded; a method that weighs
+                no training images, or whose error is proved.
+        """
+        self._check_weighs("given")
+        made = copy.copy(self)
+        made.priors = added_priors(self.store, self.priors, log_weights)
+        return made
+
+    def _check_weighs(self, what: str) -> None:
+        if not self.weighs_images:
+            raise ArgumentError(
+                f"{what}: {type(self).__name__} does not weigh training images; expected Optimal, "
+                "PCA, Kamb or GoldDiff over one of them"
+            )
+
+    def posterior(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> ExactPosterior:
+        """All that is known of x0 given x, in closed form; refused where there is none such."""
+        queries, groups = self._groups(x, sigma, labels)
+        parts = [(group, self.exact(queries[group], *key)) for key, group in groups.items()]
+        return ExactPosterior(parts, x, self.store.d)
+
+    def log_density(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
+        """Log p_sigma(x), (B,) float64 in nats; see :attr:`ExactPosterior.log_density`."""
+        return self.posterior(x, sigma, labels).log_density
+
+    def score(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
+        """(D(x) - x) / sigma^2, (B, *shape): the gradient of :meth:`log_density`, if any."""
+        check_images(self.store, x)
+        levels = levels_of(sigma, len(x)).reshape(-1, *[1] * (x.ndim - 1)).to(x.device)
+        found: torch.Tensor = (self(x, sigma, labels).double() - x.double()) / levels**2
+        return found.float()
+
+    def exact(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> Exact:
+        """The posterior of queries (b, D) that share sigma and prior.
+
+        Raises:
+            ArgumentError: a method that is no posterior under one prior.
+        """
+        self._check_weighs("posterior")
+        pairs = self.estimator_supports(x, sigma, prior)
+        everything = self.store.everything(prior)
+        weights = everything.log_weights
+        log_prior = np.log(len(everything)) if weights is None else np.logaddexp.reduce(weights)
+        supports = [support for _, support in pairs]
+        return ImagesPosterior(pairs[0][0], x, sigma, supports, float(log_prior))
+
+    def _groups(
+        self, x: torch.Tensor, sigma: Sigma, labels: Labels
+    ) -> tuple[NDArray[np.float32], dict[tuple[float, Prior], list[int]]]:
+        """Queries (b, D), and which of them share noise level and prior."""
+        queries, sigmas, priors = self.checked(x, sigma, labels)
+        keys = list(zip(sigmas, priors, strict=True))
+        return queries, {k: [i for i, key in enumerate(keys) if key == k] for k in keys}
+
     @abstractmethod
-    def denoise(
-        self, x: NDArray[np.float32], sigma: float, label: int | None
-    ) -> NDArray[np.float32]:
+    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
         """Posterior means (b, D) of queries (b, D) that share sigma and label."""
 
     def to(self, device: torch.device) -> Denoiser:
@@ -124,7 +187,7 @@ class Denoiser(ABC):
         ]
 
     def estimator_supports(
-        self, x: NDArray[np.float32], sigma: float, label: int | None
+        self, x: NDArray[np.float32], sigma: float, prior: Prior
     ) -> list[tuple[Estimator, AnySupport]]:
         """For each query (b, D): the estimator that weighs images, and which ones it weighs.
 
@@ -138,44 +201,15 @@ class Denoiser(ABC):
 
     def checked(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels
-    ) -> tuple[NDArray[np.float32], list[float], list[int | None]]:
-        """The arguments of a call as queries (b, D), and a noise level and a class for each.
+    ) -> tuple[NDArray[np.float32], list[float], list[Prior]]:
+        """The arguments of a call as queries (b, D), and a noise level and a prior for each.
 
         Raises:
             ArgumentError: as a call.
         """
-        self.check_shape(x)
-        queries = x.detach().to("cpu", torch.float32).reshape(len(x), self.store.d).numpy()
-        if not np.isfinite(queries).all():
-            bad = int(np.flatnonzero(~np.isfinite(queries).all(axis=1))[0])
-            raise ArgumentError(f"x: image {bad} of the batch holds NaN or infinity")
-        sigmas = levels_of(sigma, len(x)).clamp(LEAST_SIGMA, MOST_SIGMA)
-        lengths = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
-        usual = sigmas.numpy() * self.store.d**0.5 + self.store.radius
-        bad = int(np.argmax(lengths / usual)) if len(x) else 0
-        if len(x) and lengths[bad] > min(FURTHEST * usual[bad], MOST_SIGMA):
-            raise ArgumentError(
-                f"x: image {bad} of the batch is of norm {lengths[bad]:.3g}; images and noise of "
-                f"sigma {sigmas[bad]:g} are of {usual[bad]:.3g}, expected at most "
-                f"{FURTHEST:g} times that, and {MOST_SIGMA:g}"
-            )
+        queries, sigmas = checked_queries(self.store, x, sigma)
         classes = [None] * len(x) if labels is None else classes_of(labels, len(x)).tolist()
-        for label in set(classes):
-            self.store.count_of(label)  # raises where the class has no images
-        return np.ascontiguousarray(queries), sigmas.tolist(), classes
-
-    def check_shape(self, x: torch.Tensor) -> None:
-        """Raise ArgumentError where x is no batch of the store's images in a float type."""
-        if not isinstance(x, torch.Tensor):
-            raise ArgumentError(f"x: got {type(x).__name__}, expected a torch.Tensor")
-        check_dense("x", x)
-        if x.ndim != 1 + len(self.store.shape) or tuple(x.shape[1:]) != self.store.shape:
-            raise ArgumentError(
-                f"x: got shape {tuple(x.shape)}, expected (B, "
-                f"{', '.join(map(str, self.store.shape))}) to match the store"
-            )
-        if not x.is_floating_point():
-            raise ArgumentError(f"x: got {x.dtype}, expected a floating-point tensor")
+        return queries, sigmas, priors_of(self.store, self.priors, classes)
 
 
 class Estimator(Denoiser):
@@ -197,11 +231,13 @@ class Estimator(Denoiser):
             where one choice serves the whole image.
     """
 
+    weighs_images = True
     provable = False  # whether the error of a golden subset has a proved bound (Theorem 1)
     part_size = 512  # images that weigh() is given at a time, at most
     parts = 1  # that a support of some hundred images is cut into, at least
 
     merges = True  # whether its mean is that of its merged posteriors
+    sums_its_terms = False  # whether weigh() sums the very logits that terms() gives, to the digit
 
     def __init__(self, store: ImageStore, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
         super().__init__(store)
@@ -241,11 +277,9 @@ class Estimator(Denoiser):
             self._ready.pop(next(iter(self._ready)))
         self._ready[sigma] = made
 
-    def denoise(
-        self, x: NDArray[np.float32], sigma: float, label: int | None
-    ) -> NDArray[np.float32]:
+    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
         """Full scan: every image of the store, or of the class."""
-        return self.denoise_over(x, sigma, self.store.everything(label))
+        return self.denoise_over(x, sigma, self.store.everything(prior))
 
     def to(self, device: torch.device) -> Estimator:
         """The same, its images weighed on a device; see :meth:`on_device`.
@@ -276,22 +310,30 @@ class Estimator(Denoiser):
         sigma: float,
         supports: AnySupport | Sequence[AnySupport],
     ) -> NDArray[np.float32]:
-        """Posterior means (b, D) of queries (b, D); see :meth:`posterior`."""
-        return self.posterior(x, sigma, supports).mean().astype(np.float32)
-
-    def posterior(
-        self,
-        x: NDArray[np.float32],
-        sigma: float,
-        supports: AnySupport | Sequence[AnySupport],
-    ) -> Posterior:
-        """The posterior of queries (b, D) over the images of a support, of one each or for all.
+        """Posterior means (b, D) of queries (b, D), each over its support.
 
         Raises:
             ArgumentError: one query alone needs more than ``memory_limit``; tiles, and the
                 estimator has one location.
         """
-        return self.store.posterior(self, x, sigma, supports)
+        return self.store.posterior(self, x, sigma, supports).mean().astype(np.float32)
+
+    def terms(
+        self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known
+    ) -> Terms:
+        """The logits of some of ``images`` for queries (b, D), to take derivatives from.
+
+        Args:
+            x: queries, float64.
+            gain: (b, 1) 1 / (2 sigma^2).
+            sigma: noise level.
+            part: rows of ``images``.
+            known: of the posterior, by an earlier pass.
+
+        Raises:
+            ArgumentError: an estimator that does not tell its logits.
+        """
+        raise ArgumentError(f"denoiser: {type(self).__name__} has no posterior in closed form")
 
     def relevance(self, sigma: float, side: Side | None = None) -> NDArray[np.float32]:
         """How much of each squared difference the logits hold, on average over outputs, (T, D).
@@ -318,10 +360,10 @@ class Estimator(Denoiser):
         )
 
     def estimator_supports(
-        self, x: NDArray[np.float32], sigma: float, label: int | None
+        self, x: NDArray[np.float32], sigma: float, prior: Prior
     ) -> list[tuple[Estimator, AnySupport]]:
         """Itself, over every image of the store or of the class."""
-        return [(self, self.store.everything(label))] * len(x)
+        return [(self, self.store.everything(prior))] * len(x)
 
     def contributions(
         self,
@@ -355,18 +397,3 @@ class Estimator(Denoiser):
 def _definer(estimator: Estimator, method: str) -> type:
     """The class that says what a method of the estimator does."""
     return next(kind for kind in type(estimator).__mro__ if method in vars(kind))
-
-
-def at_level(estimator: Estimator, sigma: float) -> Estimator:
-    """A copy for one noise level without any images: what goes to other machines."""
-    made = copy.copy(estimator)
-    made._ready = {sigma: estimator.ready(sigma)}
-    del made.images, made.store
-    return made
-
-
-def over(estimator: Estimator, images: ImageStore) -> Estimator:
-    """The same over other images of the same shape; what is ready stays so."""
-    made = copy.copy(estimator)
-    made.images = images
-    return made

@@ -39,6 +39,16 @@ def precision(sigma: float) -> float:
     return min(0.5 / sigma / sigma, 1e18)
 
 
+def hashed(seeds: tuple[int, ...], numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """64 random bits for each number >= 0, which hang on it and the seeds alone (splitmix64)."""
+    key = np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0]
+    with np.errstate(over="ignore"):
+        z: NDArray[np.uint64] = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
 def bits(sigma: float) -> int:
     """The 64 bits of a noise level: a seed for random numbers of its own.
 

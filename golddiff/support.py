@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -36,6 +36,23 @@ class Support:
         """The images at some places of it, with their weights."""
         weights = self.log_weights
         return Support(self.rows[places], None if weights is None else weights[places])
+
+    def sampled(self, sample: RandomSample) -> Support:
+        """Some of its images drawn at random: heavy ones are likelier to be in, and stay right.
+
+        Image i has priority w_i / u_i, u_i uniform; the highest are in, and each then weighs at
+        least what the best of the others had. Sums over them are unbiased (Duffield, Lund & Thorup
+        2007), and images of equal weight are in with equal chances.
+        """
+        if self.log_weights is None:
+            return self.at(sample.places(len(self)))
+        uniform = 1 - np.random.default_rng(sample.seeds).random(len(self))
+        priority = self.log_weights - np.log(uniform)
+        order = np.argsort(-priority, kind="stable")
+        if len(order) <= sample.count:
+            return self
+        kept, bar = np.sort(order[: sample.count]), priority[order[sample.count]]
+        return Support(self.rows[kept], np.maximum(self.log_weights[kept], bar))
 
     def split(self, size: int) -> list[Support]:
         """Consecutive parts of at most ``size`` images, in order."""
@@ -151,44 +168,87 @@ class DescribedSupport:
         listing: gives the rows of this support, where somebody asks for them.
         label: the class; None: all images.
         sample: drawn of them; None: all.
-        without: rows of the class that are left out.
     """
 
     images: int
     listing: Callable[[DescribedSupport], NDArray[np.int64]] = field(repr=False)
     label: int | None = None
     sample: RandomSample | None = None
-    without: tuple[int, ...] = ()
     log_weights = None
 
     def __len__(self) -> int:
-        images = self.images if self.sample is None else self.sample.count
-        return images - len(self.without)
+        return self.images if self.sample is None else self.sample.count
+
+    def sampled(self, sample: RandomSample) -> DescribedSupport:
+        """Some of its images drawn at random."""
+        return replace(self, sample=sample)
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
         """(k,) rows, ascending: 8 bytes an image, made where they are asked for."""
         return self.listing(self)
 
-    def rows_in(
-        self, of_class: NDArray[np.int64], place: int = 0, first: int = 0
-    ) -> NDArray[np.int64]:
+    def rows_in(self, of_class: NDArray[np.int64], place: int = 0) -> NDArray[np.int64]:
         """Its rows in a part of the training set, ascending, counted from the part's first image.
 
         Args:
             of_class: rows of the class in the part, counted so.
             place: how many images of the class the parts before it have.
-            first: row in the training set of the part's first image.
         """
-        rows = of_class
-        if self.sample is not None:
-            drawn = self.sample.places(self.images)
-            mine = slice(*np.searchsorted(drawn, [place, place + len(rows)]))
-            rows = rows[drawn[mine] - place]
-        return rows[~np.isin(rows, np.array(self.without) - first)] if self.without else rows
+        if self.sample is None:
+            return of_class
+        drawn = self.sample.places(self.images)
+        mine = slice(*np.searchsorted(drawn, [place, place + len(of_class)]))
+        return of_class[drawn[mine] - place]
 
 
 AnySupport = Support | TiledSupport | DescribedSupport
+
+
+@dataclass(frozen=True, eq=False)
+class LogWeights:
+    """A prior over the training images: a log weight for every one of them.
+
+    Attributes:
+        values: (N,) float64 natural logs, 0 for the heaviest, -inf for an image that is excluded.
+    """
+
+    values: NDArray[np.float64]
+    _of_class: dict[int, LogWeights] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, values: NDArray[np.float64]) -> LogWeights:
+        """Of log weights some of which are finite; only their differences count."""
+        return cls(values - values.max())
+
+    @cached_property
+    def support(self) -> Support:
+        """The images that are not excluded."""
+        rows = np.flatnonzero(self.values > -np.inf)
+        weights = self.values[rows]
+        return Support(rows, weights if weights.any() else None)
+
+    def of_class(self, label: int, rows: NDArray[np.int64]) -> LogWeights:
+        """The same within a class, whose rows are given, not all of them excluded; made once."""
+        if label not in self._of_class:
+            values = np.full(len(self.values), -np.inf)
+            values[rows] = self.values[rows]
+            self._of_class[label] = LogWeights.of(values)
+        return self._of_class[label]
+
+    def added_to(self, support: Support) -> Support:
+        """A support of images chosen by other means, under this prior as well."""
+        rows = support.rows
+        return Support(rows, support.log_importance() + self.values[rows])
+
+
+# Which images an output may come from: all alike, those of a class, or all by their log weights.
+Prior = int | LogWeights | None
+
+
+def stream_of(prior: Prior) -> int:
+    """A number that keeps the random numbers of one class apart from those of another."""
+    return prior + 1 if isinstance(prior, int) else 0
 
 
 def one_each(supports: AnySupport | Sequence[AnySupport], queries: int) -> Sequence[AnySupport]:

@@ -129,7 +129,7 @@ def one_pass(
     totals: list[Posterior | None] = [None] * len(levels)
     for part in Support(store.rows_of(None)).split(ROWS_AT_ONCE):
         for i, (sigma, _) in enumerate(levels):
-            posterior = reference.posterior(queries[i], sigma, part)
+            posterior = reference.store.posterior(reference, queries[i], sigma, part)
             total = totals[i]
             totals[i] = posterior if total is None else total.merge(posterior)
         watch(int(part.rows[-1]) + 1, store.n)
@@ -194,9 +194,9 @@ def _affordable(reference: Estimator, x: torch.Tensor, sigma: float, seconds: fl
     store = reference.store
     query = np.ascontiguousarray(x.reshape(1, -1).numpy())
     few = Support(store.rows_of(None)[:TRIED])
-    reference.posterior(query, sigma, few)  # makes masks
+    reference.store.posterior(reference, query, sigma, few)  # makes masks
     start = time.perf_counter()
-    reference.posterior(query, sigma, few)
+    reference.store.posterior(reference, query, sigma, few)
     each = (time.perf_counter() - start) * store.n / len(few)
     return int(seconds / max(each, 1e-9))
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.denoiser import over
+from golddiff.store.weighing import over
 from golddiff.support import AnySupport, Support, TiledSupport
 from golddiff.system.errors import ArgumentError
 from golddiff.system.units import byte_size
@@ -53,7 +53,7 @@ def gathered_contributions(
             f"expected at most {byte_size(int(MOST_BYTES))}, say by a golden subset"
         )
     estimator.ready(sigma)
-    here = over(estimator, Gathered(store.shape, store.values(rows)))  # type: ignore[arg-type]
+    here = over(estimator, Gathered(store.shape, store.values(rows)))
     for part in here.contributions(x, sigma, _moved(support, rows), top, pixel):
         best = part.best
         if best is not None:

@@ -83,8 +83,9 @@ class ShardServer:
         among = listed_here(self.store, within)
         return nearest_with_distances(self.store, x, k, metric, among, always=True)
 
-    def summary(self, drawing: Drawing, x: NDArray[np.float32], within: Parts) -> Any:
+    def summary(self, drawing: Drawing, x: NDArray[np.float32], within: Parts, first: int) -> Any:
         """What a draw by weight has to know of the images here."""
+        self.store.first_row = first
         return drawing.summary(self.store, x, self._among(within))
 
     def chosen(

@@ -28,12 +28,10 @@ class Part:
     Attributes:
         support: the whole.
         place: how many images of its class the shards before have.
-        first: row of the shard's first image.
     """
 
     support: DescribedSupport
     place: int
-    first: int
 
 
 Parts = Sequence[Support | TiledSupport | Part]  # of some queries' supports, those of one shard
@@ -52,7 +50,7 @@ def of_part(store: ImageStore, part: Support | TiledSupport | Part) -> AnySuppor
     label = part.support.label
     here = label is None or label in store.class_counts
     rows = store.rows_of(label) if here else np.empty(0, np.int64)
-    return Support(part.support.rows_in(rows, part.place, part.first))
+    return Support(part.support.rows_in(rows, part.place))
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ class Borders:
         if isinstance(support, DescribedSupport):
             described = replace(support, listing=_elsewhere)
             places = [0, *accumulate(self.of_class(support.label))]
-            return [Part(described, *where) for where in zip(places[:-1], self.firsts, strict=True)]
+            return [Part(described, place) for place in places[:-1]]
         if isinstance(support, TiledSupport):
             tiles = [self._rows(tile) for tile in support.tiles]
             return [TiledSupport(support.side, of_shard) for of_shard in zip(*tiles, strict=True)]

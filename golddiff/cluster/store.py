@@ -26,7 +26,6 @@ from golddiff.cluster.joining import connect, ray_package
 from golddiff.cluster.listing import Listing
 from golddiff.cluster.pool import Pool, Resources
 from golddiff.cluster.slices import Borders, joined, nearest_of
-from golddiff.denoiser import at_level
 from golddiff.posterior import Posterior
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.build import PIXELS
@@ -36,7 +35,16 @@ from golddiff.store.manifest import FileRecord
 from golddiff.store.nearest import Drawing, Metric, supported
 from golddiff.store.selection import Indices, Part, check_class, checked_rows
 from golddiff.store.statistics import Axes, Factor, Moments
-from golddiff.support import AnySupport, DescribedSupport, TiledSupport, one_each
+from golddiff.store.weighing import at_level
+from golddiff.support import (
+    AnySupport,
+    DescribedSupport,
+    LogWeights,
+    Prior,
+    Support,
+    TiledSupport,
+    one_each,
+)
 from golddiff.system.errors import ArgumentError, ClusterError
 from golddiff.system.residency import DEFAULT_LIMIT
 
@@ -165,38 +173,33 @@ class ShardedStore:
 
     # Rows and classes.
 
-    def count_of(self, label: int | None) -> int:
-        """How many images a class has in all shards, or the whole store for None.
+    def count_of(self, prior: Prior) -> int:
+        """How many images a prior lets in, in all shards: of a class, all for None.
 
         Raises:
             ArgumentError: the store has no labels, or no image of that class.
         """
-        check_class(label, self.manifest.labelled, self.class_counts)
-        return self.n if label is None else self.class_counts[label]
+        if prior is None or isinstance(prior, LogWeights):
+            return len(prior.support) if prior is not None else self.n
+        check_class(prior, self.manifest.labelled, self.class_counts)
+        return self.class_counts[prior]
 
-    def rows_of(self, label: int | None) -> NDArray[np.int64]:
-        """Ascending rows of a class, or of the whole store for None: 8 bytes an image here.
-
-        Raises:
-            ArgumentError: as :meth:`count_of`.
-        """
-        self.count_of(label)
-        if label is None:
+    def rows_of(self, prior: Prior) -> NDArray[np.int64]:
+        """Their rows, ascending: 8 bytes an image here; raises as :meth:`count_of`."""
+        if isinstance(prior, LogWeights):
+            return prior.support.rows
+        self.count_of(prior)
+        if prior is None:
             return np.arange(self.n)
         assert self.labels is not None
-        return np.flatnonzero(self.labels.numpy() == label)
+        return np.flatnonzero(self.labels.numpy() == prior)
 
-    def everything(self, label: int | None, without: Sequence[int] = ()) -> DescribedSupport:
-        """The support of all images of a class, or of the whole store for None, but for some rows.
-
-        Raises:
-            ArgumentError: as :meth:`count_of`.
-        """
-        images = self.count_of(label)
-        return DescribedSupport(images, self._listed, label, without=tuple(without))
-
-    def _listed(self, support: DescribedSupport) -> NDArray[np.int64]:
-        return support.rows_in(self.rows_of(support.label))
+    def everything(self, prior: Prior) -> Support | DescribedSupport:
+        """All images that a prior lets in, with their log weights; raises as :meth:`count_of`."""
+        if isinstance(prior, LogWeights):
+            return prior.support
+        count, rows = self.count_of(prior), self.rows_of
+        return DescribedSupport(count, lambda one: one.rows_in(rows(one.label)), prior)
 
     # The three questions.
 
@@ -220,7 +223,8 @@ class ShardedStore:
             "posterior", lambda shard: (x, sigma, parts[shard]), [once]
         ):
             if part is not None:
-                total = total or Posterior.empty(len(x), part.log_max.shape[1], self.d)
+                locations, width = part.log_max.shape[1], part.weighted.shape[1]
+                total = total or Posterior.empty(len(x), locations, width)
                 total.add_to(queries, part)
         tiled = any(isinstance(s, TiledSupport) for s in one_each(supports, len(x)))
         if total is None or not (tiled or (total.total > 0).all()):
@@ -279,7 +283,8 @@ class ShardedStore:
         """What a draw by weight has to know of all shards' images, before any is drawn."""
         parts = self.borders.parts(one_each(within, len(x)))
         once = [self.pool.once(drawing, lambda: drawing)]
-        answers = self.pool.ask("summary", lambda shard: (x, parts[shard]), once)
+        firsts = self.borders.firsts
+        answers = self.pool.ask("summary", lambda shard: (x, parts[shard], firsts[shard]), once)
         return reduce(lambda a, b: a.merge(b), (summary for _, summary in answers))
 
     def contributions(

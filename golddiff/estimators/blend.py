@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
 from golddiff.posterior import Float
+from golddiff.support import Prior
 from golddiff.system.errors import ArgumentError
 
 Weights = Sequence[tuple[float, Sequence[float]]]
@@ -37,6 +38,8 @@ class Blend(Denoiser):
         for denoiser in denoisers:
             if not isinstance(denoiser, Denoiser):
                 raise ArgumentError(f"denoisers: got {type(denoiser).__name__} among them")
+            if denoiser.priors:
+                raise ArgumentError("denoisers: one has log weights, which a blend does not take")
             if denoiser.store is not denoisers[0].store:
                 raise ArgumentError("denoisers: got different stores, expected one")
         super().__init__(denoisers[0].store)
@@ -62,14 +65,12 @@ class Blend(Denoiser):
         weights = self.weights_at(sigma)
         return [d for d, weight in zip(self.denoisers, weights, strict=True) if weight > 0]
 
-    def denoise(
-        self, x: NDArray[np.float32], sigma: float, label: int | None
-    ) -> NDArray[np.float32]:
+    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
         """The weighted mean (b, D); a denoiser without weight at this sigma does not run."""
         out = np.zeros_like(x)
         for denoiser, weight in zip(self.denoisers, self.weights_at(sigma), strict=True):
             if weight > 0:
-                out += np.float32(weight) * in_range(denoiser, denoiser.denoise(x, sigma, label))
+                out += np.float32(weight) * in_range(denoiser, denoiser.denoise(x, sigma, prior))
         return out
 
 

@@ -22,7 +22,7 @@ from golddiff.estimators.mirror import Symmetrised
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
 from golddiff.store.weighing import whole
-from golddiff.support import Support
+from golddiff.support import Prior, Support
 
 # An error of 0 (images all alike) would have all the weight, and none where two are 0.
 LEAST_ERROR = 1e-12
@@ -48,7 +48,7 @@ class LeavingOut:
         return self.schedule.budgets(sigma, n)
 
     def supports(
-        self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+        self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
     ) -> Sequence[Support]:
         """The schedule's support of each query, without the images left out."""
         found = self.schedule.supports(store, x, sigma, label, seed)

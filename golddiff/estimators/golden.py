@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Protocol, TypeGuard
+from typing import Any, Protocol, Self, TypeGuard
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.noise import Labels, Sigma
 from golddiff.store.images import ImageStore
-from golddiff.support import AnySupport
+from golddiff.support import AnySupport, LogWeights, Prior
 from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule
 from golddiff.supports.certificate import Certified, certify, guaranteed
 from golddiff.supports.index.image_index import Index, open_or_build
@@ -32,7 +32,7 @@ class Schedule(Protocol):
         ...
 
     def supports(
-        self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+        self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
     ) -> Sequence[AnySupport]:
         """The support of each query (b, D); a query's must not depend on the others."""
         ...
@@ -55,6 +55,8 @@ class GoldDiff(Denoiser):
     Source: paper, Sec. 3.4 and Theorem 1.
     """
 
+    weighs_images = True
+
     def __init__(
         self, base: Estimator, schedule: Schedule | AdaptiveSchedule | None = None, seed: int = 0
     ) -> None:
@@ -63,6 +65,8 @@ class GoldDiff(Denoiser):
                 f"base: got {type(base).__name__}, expected an estimator that weighs images "
                 "(Optimal, PCA or Kamb)"
             )
+        if base.priors:
+            raise ArgumentError("base: has log weights; give them to GoldDiff(...) as a whole")
         if isinstance(schedule, AdaptiveSchedule):
             # It depends on what is weighed, so it is fitted to the estimator first.
             if schedule.guarantee and not base.provable:
@@ -116,16 +120,18 @@ class GoldDiff(Denoiser):
                 "certified: nothing is proved over a store in shards; that works on a single store "
                 "(golddiff.ImageStore)"
             )
-        queries, sigmas, classes = self.checked(x, sigma, labels)
+        queries, sigmas, priors = self.checked(x, sigma, labels)
         means, bounds = np.empty_like(queries), np.empty(len(queries))
-        for i, (query, level, label) in enumerate(zip(queries, sigmas, classes, strict=True)):
+        for i, (query, level, prior) in enumerate(zip(queries, sigmas, priors, strict=True)):
+            if isinstance(prior, LogWeights):
+                raise ArgumentError("certified: nothing is proved under log weights (given)")
             if self._guarantees(self.schedule):
-                (proved,) = self._guaranteed(query[None], level, label)
+                (proved,) = self._guaranteed(query[None], level, prior)
                 means[i] = proved.mean
             else:
-                means[i] = self.denoise(query[None], level, label)[0]
-                (_, support), *_ = self.estimator_supports(query[None], level, label)
-                proved = certify(self._index, query, level, support.rows, label)
+                means[i] = self.denoise(query[None], level, prior)[0]
+                (_, support), *_ = self.estimator_supports(query[None], level, prior)
+                proved = certify(self._index, query, level, support.rows, prior)
             off = float(np.linalg.norm(means[i].astype(np.float64) - proved.mean))
             bounds[i] = proved.bound + off
         return torch.from_numpy(means).reshape(x.shape).to(x.device), torch.from_numpy(bounds)
@@ -139,27 +145,24 @@ class GoldDiff(Denoiser):
         assert isinstance(self.schedule, FittedSchedule)
         return self.schedule.settings.tol
 
-    def _guaranteed(
-        self, x: NDArray[np.float32], sigma: float, label: int | None
-    ) -> list[Certified]:
+    def _guaranteed(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> list[Certified]:
+        assert not isinstance(prior, LogWeights)  # given() refuses them
         most = self._tol * math.sqrt(self.store.d)
-        return guaranteed(self._index, x, sigma, label, most)
+        return guaranteed(self._index, x, sigma, prior, most)
 
     @cached_property
     def _index(self) -> Index:
         assert isinstance(self.store, ImageStore)
         return open_or_build(self.store)
 
-    def denoise(
-        self, x: NDArray[np.float32], sigma: float, label: int | None
-    ) -> NDArray[np.float32]:
+    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
         """Posterior means (b, D), each over its own support."""
         if self._guarantees(self.schedule):
-            proved = self._guaranteed(x, sigma, label)
+            proved = self._guaranteed(x, sigma, prior)
             return np.stack([p.mean for p in proved]).astype(np.float32)
         if isinstance(self.schedule, FittedSchedule):
-            return self.schedule.means(x, sigma, label, self.seed)
-        supports = self.schedule.supports(self.store, x, sigma, label, self.seed)
+            return self.schedule.means(x, sigma, prior, self.seed)
+        supports = self.schedule.supports(self.store, x, sigma, prior, self.seed)
         return self.base.denoise_over(x, sigma, supports)
 
     @property
@@ -208,11 +211,17 @@ class GoldDiff(Denoiser):
         m, k = self.schedule.budgets(sigma, images)
         return f"screens {m:,}, weighs {k:,} of {images:,} images"
 
+    def given(self, log_weights: Any) -> Self:
+        """As :meth:`golddiff.denoiser.Denoiser.given`; not with ``guarantee``."""
+        if self._guarantees(self.schedule):
+            raise ArgumentError("given: nothing is proved under log weights; leave guarantee out")
+        return super().given(log_weights)
+
     def estimator_supports(
-        self, x: NDArray[np.float32], sigma: float, label: int | None
+        self, x: NDArray[np.float32], sigma: float, prior: Prior
     ) -> list[tuple[Estimator, AnySupport]]:
         """The base estimator, over each query's golden subset."""
-        supports = self.schedule.supports(self.store, x, sigma, label, self.seed)
+        supports = self.schedule.supports(self.store, x, sigma, prior, self.seed)
         return [(self.base, support) for support in supports]
 
     def supports(
@@ -220,6 +229,6 @@ class GoldDiff(Denoiser):
     ) -> Sequence[AnySupport]:
         """The golden subset of each query (B, *shape) at one noise level, for inspection."""
         return [
-            self.schedule.supports(self.store, q[None], level, label, self.seed)[0]
-            for q, level, label in zip(*self.checked(x, sigma, labels), strict=True)
+            self.schedule.supports(self.store, q[None], level, prior, self.seed)[0]
+            for q, level, prior in zip(*self.checked(x, sigma, labels), strict=True)
         ]

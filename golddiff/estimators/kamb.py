@@ -19,6 +19,7 @@ from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.kernels.kamb_cpu import Axis, Boundary, patch_posterior
 from golddiff.kernels.kamb_logits import patch_contributions
 from golddiff.kernels.lanes import LANES
+from golddiff.kernels.terms import Known, Terms, patch_terms
 from golddiff.kernels.torch_kernels import patches
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
@@ -79,7 +80,7 @@ class Kamb(Estimator):
             allowed = ", ".join(map(repr, get_args(Boundary)))
             raise ArgumentError(f"boundary: got {boundary!r}, expected one of {allowed}")
         self.patch_sizes = patch_sizes
-        self.boundary = boundary
+        self.boundary: Boundary = boundary  # type: ignore[assignment]
         self._pairs = None if patch_sizes is None else _pairs(patch_sizes)
         self._side = min(self.store.shape[1:])
 
@@ -112,17 +113,24 @@ class Kamb(Estimator):
             self._axes(sigma), (channels, height, width), images.scale, images.offset,
         )  # fmt: skip
 
+    def terms(
+        self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known
+    ) -> Terms:
+        """See the base class; a term an offset between two positions."""
+        values = torch.from_numpy(self.images.values(part.rows).astype(np.float64))
+        channels, height, width = self.images.shape
+        yield from patch_terms(values, x, gain, (channels, height, width), *self._patches(sigma))
+
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
         """As :meth:`weigh`, by torch."""
-        size, boundary = self.patch_size(sigma), self.boundary
         channels, height, width = self.images.shape
-        no_interior = boundary == "zeros" and size >= self._side
+        size, boundary = self._patches(sigma)
         return partial(
             patches,
             gain=precision(sigma),
             shape=(channels, height, width),
             size=size,
-            boundary="none" if no_interior else boundary,
+            boundary=boundary,
         )
 
     def contributions(
@@ -160,10 +168,13 @@ class Kamb(Estimator):
 
     def _axes(self, sigma: float) -> tuple[Axis, Axis]:
         _, height, width = self.images.shape
-        size = self.patch_size(sigma)
-        no_interior = self.boundary == "zeros" and size >= self._side
-        rule = "none" if no_interior else self.boundary
+        size, rule = self._patches(sigma)
         return Axis.of(height, size, rule), Axis.of(width, size, rule)
+
+    def _patches(self, sigma: float) -> tuple[int, Boundary]:
+        """Their side, and the boundary's rule: without an interior "zeros" is "none"."""
+        size = self.patch_size(sigma)
+        return size, "none" if self.boundary == "zeros" and size >= self._side else self.boundary
 
     def relevance(self, sigma: float, side: Side | None = None) -> NDArray[np.float32]:
         """The share of an image that a patch holds, everywhere; see the base class."""

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
+from golddiff.support import Prior
 from golddiff.system.errors import ArgumentError
 
 
@@ -34,6 +35,8 @@ class OfMirrored(Denoiser):
     def __init__(self, denoiser: Denoiser) -> None:
         if not isinstance(denoiser, Denoiser):
             raise ArgumentError(f"denoiser: got {type(denoiser).__name__}, expected a Denoiser")
+        if denoiser.priors:
+            raise ArgumentError("denoiser: has log weights, which mirror images do not")
         if len(denoiser.store.shape) != 3:
             raise ArgumentError(
                 f"denoiser: is over points of shape {denoiser.store.shape}, expected images, which "
@@ -43,9 +46,7 @@ class OfMirrored(Denoiser):
         self.denoiser = denoiser
 
     @abstractmethod
-    def denoise(
-        self, x: NDArray[np.float32], sigma: float, label: int | None
-    ) -> NDArray[np.float32]:
+    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
         """Posterior means (b, D)."""
 
     def mirror(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -57,21 +58,17 @@ class OfMirrored(Denoiser):
 class Mirrored(OfMirrored):
     """F D(F x): the denoiser over the mirror images of what it is made of."""
 
-    def denoise(
-        self, x: NDArray[np.float32], sigma: float, label: int | None
-    ) -> NDArray[np.float32]:
+    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
         """Posterior means (b, D), in the time of the denoiser itself."""
-        return self.mirror(self.denoiser.denoise(self.mirror(x), sigma, label))
+        return self.mirror(self.denoiser.denoise(self.mirror(x), sigma, prior))
 
 
 class Symmetrised(OfMirrored):
     """(D(x) + F D(F x)) / 2: as alike for an image and its mirror image as their noise is."""
 
-    def denoise(
-        self, x: NDArray[np.float32], sigma: float, label: int | None
-    ) -> NDArray[np.float32]:
+    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
         """Posterior means (b, D), in the time that the denoiser takes for twice as many."""
-        both = self.denoiser.denoise(np.concatenate([x, self.mirror(x)]), sigma, label)
+        both = self.denoiser.denoise(np.concatenate([x, self.mirror(x)]), sigma, prior)
         there, back = both[: len(x)], both[len(x) :]
         mean: NDArray[np.float32] = (there + self.mirror(back)) / np.float32(2)
         return mean

@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
+from golddiff.estimators.gaussians import Gaussian, GaussiansPosterior
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
 from golddiff.store.statistics import Axes
+from golddiff.support import Prior
 from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError
 
@@ -92,27 +94,41 @@ class GaussianMixture(Denoiser):
             raise ArgumentError("rows: got none, expected at least one image to fit to")
         self.components, self.rank, self.shrinkage = components, rank, shrinkage
         self.seed, self.rows = seed, rows
-        self._fitted: dict[int | None, Components] = {}
+        self._fitted: dict[Prior, Components] = {}
 
-    def denoise(
-        self, x: NDArray[np.float32], sigma: float, label: int | None
-    ) -> NDArray[np.float32]:
+    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
         """Posterior means (b, D), in float64."""
         factor = self.store.factor()
         shrinkage = factor.shrinkage(sigma)
-        return denoised(x, sigma, factor.mean, factor.eigenvectors, shrinkage, self.fitted(label))
+        return denoised(x, sigma, factor.mean, factor.eigenvectors, shrinkage, self.fitted(prior))
 
-    def fitted(self, label: int | None = None) -> Components:
+    def exact(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> GaussiansPosterior:
+        """The posterior of queries (b, D) under the mixture."""
+        factor, mixture = self.store.factor(), self.fitted(prior)
+        r = mixture.means.shape[1]
+        leading, rest = factor.eigenvectors[:, :r], factor.eigenvectors[:, r:]
+
+        def components() -> Iterator[Gaussian]:
+            for log_weight, (mean, variances, axes) in zip(
+                mixture.log_weights.tolist(), _each(mixture), strict=True
+            ):
+                values = np.concatenate([variances, factor.eigenvalues[r:]])
+                vectors = np.concatenate([leading @ axes, rest], axis=1)
+                yield Gaussian(log_weight, factor.mean + leading @ mean, values, vectors)
+
+        return GaussiansPosterior(components, x, sigma)
+
+    def fitted(self, prior: Prior = None) -> Components:
         """The mixture of all images or of a class; made at the first call and kept."""
-        if label not in self._fitted:
-            self._fitted[label] = self._fit(self.seen(label))
-        return self._fitted[label]
+        if prior not in self._fitted:
+            self._fitted[prior] = self._fit(self.seen(prior))
+        return self._fitted[prior]
 
-    def seen(self, label: int | None = None) -> NDArray[np.int64]:
+    def seen(self, prior: Prior = None) -> NDArray[np.int64]:
         """The images that the mixture, or a class's, is fitted to."""
-        if label is None:
+        if prior is None:
             return sampled(self.store.n, FITTED_TO) if self.rows is None else np.unique(self.rows)
-        rows = self.store.rows_of(label)
+        rows = self.store.rows_of(prior)
         if self.rows is None:
             return rows
         kept = np.intersect1d(rows, self.rows)

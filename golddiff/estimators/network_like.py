@@ -40,7 +40,7 @@ from golddiff.estimators.patch_mixture import Patches, PatchMixture
 from golddiff.estimators.pca import PCA
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
-from golddiff.support import AnySupport
+from golddiff.support import AnySupport, Prior
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
 
@@ -80,7 +80,7 @@ class FewImages:
         return self._schedule(n).budgets(sigma, n)
 
     def supports(
-        self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+        self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
     ) -> Sequence[AnySupport]:
         """The golden subset of each query (b, D)."""
         n = store.count_of(label)
@@ -124,11 +124,9 @@ class NetworkLike(Denoiser):
         self.seed = seed
         self._blend: Blend | None = None
 
-    def denoise(
-        self, x: NDArray[np.float32], sigma: float, label: int | None
-    ) -> NDArray[np.float32]:
+    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
         """The blend's posterior means (b, D)."""
-        return self.blend.denoise(x, sigma, label)
+        return self.blend.denoise(x, sigma, prior)
 
     def with_seed(self, seed: int) -> NetworkLike:
         """The same with other random draws; masks, mixture and weights are shared."""
@@ -157,7 +155,7 @@ class NetworkLike(Denoiser):
         return part
 
     def estimator_supports(
-        self, x: NDArray[np.float32], sigma: float, label: int | None
+        self, x: NDArray[np.float32], sigma: float, prior: Prior
     ) -> list[tuple[Estimator, AnySupport]]:
         """Refuses: see :attr:`golden` for a part that weighs images.
 

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from golddiff.contributions import Contribution, values_at
 from golddiff.denoiser import Estimator
 from golddiff.kernels.rows import ROWS_PER_TASK, exact_distances, sums_of, weights_of
+from golddiff.kernels.terms import ABSENT, Known, Terms, WholeLogits
 from golddiff.kernels.torch_kernels import whole_images
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
@@ -21,6 +23,8 @@ from golddiff.system.parallel import results_held
 from golddiff.system.residency import resident_rows
 
 IMAGES_PER_CONTRIBUTION = 512
+# Nats below the whole posterior: 10^7 images less likely together move nothing by 1e-6.
+LIGHTEST = 30.0
 
 
 class Optimal(Estimator):
@@ -31,6 +35,7 @@ class Optimal(Estimator):
     """
 
     provable = True
+    sums_its_terms = True
     part_size = ROWS_PER_TASK
     parts = 8  # of a golden subset, so that all threads have something to do
 
@@ -45,6 +50,26 @@ class Optimal(Estimator):
             )  # fmt: skip
             sums = sums_of(values, places, weights, images.scale, images.offset)
         return Posterior(log_max[:, None], weights.sum(axis=1, keepdims=True), sums)
+
+    def terms(
+        self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known
+    ) -> Terms:
+        """See the base class; images of no weight are left out."""
+        images, queries = self.images, x.detach().numpy().astype(np.float32)
+        prior, least = part.log_importance(), known.log_total.numpy() - LIGHTEST
+        with resident_rows(images.flat, part.rows) as (values, places):
+            log_max, weights = weights_of(
+                values, places, prior, queries, precision(sigma), images.scale, images.offset
+            )
+        with np.errstate(divide="ignore"):
+            found = np.log(weights).clip(min=ABSENT) + log_max[:, None]
+        seen = np.flatnonzero((found > np.maximum(least, ABSENT / 2)).any(axis=0))
+        if len(seen) == 0:
+            return
+        shown = torch.from_numpy(images.values(part.rows[seen]))
+        logits = torch.from_numpy(found[:, seen] - prior[seen])
+        logits = WholeLogits.apply(x, gain, logits, shown, known.mean)  # type: ignore[no-untyped-call]
+        yield slice(None), seen, logits[:, :, None], shown
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
         """As :meth:`weigh`, by torch."""

@@ -18,6 +18,7 @@ from golddiff.denoiser import Denoiser
 from golddiff.estimators.mixture import Components, cluster, denoised, fit
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
+from golddiff.support import Prior
 from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError
 
@@ -111,9 +112,7 @@ class PatchMixture(Denoiser):
         self.seed, self.rows = seed, rows
         self._fitted: Patches | None = None
 
-    def denoise(
-        self, x: NDArray[np.float32], sigma: float, label: int | None
-    ) -> NDArray[np.float32]:
+    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
         """Means (b, D) over patches of their posterior means."""
         fitted, p = self.fitted(), self.side
         images = x.reshape(-1, *self.store.shape)

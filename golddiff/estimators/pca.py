@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,6 +23,7 @@ from golddiff.kernels.mask_tree import MaskTree, dense_mask
 from golddiff.kernels.pca_cpu import Sums, masked_posterior
 from golddiff.kernels.pca_logits import BLOCK as LOGITS_BLOCK
 from golddiff.kernels.pca_logits import branches, masked_logits
+from golddiff.kernels.terms import Known, Terms, pixel_terms
 from golddiff.kernels.torch_kernels import masked
 from golddiff.noise import precision
 from golddiff.posterior import Float, Posterior
@@ -62,6 +64,7 @@ class Masks:
     tree: MaskTree
     shape: tuple[int, ...]
     _tiles: dict[Side, list[MaskTree]] = field(default_factory=dict)
+    _dense: torch.Tensor | None = None
 
     def tiles(self, side: Side) -> list[MaskTree]:
         """A tree for each square tile of a side, row by row; made once."""
@@ -69,8 +72,15 @@ class Masks:
             self._tiles[side] = cut(self.tree, self.shape, side)
         return self._tiles[side]
 
+    def dense(self) -> torch.Tensor:
+        """The masks (D, D), indexed [input, output], as float64 0 and 1; made once."""
+        if self._dense is None:
+            mask = dense_mask(self.tree, math.prod(self.shape))
+            self._dense = torch.from_numpy(mask).double()
+        return self._dense
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_tiles": {}}
+        return {**vars(self), "_tiles": {}, "_dense": None}
 
 
 class PCA(Estimator):
@@ -144,17 +154,31 @@ class PCA(Estimator):
             self.tree(sigma), images.scale, images.offset,
         )  # fmt: skip
 
+    def terms(
+        self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known
+    ) -> Terms:
+        """See the base class."""
+        values = torch.from_numpy(self.images.values(part.rows).astype(np.float64))
+        if self.share is None:
+            masks: Masks = self.ready(sigma)
+            summed: Callable[[torch.Tensor], torch.Tensor] = partial(
+                torch.matmul, other=masks.dense()
+            )
+        else:
+            units: UnitMasks = self.ready(sigma)
+            summed = units.summed()
+        yield from pixel_terms(values, x, gain, summed)
+
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh | None:
         """As :meth:`weigh`, by torch; not yet where values share a softmax."""
         if self.share is not None:
             return None
         masks: Masks = self.ready(sigma)
 
-        def dense() -> torch.Tensor:
-            mask = dense_mask(masks.tree, self.images.d)
-            return torch.from_numpy(mask).to(store.device, torch.float32)
+        def there() -> torch.Tensor:
+            return masks.dense().to(store.device, torch.float32)
 
-        return partial(masked, gain=precision(sigma), mask=store.keep(masks, dense))
+        return partial(masked, gain=precision(sigma), mask=store.keep(masks, there))
 
     def denoise_over(
         self,
@@ -180,7 +204,7 @@ class PCA(Estimator):
         for i in range(rounds):
             some = batches[i::rounds]  # from all over the store: parts of it work side by side
             each = [batch for batch in some for _ in x]
-            means = self.posterior(np.tile(x, (len(some), 1)), sigma, each).mean()
+            means = self.store.posterior(self, np.tile(x, (len(some), 1)), sigma, each).mean()
             total += means.reshape(len(some), *x.shape).sum(axis=0)
         average: NDArray[np.float32] = (total / len(batches)).astype(np.float32)
         return average

@@ -8,10 +8,11 @@ is a mask averaged over a neighbourhood of its own; pictures then show no edges 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from golddiff.estimators.masks import unit_counts
@@ -84,6 +85,18 @@ class UnitMasks:
             return of_units[:, self.unit]
         found: NDArray[np.floating] = of_units @ self.between
         return found
+
+    def summed(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Squared differences (k, D) to what a pixel's logit is of, (k, P), in torch."""
+        shares = torch.from_numpy(self.shares).double()
+        unit = torch.from_numpy(self.unit)
+        between = None if self.between is None else torch.from_numpy(self.between).double()
+
+        def of(squares: torch.Tensor) -> torch.Tensor:
+            of_units = squares @ shares
+            return of_units[:, unit] if between is None else of_units @ between
+
+        return of
 
     def float64_logits(
         self, values: NDArray[np.float32], x: NDArray[np.float32], sigma: float

@@ -103,8 +103,8 @@ def patches(
     done: Partial | None = None
     for query in x.reshape(-1, *shape):
         best: Partial | None = None
-        for shifted, here in _offsets(images, size, boundary):
-            logits = _box_sums((query - shifted).square().sum(dim=1), size, boundary)
+        for shifted, here in offsets(images, size, boundary):
+            logits = box_sums((query - shifted).square().sum(dim=1), size, boundary)
             logits = logits * -gain
             if log_weights is not None:
                 logits += log_weights[:, None, None]
@@ -132,7 +132,7 @@ def lowest(distances: torch.Tensor, k: int) -> torch.Tensor:
     return taken.nonzero()[:, 1].reshape(-1, k)
 
 
-def _offsets(
+def offsets(
     images: torch.Tensor, size: int, boundary: str
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Images (m, C, H, W) moved so that position v comes to u, and where (H, W) u may see that v.
@@ -167,7 +167,7 @@ def _axis(length: int, size: int, boundary: str) -> list[tuple[int, torch.Tensor
     return offsets
 
 
-def _box_sums(squares: torch.Tensor, size: int, boundary: str) -> torch.Tensor:
+def box_sums(squares: torch.Tensor, size: int, boundary: str) -> torch.Tensor:
     """Sums of (m, H, W) over the square of ``size`` pixels around each one."""
     edge = size // 2
     around = pad(

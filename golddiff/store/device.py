@@ -113,7 +113,10 @@ class DeviceStore:
                 squared_distances(self._vectors(metric, part.rows), goals[queries])
                 for part in among.split(max(1, WORK_BYTES // (4 * goals.shape[1])))
             ]
-            places = lowest(torch.cat(distances, dim=1), k).cpu().numpy()
+            all_ = torch.cat(distances, dim=1)
+            if among.log_weights is not None and metric.nat:
+                all_ = all_ - self._sent((metric.nat * among.log_weights).astype(np.float32))
+            places = lowest(all_, k).cpu().numpy()
             for query, chosen in zip(queries, places, strict=True):
                 answers[query] = among.at(chosen)
         return answers

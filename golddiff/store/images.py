@@ -27,7 +27,16 @@ from golddiff.store.proxy import Proxies
 from golddiff.store.selection import Indices, Part, check_class, checked_rows, counts_of
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
 from golddiff.store.weighing import Weigher, weighed, whole
-from golddiff.support import AnySupport, DescribedSupport, TiledSupport, listed, one_each
+from golddiff.support import (
+    AnySupport,
+    DescribedSupport,
+    LogWeights,
+    Prior,
+    Support,
+    TiledSupport,
+    listed,
+    one_each,
+)
 from golddiff.system.arguments import path_of
 from golddiff.system.pictures import png
 from golddiff.system.residency import DEFAULT_LIMIT, Residency, parts, resident_rows
@@ -203,40 +212,41 @@ class ImageStore:
             values += np.float32(self.offset)
         return values
 
-    def rows_of(self, label: int | None) -> NDArray[np.int64]:
-        """Ascending rows of a class, or of the whole store for None.
+    def rows_of(self, prior: Prior) -> NDArray[np.int64]:
+        """Ascending rows of the images that a prior lets in: a class, all for None.
 
         Raises:
             ArgumentError: the store has no labels, or no image of that class.
         """
-        if label not in self._rows:
-            check_class(label, self.labels is not None, self.class_counts)
+        if isinstance(prior, LogWeights):
+            return prior.support.rows
+        if prior not in self._rows:
+            check_class(prior, self.labels is not None, self.class_counts)
             assert self.labels is not None
-            self._rows[label] = np.flatnonzero(self.labels.numpy() == label)
-        return self._rows[label]
+            self._rows[prior] = np.flatnonzero(self.labels.numpy() == prior)
+        return self._rows[prior]
 
-    def count_of(self, label: int | None) -> int:
-        """How many images a class has, or the whole store for None.
-
-        Raises:
-            ArgumentError: as :meth:`rows_of`.
-        """
-        if label is None:
-            return self.n
-        check_class(label, self.labels is not None, self.class_counts)
-        return self.class_counts[label]
-
-    def everything(self, label: int | None, without: Sequence[int] = ()) -> DescribedSupport:
-        """The support of all images of a class, or of the whole store for None, but for some rows.
+    def count_of(self, prior: Prior) -> int:
+        """How many they are.
 
         Raises:
             ArgumentError: as :meth:`rows_of`.
         """
-        images = self.count_of(label)
-        return DescribedSupport(images, self._listed, label, without=tuple(without))
+        if prior is None or isinstance(prior, LogWeights):
+            return len(prior.support) if prior is not None else self.n
+        check_class(prior, self.labels is not None, self.class_counts)
+        return self.class_counts[prior]
 
-    def _listed(self, support: DescribedSupport) -> NDArray[np.int64]:
-        return support.rows_in(self.rows_of(support.label))
+    def everything(self, prior: Prior) -> Support | DescribedSupport:
+        """The support of all images that a prior lets in, with their log weights.
+
+        Raises:
+            ArgumentError: as :meth:`count_of`.
+        """
+        if isinstance(prior, LogWeights):
+            return prior.support
+        count, rows = self.count_of(prior), self.rows_of
+        return DescribedSupport(count, lambda one: one.rows_in(rows(one.label)), prior)
 
     def posterior(
         self,

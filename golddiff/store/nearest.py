@@ -44,10 +44,16 @@ class Metric(Protocol):
 
     Attributes:
         side: of the tiles that have a distance each; None: one distance an image.
+        nat: distance that images of one more nat of log weight may be further away.
     """
 
     @property
     def side(self) -> Side | None:
+        """See the class."""
+        ...
+
+    @property
+    def nat(self) -> float:
         """See the class."""
         ...
 
@@ -106,8 +112,9 @@ class Vectors(Metric, Protocol):
 
 @dataclass(frozen=True)
 class Pixels:
-    """Squared distance of whole images."""
+    """Squared distance of whole images; with ``nat`` 2 sigma^2 the order of posterior weights."""
 
+    nat: float = 0.0
     side = None
 
     def of_queries(self, images: Images, x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -130,9 +137,11 @@ class Pooled:
 
     Attributes:
         shape: of one, pooled.
+        nat: see :class:`Metric`; pooled distances are less than all pixels' by the pooled area.
     """
 
     shape: tuple[int, ...]
+    nat: float = 0.0
     side = None
 
     def of_queries(self, images: Images, x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -212,6 +221,8 @@ def nearest_with_distances(
         for i in range(0, len(queries), step):
             some = queries[i : i + step]
             distances = metric.distances(images, x[some], among.rows)
+            if among.log_weights is not None and metric.nat:
+                distances = distances - metric.nat * among.log_weights
             for query, found in zip(some, distances, strict=True):
                 tiles = np.atleast_2d(found)
                 places = [lowest(tile, k) for tile in tiles]

@@ -14,7 +14,7 @@ from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Drawing, Metric
 from golddiff.store.statistics import Factor
-from golddiff.support import AnySupport, DescribedSupport
+from golddiff.support import AnySupport, DescribedSupport, Prior, Support
 from golddiff.system.errors import ArgumentError
 
 
@@ -55,16 +55,16 @@ class TrainingSet(Protocol):
         """The same flattened, (k, d)."""
         ...
 
-    def count_of(self, label: int | None) -> int:
-        """How many images a class has, or all; ArgumentError where there are none."""
+    def count_of(self, prior: Prior) -> int:
+        """How many images a prior lets in; ArgumentError where a class has none."""
         ...
 
-    def rows_of(self, label: int | None) -> NDArray[np.int64]:
+    def rows_of(self, prior: Prior) -> NDArray[np.int64]:
         """Their rows, ascending: 8 bytes an image."""
         ...
 
-    def everything(self, label: int | None, without: Sequence[int] = ()) -> DescribedSupport:
-        """The support of all of them but some rows, which nobody lists."""
+    def everything(self, prior: Prior) -> Support | DescribedSupport:
+        """The support of all of them, with their log weights; nobody lists those of a class."""
         ...
 
     def factor(

@@ -5,8 +5,9 @@ An estimator weighs some images for some queries on one thread; which ones, here
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,3 +123,25 @@ def whole(support: AnySupport) -> Support:
     if isinstance(support, TiledSupport):
         raise ArgumentError("support: got one for each tile, expected one for the whole image")
     return listed(support)
+
+
+class Unsaved(dict[Any, Any]):
+    """A cache that copies of its owner share, and that a pickle or a deep copy begins anew."""
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return Unsaved, ()
+
+
+def at_level(estimator: Any, sigma: float) -> Any:
+    """A copy for one noise level without any images: what goes to other machines."""
+    made = copy.copy(estimator)
+    made._ready = {sigma: estimator.ready(sigma)}
+    del made.images, made.store
+    return made
+
+
+def over(estimator: Any, images: Any) -> Any:
+    """The same over other images of the same shape; what is ready stays so."""
+    made = copy.copy(estimator)
+    made.images = images
+    return made

@@ -16,7 +16,16 @@ from golddiff.noise import bits, precision
 from golddiff.posterior import Float, Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.training_set import TrainingSet
-from golddiff.support import AnySupport, Side, Support, TiledSupport, tile_of_each
+from golddiff.support import (
+    AnySupport,
+    LogWeights,
+    Prior,
+    Side,
+    Support,
+    TiledSupport,
+    stream_of,
+    tile_of_each,
+)
 from golddiff.supports.enlarging import DrawnImages, NearestImages, Tiles
 from golddiff.supports.index.distances import KeptBlocks, Metric, TileBlocks
 from golddiff.supports.index.image_index import Index, open_or_build
@@ -177,7 +186,7 @@ class FittedSchedule:
         return open_or_build(store)
 
     def weighed(
-        self, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+        self, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
     ) -> list[Weighed]:
         """Posterior means of queries (b, D) and what is known of them; each by itself."""
         found: list[Weighed | None] = [None] * len(x)
@@ -191,13 +200,13 @@ class FittedSchedule:
         return [one for one in found if one is not None]
 
     def means(
-        self, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+        self, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
     ) -> NDArray[np.float32]:
         """Posterior means (b, D) of queries (b, D)."""
         return np.stack([w.mean for w in self.weighed(x, sigma, label, seed)]).astype(np.float32)
 
     def supports(
-        self, store: TrainingSet, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+        self, store: TrainingSet, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
     ) -> Sequence[AnySupport]:
         """The support of each query (b, D): all that was weighed for it."""
         everything = store.everything(label)
@@ -208,7 +217,7 @@ class FittedSchedule:
         """(images compared, images kept at most) of n."""
         return n, n
 
-    def describe(self, sigma: float, label: int | None = None) -> str:
+    def describe(self, sigma: float, label: Prior = None) -> str:
         """How a noise level's images are chosen, in words."""
         images = self.estimator.store.count_of(label)
         if not self.saves(label):
@@ -221,8 +230,10 @@ class FittedSchedule:
             f"{self.settings.tol:g}"
         )
 
-    def saves(self, label: int | None) -> bool:
+    def saves(self, label: Prior) -> bool:
         """Whether fewer images than all are tried."""
+        if isinstance(label, LogWeights) and not isinstance(self.estimator.store, ImageStore):
+            return False  # shards do not search by log weights
         enough = self.estimator.store.count_of(label) > FEWEST
         return enough and self.settings.tol > 0 and self.estimator.merges
 
@@ -236,21 +247,24 @@ class FittedSchedule:
         return self._comparisons[sigma]
 
     def _searched(
-        self, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+        self, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
     ) -> Iterator[Weighed | None]:
         """What is made of each query; None: all images should be weighed."""
         store, comparison = self.estimator.store, self.comparison(sigma)
         everything = store.everything(label)
         at_once = max(1, int(HELD // (4 * len(comparison.tiles) * len(everything))))
-        seeds = (2, seed, bits(sigma), 0 if label is None else label + 1)
+        seeds = (2, seed, bits(sigma), stream_of(label))
+        prior = label if isinstance(label, LogWeights) else None
+        weights = everything.log_weights
+        further = None if weights is None else (weights / -precision(sigma)).astype(np.float32)
         for start in range(0, len(x), at_once):
             some = x[start : start + at_once]
             search: Search = (
-                NeighborSearch(store, comparison.metric, some, store.rows_of(label))
+                NeighborSearch(store, comparison.metric, some, everything.rows, further=further)
                 if isinstance(store, ImageStore)
                 else SearchInParts(store, comparison.metric, some, everything)
             )
-            one = partial(self._enlarged, some, sigma, comparison, search, seeds)
+            one = partial(self._enlarged, some, sigma, comparison, search, prior, seeds)
             # Tiles go side by side, and where there is one, queries do.
             alone = comparison.side is None
             yield from (map_ordered if alone else map)(one, range(len(some)))
@@ -261,6 +275,7 @@ class FittedSchedule:
         sigma: float,
         comparison: Comparison,
         search: Search,
+        prior: LogWeights | None,
         seeds: tuple[int, ...],
         query: int,
     ) -> Weighed | None:
@@ -271,7 +286,13 @@ class FittedSchedule:
         many = [t for t, sums in enumerate(totals) if sums.effective >= comparison.drawn_from]
         few = [t for t, sums in enumerate(totals) if sums.effective < comparison.drawn_from]
 
+        def under(parts: Mapping[int, Support]) -> Mapping[int, Support]:
+            if prior is None:
+                return parts
+            return {t: prior.added_to(part) for t, part in parts.items()}
+
         def weigh(parts: Mapping[int, Support]) -> Posterior | None:
+            parts = under(parts)
             if side is None:
                 support: AnySupport = parts[0]
             else:
@@ -279,7 +300,9 @@ class FittedSchedule:
                 support = TiledSupport(side, each)
             if not any(map(len, parts.values())):
                 return None
-            made: Posterior = self.estimator.posterior(x[query : query + 1], sigma, support)
+            made: Posterior = self.estimator.store.posterior(
+                self.estimator, x[query : query + 1], sigma, support
+            )
             return made
 
         kinds: list[tuple[NearestImages | DrawnImages, float]] = []
@@ -298,7 +321,7 @@ class FittedSchedule:
                     np.sum([kind.mean() for kind, _ in kinds], axis=0),
                     math.sqrt(share @ np.sum(squares, axis=0)),
                     float(share @ np.sum([kind.counts for kind, _ in kinds], axis=0)),
-                    comparison.support(parts),
+                    comparison.support(under(parts)),
                 )
             wanted = []
             for (kind, _), bound in zip(kinds, bounds, strict=True):

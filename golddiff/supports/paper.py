@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.noise import bits, normalised_noise
+from golddiff.noise import bits, normalised_noise, precision
 from golddiff.store.nearest import Pixels, Pooled
 from golddiff.store.proxy import quarter_shape, side_16_shape
 from golddiff.store.training_set import TrainingSet
-from golddiff.support import AnySupport, RandomSample
+from golddiff.support import (
+    AnySupport,
+    DescribedSupport,
+    Prior,
+    RandomSample,
+    Support,
+    stream_of,
+)
 from golddiff.system.errors import ArgumentError
 
 Size = int | float
@@ -75,20 +81,27 @@ class PaperSchedule:
         return max(m, k), k
 
     def supports(
-        self, store: TrainingSet, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+        self, store: TrainingSet, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
     ) -> Sequence[AnySupport]:
-        """The golden support of each query (b, D); a query's does not depend on the others."""
+        """The golden support of each query (b, D); a query's does not depend on the others.
+
+        Under log weights (``label``) what is near is what the prior and the pixels make likely.
+        """
         n = store.count_of(label)
         m, k = self.budgets(sigma, n)
-        among, shape = store.everything(label), quarter_shape(store.shape)
+        among: Support | DescribedSupport = store.everything(label)
+        shape, nat = quarter_shape(store.shape), 1 / precision(sigma)
         if k == n:
             return [among] * len(x)
         if self.variant == "released":
             shape = side_16_shape(store.shape)
             if m < n:
-                among = replace(among, sample=RandomSample(m, seeds_of(seed, sigma, label)))
-        screened = store.nearest(x, self.screened(sigma, n), Pooled(shape), among)
-        return store.nearest(x, k, Pixels(), screened)
+                among = among.sampled(RandomSample(m, seeds_of(seed, sigma, label)))
+        if among.log_weights is None:
+            nat = 0.0
+        pooled = Pooled(shape, nat * math.prod(shape) / store.d)
+        screened = store.nearest(x, self.screened(sigma, n), pooled, among)
+        return store.nearest(x, k, Pixels(nat), screened)
 
     def screened(self, sigma: float, n: int) -> int:
         """How many images the proxy lets through: m, and of the released code's pre-sample k_max.
@@ -106,9 +119,9 @@ class PaperSchedule:
         )
 
 
-def seeds_of(seed: int, sigma: float, label: int | None) -> tuple[int, ...]:
+def seeds_of(seed: int, sigma: float, label: Prior) -> tuple[int, ...]:
     """Of a random stream of its own for each noise level and class."""
-    return seed, bits(sigma), 0 if label is None else label + 1
+    return seed, bits(sigma), stream_of(label)
 
 
 def _check_size(name: str, size: Size) -> None:

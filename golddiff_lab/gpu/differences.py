@@ -138,7 +138,8 @@ def _weighted(store: ImageStore, device: torch.device) -> dict[str, Any]:
         ddim_sigmas(STEPS), noised(store, ddim_sigmas(STEPS), BATCH, 0), strict=True
     ):
         flat = x.flatten(1).numpy()
-        means = [d.posterior(flat, sigma, support).mean() for d in (base, there)]  # type: ignore[attr-defined]
+        assert isinstance(there, PCA)
+        means = [d.store.posterior(d, flat, sigma, support).mean() for d in (base, there)]
         most = float(np.abs(means[0] - means[1]).max())
         worst, where = max((worst, where), (most, sigma))
     return _told(worst, None, f"sigma {where:.3g}")

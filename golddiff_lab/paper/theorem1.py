@@ -74,7 +74,7 @@ def errors(store: ImageStore, x: NDArray[np.float32], sigma: float, ks: list[int
     optimal = Optimal(store)
     edges = [0, *ks, store.n]
     parts = [
-        optimal.posterior(x[None], sigma, Support(np.sort(order[a:b])))
+        optimal.store.posterior(optimal, x[None], sigma, Support(np.sort(order[a:b])))
         for a, b in pairwise(edges)
         if b > a
     ]

@@ -19,7 +19,7 @@ from golddiff.figures.trajectory import Row, draw_trajectory
 from golddiff.metrics import mse_per_image
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.store.images import ImageStore
-from golddiff.support import Support
+from golddiff.support import Prior, Support
 from golddiff.system.arguments import check_count
 from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context
@@ -64,7 +64,7 @@ class RandomSubset:
         return size, size
 
     def supports(
-        self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+        self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
     ) -> list[Support]:
         """One support for all queries."""
         rows = store.rows_of(label)

@@ -13,7 +13,7 @@ from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.optimal import Optimal
 from golddiff.noise import precision
 from golddiff.store.images import ImageStore
-from golddiff.support import AnySupport
+from golddiff.support import AnySupport, Prior
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.sides import Check, Side, SideSpec
@@ -86,7 +86,7 @@ class _AllScreened:
         return n, self.schedule.budgets(sigma, n)[1]
 
     def supports(
-        self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: int | None, seed: int
+        self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
     ) -> list[AnySupport]:
         _, k = self.budgets(sigma, store.n)
         exact = PaperSchedule(k_min=k, k_max=k, m_min=1.0, m_max=1.0)

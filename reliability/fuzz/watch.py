@@ -39,7 +39,7 @@ OWN = tuple(
         sys.base_prefix,
         sysconfig.get_paths()["stdlib"],
         "/proc",
-        "/sys/fs/cgroup",
+        "/sys/fs/cgroup",  # how much memory there is
         "/usr/share",
     )
 )

@@ -7,6 +7,7 @@ import torch
 from golddiff import PCA, Optimal, Wiener
 from golddiff.estimators import reference
 from golddiff.estimators.masks import locality_mask
+from golddiff.support import LogWeights
 from tests.conftest import float64_images
 
 SIGMAS = [0.01, 0.05, 0.3, 1.0, 3.0, 12.0, 80.0]
@@ -155,7 +156,13 @@ def test_values_that_never_vary_make_no_nan(make_store, smooth_images, queries):
 def test_means_without_an_image_each_are_those_of_the_others(store, queries, sigma, memory):
     images, x = float64_images(store), queries(store, sigma)
     left_out = [None, 3, 0, store.n - 1]
-    supports = [store.everything(None, () if row is None else (row,)) for row in left_out]
+
+    def all_but(row):
+        weights = np.zeros(store.n)
+        weights[[] if row is None else [row]] = -np.inf
+        return store.everything(LogWeights.of(weights))
+
+    supports = [all_but(row) for row in left_out]
     flat = x.numpy().reshape(len(x), -1)
     found = Optimal(store, memory_limit=memory).denoise_over(flat, sigma, supports)
     for mean, query, row in zip(found, flat.astype(np.float64), left_out, strict=True):

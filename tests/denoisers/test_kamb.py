@@ -154,8 +154,11 @@ def test_two_halves_of_a_support_merge_into_the_whole(digits, boundary, sigma):
     denoiser = Kamb(digits, 3, boundary)
     x = noisy(digits, sigma, b=2).reshape(2, -1).numpy()
     rows = np.arange(digits.n)
-    a, b = (denoiser.posterior(x, sigma, Support(part)) for part in (rows[:61], rows[61:]))
-    whole = denoiser.posterior(x, sigma, Support(rows))
+    a, b = (
+        denoiser.store.posterior(denoiser, x, sigma, Support(part))
+        for part in (rows[:61], rows[61:])
+    )
+    whole = denoiser.store.posterior(denoiser, x, sigma, Support(rows))
     assert np.allclose(a.merge(b).mean(), whole.mean(), atol=1e-5)
     assert np.allclose(a.merge(b).log_max, whole.log_max, atol=1e-4)
 
@@ -168,7 +171,7 @@ def test_a_log_weight_stands_for_repetition(digits, boundary, sigma):
     times = np.arange(20) % 4 + 1
     weighted = Support(np.arange(20), np.log(times))
     repeated = Support(np.repeat(np.arange(20), times))
-    a, b = (denoiser.posterior(x, sigma, s).mean() for s in (weighted, repeated))
+    a, b = (denoiser.store.posterior(denoiser, x, sigma, s).mean() for s in (weighted, repeated))
     assert np.allclose(a, b, atol=1e-5)
 
 
@@ -176,16 +179,18 @@ def test_an_image_of_log_weight_minus_infinity_counts_for_nothing(digits):
     denoiser = Kamb(digits, 3)
     x = noisy(digits, 1.0).reshape(1, -1).numpy()
     some = Support(np.arange(20), np.where(np.arange(20) < 15, 0.0, -np.inf))
-    a = denoiser.posterior(x, 1.0, some)
-    assert np.allclose(a.mean(), denoiser.posterior(x, 1.0, Support(np.arange(15))).mean())
-    none = denoiser.posterior(x, 1.0, Support(np.arange(2), np.full(2, -np.inf)))
+    a = denoiser.store.posterior(denoiser, x, 1.0, some)
+    assert np.allclose(
+        a.mean(), denoiser.store.posterior(denoiser, x, 1.0, Support(np.arange(15))).mean()
+    )
+    none = denoiser.store.posterior(denoiser, x, 1.0, Support(np.arange(2), np.full(2, -np.inf)))
     assert np.isneginf(none.log_max).all()
     assert (none.total == 0).all()
 
 
 def test_the_posterior_of_no_images_is_not_defined(digits):
     with pytest.raises(ZeroDivisionError):
-        Kamb(digits, 3).posterior(np.zeros((2, 64), np.float32), 1.0, Support(np.arange(0)))
+        digits.posterior(Kamb(digits, 3), np.zeros((2, 64), np.float32), 1.0, Support(np.arange(0)))
 
 
 def test_results_do_not_depend_on_the_number_of_threads(digits):

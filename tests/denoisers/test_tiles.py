@@ -51,5 +51,5 @@ def test_each_tile_is_the_whole_images_over_its_own_images(stores, supports):
     made = PCA(small, 0.05).tiled_posterior(x, SIGMA, supports[0]).mean()[0]
     outputs = np.arange(432).reshape(3, 3, 4, 3, 4).transpose(1, 3, 0, 2, 4).reshape(9, 48)
     for tile, own in zip(supports[0].tiles, outputs, strict=True):
-        whole = PCA(store, 0.05).posterior(x, SIGMA, tile).mean()[0]
+        whole = store.posterior(PCA(store, 0.05), x, SIGMA, tile).mean()[0]
         assert np.abs(made[own] - whole[own]).max() < 1e-5

@@ -39,6 +39,8 @@ class Metric(Protocol):
         weighing: which blocks of numbers are compared, and how each location weighs them.
     """
 
+    nat: float
+
     @property
     def side(self) -> Side | None:
         """See the class."""
@@ -69,6 +71,7 @@ class TileBlocks:
     weighing: Weighing
     tiles: int
     side: Side | None = None
+    nat = 0.0
 
     @classmethod
     def of(
@@ -106,6 +109,7 @@ class KeptBlocks:
     weighing: Weighing
     tiles: int
     side: Side | None = None
+    nat = 0.0
 
     @classmethod
     def of(

@@ -22,11 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.kernels.draw_weights import TEMPERATURE, taken, tempered_weights
+from golddiff.noise import hashed
 
 SHARES = (0.5, 0.3, 0.2)  # of the posterior, the tempered one, the equal weights
 GROUPS = 4  # that images are divided into at random, so that a draw estimates its own error
-
-_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 @dataclass(frozen=True)
@@ -96,13 +95,8 @@ class RandomNumbers:
 
     @classmethod
     def of(cls, seeds: tuple[int, ...], rows: NDArray[np.int64]) -> RandomNumbers:
-        """Those of some images, the same for the same seeds (splitmix64)."""
-        key = np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0]
-        with np.errstate(over="ignore"):
-            z = rows.astype(np.uint64) * np.uint64(_GOLDEN) + key
-            z = (z ^ (z >> np.uint64(30))) * np.uint64(_FIRST)
-            z = (z ^ (z >> np.uint64(27))) * np.uint64(_SECOND)
-            z = z ^ (z >> np.uint64(31))
+        """Those of some images, the same for the same seeds."""
+        z = hashed(seeds, rows)
         # 24 bits are what a float32 holds; others make the group.
         uniform = (z >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
         return cls(uniform, (z % np.uint64(GROUPS)).astype(np.uint8))

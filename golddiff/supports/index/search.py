@@ -79,6 +79,7 @@ class NeighborSearch:
         x: (Q, D) queries.
         rows: (n,) ascending images to choose from.
         first: the row of the store's first image in a training set that it is a part of.
+        further: (n,) distance that each image is taken to be further away, by its log weight.
     """
 
     def __init__(
@@ -88,10 +89,13 @@ class NeighborSearch:
         x: NDArray[np.float32],
         rows: NDArray[np.int64],
         first: int = 0,
+        further: NDArray[np.float32] | None = None,
     ) -> None:
         self.rows, self.images, self._first = rows, len(rows), first
         self._numbers: dict[tuple[int, ...], RandomNumbers] = {}
         self._distances = metric.distances(store, x, rows)
+        if further is not None:
+            self._distances += further
         self._ordered: dict[tuple[int, int], NDArray[np.int64]] = {}
 
     def summaries(self, query: int, gain: float) -> list[Sums]:

@@ -1,0 +1,52 @@
+"""Guidance: from what all images make of a query towards, and past, what a class makes of it."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from golddiff.denoiser import Denoiser
+from golddiff.noise import Labels, Sigma
+from golddiff.system.arguments import classes_of
+from golddiff.system.errors import ArgumentError
+
+
+class Guided:
+    """D_u + scale (D_c - D_u); see :func:`guided`. A denoiser's call, without its labels."""
+
+    def __init__(self, denoiser: Denoiser, labels: Labels, scale: float) -> None:
+        self.denoiser, self.labels, self.scale = denoiser, labels, scale
+        self.store = denoiser.store
+
+    def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
+        """The guided mean (B, *store.shape) of noisy images, differentiable as the denoiser is."""
+        if labels is not None:
+            raise ArgumentError("labels: a guided denoiser has its own; leave them out")
+        unconditional = self.denoiser(x, sigma)
+        return unconditional + self.scale * (self.denoiser(x, sigma, self.labels) - unconditional)
+
+
+def guided(denoiser: Denoiser, labels: Labels, scale: float) -> Guided:
+    """Classifier-free guidance: D_u + scale (D_c - D_u).
+
+    Args:
+        denoiser: D_u without labels, D_c with them.
+        labels: class index for all queries, or one each.
+        scale: 0 is D_u, 1 is D_c, more goes past it.
+
+    Raises:
+        ArgumentError: no denoiser; a scale that is no finite number; no labels.
+
+    Source: Ho & Salimans 2022.
+    """
+    if not isinstance(denoiser, Denoiser):
+        raise ArgumentError(f"denoiser: got {type(denoiser).__name__}, expected a Denoiser")
+    number = isinstance(scale, int | float) and not isinstance(scale, bool)
+    if not number or not math.isfinite(scale):
+        raise ArgumentError(f"scale: got {scale!r}, expected a finite number")
+    if labels is None:
+        raise ArgumentError("labels: got None, expected a class to guide towards")
+    for label in classes_of(labels, 1 if isinstance(labels, int) else len(labels)).tolist():
+        denoiser.store.count_of(label)
+    return Guided(denoiser, labels, float(scale))

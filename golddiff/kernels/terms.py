@@ -1,0 +1,94 @@
+"""The logits of images for queries, in plain torch and float64, so that they can be derived.
+
+What :mod:`golddiff.store.exact` takes variances and derivatives from. A term is
+
+    (queries, places, logits, values): which of the queries (a slice), which of the images (m,),
+    logits (b, m, L) without their log weights, and values (m, V), V a multiple of L;
+
+everywhere ``x`` (b, D) are queries, ``gain`` (b, 1) 1 / (2 sigma^2), ``values`` (m, D) images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from golddiff.kernels.torch_kernels import box_sums, offsets
+
+
+@dataclass(frozen=True)
+class Known:
+    """What an earlier pass told of queries' posteriors, float64.
+
+    Attributes:
+        mean: (b, D); zeros where there was none.
+        log_total: (b, L) log of the sum of the weights; -inf where there was none.
+    """
+
+    mean: torch.Tensor
+    log_total: torch.Tensor
+
+
+Terms = Iterator[tuple[slice, Any, torch.Tensor, torch.Tensor]]
+ABSENT = -1e300  # the logit of what is not compared: finite, so that its product with 0 is 0
+
+
+class WholeLogits(torch.autograd.Function):
+    """One logit an image (b, m), computed elsewhere, with its derivatives in x and the gain.
+
+    That in x is 2 gain (x_i - x), of which all images share 2 gain x: it is taken as
+    2 gain (x_i - mean), which loses no digits where the mean is near.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        gain: torch.Tensor,
+        logits: torch.Tensor,
+        values: torch.Tensor,
+        mean: torch.Tensor,
+    ) -> torch.Tensor:
+        """The logits."""
+        ctx.save_for_backward(gain, logits, values, mean)
+        return logits.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor) -> Any:
+        """In x and the gain."""
+        gain, logits, values, mean = ctx.saved_tensors
+        (u,) = cotangents
+        along = (u.to(values.dtype) @ values).double() - u.sum(dim=1, keepdim=True) * mean
+        return 2 * gain * along, (u * logits).sum(dim=1, keepdim=True) / gain, None, None, None
+
+
+def pixel_terms(
+    values: torch.Tensor,
+    x: torch.Tensor,
+    gain: torch.Tensor,
+    summed: Callable[[torch.Tensor], torch.Tensor],
+) -> Terms:
+    """A logit a location: squared differences (m, D), summed to (m, L); one query at a time."""
+    for q in range(len(x)):
+        logits = -gain[q] * summed((values - x[q]).square())
+        yield slice(q, q + 1), slice(None), logits[None], values
+
+
+def patch_terms(
+    values: torch.Tensor,
+    x: torch.Tensor,
+    gain: torch.Tensor,
+    shape: tuple[int, int, int],
+    size: int,
+    boundary: str,
+) -> Terms:
+    """A logit a pixel and offset between two positions; see ``torch_kernels.patches``."""
+    images = values.reshape(-1, *shape)
+    for q, query in enumerate(x.reshape(-1, *shape)):
+        for shifted, here in offsets(images, size, boundary):
+            sums = box_sums((query - shifted).square().sum(dim=1), size, boundary)
+            logits = torch.where(here, -gain[q] * sums, ABSENT).reshape(1, len(images), -1)
+            yield slice(q, q + 1), slice(None), logits, shifted.reshape(len(images), -1)

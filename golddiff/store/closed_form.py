@@ -1,0 +1,192 @@
+"""What is known of clean images given noisy ones, in closed form: what a user holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator, eigsh
+from torch.autograd.function import once_differentiable
+
+from golddiff.posterior import Float
+from golddiff.system.arguments import check_count, check_seed
+from golddiff.system.errors import ArgumentError
+from golddiff.system.memory import require_memory
+
+SMALL = 64  # values an image: of fewer the whole covariance is made
+
+
+class Exact(Protocol):
+    """The posterior of some queries that share a noise level and a prior, as arrays."""
+
+    def mean(self) -> Float:
+        """(b, D)."""
+        ...
+
+    def variance(self) -> Float:
+        """(b, D) of each output."""
+        ...
+
+    def pull(self, cotangent: Float) -> tuple[Float, Float]:
+        """Derivatives of the mean's product with a cotangent (b, D): in x (b, D), in sigma (b,)."""
+        ...
+
+    def log_density(self) -> Float:
+        """(b,) log of the density of the queries, in nats."""
+        ...
+
+    def directions(self, k: int) -> tuple[Float, Float]:
+        """The covariance's k largest eigenvalues (b, k), descending, and eigenvectors (b, k, D)."""
+        ...
+
+    def draw(self, n: int, seed: int, places: Sequence[int]) -> NDArray[np.float32]:
+        """(n, b, D) samples; each query's hang on its place, and on no other query."""
+        ...
+
+
+class ExactPosterior:
+    """The posterior of a batch of queries; what is asked for is computed then, and kept.
+
+    Of Optimal, whose prior is the training images: p(x_i | x) proportional to
+    p(x_i) exp(-||x - x_i||^2 / (2 sigma^2)). Of Wiener and GaussianMixture that under their
+    Gaussians. PCA and Kamb weigh images anew for every output: they have a mean, a variance and a
+    gradient, but no joint posterior. Over a golden support (GoldDiff) the support counts as fixed.
+    """
+
+    def __init__(self, parts: Sequence[tuple[list[int], Exact]], x: torch.Tensor, d: int) -> None:
+        self._parts, self._d = parts, d
+        self._shape, self._device = tuple(x.shape), x.device
+
+    @cached_property
+    def mean(self) -> torch.Tensor:
+        """E[x0 | x], (B, *shape) float32: what a call of the denoiser returns."""
+        return self._images(lambda part, group: part.mean())
+
+    @cached_property
+    def variance(self) -> torch.Tensor:
+        """Var[x0 | x] of each value, (B, *shape) float32."""
+        return self._images(lambda part, group: part.variance())
+
+    @cached_property
+    def log_density(self) -> torch.Tensor:
+        """Log p_sigma(x), (B,) float64, in nats.
+
+        Raises:
+            ArgumentError: no joint posterior.
+        """
+        out = np.empty(self._shape[0])
+        for group, part in self._parts:
+            out[group] = part.log_density()
+        return torch.from_numpy(out).to(self._device)
+
+    def draw(self, n: int, seed: int = 0) -> torch.Tensor:
+        """Exact samples of x0 given x, (n, B, *shape) float32.
+
+        The same for a seed on every machine, alone or in shards, and more of them begin with these.
+
+        Args:
+            n: samples of each query, 1 or more.
+            seed: of the random numbers.
+
+        Raises:
+            ArgumentError: n or seed out of range; no joint posterior; more than memory holds.
+        """
+        check_count("n", n)
+        check_seed(seed)
+        require_memory(8 * n * math.prod(self._shape), f"n = {n:,} draws", "draw fewer at a time")
+        out = np.empty((n, self._shape[0], self._d), np.float32)
+        for group, part in self._parts:
+            out[:, group] = part.draw(n, seed, group)
+        return torch.from_numpy(out).reshape(n, *self._shape).to(self._device)
+
+    def directions(self, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The main axes of what is uncertain: eigenpairs of the posterior's covariance.
+
+        Args:
+            k: how many, 1 to D.
+
+        Returns:
+            (values, vectors): (B, k) float64 variances along them, descending, and (B, k, *shape)
+            float32 of length 1, the value of largest size positive.
+
+        Raises:
+            ArgumentError: k out of range; no joint posterior.
+        """
+        check_count("k", k)
+        if k > self._d:
+            raise ArgumentError(f"k: got {k}, expected at most {self._d}, the values of an image")
+        values = np.empty((self._shape[0], k))
+        vectors = np.empty((self._shape[0], k, self._d), np.float32)
+        for group, part in self._parts:
+            values[group], vectors[group] = part.directions(k)
+        shaped = torch.from_numpy(vectors).reshape(self._shape[0], k, *self._shape[1:])
+        return torch.from_numpy(values).to(self._device), shaped.to(self._device)
+
+    def pulled(self, cotangent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Derivatives of the mean's product with a cotangent, in x (B, *shape) and sigma (B,)."""
+        u = cotangent.detach().to("cpu", torch.float64).reshape(-1, self._d).numpy()
+        in_x, in_sigma = np.empty_like(u), np.empty(len(u))
+        for group, part in self._parts:
+            in_x[group], in_sigma[group] = part.pull(u[group])
+        tensors = torch.from_numpy(in_x).reshape(self._shape), torch.from_numpy(in_sigma)
+        return tensors[0].to(self._device), tensors[1].to(self._device)
+
+    def _images(self, what: Callable[[Exact, list[int]], Float]) -> torch.Tensor:
+        out = np.empty((self._shape[0], self._d), np.float32)
+        for group, part in self._parts:
+            out[group] = what(part, group)
+        return torch.from_numpy(out).reshape(self._shape).to(self._device)
+
+
+def with_gradient(x: torch.Tensor, sigma: Any, posterior: ExactPosterior) -> torch.Tensor:
+    """The posterior's mean, with its derivatives in x and sigma; one more pass where asked for."""
+    made: torch.Tensor = _Mean.apply(x, sigma, posterior)  # type: ignore[no-untyped-call]
+    return made
+
+
+class _Mean(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, sigma: Any, posterior: ExactPosterior) -> torch.Tensor:
+        ctx.posterior, ctx.x, ctx.sigma = posterior, x.dtype, sigma
+        return posterior.mean.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, cotangent: torch.Tensor) -> Any:
+        in_x, in_sigma = ctx.posterior.pulled(cotangent)
+        if ctx.needs_input_grad[1]:
+            in_sigma = in_sigma.to(ctx.sigma.device, ctx.sigma.dtype).sum_to_size(ctx.sigma.shape)
+        return in_x.to(ctx.x), in_sigma if ctx.needs_input_grad[1] else None, None
+
+
+def main_directions(
+    times: Sequence[Callable[[Float], Float]], d: int, k: int
+) -> tuple[Float, Float]:
+    """The k largest eigenvalues (b, k) and eigenvectors (b, k, d) of covariances of b queries.
+
+    Args:
+        times: of each query its covariance (d, d) times vectors (1, d).
+        d: values of an image.
+        k: 1 to d.
+    """
+    values, vectors = np.empty((len(times), k)), np.empty((len(times), k, d))
+    start = np.random.default_rng(0).standard_normal(d)
+    for q, product in enumerate(times):
+        if k >= d - 1 or d <= SMALL:
+            rows = [product(row[None])[0] for row in np.eye(d)]
+            found, columns = np.linalg.eigh((np.stack(rows) + np.stack(rows).T) / 2)
+        else:
+            # ARPACK works on the processor's one query; its start is the same everywhere.
+            operator = LinearOperator((d, d), lambda v, p=product: p(v.reshape(1, d))[0])
+            found, columns = eigsh(operator, k, v0=start, tol=1e-9)
+        order = np.argsort(-found)[:k]
+        values[q] = found[order].clip(min=0)
+        largest = np.abs(columns[:, order]).argmax(axis=0)
+        signs = np.sign(columns[largest, order])
+        vectors[q] = (columns[:, order] * np.where(signs == 0, 1, signs)).T
+    return values, vectors

@@ -1,0 +1,297 @@
+"""The exact posterior over the images of a support: its spread, its draws, its derivatives.
+
+With logits l_i(x) an image and location, weights w_i = exp(l_i) / sum_j exp(l_j) and mean
+m = sum_i w_i v_i, the rest takes one more pass over the same images with known weights:
+
+    variance                    sum_i w_i (v_i - m)^2
+    derivative of u . m in x    sum_i w_i u . (v_i - m) dl_i/dx
+
+Of Optimal the second is Cov[x0 | x] u / sigma^2; where each output has its own logits (PCA, Kamb),
+each comes with its own weights. A pass is asked of the training set as a posterior is: an
+estimator whose partial sums add up, wherever the images are.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from golddiff.kernels.terms import Known, Terms
+from golddiff.noise import precision
+from golddiff.posterior import Float, Posterior
+from golddiff.store.closed_form import main_directions
+from golddiff.store.posterior_draw import Best, PosteriorDraw
+from golddiff.store.weighing import at_level, over
+from golddiff.support import AnySupport, Support, TiledSupport, one_each, tile_of_each
+from golddiff.system.errors import ArgumentError
+
+FIRST, VARIANCE, PULL = "first", "variance", "pull"
+
+
+class SecondPass:
+    """One pass over images for a posterior's sums, as an estimator that a training set is asked.
+
+    A query is (D) x, and for all but the first pass (D) the mean, (D) a cotangent and (L) the log
+    of the sum of weights, in float64.
+
+    Args:
+        estimator: weighs the images.
+        what: which sums: the posterior's own, (D) the variance, or (D + 1) the derivative in x
+            and sigma of the mean's product with the cotangent.
+    """
+
+    def __init__(self, estimator: Any, what: str) -> None:
+        self.images, self.store, self.what = estimator.images, estimator.store, what
+        self.memory_limit, self.parts = estimator.memory_limit, estimator.parts
+        self.part_size = estimator.part_size
+        self._estimator = estimator
+        self._ready: dict[float, Any] = {}
+
+    def ready(self, sigma: float) -> Any:
+        """The estimator, as it goes to wherever the images are."""
+        if sigma not in self._ready:
+            self._ready[sigma] = at_level(self._estimator, sigma)
+        return self._ready[sigma]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_estimator": None}
+
+    def on_device(self, sigma: float, store: Any) -> None:
+        """Nothing: it works on the processor."""
+
+    def working_bytes(self, images: int) -> tuple[int, int]:
+        """As the estimator's, in float64, with what derivatives keep."""
+        part = 8 * 8 * self.images.d * min(images, self.part_size)
+        return part * torch.get_num_threads(), 8 * 4 * self.images.d
+
+    def weigh(self, x: Float, sigma: float, part: Support) -> Posterior:
+        """The sums of some images for queries (b, 3 D + L)."""
+        return self._sums(x, sigma, part, torch.from_numpy(part.log_importance())[:, None])
+
+    def tiled_posterior(self, x: Float, sigma: float, support: TiledSupport) -> Posterior:
+        """The sums of queries, each tile's outputs over the tile's images."""
+        tiles = tile_of_each(self.images.shape, support.side)
+        total: Posterior | None = None
+        for part in Support(support.rows).split(self.part_size):
+            weights = np.stack([support.of_tile(t, part.rows) for t in range(len(support.tiles))])
+            sums = self._sums(x, sigma, part, torch.from_numpy(weights[tiles].T))
+            total = sums if total is None else total.merge(sums)
+        assert total is not None
+        return total
+
+    def _sums(self, x: Float, sigma: float, part: Support, prior: torch.Tensor) -> Posterior:
+        estimator, d = over(self.ready(sigma), self.images), self.images.d
+        packed = torch.from_numpy(np.asarray(x, np.float64))
+        query, mean, cotangent, log_total = packed.tensor_split([d, 2 * d, 3 * d], dim=1)
+        known = Known(mean, log_total)
+        gain = torch.full((len(x), 1), precision(sigma), dtype=torch.float64)
+        if self.what != PULL:
+            with torch.no_grad():
+                terms = estimator.terms(query, gain, sigma, part, known)
+                if self.what == FIRST:
+                    return _posterior(terms, prior, len(x), d)
+                return _plain(_variance(terms, prior, known))
+        with torch.enable_grad():
+            inputs = query.clone().requires_grad_(), gain.requires_grad_()
+            terms = estimator.terms(*inputs, sigma, part, known)
+            score = _pulled(terms, prior, known, cotangent, inputs[1])
+            if not score.requires_grad:  # none of these images has any weight
+                return _plain(torch.zeros(len(x), d + 1, dtype=torch.float64))
+            return _plain(torch.cat(torch.autograd.grad(score, inputs), dim=1))
+
+
+def _posterior(terms: Terms, prior: torch.Tensor, b: int, d: int) -> Posterior:
+    total: Posterior | None = None
+    for queries, images, logits, values in terms:
+        weighted = logits + prior[images]
+        top = weighted.amax(dim=1)
+        weights = torch.exp(weighted - top[:, None])
+        sums = _spread_sum(weights, values)
+        some = Posterior(*(array.numpy() for array in (top, weights.sum(dim=1), sums)))
+        total = total or Posterior.empty(b, top.shape[1], d)
+        total.add_to(range(b)[queries], some)
+    assert total is not None
+    return total
+
+
+def _spread_sum(weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Sum over images of weights (b, m, L) times values (m, V), channel by channel: (b, V)."""
+    if weights.shape[2] == 1:
+        return (weights[:, :, 0].to(values.dtype) @ values).double()
+    by_channel = values.reshape(len(values), -1, weights.shape[2])
+    return torch.einsum("bml,mcl->bcl", weights, by_channel).reshape(len(weights), -1)
+
+
+def _weights(logits: torch.Tensor, prior: torch.Tensor, log_total: torch.Tensor) -> torch.Tensor:
+    return torch.exp(logits.detach() + prior - log_total[:, None])
+
+
+def _variance(terms: Terms, prior: torch.Tensor, known: Known) -> torch.Tensor:
+    mean, out = known.mean, torch.zeros_like(known.mean)
+    for queries, images, logits, values in terms:
+        weights = _weights(logits, prior[images], known.log_total[queries])
+        if weights.shape[2] > 1:
+            out[queries] += _spread_sum(weights, (values - mean[queries]) ** 2)
+            continue
+        values = values.double()
+        sums = [_spread_sum(weights, power) for power in (values**2, values)]
+        own = weights.sum(dim=1) * mean[queries] ** 2
+        out[queries] += sums[0] - 2 * mean[queries] * sums[1] + own
+    return out.clamp(min=0)
+
+
+def _pulled(
+    terms: Terms,
+    prior: torch.Tensor,
+    known: Known,
+    cotangent: torch.Tensor,
+    gain: torch.Tensor,
+) -> torch.Tensor:
+    """A number whose derivative is that of the mean's product with the cotangent."""
+    score = torch.zeros((), dtype=cotangent.dtype)
+    # Weights times differences to the mean add up to 0: what all logits share may be left out.
+    shared = known.log_total * (gain / gain.detach())
+    for queries, images, logits, values in terms:
+        u, centre = cotangent[queries], known.mean[queries]
+        weights = _weights(logits, prior[images], known.log_total[queries])
+        if weights.shape[2] == 1:
+            along = (u.to(values.dtype) @ values.T).double()
+            along = along - (u * centre).sum(dim=1, keepdim=True)
+            off = along[:, :, None]
+        else:
+            locations = weights.shape[2]
+            off = u * (values - centre)
+            off = off.reshape(len(values), -1, locations).sum(dim=1)[None]
+        score = score + ((weights * off) * (logits - shared[queries][:, None])).sum()
+    return score
+
+
+def _plain(sums: torch.Tensor) -> Posterior:
+    """Sums that are added as they are."""
+    one = np.ones((len(sums), 1))
+    return Posterior(np.zeros_like(one), one, sums.detach().numpy())
+
+
+class ImagesPosterior:
+    """The posterior of queries that share a noise level, each over its support.
+
+    Args:
+        estimator: weighs the images.
+        x: (b, D) queries.
+        sigma: noise level.
+        supports: one for all, or one each.
+        log_prior: log of the sum of the weights that all images have before x is seen.
+
+    Raises:
+        ArgumentError: the estimator's mean is not that of one posterior ("wss").
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        x: NDArray[np.float32],
+        sigma: float,
+        supports: AnySupport | Sequence[AnySupport],
+        log_prior: float,
+    ) -> None:
+        if not estimator.merges:
+            raise ArgumentError(
+                "denoiser: an average of softmaxes (weighting='wss') is no posterior; expected 'ss'"
+            )
+        self.estimator, self.x, self.sigma, self.supports = estimator, x, sigma, supports
+        self._log_prior = log_prior
+
+    @cached_property
+    def _first(self) -> Posterior:
+        if self.estimator.sums_its_terms:
+            found: Posterior = self.estimator.store.posterior(
+                self.estimator, self.x, self.sigma, self.supports
+            )
+            return found
+        b, d = self.x.shape
+        unknown = [np.zeros((b, 2 * d)), np.full((b, 1), -np.inf)]
+        return self._asked(FIRST, np.concatenate([self.x, *unknown], axis=1))
+
+    def mean(self) -> Float:
+        """(b, D)."""
+        return self._first.mean()
+
+    def variance(self) -> Float:
+        """(b, D) of each output."""
+        return self._second(VARIANCE, np.zeros(self.x.shape)).weighted
+
+    def pull(self, cotangent: Float) -> tuple[Float, Float]:
+        """Derivatives of the mean's product with a cotangent (b, D): in x (b, D), in sigma (b,)."""
+        found = self._second(PULL, cotangent).weighted
+        gain = precision(self.sigma)
+        return found[:, :-1], found[:, -1] * (-2 * gain / self.sigma)
+
+    def _second(self, what: str, cotangent: Float) -> Posterior:
+        first = self._first
+        log_total = first.log_max + np.log(first.total)
+        packed = np.concatenate([self.x, first.mean(), cotangent, log_total], axis=1)
+        return self._asked(what, packed)
+
+    def _asked(self, what: str, queries: Float) -> Posterior:
+        found: Posterior = self.estimator.store.posterior(
+            SecondPass(self.estimator, what), queries, self.sigma, self.supports
+        )
+        return found
+
+    def log_density(self) -> Float:
+        """(b,) log of p_sigma(x) = sum_i p_i N(x; x_i, sigma^2 I), in nats.
+
+        Raises:
+            ArgumentError: as :meth:`whole`.
+        """
+        self._whole("log density")
+        first, d = self._first, self.x.shape[1]
+        log_total = (first.log_max + np.log(first.total))[:, 0]
+        noise = d * (math.log(self.sigma) + 0.5 * math.log(2 * math.pi))
+        density: Float = log_total - self._log_prior - noise
+        return density
+
+    def times(self, vectors: Float) -> Float:
+        """The posterior's covariance times vectors (b, D)."""
+        return self.pull(vectors)[0] * self.sigma**2
+
+    def directions(self, k: int) -> tuple[Float, Float]:
+        """The covariance's k largest eigenvalues (b, k), descending, and eigenvectors (b, k, D)."""
+        self._whole("directions")
+        alone = [self._of(i) for i in range(len(self.x))]
+        return main_directions([one.times for one in alone], self.x.shape[1], k)
+
+    def draw(self, n: int, seed: int, places: Sequence[int]) -> NDArray[np.float32]:
+        """(n, b, D) images drawn by their weights.
+
+        Args:
+            n: how many for each query.
+            seed: of the random numbers.
+            places: a number for each query, which its draws depend on.
+        """
+        self._whole("draws")
+        drawing = PosteriorDraw(self.estimator, self.sigma, n, seed, tuple(places))
+        best: Best = self.estimator.store.summary(self.x, drawing, self.supports)
+        values: NDArray[np.float32] = self.estimator.store.values(best.rows.T.ravel())
+        return values.reshape(n, len(self.x), -1)
+
+    def _of(self, query: int) -> ImagesPosterior:
+        """That of one query."""
+        made, one = copy.copy(self), slice(query, query + 1)
+        made.x, made.supports = self.x[one], one_each(self.supports, len(self.x))[one]
+        made.__dict__["_first"] = self._first.of([query])
+        return made
+
+    def _whole(self, what: str) -> None:
+        if self._first.log_max.shape[1] > 1:
+            raise ArgumentError(
+                f"{what}: {type(self.estimator).__name__} weighs images anew for every output, so "
+                "its outputs have no joint posterior; expected Optimal, Wiener or GaussianMixture"
+            )

@@ -1,0 +1,109 @@
+"""How likely a measurement is under every training image: the log weights that it gives them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from golddiff.store.training_set import TrainingSet, opened
+from golddiff.system.arguments import check_dense
+from golddiff.system.errors import ArgumentError
+from golddiff.system.memory import require_memory
+
+IMAGES_AT_ONCE = 1024
+
+Operator = Callable[[torch.Tensor], torch.Tensor]
+
+
+def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float) -> torch.Tensor:
+    """Log N(y_b; A x_i, noise^2 I) of B measurements under all N images: weights for ``given``.
+
+    Args:
+        store: the training set, or the path of one.
+        operator: A, a callable on images (b, *shape) in [-1, 1], or a deepinv physics (whose A is
+            taken, without its noise).
+        y: (B, *measured) measurements, of what A makes of an image.
+        noise: standard deviation of their noise, >= 0, in the units of y. At 0 only images that
+            fit exactly are left.
+
+    Returns:
+        (B, N) float64 natural logs; at noise 0 they are 0 where A x_i = y, else -inf.
+
+    Raises:
+        ArgumentError: an operator that fails, or whose output is not of y's shape or not finite;
+            noise that is negative or not finite, or 0 where no image fits; more than memory holds.
+    """
+    images: TrainingSet = opened(store)
+    check_noise(noise)
+    if not isinstance(y, torch.Tensor) or y.ndim < 1 or not torch.isfinite(y).all():
+        raise ArgumentError("y: expected a tensor (B, *measured) of finite numbers")
+    check_dense("y", y)
+    forward = as_call(operator)
+    require_memory(8 * len(y) * images.n, f"{len(y):,} x {images.n:,} log weights", "use fewer y")
+    measured = y.detach().to("cpu", torch.float64).reshape(len(y), -1)
+    logs = torch.empty(len(y), images.n, dtype=torch.float64)
+    for start in range(0, images.n, IMAGES_AT_ONCE):
+        rows = np.arange(start, min(start + IMAGES_AT_ONCE, images.n))
+        made = applied(forward, images.images(rows), tuple(y.shape[1:])).double()
+        made = made.reshape(len(rows), -1)
+        squares = torch.stack([(made - one).square().sum(dim=1) for one in measured])
+        if noise == 0:
+            logs[:, rows] = torch.where(squares == 0, 0.0, -torch.inf).double()
+        else:
+            size = measured.shape[1] * (math.log(noise) + 0.5 * math.log(2 * math.pi))
+            logs[:, rows] = -squares / (2 * noise**2) - size
+    if noise == 0 and torch.isneginf(logs).all(dim=1).any():
+        raise ArgumentError("noise: got 0, and no image fits a measurement exactly; expected more")
+    return logs
+
+
+def check_noise(noise: object) -> None:
+    """Raise where a standard deviation is none.
+
+    Raises:
+        ArgumentError: names what came.
+    """
+    number = isinstance(noise, int | float | np.floating) and not isinstance(noise, bool)
+    if not number or not 0 <= float(noise) < math.inf:  # type: ignore[arg-type]
+        raise ArgumentError(f"noise: got {noise!r}, expected a finite number of 0 or more")
+
+
+def as_call(operator: Any) -> Operator:
+    """A of a deepinv physics, or the callable itself.
+
+    Raises:
+        ArgumentError: neither.
+    """
+    forward = getattr(operator, "A", operator)
+    if not callable(forward):
+        raise ArgumentError(
+            f"operator: got {type(operator).__name__}, expected a callable on (b, *shape)"
+        )
+    made: Operator = forward
+    return made
+
+
+def applied(operator: Operator, images: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """What an operator makes of images (b, *), (b, *shape).
+
+    Raises:
+        ArgumentError: it fails, or makes something else, or numbers that are not finite.
+    """
+    try:
+        made = operator(images)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        told = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ArgumentError(f"operator: fails on {tuple(images.shape)}: {told}") from error
+    if not isinstance(made, torch.Tensor) or tuple(made.shape) != (len(images), *shape):
+        got = getattr(made, "shape", type(made).__name__)
+        got = tuple(got) if isinstance(got, torch.Size) else got
+        raise ArgumentError(
+            f"operator: makes {got} of {tuple(images.shape)}, but y is of {(len(images), *shape)}"
+        )
+    if not torch.isfinite(made).all():
+        raise ArgumentError("operator: makes numbers that are not finite")
+    return made

@@ -1,0 +1,117 @@
+"""The arguments of a denoiser's call: noisy images, noise levels, and which images have a say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from golddiff.noise import Sigma
+from golddiff.support import LogWeights, Prior
+from golddiff.system.arguments import check_dense, levels_of, numbers_of
+from golddiff.system.errors import ArgumentError
+
+# Past these noise levels float32 answers are the same, and squares overflow.
+LEAST_SIGMA, MOST_SIGMA = 1e-15, 1e16
+FURTHEST = 1e7  # times as long as images and noise a query may be; squares would overflow
+
+
+def checked_queries(
+    store: Any, x: torch.Tensor, sigma: Sigma
+) -> tuple[NDArray[np.float32], list[float]]:
+    """Noisy images as queries (b, D), and a noise level for each.
+
+    Raises:
+        ArgumentError: as a denoiser's call.
+    """
+    check_images(store, x)
+    queries = x.detach().to("cpu", torch.float32).reshape(len(x), store.d).numpy()
+    if not np.isfinite(queries).all():
+        bad = int(np.flatnonzero(~np.isfinite(queries).all(axis=1))[0])
+        raise ArgumentError(f"x: image {bad} of the batch holds NaN or infinity")
+    sigmas = levels_of(sigma, len(x)).clamp(LEAST_SIGMA, MOST_SIGMA)
+    lengths = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
+    usual = sigmas.numpy() * store.d**0.5 + store.radius
+    bad = int(np.argmax(lengths / usual)) if len(x) else 0
+    if len(x) and lengths[bad] > min(FURTHEST * usual[bad], MOST_SIGMA):
+        raise ArgumentError(
+            f"x: image {bad} of the batch is of norm {lengths[bad]:.3g}; images and noise of "
+            f"sigma {sigmas[bad]:g} are of {usual[bad]:.3g}, expected at most "
+            f"{FURTHEST:g} times that, and {MOST_SIGMA:g}"
+        )
+    return np.ascontiguousarray(queries), sigmas.tolist()
+
+
+def check_images(store: Any, x: torch.Tensor) -> None:
+    """Raise ArgumentError where x is no batch of the store's images in a float type."""
+    if not isinstance(x, torch.Tensor):
+        raise ArgumentError(f"x: got {type(x).__name__}, expected a torch.Tensor")
+    check_dense("x", x)
+    if x.ndim != 1 + len(store.shape) or tuple(x.shape[1:]) != store.shape:
+        raise ArgumentError(
+            f"x: got shape {tuple(x.shape)}, expected (B, "
+            f"{', '.join(map(str, store.shape))}) to match the store"
+        )
+    if not x.is_floating_point():
+        raise ArgumentError(f"x: got {x.dtype}, expected a floating-point tensor")
+
+
+def added_priors(
+    store: Any, before: Sequence[LogWeights], log_weights: Any
+) -> tuple[LogWeights, ...]:
+    """What was given before, and log weights (N,) or (B, N) besides: one for all or one a query.
+
+    Raises:
+        ArgumentError: another shape, NaN, +inf, or all images excluded.
+    """
+    numbers = numbers_of("log_weights", log_weights, "natural logs (N,) or (B, N)")
+    if numbers.is_complex():
+        raise ArgumentError(f"log_weights: got {numbers.dtype}, expected real numbers")
+    values = numbers.double().numpy()
+    if values.ndim not in (1, 2) or values.shape[-1] != store.n or 0 in values.shape:
+        raise ArgumentError(
+            f"log_weights: got shape {tuple(values.shape)}, expected ({store.n},) or "
+            f"(B, {store.n}), one for each training image"
+        )
+    if np.isnan(values).any() or (values == np.inf).any():
+        raise ArgumentError("log_weights: got NaN or +inf, expected numbers or -inf")
+    rows = np.atleast_2d(values)
+    if before and 1 not in (len(rows), len(before)) and len(rows) != len(before):
+        raise ArgumentError(
+            f"log_weights: got {len(rows)} rows, but {len(before)} were given before"
+        )
+    if before:
+        rows = rows + np.stack([one.values for one in before])
+    for i, row in enumerate(rows):
+        if not np.isfinite(row).any():
+            raise ArgumentError(f"log_weights: row {i} is all -inf, so no image is left")
+    return tuple(LogWeights.of(row) for row in rows)
+
+
+def priors_of(
+    store: Any, given: Sequence[LogWeights], classes: Sequence[int | None]
+) -> list[Prior]:
+    """The prior of each query: its class, what was given, or both.
+
+    Raises:
+        ArgumentError: another number of queries than of priors; a class that is all excluded.
+    """
+    for label in set(classes):
+        store.count_of(label)  # raises where the class has no images
+    if not given:
+        return list(classes)
+    if len(given) not in (1, len(classes)):
+        raise ArgumentError(
+            f"x: got {len(classes)} images, but log weights were given for {len(given)}"
+        )
+    made: list[Prior] = []
+    each = list(given) * len(classes) if len(given) == 1 else given
+    for prior, label in zip(each, classes, strict=True):
+        rows = store.rows_of(label)
+        if not np.isfinite(prior.values[rows]).any():
+            raise ArgumentError(f"labels: got {label}, but the log weights exclude all of it")
+        made.append(prior if label is None else prior.of_class(label, rows))
+    return made

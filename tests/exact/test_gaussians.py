@@ -1,0 +1,112 @@
+"""Wiener and the mixture of Gaussians: their density, and all that follows from it."""
+
+import numpy as np
+import pytest
+import torch
+
+import golddiff
+from golddiff.estimators.gaussians import Gaussian, GaussiansPosterior
+
+
+def log_density(x, sigma, parts):
+    """Log sum_c w_c N(x; mu_c, C_c + sigma^2 I), full matrices, in torch."""
+    logs = []
+    for weight, mean, covariance in parts:
+        whole = covariance + sigma**2 * torch.eye(len(mean), dtype=x.dtype)
+        normal = torch.distributions.MultivariateNormal(mean, whole)
+        logs.append(np.log(weight) + normal.log_prob(x))
+    return torch.logsumexp(torch.stack(logs), dim=0)
+
+
+def reference(x, sigma, parts):
+    """Tweedie's formulas from the density alone: mean, covariance, their density."""
+    x = x.double().requires_grad_()
+    density = log_density(x, sigma, parts)
+
+    def mean(v):
+        (slope,) = torch.autograd.grad(log_density(v, sigma, parts).sum(), v, create_graph=True)
+        return v + sigma**2 * slope
+
+    jacobian = torch.stack(
+        [torch.autograd.functional.jacobian(lambda v: mean(v[None])[0], row) for row in x.detach()]
+    )
+    return mean(x).detach(), sigma**2 * jacobian, density.detach()
+
+
+@pytest.fixture(scope="module")
+def store(make_store, smooth_images):
+    return make_store(smooth_images(400, (1, 4, 4), seed=1), torch.arange(400) % 2)
+
+
+def parts_of(denoiser, label=None):
+    posterior = denoiser.exact(np.zeros((1, denoiser.store.d), np.float32), 1.0, label)
+    return [
+        (
+            np.exp(one.log_weight),
+            torch.from_numpy(one.mean),
+            torch.from_numpy((one.vectors * one.values) @ one.vectors.T),
+        )
+        for one in posterior._components()
+    ]
+
+
+def wiener(store):
+    return golddiff.Wiener(store)
+
+
+def mixture(store):
+    return golddiff.GaussianMixture(store, components=3, rank=8)
+
+
+@pytest.mark.parametrize("make", [wiener, mixture])
+@pytest.mark.parametrize("label", [None, 1])
+@pytest.mark.parametrize("sigma", [0.05, 0.4, 2.0, 20.0])
+def test_all_follows_from_the_density(store, queries, make, label, sigma):
+    d, x = make(store), queries(store, sigma, b=3)
+    mean, covariance, density = reference(x.reshape(3, -1), sigma, parts_of(d, label))
+    found = d.posterior(x, sigma, label)
+    assert (found.mean.reshape(3, -1) - mean).abs().max() < 1e-5
+    assert torch.allclose(d(x, sigma, label), found.mean, atol=1e-5)
+    assert torch.allclose(found.log_density, density, rtol=1e-6)
+    variance = torch.diagonal(covariance, dim1=1, dim2=2)
+    assert (found.variance.reshape(3, -1) - variance).abs().max() < 1e-5
+    values, _ = found.directions(2)
+    assert (values - torch.linalg.eigvalsh(covariance).flip(1)[:, :2]).abs().max() < 1e-5
+    asked = x.clone().requires_grad_()
+    u = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+    (d(asked, sigma, label) * u).sum().backward()
+    expected = torch.einsum("bde,be->bd", covariance, u.reshape(3, -1).double()) / sigma**2
+    assert (asked.grad.reshape(3, -1) - expected).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("make", [wiener, mixture])
+def test_the_slope_in_sigma_is_that_of_differences(store, queries, make):
+    d, x = make(store), queries(store, 0.7, b=2)
+    sigma = torch.tensor([0.6, 0.9], dtype=torch.float64, requires_grad=True)
+    u = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+    (d(x, sigma) * u).sum().backward()
+    flat, v = x.reshape(2, -1).numpy(), u.reshape(2, -1).double().numpy()
+    for q in range(2):
+
+        def mean(level, q=q):
+            return (d.exact(flat[q : q + 1], level, None).mean() * v[q]).sum()
+
+        level = float(sigma.detach()[q])
+        slope = (mean(level + 1e-5) - mean(level - 1e-5)) / 2e-5
+        assert float(sigma.grad[q]) == pytest.approx(slope, rel=1e-4, abs=1e-6)
+
+
+def test_draws_have_the_posteriors_moments():
+    generator = np.random.default_rng(0)
+    axes = np.linalg.qr(generator.normal(size=(5, 5)))[0]
+    parts = [
+        Gaussian(np.log(0.3), generator.normal(size=5), np.array([2.0, 1.0, 0.2]), axes[:, :3]),
+        Gaussian(np.log(0.7), generator.normal(size=5), np.array([0.5, 0.1]), axes[:, :2]),
+    ]
+    posterior = GaussiansPosterior(lambda: iter(parts), generator.normal(size=(2, 5)), 0.8)
+    drawn = posterior.draw(20000, 3, [0, 1]).astype(np.float64)
+    assert np.abs(drawn.mean(axis=0) - posterior.mean()).max() < 0.04
+    assert np.abs(drawn.var(axis=0) - posterior.variance()).max() < 0.04
+    flipped = [Gaussian(p.log_weight, p.mean, p.values, -p.vectors) for p in parts]
+    again = GaussiansPosterior(lambda: iter(flipped), posterior.x, 0.8)
+    assert np.allclose(again.draw(5, 3, [0, 1]), drawn[:5], atol=1e-6)

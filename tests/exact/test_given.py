@@ -1,0 +1,222 @@
+"""A log weight for every image: the case of labels, of measurements, of anything known."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given as examples
+from hypothesis import strategies as st
+
+import golddiff
+from golddiff.support import RandomSample, Support
+from tests.exact.test_posterior import flat, optimal
+
+
+@pytest.fixture(scope="module")
+def store(make_store, smooth_images):
+    return make_store(smooth_images(90, (1, 6, 6)), torch.arange(90) % 3)
+
+
+def methods(store):
+    everything = golddiff.PaperSchedule(k_min=20, k_max=25, m_min=25, m_max=30)
+    released = golddiff.PaperSchedule(k_min=20, k_max=25, variant="released")
+    return {
+        "optimal": golddiff.Optimal(store),
+        "pca": golddiff.PCA(store, 0.3),
+        "kamb": golddiff.Kamb(store, 3),
+        "golden": golddiff.GoldDiff(golddiff.Optimal(store), everything),
+        "released": golddiff.GoldDiff(golddiff.PCA(store, 0.3), released),
+    }
+
+
+@pytest.mark.parametrize("name", ["optimal", "pca", "kamb", "golden", "released"])
+@examples(st.floats(-1e6, 1e6))
+def test_a_constant_changes_nothing(store, name, constant):
+    d, noise = methods(store)[name], torch.randn(3, 1, 6, 6, generator=torch.Generator())
+    x = store.images([1, 2, 3]) + 0.8 * noise
+    assert torch.equal(d.given(np.full(store.n, constant))(x, 0.8), d(x, 0.8))
+
+
+@pytest.mark.parametrize("name", ["optimal", "pca", "kamb", "golden"])
+@pytest.mark.parametrize("sigma", [0.1, 1.0, 20.0])
+def test_a_class_is_the_case_of_zero_and_minus_infinity(store, queries, name, sigma):
+    d, x = methods(store)[name], queries(store, sigma)
+    weights = torch.where(store.labels == 2, 0.0, -torch.inf)
+    assert torch.equal(d.given(weights)(x, sigma), d(x, sigma, 2))
+    # Both at once are their intersection.
+    assert torch.equal(d.given(weights)(x, sigma, 2), d(x, sigma, 2))
+
+
+def test_what_is_given_twice_adds_up(store, queries):
+    first, second = np.random.default_rng(0).normal(size=(2, store.n))
+    x, d = queries(store, 2.0), golddiff.Optimal(store)
+    twice = d.given(first).given(second)
+    assert torch.allclose(twice(x, 2.0), d.given(first + second)(x, 2.0), atol=1e-6)
+    assert torch.equal(d(x, 2.0), golddiff.Optimal(store)(x, 2.0))  # d itself is as before
+
+
+def test_each_query_may_have_its_own(store, queries):
+    weights = np.random.default_rng(1).normal(0, 3, (4, store.n))
+    x, d = queries(store, 5.0), golddiff.Optimal(store).given(weights)
+    mean, covariance, density = optimal(store, x, 5.0, weights)
+    found = d.posterior(x, 5.0)
+    assert np.abs(flat(found.mean) - mean).max() < 1e-5
+    assert np.abs(flat(found.variance) - np.einsum("bdd->bd", covariance)).max() < 1e-5
+    assert np.allclose(found.log_density.numpy(), density, rtol=1e-6)
+
+
+def test_a_measurement_is_bayes_rule(store, queries):
+    generator, x = torch.Generator().manual_seed(0), queries(store, 3.0)
+    matrix = torch.randn(4, store.d, generator=generator)
+
+    def operator(images):
+        return images.reshape(len(images), -1) @ matrix.T
+
+    y = operator(store.images([7, 8, 9, 10])) + 0.3 * torch.randn(4, 4, generator=generator)
+    logs = golddiff.log_likelihood(store, operator, y, 0.3)
+    made = store.images().reshape(store.n, -1).double() @ matrix.double().T
+    normal = torch.distributions.Normal(made, 0.3)
+    expected = normal.log_prob(y.double()[:, None]).sum(dim=2)
+    assert torch.allclose(logs, expected, rtol=1e-5, atol=1e-3)
+    found = golddiff.Optimal(store).given(logs)(x, 3.0)
+    assert np.abs(flat(found) - optimal(store, x, 3.0, expected.numpy())[0]).max() < 1e-5
+
+
+def test_without_noise_the_images_that_fit_exactly_are_left(store, queries):
+    def operator(images):
+        return images[:, :, :2]
+
+    y = operator(store.images([4]))
+    logs = golddiff.log_likelihood(store, operator, y, 0)
+    assert logs[0].isfinite().sum() == 1
+    found = golddiff.Optimal(store).given(logs[0])(queries(store, 30.0), 30.0)
+    assert torch.allclose(found, store.images([4]).expand_as(found), atol=1e-6)
+    with pytest.raises(golddiff.ArgumentError, match="noise: got 0, and no image fits"):
+        golddiff.log_likelihood(store, operator, y + 1e-3, 0)
+
+
+@pytest.mark.parametrize("variant", ["text", "released"])
+@pytest.mark.parametrize("sigma", [0.3, 40.0])
+def test_a_golden_subset_is_near_under_both_terms(make_store, smooth_images, variant, sigma):
+    store = make_store(smooth_images(600, (1, 8, 8), seed=3))
+    weights = np.full(store.n, -1e5)
+    weights[123:130] = 0
+    x = store.images([400]) + sigma * torch.randn(
+        1, *store.shape, generator=torch.Generator().manual_seed(1)
+    )
+    full = golddiff.Optimal(store).given(weights)
+    schedule = golddiff.PaperSchedule(k_min=20, k_max=30, variant=variant)
+    golden = golddiff.GoldDiff(golddiff.Optimal(store), schedule).given(weights)
+    assert torch.allclose(golden(x, sigma), full(x, sigma), atol=1e-5)
+
+
+@pytest.mark.parametrize("sigma", [0.3, 1.5, 6.0, 30.0])
+def test_adaptive_supports_stay_within_their_tolerance(make_store, smooth_images, queries, sigma):
+    store = make_store(smooth_images(2500, (1, 8, 8), seed=5))
+    weights = np.random.default_rng(2).normal(0, 4, store.n)
+    weights[::7] = -np.inf
+    x = queries(store, sigma, b=6)
+    for base in (golddiff.Optimal(store), golddiff.PCA(store, 0.2)):
+        full = base.given(weights)(x, sigma)
+        adaptive = golddiff.GoldDiff(base, golddiff.AdaptiveSchedule(0.02)).given(weights)
+        errors = (adaptive(x, sigma) - full).square().mean(dim=(1, 2, 3)).sqrt()
+        assert errors.median() < 0.02
+        assert errors.max() < 0.06
+        supports = adaptive.supports(x, sigma)
+        assert not any(np.isin(s.rows, np.flatnonzero(weights == -np.inf)).any() for s in supports)
+
+
+@examples(st.integers(1, 59), st.integers(0, 1000))
+def test_a_weighted_sample_is_of_images_there_are_and_weighs_no_less(count, seed):
+    weights = np.random.default_rng(seed).normal(0, 3, 60)
+    support = Support(np.arange(100, 160), weights)
+    sampled = support.sampled(RandomSample(count, (seed,)))
+    assert len(sampled) == count
+    assert np.array_equal(sampled.rows, np.unique(sampled.rows))
+    assert (sampled.log_weights >= weights[sampled.rows - 100]).all()
+
+
+def test_a_weighted_sample_is_right_on_average():
+    weights = np.random.default_rng(0).normal(0, 2, 60)
+    values = np.random.default_rng(1).normal(size=60)
+    support, total = Support(np.arange(60), weights), []
+    for seed in range(4000):
+        sampled = support.sampled(RandomSample(15, (seed,)))
+        total.append(np.exp(sampled.log_weights) @ values[sampled.rows])
+    error = np.std(total) / np.sqrt(len(total))
+    assert abs(np.mean(total) - np.exp(weights) @ values) < 4 * error
+
+
+def test_guidance_goes_from_all_images_past_the_class(store, queries):
+    d, x = golddiff.Optimal(store), queries(store, 2.0)
+    assert torch.allclose(golddiff.guided(d, 1, 0)(x, 2.0), d(x, 2.0))
+    assert torch.allclose(golddiff.guided(d, 1, 1)(x, 2.0), d(x, 2.0, 1), atol=1e-6)
+    further = golddiff.guided(d, [0, 1, 2, 0], 2.5)
+    expected = d(x, 2.0) + 2.5 * (d(x, 2.0, [0, 1, 2, 0]) - d(x, 2.0))
+    assert torch.allclose(further(x, 2.0), expected, atol=1e-6)
+    assert len(golddiff.sample(golddiff.guided(d, 1, 2.0), 2, steps=3)) == 2
+
+
+BAD_WEIGHTS = [
+    (np.zeros(89), "log_weights: got shape (89,), expected (90,) or (B, 90)"),
+    (np.zeros((2, 3, 90)), "log_weights: got shape (2, 3, 90)"),
+    (np.full(90, -np.inf), "log_weights: row 0 is all -inf"),
+    (np.full(90, np.nan), "log_weights: got NaN or +inf"),
+    (np.full(90, np.inf), "log_weights: got NaN or +inf"),
+    ("all", "log_weights: got 'all', expected natural logs"),
+    (np.zeros(90) + 1j, "log_weights: got torch.complex128"),
+]
+
+
+@pytest.mark.parametrize(("weights", "message"), BAD_WEIGHTS)
+def test_bad_log_weights_are_refused(store, weights, message):
+    with pytest.raises(golddiff.ArgumentError) as caught:
+        golddiff.Optimal(store).given(weights)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_refusals_name_what_came(store, queries):
+    d, x = golddiff.Optimal(store), queries(store, 1.0)
+    none_of_1 = torch.where(store.labels == 1, -torch.inf, 0.0)
+    cases = [
+        (lambda: d.given(np.zeros((3, 90)))(x, 1.0), "x: got 4 images, but log weights were given"),
+        (lambda: d.given(np.zeros((3, 90))).given(np.zeros((2, 90))), "log_weights: got 2 rows"),
+        (lambda: d.given(none_of_1)(x, 1.0, 1), "labels: got 1, but the log weights exclude"),
+        (lambda: golddiff.Wiener(store).given(np.zeros(90)), "given: Wiener does not weigh"),
+        (lambda: golddiff.GoldDiff(d.given(np.zeros(90))), "base: has log weights"),
+        (lambda: golddiff.PCA(store).log_density(x, 1.0), "log density: PCA weighs images anew"),
+        (lambda: golddiff.Kamb(store, 3).posterior(x, 1.0).draw(2), "draws: Kamb weighs images"),
+        (lambda: golddiff.PatchMixture(store).posterior(x, 1.0), "posterior: PatchMixture does"),
+        (lambda: golddiff.PCA(store, weighting="wss").posterior(x, 1.0), "denoiser: an average"),
+        (lambda: d.posterior(x, 1.0).draw(0), "n: got 0, expected an integer of 1 or more"),
+        (lambda: d.posterior(x, 1.0).draw(1, seed=-1), "seed: got -1"),
+        (lambda: d.posterior(x, 1.0).directions(37), "k: got 37, expected at most 36"),
+        (lambda: golddiff.guided(d, 1, np.inf), "scale: got inf"),
+        (lambda: golddiff.guided(d, 9, 1.0), "labels: got 9"),
+        (lambda: golddiff.guided(d, None, 1.0), "labels: got None"),
+        (lambda: golddiff.log_likelihood(store, abs, x, -1), "noise: got -1"),
+        (lambda: golddiff.log_likelihood(store, 3, x, 1.0), "operator: got int"),
+        (lambda: golddiff.log_likelihood(store, abs, x[:, :, 1:], 1.0), "operator: makes (90, 1"),
+        (lambda: golddiff.log_likelihood(store, abs, [1.0], 1.0), "y: expected a tensor"),
+    ]
+    for call, message in cases:
+        with pytest.raises(golddiff.ArgumentError) as caught:
+            call()
+        assert str(caught.value).startswith(message), str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_proof_and_log_weights_do_not_go_together(store, queries):
+    d = golddiff.GoldDiff(golddiff.Optimal(store), golddiff.AdaptiveSchedule(guarantee=True))
+    with pytest.raises(golddiff.ArgumentError, match="given: nothing is proved"):
+        d.given(np.zeros(store.n))
+    plain = golddiff.GoldDiff(golddiff.Optimal(store)).given(np.arange(90.0))
+    with pytest.raises(golddiff.ArgumentError, match="certified: nothing is proved"):
+        plain.certified(queries(store, 1.0), 1.0)
+
+
+def test_attribution_is_under_what_was_given(store, queries):
+    weights = np.full(store.n, -np.inf)
+    weights[[11, 12]] = 0
+    (found,) = golddiff.Optimal(store).given(weights).attribute(queries(store, 9.0, b=1), 9.0)
+    assert set(np.unique(found.rows if hasattr(found, "rows") else [11])) <= {11, 12}
