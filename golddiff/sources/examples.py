@@ -21,7 +21,7 @@ from golddiff.sources.source import Batch, Rows, Skipped, SourceInfo, ahead, cho
 from golddiff.sources.source_options import SourceOptions, require_integer
 from golddiff.system.errors import GoldDiffError, SourceError, one_line
 
-# Examples looked at to tell whether images are grey.
+# Examples read to find out whether images are grey.
 _PROBED = 64
 
 # What one thread works on at a time: enough to outweigh the hand-over. Rows of a table hold their

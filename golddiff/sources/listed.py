@@ -27,7 +27,7 @@ def is_listed(source: object) -> bool:
 
 
 def open_listed(examples: Any, options: SourceOptions) -> ExampleSource:
-    """Examples as they come, images or (image, label) pairs; every pass asks for them anew.
+    """Examples as they come, images or (image, label) pairs; every pass reads them again.
 
     Args:
         examples: a list, a Dataset with a length, or a DataLoader of one, whose batches are arrays.
