@@ -95,8 +95,6 @@ def evaluate(options: EvaluateOptions) -> None:
       golddiff evaluate mnist.store --oracle mnist-oracle/ --n 16 --out compared/
     """
     each = settings_of_each(tuple(options.method or ["golddiff-pca"]), options.settings.settings())
-    if options.json is not None:
-        check_writable("json", options.json)
     if options.out is not None:
         check_writable("out", options.out / "evaluation.json")
 

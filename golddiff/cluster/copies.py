@@ -42,11 +42,6 @@ def read_text(path: str) -> str:
     Raises:
         StoreError: it is missing or cannot be read.
     """
-    if is_local(path):
-        try:
-            return Path(without_scheme(path)).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise _unreadable(path, error) from error
     try:
         files, root = _file_system(path)
         return bytes(files.cat_file(root)).decode("utf-8")

@@ -22,7 +22,7 @@ from golddiff import __version__
 from golddiff.cluster.joining import connect, ray_package
 from golddiff.cluster.listing import NAME, Listing, ShardRecord
 from golddiff.estimators.kept_masks import FOLDER as MASKS
-from golddiff.sources.encoded import EncodedSource
+from golddiff.sources.examples import ExampleSource
 from golddiff.sources.source import Skipped
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.manifest import VERSION, Manifest, identity_of
@@ -98,7 +98,7 @@ def build_shards(
         )
     options = SourceOptions() if options is None else options
     opened = open_source(source, **options.saved())
-    if not isinstance(opened, EncodedSource):
+    if not isinstance(opened, ExampleSource):
         raise ArgumentError(
             f"source: {opened.info.description} cannot be read in parts; expected a folder of "
             "images or of parquet files, or a parquet file"
@@ -131,7 +131,7 @@ class Job:
 
     path: str
     number: int
-    source: EncodedSource
+    source: ExampleSource
     version: str
 
 
@@ -213,7 +213,7 @@ def _checked(shards: int | None, total: int) -> int:
     return shards
 
 
-def _plan(source: str, options: SourceOptions, opened: EncodedSource, shards: int) -> str:
+def _plan(source: str, options: SourceOptions, opened: ExampleSource, shards: int) -> str:
     """What the shards are made of; another plan means other shards."""
     info = opened.info
     body = {

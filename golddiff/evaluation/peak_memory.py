@@ -24,8 +24,8 @@ class PeakMemory:
         kind: what it is the peak of. "allocator": the GPU tensors of torch's allocator. "resident":
             the process's resident memory during the block, all of it: interpreter, libraries and
             the mapped pages of the store included. "process": the same since the process started,
-            where the system cannot start counting anew (not Linux). "unknown": no system call here
-            tells it; bytes is 0.
+            where the system cannot reset the counter (not Linux). "unknown": no system call here
+            gives it; bytes is 0.
         before: what was held already when the block began, 0 where that is not known.
     """
 

@@ -46,7 +46,7 @@ def draw_trajectory(
     """
     shown = thinned(len(sigmas), COLUMNS)
     rows = rows[:ROWS]
-    heads = [_level(sigmas[i]) for i in shown]
+    heads = [level(sigmas[i]) for i in shown]
     about = "noise σ"
     if subset_sizes is not None:
         heads = [f"{head}\n{subset_sizes[i]}" for head, i in zip(heads, shown, strict=True)]
@@ -72,5 +72,6 @@ def thinned(count: int, most: int) -> list[int]:
     return [round(i * (count - 1) / (most - 1)) for i in range(most)]
 
 
-def _level(sigma: float) -> str:
+def level(sigma: float) -> str:
+    """A noise level as people read it: 60.8, 6.2, 0.34."""
     return f"{sigma:.1f}" if sigma >= 1 else f"{sigma:.2g}"

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from golddiff.noise import alpha_of_sigma, timestep_sigmas
 from golddiff.system.errors import ArgumentError
 
 TIMESTEPS = 1000
@@ -33,8 +34,7 @@ Parameterisation = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Te
 @cache
 def ddpm_alphas() -> torch.Tensor:
     """alpha_t = prod_(s <= t) (1 - beta_s), t = 0..999, betas 1e-4 to 0.02 on a line; float64."""
-    betas = torch.linspace(1e-4, 0.02, TIMESTEPS, dtype=torch.float64)
-    return (1 - betas).cumprod(0)
+    return torch.tensor([alpha_of_sigma(sigma) for sigma in timestep_sigmas()], dtype=torch.float64)
 
 
 class Steps:

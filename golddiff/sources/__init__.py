@@ -63,7 +63,7 @@ def open_source(
 
 def _open_object(source: Any, options: SourceOptions) -> Source:
     from golddiff.sources.arrays import ask_for_range, is_array, open_array
-    from golddiff.sources.streamed import StreamedSource, is_streamed
+    from golddiff.sources.listed import is_listed, open_listed
     from golddiff.sources.tables import open_dataset
 
     if is_array(source):
@@ -74,8 +74,8 @@ def _open_object(source: Any, options: SourceOptions) -> Source:
     datasets = sys.modules.get("datasets")
     if datasets is not None and isinstance(source, (datasets.Dataset, datasets.DatasetDict)):
         return open_dataset(source, options)
-    if is_streamed(source):
-        return StreamedSource(source, options)
+    if is_listed(source):
+        return open_listed(source, options)
     raise ArgumentError(
         f"source is a {type(source).__name__}; give a tensor, an array, a list of images, a "
         "Dataset, a DataLoader, a path, the name of a hub dataset, or one of " + ", ".join(BUILTINS)

@@ -59,8 +59,8 @@ class Header(NamedTuple):
     grey: bool
 
 
-def read_header(data: bytes) -> Header:
-    """Read an image's size and kind without decoding its pixels.
+def read_header(data: bytes | Image.Image) -> Header:
+    """Read the size and kind of an encoded or Pillow image without decoding its pixels.
 
     Raises:
         UnreadableImageError: ``data`` is no image, or one too large.
@@ -73,7 +73,7 @@ def read_header(data: bytes) -> Header:
 
 
 def decode(
-    data: bytes, *, channels: int | None = None, size: int | None = None
+    data: bytes | Image.Image, *, channels: int | None = None, size: int | None = None
 ) -> NDArray[np.uint8]:
     """Decode an image to (C, H, W) uint8.
 
@@ -81,7 +81,7 @@ def decode(
     is taken.
 
     Args:
-        data: the encoded image, as in a file.
+        data: the encoded image, as in a file; or one of Pillow's.
         channels: 1 or 3; None keeps grey images grey (1) and makes all others RGB (3).
         size: scale and centre-crop to (C, size, size); None keeps the image's own size.
 
@@ -89,20 +89,15 @@ def decode(
         UnreadableImageError: ``data`` is no image, is truncated, or is too large.
     """
     with _opened(data) as image:
-        if size is not None:
+        if size is not None and isinstance(data, bytes):
             # A JPEG can be decoded at 1/2, 1/4 or 1/8; twice the target leaves the filter
             # enough detail. Other formats ignore this.
             image.draft(None, (2 * size, 2 * size))
-        return pixels_of(image, channels, size)
-
-
-def pixels_of(image: Image.Image, channels: int | None, size: int | None) -> NDArray[np.uint8]:
-    """As :func:`decode`, of a Pillow image."""
-    image.load()
-    upright = image if _orientation(image) == 1 else ImageOps.exif_transpose(image)
-    if channels is None:
-        channels = 1 if _is_grey(upright) else 3
-    return to_pixels(fit(with_channels(upright, channels), size))
+        image.load()
+        upright = image if _orientation(image) == 1 else ImageOps.exif_transpose(image)
+        if channels is None:
+            channels = 1 if _is_grey(upright) else 3
+        return to_pixels(fit(with_channels(upright, channels), size))
 
 
 def read_file(path: str | Path) -> bytes:
@@ -159,10 +154,13 @@ def to_pixels(image: Image.Image) -> NDArray[np.uint8]:
 
 
 @contextlib.contextmanager
-def _opened(data: bytes) -> Iterator[Image.Image]:
-    if len(data) == 0:
+def _opened(data: bytes | Image.Image) -> Iterator[Image.Image]:
+    if data == b"":
         raise UnreadableImageError("it is empty")
     try:
+        if isinstance(data, Image.Image):
+            yield data
+            return
         with Image.open(io.BytesIO(data), formats=_formats()) as image:
             _check_pixels(*image.size, len(data))
             yield image

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from golddiff.sources.cifar import cifar_folder, open_cifar_folder
 from golddiff.sources.decode import EXTENSIONS, MAX_ENCODED_BYTES, read_file
-from golddiff.sources.encoded import EncodedSource, Item, Items
+from golddiff.sources.examples import ExampleSource, Item, Items
 from golddiff.sources.idx import idx_files, open_idx_folder
 from golddiff.sources.source import Source
 from golddiff.sources.source_options import SourceOptions
@@ -71,10 +71,10 @@ def open_folder(folder: Path, options: SourceOptions) -> Source:
     options.refuse_columns("folders of images")
     names, labels, class_names = _labelled(images, table, options.split, description)
     items = partial(_files, folder, names)
-    return EncodedSource(items, len(names), options, description, labels, class_names)
+    return ExampleSource(items, len(names), options, description, labels, class_names)
 
 
-def open_zip(path: Path, options: SourceOptions) -> EncodedSource:
+def open_zip(path: Path, options: SourceOptions) -> ExampleSource:
     """Read the images of a zip archive in the order of their names; nothing is extracted."""
     description = f"zip {path.name}"
     options.refuse_columns("zip archives of images")
@@ -94,7 +94,7 @@ def open_zip(path: Path, options: SourceOptions) -> EncodedSource:
         reason = one_line(error)
         raise SourceError(f"{path.name} is not a readable zip archive: {reason}") from error
     items: Items = partial(_members, path, names)
-    return EncodedSource(items, len(names), options, description, labels, class_names)
+    return ExampleSource(items, len(names), options, description, labels, class_names)
 
 
 def _files(folder: Path, names: Sequence[str], start: int, stop: int) -> Iterator[Item]:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from golddiff.sources.decode import read_file
-from golddiff.sources.encoded import EncodedSource, Item
+from golddiff.sources.examples import ExampleSource, Item
 from golddiff.sources.source import check_labels
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError, SourceError, one_line
@@ -54,7 +54,7 @@ def shards_of_split(names: Sequence[str], split: str, description: str) -> list[
     return chosen
 
 
-def open_parquet(files: Sequence[Path], options: SourceOptions, description: str) -> EncodedSource:
+def open_parquet(files: Sequence[Path], options: SourceOptions, description: str) -> ExampleSource:
     """Read the images of parquet files, one after another."""
     schemas, rows = zip(*map(_head, files), strict=True)
     image = _image_column(schemas[0], options.column, description)
@@ -73,14 +73,14 @@ def open_parquet(files: Sequence[Path], options: SourceOptions, description: str
         return pa.chunked_array(chunks)
 
     labels = _labels(schemas[0], column, sum(rows), options, description)
-    return EncodedSource(
+    return ExampleSource(
         partial(_rows_of_files, files, rows, image), sum(rows), options, description, *labels
     )
 
 
 def open_dataset(
     dataset: Any, options: SourceOptions, description: str = "dataset"
-) -> EncodedSource:
+) -> ExampleSource:
     """Read the images of a ``datasets.Dataset``, or of one split of a ``datasets.DatasetDict``."""
     if isinstance(dataset, dict):
         if options.split not in dataset:
@@ -99,7 +99,7 @@ def open_dataset(
 
     labels = _labels(schema, column, len(dataset), options, description)
     items = partial(_rows_of_dataset, plain.select_columns([image]), f"the {description}")
-    return EncodedSource(items, len(dataset), options, description, *labels)
+    return ExampleSource(items, len(dataset), options, description, *labels)
 
 
 def _rows_of_files(
@@ -124,6 +124,9 @@ def _rows_of_file(file: Path, image: str, start: int, stop: int) -> Iterator[Ite
                 if low < high:
                     yield from _items(batch.column(0).slice(low, high - low), row + low, file.name)
                 row += batch.num_rows
+            if row < min(stop, int(ends[-1])):
+                told = f"it tells of {ends[-1]:,} rows and holds {row:,}"
+                raise SourceError(f"{file.name} is damaged: {told}")
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _damaged(file, error) from error
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -106,13 +107,22 @@ class Artifacts:
     def body(
         self, tensors: Mapping[str, NDArray[Any]], made_of: Mapping[str, str] | None = None
     ) -> bytes:
-        """What a file of these arrays holds; see :meth:`save`."""
+        """What a file of these arrays holds, the same bytes every time; see :meth:`save`."""
         made = {key: np.asarray(array, order="C") for key, array in tensors.items()}
         ours = {"format": FORMAT, "images": self._digest_of_images(), "digest": digest_of(made)}
-        return save(made, {**(made_of or {}), **ours})
+        return _in_order(save(made, {**(made_of or {}), **ours}))
 
     def _digest_of_images(self) -> str:
         return hashlib.sha256(self._identity.encode()).hexdigest()
+
+
+def _in_order(body: bytes) -> bytes:
+    """A safetensors file with what it says of itself by name: the library's order is random."""
+    length = int.from_bytes(body[:8], "little")
+    head = json.loads(body[8 : 8 + length])
+    head["__metadata__"] = dict(sorted(head["__metadata__"].items()))
+    text = json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode()
+    return body[:8] + text.ljust(length) + body[8 + length :]
 
 
 def digest_of(tensors: Mapping[str, NDArray[Any]]) -> str:

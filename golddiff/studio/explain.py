@@ -12,7 +12,8 @@ from PIL import Image, ImageDraw
 from golddiff.attribution import PixelSources, pixel_sources
 from golddiff.estimators.registry import SHOWN
 from golddiff.figures.sources import figure, image_name, percent
-from golddiff.studio.grid import level, mark
+from golddiff.figures.trajectory import level
+from golddiff.studio.grid import mark
 from golddiff.studio.run import Curves, Run, Selection
 from golddiff.system.errors import ArgumentError
 from golddiff.system.pictures import cells

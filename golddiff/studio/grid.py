@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from golddiff.estimators.registry import SHOWN
+from golddiff.figures.trajectory import level
 from golddiff.studio.run import Run, Selection
 from golddiff.system.pictures import WHITE, cells, mosaic
 from golddiff.system.units import duration
@@ -95,11 +96,6 @@ def mark(draw: ImageDraw.ImageDraw, left: int, top: int, x: int, y: int, factor:
     )  # fmt: skip
     for width, colour in ((6, (WHITE,) * 3), (4, MARK)):
         draw.rectangle(box, outline=colour, width=width)
-
-
-def level(sigma: float) -> str:
-    """A noise level as people read it: 61, 6.2, 0.34."""
-    return f"{sigma:.0f}" if sigma >= 10 else f"{sigma:.2g}"
 
 
 @cache

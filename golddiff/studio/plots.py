@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from golddiff.attribution import PixelSources
 from golddiff.estimators.registry import SHOWN
 from golddiff.figures.curves import Panel, Series, draw_panels
-from golddiff.studio.grid import level
+from golddiff.figures.trajectory import level
 from golddiff.studio.run import Curves, Run, Selection
 
 NOISE = "noise σ (denoising runs to the right)"

@@ -89,8 +89,6 @@ class ScalingJob:
         if len(set(self.methods)) < len(self.methods):
             raise ArgumentError(f"method: got {', '.join(self.methods)}, expected each once")
         check_methods(self.methods, self.settings.settings())
-        if self.json is not None:
-            check_writable("json", self.json)
         if self.plot is not None:
             check_writable("plot", self.plot, SUFFIXES)
 

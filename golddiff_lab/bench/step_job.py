@@ -12,7 +12,6 @@ from golddiff.cli.options import JsonPath, MethodOptions
 from golddiff.cli.parse import parse_numbers
 from golddiff.estimators.registry import METHODS
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import check_writable
 from golddiff_lab.arguments import (
     STEPS,
     at_least,
@@ -120,8 +119,6 @@ class StepJob:
         for name in names[len(self.methods) :]:
             for sigma in self.sigmas if PEERS[name].vp_levels else ():
                 vp_timestep(PEERS[name].title, sigma)
-        if self.json is not None:
-            check_writable("json", self.json)
 
     @property
     def methods(self) -> tuple[str, ...]:

@@ -186,9 +186,6 @@ def info(
 
       golddiff oracle info mnist-oracle/
     """
-    if json is not None:
-        check_writable("json", json)
-
     about = _described(path, resolution)
     shape, classes = tuple(about["shape"]), about["num_classes"]
     say(f"{path}: {about['kind']}")

@@ -30,8 +30,7 @@ SHARES = {
     "index": 0.5,
     "store": 0.7,
 }
-# What a way of choosing inputs needs to be installed.
-NEEDS = {"coverage": "atheris", "hypothesis": "hypothesis"}
+NEEDS = {"coverage": "atheris", "hypothesis": "hypothesis"}  # what chooses inputs
 
 
 def main() -> int:
@@ -62,13 +61,16 @@ def main() -> int:
     tallies = load(asked.out)
     wanted = _wanted(names, asked.inputs)
     beside = asked.out.absolute().with_name(f".{asked.out.stem}-part")
-    while left := [name for name in names if _done(tallies, name) < wanted[name]]:
+    broken: set[str] = set()  # their sound inputs are not read: there is nothing to damage
+    while left := [n for n in names if n not in broken and _done(tallies, n) < wanted[n]]:
         for name in left:
             done = _done(tallies, name)
             size = min(asked.part, math.ceil(wanted[name] / len(ways)))
             # In turn: they find different things.
             way = ways[done // size % len(ways)]
             more = part(name, min(size, wanted[name] - done), done, beside, way)
+            if more.outcomes == {"died": 1}:
+                broken.add(name)
             _merge(tallies.setdefault(name, Tally()), more)
             save(asked.out, tallies)
             tally = tallies[name]

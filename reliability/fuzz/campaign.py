@@ -1,19 +1,16 @@
-"""A number of inputs for one reader, from seeds that grow by what reads further."""
+"""The readers by name, and what came of their inputs."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import random
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from reliability.fuzz.target import Examiner, Outcome, Target
-
-MOST_KEPT = 400  # inputs of the pool that others are made from
 
 
 def all_targets() -> list[Target]:
@@ -87,45 +84,6 @@ class Tally:
     def of(cls, body: dict[str, Any]) -> Tally:
         """From JSON."""
         return cls(Counter(body["outcomes"]), float(body["seconds"]), dict(body["findings"]))
-
-
-class Counts(Protocol):
-    """Has inputs read and counts what came of them."""
-
-    def examine(self, examiner: Examiner, data: bytes) -> Outcome:
-        """One input."""
-        ...
-
-
-def campaign(
-    examiner: Examiner,
-    inputs: int,
-    seed: int,
-    counts: Counts | None = None,
-) -> Tally:
-    """Give a reader so many inputs more; what came of them.
-
-    Args:
-        examiner: of the reader.
-        inputs: how many.
-        seed: of what is drawn; another number, other inputs.
-        counts: what counts them, a tally of its own if None.
-    """
-    tally = Tally()
-    counts = tally if counts is None else counts
-    rng = random.Random(f"{examiner.target.name} {seed}")
-    pool = list(examiner.seeds)
-    seen: set[str] = set()
-    for _ in range(inputs):
-        data = examiner.target.damage(rng, rng.choice(pool), pool)
-        outcome = counts.examine(examiner, data)
-        # What is still read, or refused for a reason not met before, is worth damaging further.
-        reason = f"{outcome.kind} {outcome.detail[:60]}"
-        if len(pool) < MOST_KEPT and (outcome.kind == "read" or reason not in seen):
-            seen.add(reason)
-            if rng.random() < 0.2:
-                pool.append(data)
-    return tally
 
 
 def table(tallies: dict[str, Tally]) -> str:

@@ -16,20 +16,20 @@ CHANGES = ("put", "insert", "remove", "cut")
 
 @st.composite
 def damaged(draw: st.DrawFn, target: Target, seeds: list[bytes]) -> bytes:
-    """A sound input with a few places changed, or damaged as its format is.
+    """A sound input with a few places changed, or damaged as its format is, once to four times.
 
     The second by a seed that is drawn: to draw each of its decisions takes longer than reading.
     """
     data = draw(st.sampled_from(seeds))
-    if not target.general or (target.mutations and draw(st.booleans())):
-        return target.damage(random.Random(draw(st.integers(0, 2**64))), data, seeds)
+    if not target.general or draw(st.booleans()):
+        rng = random.Random(draw(st.integers(0, 2**64)))
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            data = target.damage(rng, data, seeds)
+        return data
     changes = st.tuples(st.sampled_from(CHANGES), st.integers(0, len(data)), st.binary(max_size=8))
     for way, at, new in draw(st.lists(changes, min_size=1, max_size=6)):
-        if way == "cut":
-            data = data[:at]
-        else:
-            data = data[:at] + new + data[at + (0 if way == "insert" else len(new)) :]
-            data = data[:at] + data[at + len(new) :] if way == "remove" else data
+        gone = {"put": len(new), "insert": 0, "remove": 8, "cut": len(data)}[way]
+        data = data[:at] + (b"" if way in ("remove", "cut") else new) + data[at + gone :]
     return data
 
 

@@ -9,16 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from golddiff.cluster.listing import NAME as LIST
 from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.estimators import kept_masks
-from golddiff.evaluation import references
-from golddiff.evaluation.runs import RunSettings
 from golddiff.figures.curves import Panel, draw_panels
-from golddiff.sampling import noise_levels
 from golddiff.store.artifacts import Artifacts
 from golddiff_lab.cells import Cells
 from golddiff_lab.figures.recorded import panels_of
@@ -34,15 +30,14 @@ def targets() -> list[Target]:
     return [
         Target("kept masks", masks, _masks, (safetensors_header,)),
         Target("reproduced result", cells, _cell, (json_values,)),
-        Target("oracle's run", runs, _run, (safetensors_header,)),
         Target("list of shards", lists, _list, (sealed_json,)),
-        Target("artifact", besides, _beside, (safetensors_header,)),
+        Target("artifact", artifacts, _artifact, (safetensors_header,)),
         Target("pipeline", pipelines, _pipeline, (json_values,)),
         Target("recorded figures", records, _record, (json_values,)),
     ]
 
 
-def _beside_base(folder: Path) -> Any:
+def _elsewhere(folder: Path) -> Any:
     """A store as far as masks need one: its folder is another."""
     return _Elsewhere(folder)
 
@@ -61,13 +56,13 @@ def masks() -> list[bytes]:
     """The kept masks of a noise level."""
     kept_masks.FEWEST_VALUES = 1
     with tempfile.TemporaryDirectory() as place:
-        store = _beside_base(Path(place))
+        store = _elsewhere(Path(place))
         kept_masks.tree_of(store, SIGMA, THRESHOLD)
         return [store.artifacts.path(kept_masks.name_of(SIGMA, THRESHOLD)).read_bytes()]
 
 
 def _masks(data: bytes, folder: Path) -> None:
-    store = _beside_base(folder)
+    store = _elsewhere(folder)
     path = store.artifacts.path(kept_masks.name_of(SIGMA, THRESHOLD))
     path.parent.mkdir()
     path.write_bytes(data)
@@ -94,28 +89,6 @@ def _cell(data: bytes, folder: Path) -> None:
     assert isinstance(result, dict)
 
 
-RUN = RunSettings(n=2, steps=2)
-
-
-def runs() -> list[bytes]:
-    """An oracle's run as ``evaluate`` keeps it."""
-    from safetensors.torch import save
-
-    kept = len(RUN.kept)
-    tensors = {
-        name: torch.zeros((2, 1, 4, 4) if name == "images" else (kept, 2, 1, 4, 4))
-        for name in references.TENSORS
-    }
-    return [save(tensors, {name: "1.5" for name in references.TIMES})]
-
-
-def _run(data: bytes, folder: Path) -> None:
-    (folder / "run.safetensors").write_bytes(data)
-    run = references._read(folder / "run.safetensors", RUN)
-    if run is not None:
-        assert len(noise_levels(RUN.steps, RUN.sampler)) >= len(run.steps)
-
-
 def lists() -> list[bytes]:
     """A list of shards."""
     with tempfile.TemporaryDirectory() as place:
@@ -132,18 +105,18 @@ def _list(data: bytes, folder: Path) -> None:
 IDENTITY = "0123456789abcdef"
 
 
-def besides() -> list[bytes]:
+def artifacts() -> list[bytes]:
     """What was computed from images and lies beside them."""
     with tempfile.TemporaryDirectory() as place:
-        artifacts = Artifacts(Path(place), IDENTITY)
-        artifacts.save("x", {"factor": np.zeros((3, 3))})
-        return [artifacts.path("x").read_bytes()]
+        kept = Artifacts(Path(place), IDENTITY)
+        kept.save("x", {"factor": np.zeros((3, 3))})
+        return [kept.path("x").read_bytes()]
 
 
-def _beside(data: bytes, folder: Path) -> None:
-    artifacts = Artifacts(folder, IDENTITY)
-    artifacts.path("x").write_bytes(data)
-    artifacts.load("x")
+def _artifact(data: bytes, folder: Path) -> None:
+    kept = Artifacts(folder, IDENTITY)
+    kept.path("x").write_bytes(data)
+    kept.load("x")
 
 
 @functools.cache

@@ -30,7 +30,8 @@ FORBIDDEN = (
         "os.rename",
     ),
 )
-# Python and its packages read their own files: the line of a warning, a lazy import, the clock.
+# Python and its packages read their own files, and what memory there is: the line of a warning, a
+# lazy import, the clock.
 OWN = tuple(
     os.path.realpath(place)
     for place in (
@@ -38,6 +39,7 @@ OWN = tuple(
         sys.base_prefix,
         sysconfig.get_paths()["stdlib"],
         "/proc",
+        "/sys/fs/cgroup",  # how much memory there is
         "/usr/share",
     )
 )

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import torch
 
-from reliability.fuzz.campaign import Tally, campaign, target_named
+from reliability.fuzz.campaign import Tally, target_named
 from reliability.fuzz.target import Examiner, Outcome
 
-# Who chooses the inputs: coverage (atheris), hypothesis, or the driver itself.
-WAYS = ("coverage", "hypothesis", "own")
+# What chooses the inputs: coverage (atheris), or hypothesis.
+WAYS = ("coverage", "hypothesis")
 SECONDS = 1800  # that a process may take; a hang is a finding
 SAVED_EVERY = 2.0  # seconds
 ADDRESS_SPACE = 12 << 30
@@ -77,12 +77,10 @@ def _child(name: str, inputs: int, seed: int, out: Path, way: str, place: Path, 
             from reliability.fuzz.guided import guided
 
             guided(examiner, inputs, seed, report, place)
-        elif way == "hypothesis":
+        else:
             from reliability.fuzz.drawn import drawn
 
             drawn(examiner, inputs, seed, report)
-        else:
-            campaign(examiner, inputs, seed, report)
         report.write()
         os._exit(0)
     except BaseException:

@@ -13,6 +13,8 @@ from reliability.numbers.cases import random_case, random_store
 from reliability.numbers.paths import PATHS
 
 CASES_A_STORE = 6
+# Of the largest value of the images, what an error may be at queries near images and far from them.
+ROOM_NEAR, ROOM_FAR = 1e-3, 5e-3
 
 
 @dataclass
@@ -30,6 +32,11 @@ class Worst:
     near: float = 0.0
     far: float = 0.0
     where: str = ""
+
+    @property
+    def found(self) -> bool:
+        """Whether that must not be."""
+        return not (self.near < ROOM_NEAR and self.far < ROOM_FAR)
 
 
 @dataclass

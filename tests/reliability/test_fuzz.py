@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 
-from reliability.fuzz.campaign import Tally, all_targets, campaign, table
+from reliability.fuzz.campaign import Tally, all_targets, table
 from reliability.fuzz.drawn import damaged
 from reliability.fuzz.target import Examiner
 
@@ -19,12 +19,9 @@ TARGETS = all_targets()
 def test_damaged_input_is_read_or_refused(target, tmp_path):
     threads, slow = torch.get_num_threads(), target.name in SLOW
     examiner = Examiner(target, tmp_path / "input")
-    tally = campaign(examiner, 4 if slow else 20, 0)
-    assert tally.findings == {}
-    assert tally.inputs >= 4
 
     @settings(
-        max_examples=3 if slow else 12,
+        max_examples=6 if slow else 30,
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),

@@ -47,7 +47,7 @@ def in_a_row(values=NEST, names=None):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("data.pkl", "nested deeper"), ("DATA.PKL", "0 members"), ("Data.pkl", "0 members")],
+    [("data.pkl", "a key that is a tuple"), ("DATA.PKL", "0 members"), ("Data.pkl", "0 members")],
 )
 def test_values_under_a_name_in_any_case_do_no_harm(tmp_path, name, message):
     """torch's own reader of archives takes them for one."""
@@ -59,13 +59,13 @@ def test_values_under_a_name_in_any_case_do_no_harm(tmp_path, name, message):
 def test_an_archive_behind_pickles_hides_nothing(tmp_path):
     """Python takes that for an archive by its end, torch for pickles by its beginning."""
     (tmp_path / "m.pt").write_bytes(in_a_row() + saved({"a": torch.zeros(1)}))
-    with pytest.raises(CheckpointError, match="nested deeper"):
+    with pytest.raises(CheckpointError, match="a key that is a tuple"):
         load_oracle(tmp_path / "m.pt")
 
 
 def test_the_names_of_storages_are_looked_through(tmp_path):
     (tmp_path / "m.pt").write_bytes(in_a_row(pickle.dumps({}, 2), NEST))
-    with pytest.raises(CheckpointError, match="nested deeper"):
+    with pytest.raises(CheckpointError, match="a key that is a tuple"):
         read_torch(tmp_path / "m.pt")
 
 
@@ -92,7 +92,7 @@ def test_a_diffusers_bin_is_looked_through(tmp_path):
     name = "diffusion_pytorch_model.bin"
     for file, body in files.items():
         (tmp_path / file).write_bytes(nested(body) if file == name else body)
-    with pytest.raises(CheckpointError, match="nested deeper"):
+    with pytest.raises(CheckpointError, match="a key that is a tuple"):
         load_oracle(tmp_path)
 
 

@@ -8,15 +8,10 @@ import golddiff
 from golddiff.noise import ddim_sigmas
 from reliability.numbers.run import compare
 
-# Of the largest value of the images. Those of 20,000 cases are in docs/results/reliability.md.
-ROOM_NEAR, ROOM_FAR = 1e-3, 5e-3
-
 
 def test_fast_paths_equal_their_twins():
     report = compare(150, seed=1)
-    for name, worst in report.paths.items():
-        assert worst.near < ROOM_NEAR, (name, worst)
-        assert worst.far < ROOM_FAR, (name, worst)
+    assert not {name: worst for name, worst in report.paths.items() if worst.found}
     assert len(report.paths) > 10
 
 

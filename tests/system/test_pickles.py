@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import os
 import pickle
 import struct
 import time
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 
 from golddiff.system.errors import one_line
 from golddiff.system.pickled_arrays import ARRAYS
-from golddiff.system.pickles import read_pickle, scan
+from golddiff.system.pickles import read_pickle
 
 SCALARS = (
     st.none()
@@ -69,7 +68,7 @@ def test_arrays_and_numbers_come_back(dtype, protocol):
 
 
 def test_flat_data_of_any_length_is_not_deep_and_numbers_are_cheap():
-    scan(io.BytesIO(pickle.dumps([(i, [i]) for i in range(2000)])))
+    assert read(pickle.dumps([(i, [i]) for i in range(2000)]))
     assert len(read(pickle.dumps(list(range(200)) * 3000))) == 600_000
 
 
@@ -79,35 +78,34 @@ LONG = struct.pack("<Q", 2**62)
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"\x8e" + LONG, "expected"),  # BINBYTES8
-        (b"\x8d" + LONG, "expected"),  # BINUNICODE8
-        (b"B\xff\xff\xff\xff", "expected"),
-        (b"\x8b\xff\xff\xff\xff", "< 0"),  # LONG4
-        (b"\x96" + LONG, "expected|BYTEARRAY8"),
-        (b"\x96" + bytes(8), "the opcode BYTEARRAY8"),
-        (b"h\0", "recalls value 0"),
-        (b"j\xff\xff\xff\xff", "recalls value 4294967295"),
-        (b"]r\xff\xff\xff\xff", "a memo larger than itself"),
-        (b"\x94", "takes more values than it has"),
-        (b"0", "takes more values than it has"),
-        (b"t", "no mark"),
-        (b"(\x86", "takes more values than it has"),
+        (b"\x8e" + LONG, "cut short"),  # BINBYTES8
+        (b"\x8d" + LONG, "cut short"),  # BINUNICODE8
+        (b"B\xff\xff\xff\xff", "cut short"),
+        (b"\x8b\xff\xff\xff\xff", "negative"),  # LONG4
+        (b"\x96" + LONG, "the opcode"),  # BYTEARRAY8
+        (b"\x96" + bytes(8), "the opcode"),
+        (b"h\0", "index 0"),
+        (b"j\xff\xff\xff\xff", "index 4294967295"),
+        (b"\x94", "out of range"),
+        (b"0", "empty list"),
+        (b"t", "empty list"),
+        (b"(\x86", "out of range"),
         (b"})Ns", "a key that is a tuple"),
-        (b"}\x8a\x0a" + bytes([255] * 9) + b"\1Ns", "a key that is a long"),
+        (b"}\x8a\x0a" + bytes([255] * 9) + b"\1Ns", "a key that is a int"),
         (b"\x8f()\x90", "a key that is a tuple"),
-        (b"}(NNNu", "a key without a value|a key that"),
+        (b"}(NNNu", "out of range"),
         (b")Na", "adds values to a tuple"),
         (b"]Nb", "sets the state of a list"),
-        (b"\x97", "the opcode NEXT_BUFFER"),
-        (b"\x82\x01", "the registered extension 1"),
-        (b"\xff", "unknown"),
-        (b"NNR", "calls a number"),
+        (b"\x97", "the opcode"),  # NEXT_BUFFER
+        (b"\x82\x01", "the opcode"),  # EXT1
+        (b"\xff", "the opcode"),
+        (b"NNR", "calls a NoneType"),
         (b"cnumpy\ndtype\n)R", "dtype|argument"),
         (b"cos\nsystem\n)R", "asks for os.system"),
         (b"c\x1b[31mred\nx\n", r"asks for \\x1b\[31mred.x"),
         (b"Pkey\n", "an object kept outside the file"),
         (b"K\1Q", "an object kept outside the file"),
-        (b"c_codecs\nencode\n}b", "sets the state of a name"),
+        (b"c_codecs\nencode\n}b", "sets the state of a function"),
     ],
 )
 def test_damage_and_hostile_requests_are_told(body, message):
@@ -126,13 +124,18 @@ def test_deep_nests_are_refused():
         read(deep(200_000))
 
 
-def test_a_value_may_not_grow_once_another_holds_it():
+def test_a_value_that_holds_itself_is_refused():
     endless = [1]
     endless.append(endless)
-    with pytest.raises(UnpicklingError, match="another one holds"):
+    with pytest.raises(UnpicklingError, match="nested deeper"):
         read(pickle.dumps(endless))
-    with pytest.raises(UnpicklingError, match="another one holds"):
-        read(b"\x80\x04]\x94\x85h\0h\0N\x85ea.".replace(b"h\0N\x85ea", b"h\0Na"))
+
+
+def test_a_value_that_grows_while_others_hold_it_is_as_large_as_it_ends():
+    empty = b"".join(b"]q%c" % i for i in range(31))
+    filled = b"".join(b"h%c(h%ch%ce" % (i, i + 1, i + 1) for i in range(30))
+    with pytest.raises(UnpicklingError, match="bytes of memory"):
+        read(b"\x80\x04" + empty + filled + b"h\0.")
 
 
 def doubled(times, inner=b"]"):
@@ -145,10 +148,30 @@ def test_a_value_is_as_large_as_it_is_unfolded():
     assert read(doubled(12))
     data = doubled(30)
     assert len(data) < 300
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(UnpicklingError, match="bytes of memory"):
         read(data)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
+
+
+def test_objects_are_as_large_as_all_that_they_hold():
+    """Modules that hold the one before twice: whoever walks through them never ends."""
+
+    class Module:
+        def __setstate__(self, state):
+            self.state = state
+
+    def nested(times):
+        made = b"ca\nb\n)\x81"
+        for i in range(times):
+            # a: before, b: before; the state of a new one
+            made += b"q%c0ca\nb\n)\x81}X\1\0\0\0ah%csX\1\0\0\0bh%csb" % (i, i, i)
+        return b"\x80\x02" + made + b"."
+
+    names = {("a", "b"): Module}
+    assert read_pickle(nested(10), names).state["a"]
+    with pytest.raises(UnpicklingError, match="bytes of memory"):
+        read_pickle(nested(30), names)
 
 
 def test_one_array_many_times_is_as_large_as_all_of_them():
@@ -160,10 +183,10 @@ def test_one_array_many_times_is_as_large_as_all_of_them():
 def test_tuples_nested_as_a_key_do_not_hang():
     """A 582-byte file: the hash of nested tuples is taken anew for each place."""
     inner = b")" + b"".join(b"q%c(h%ch%ct" % (i, i, i) for i in range(40))
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(UnpicklingError):
         read(b"\x80\x04}" + inner + b"Ns.")
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_a_large_value_cannot_be_handed_over_again_and_again():
@@ -173,7 +196,7 @@ def test_a_large_value_cannot_be_handed_over_again_and_again():
     data = b"\x80\x04ca\nb\n\x94" + large + b"\x94" + again * 100 + b"."
     with pytest.raises(UnpicklingError, match="bytes of memory"):
         read_pickle(data, {("a", "b"): calls.append})
-    assert calls == []
+    assert len(calls) < 80
 
 
 @pytest.mark.parametrize("opcodes", [b"\x8f", b"}", b"]\x94", b"K\1\x85\x94"])
@@ -189,20 +212,20 @@ def test_what_a_file_makes_is_bounded_whatever_it_is_made_of(monkeypatch, opcode
         tracemalloc.stop()
 
 
-def test_opcodes_are_counted(monkeypatch):
-    monkeypatch.setattr("golddiff.system.pickles.MOST_OPCODES", 100)
-    assert len(read(b"\x80\x04](" + b"N" * 90 + b"e.")) == 90
-    with pytest.raises(UnpicklingError, match="more than 100 opcodes"):
-        read(b"\x80\x04](" + b"N" * 100 + b"e.")
+def test_opcodes_cost_memory(monkeypatch):
+    monkeypatch.setattr("golddiff.system.pickles.SLACK", 10_000)
+    assert len(read(b"\x80\x04](" + b"N" * 150 + b"e.")) == 150
+    with pytest.raises(UnpicklingError, match="bytes of memory"):
+        read(b"\x80\x04](" + b"N" * 500 + b"e.")
 
 
-def test_what_a_pickle_may_call_cannot_be_altered():
-    from golddiff.system.pickles import _Callable
-
-    call = _Callable("a.b", len)
-    with pytest.raises(UnpicklingError, match=r"alter a\.b"):
-        call._function = os.system
-    assert call("abc") == 3
+@pytest.mark.parametrize("name", [b"cnumpy\ndtype\n", b"c_codecs\nencode\n", b"cnumpy\nndarray\n"])
+def test_what_a_pickle_may_call_cannot_be_altered(name):
+    for state in (b"}", b"}X\x05\0\0\0orderN}s", b"N}\x86"):
+        with pytest.raises(UnpicklingError, match=r"sets the state|a key|adds"):
+            read(b"\x80\x04" + name + state + b"b.")
+    with pytest.raises(UnpicklingError, match="calls a str"):
+        read(b"\x80\x04X\1\0\0\0a)R.")
 
 
 def test_persistent_ids_are_the_caller_s():

@@ -69,7 +69,7 @@ def test_storages_hold_their_numbers(dtype):
             legacy_storage(kind=b"ctorch.storage\n_load_from_bytes\n"),
             "asks for torch.storage._load",
         ),
-        (legacy_storage(kind=b"ctorch\nFloatStorage\n)R"), "not callable"),
+        (legacy_storage(kind=b"ctorch\nFloatStorage\n)R"), "calls a dtype"),
         (legacy_storage(magic=1), "of an unknown format"),
         (legacy_storage(version=2), "of an unknown format"),
         (legacy_storage(words={"little_endian": False}), "big-endian"),
@@ -83,7 +83,7 @@ def test_storages_hold_their_numbers(dtype):
             "of 2 numbers and holds 1",
         ),
         (b"", "cut short"),
-        (b"PK\x03\x04", "cut short"),
+        (b"PK\x03\x04", "an object kept outside"),
     ],
 )
 def test_what_is_inside_a_storage_goes_through_a_gate_too(refused, storage, message):

@@ -1,0 +1,255 @@
+"""A source whose examples come one by one: files, zip members, rows of a table, items of a list.
+
+Each is an encoded image, a Pillow image or an array, read and decoded ahead by a few threads.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.sources.arrays import as_array, ask_for_range, is_array, open_array
+from golddiff.sources.decode import UnreadableImageError, decode, read_header
+from golddiff.sources.source import Batch, Rows, Skipped, SourceInfo, ahead, chosen_labels, rebatch
+from golddiff.sources.source_options import SourceOptions, require_integer
+from golddiff.system.errors import GoldDiffError, SourceError, one_line
+
+# Examples read to find out whether images are grey.
+_PROBED = 64
+
+# What one thread works on at a time: enough to outweigh the hand-over. Rows of a table hold their
+# encoded bytes while they wait, so few enough that photographs of megabytes do not pile up.
+_CHUNK_BYTES = 1 << 23
+_CHUNK_EXAMPLES = 32
+
+
+class Item(NamedTuple):
+    """One example: its name for messages, how to get it, and its label where it brings one.
+
+    What is got is an encoded image (bytes), a Pillow image, or an array or tensor.
+    """
+
+    name: str
+    load: Callable[[], Any]
+    label: Any = None
+
+
+Items = Callable[[int, int], Iterator[Item]]
+
+
+class _Look(NamedTuple):
+    """What is known of an example before it is decoded; of an array, ``grey`` is None."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+    grey: bool | None
+    labelled: bool
+
+
+class ExampleSource:
+    """Examples that are decoded as they are read, by a few threads ahead of the reader.
+
+    Args:
+        items: starts a pass over the examples from a start to a stop. Where it can be sent to
+            another process, so can the source.
+        total: how many there are.
+        options: how they are read.
+        description: one line for the manifest.
+        labels: (total,) int64, or None; then those that the items bring.
+        class_names: a name for each class index, or None.
+
+    Attributes:
+        total: how many are to be read, those that cannot be read among them.
+
+    Raises:
+        SourceError: there are none, or the first ones cannot be read or do not fit together.
+        ArgumentError: the labels given do not fit; float images whose range is not known.
+    """
+
+    def __init__(
+        self,
+        items: Items,
+        total: int,
+        options: SourceOptions,
+        description: str,
+        labels: NDArray[np.int64] | None = None,
+        class_names: tuple[str, ...] | None = None,
+    ) -> None:
+        if total == 0:
+            raise SourceError(f"{description} holds no images")
+        self._labels, class_names = chosen_labels(options, total, labels, class_names)
+        self._items, self._start, self.total = items, 0, options.limited(total)
+        self._options = replace(options, labels=None, limit=None)
+        self.skipped = Skipped()
+        self._first, self._guessed_grey = self._probed(description)
+        self.info = SourceInfo(
+            self._first.shape, self._first.dtype, self._labels is not None or self._first.labelled,
+            class_names, None if options.skip_bad else self.total, description,
+        )  # fmt: skip
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """Yield the examples in order: pixels (b, *shape) and labels (b,) or None.
+
+        Raises:
+            SourceError: one cannot be read (without ``skip_bad``), is not like the others, or none
+                could be read.
+        """
+        require_integer("size", size, least=1)
+        self.skipped.names.clear()
+        self.skipped.reasons.clear()
+        return rebatch(self._pieces(), size)
+
+    def part(self, start: int, stop: int) -> ExampleSource:
+        """The examples from ``start`` to ``stop`` as a source of their own, alike in all else.
+
+        Those before are not read. It can be sent to another process that finds the same files.
+        """
+        part = copy.copy(self)
+        part._start, part.total, part.skipped = self._start + start, stop - start, Skipped()
+        part._labels = None if self._labels is None else self._labels[start:stop]
+        part.info = replace(self.info, count=None if self._options.skip_bad else part.total)
+        return part
+
+    def _passed(self) -> Iterator[Item]:
+        return self._items(self._start, self._start + self.total)
+
+    def _probed(self, description: str) -> tuple[_Look, bool]:
+        """The first example, whose shape all have; and whether grey was guessed from some."""
+        wanted = 1 if self._options.channels is not None else _PROBED
+        looks: list[_Look] = []
+        failures = Skipped()
+        for seen, item in enumerate(self._passed()):
+            if seen >= wanted and looks:
+                break
+            try:
+                looks.append(self._look(item))
+            except UnreadableImageError as error:
+                self._leave_out(failures, item.name, error)
+        if not looks:
+            raise _nothing_readable(description, failures)
+        first = looks[0]
+        for look in looks:
+            if (look.grey is None) == (first.grey is None) and look[1:3] != first[1:3]:
+                raise _unlike(first, look.name, look.shape, look.dtype)
+        if first.grey is None:
+            return first, False
+        guessed = self._options.channels is None and all(look.grey for look in looks)
+        channels = self._options.channels or (1 if guessed else 3)
+        return first._replace(shape=(channels, *first.shape[1:])), guessed
+
+    def _look(self, item: Item) -> _Look:
+        loaded, labelled = _load(item), item.label is not None
+        if is_array(loaded):
+            rows = self._rows(item.name, loaded)
+            ask_for_range(rows, self._options)
+            return _Look(item.name, rows.info.shape, rows.info.dtype, None, labelled)
+        header, side = read_header(loaded), self._options.size
+        shape = (3, side or header.height, side or header.width)
+        return _Look(item.name, shape, np.dtype(np.uint8), header.grey, labelled)
+
+    def _rows(self, name: str, array: Any) -> Rows:
+        return open_array(as_array(array, name)[None], self._options, name)
+
+    def _pieces(self) -> Iterator[Batch]:
+        bytes_each = math.prod(self.info.shape) * self.info.dtype.itemsize
+        length = max(1, min(_CHUNK_EXAMPLES, _CHUNK_BYTES // bytes_each))
+        numbered = enumerate(self._passed())
+        chunks = iter(lambda: list(itertools.islice(numbered, length)), [])
+        found = 0
+        for batch, failures in ahead(self._decode, chunks):
+            self.skipped.names += failures.names
+            self.skipped.reasons += failures.reasons
+            found += len(batch.pixels)
+            yield batch
+        if not found:
+            raise _nothing_readable(self.info.description, self.skipped)
+
+    def _decode(self, chunk: list[tuple[int, Item]]) -> tuple[Batch, Skipped]:
+        pixels = np.empty((len(chunk), *self.info.shape), self.info.dtype)
+        kept: list[tuple[int, Item]] = []
+        failures = Skipped()
+        for row, item in chunk:
+            try:
+                pixels[len(kept)] = self._pixels(item)
+                kept.append((row, item))
+            except UnreadableImageError as error:
+                self._leave_out(failures, item.name, error)
+        labels = None
+        if self._labels is not None:
+            labels = self._labels[[row for row, _ in kept]]
+        elif self.info.labelled or any(item.label is not None for _, item in kept):
+            labels = np.array([self._label(item) for _, item in kept], np.int64)
+        return Batch(pixels[: len(kept)], labels), failures
+
+    def _pixels(self, item: Item) -> NDArray[Any]:
+        """The values of one example, of the shape and type of all."""
+        loaded = _load(item)
+        if is_array(loaded):
+            pixels: NDArray[Any] = self._rows(item.name, loaded).pixels(0, 1)[0]
+        else:
+            # Where grey was guessed from the first images, each is decoded as it is, so that a
+            # later one in colour is noticed rather than silently made grey.
+            channels = None if self._guessed_grey else self.info.shape[0]
+            pixels = decode(loaded, channels=channels, size=self._options.size)
+        if pixels.shape == self.info.shape and pixels.dtype == self.info.dtype:
+            return pixels
+        if self._guessed_grey and pixels.shape[1:] == self.info.shape[1:]:
+            raise SourceError(
+                f"{item.name} is in colour, the first {_PROBED} images are grey; say channels=3 to "
+                "read all in colour, or channels=1 to read all in grey"
+            )
+        raise _unlike(self._first, item.name, pixels.shape, pixels.dtype)
+
+    def _label(self, item: Item) -> int:
+        if item.label is None or not self._first.labelled:
+            raise SourceError(f"{item.name} differs from the first in having a label or none")
+        label = np.asarray(item.label).reshape(-1)
+        if len(label) != 1 or label.dtype.kind not in "iu" or label[0] < 0:
+            raise SourceError(f"{item.name} has the label {item.label!r}; give whole numbers")
+        return int(label[0])
+
+    def _leave_out(self, failures: Skipped, name: str, error: UnreadableImageError) -> None:
+        if not self._options.skip_bad:
+            raise SourceError(
+                f"cannot read image {name}: {error} (skip_bad=True leaves unreadable images out)"
+            ) from error
+        failures.add(name, str(error))
+
+
+def _load(item: Item) -> Any:
+    try:
+        return item.load()
+    except (GoldDiffError, RuntimeError) as error:
+        # zipfile raises RuntimeError for encrypted members and for unknown compressions.
+        raise UnreadableImageError(one_line(error)) from error
+    except Exception as error:
+        # What unpacks raises nearly anything on damaged data.
+        raise UnreadableImageError(f"it cannot be read: {one_line(error)}") from error
+
+
+def _nothing_readable(description: str, failures: Skipped) -> SourceError:
+    return SourceError(
+        f"none of the {len(failures)} images of {description} can be read; "
+        f"the first, {failures.names[0]}: {failures.reasons[0]}"
+    )
+
+
+def _unlike(first: _Look, name: str, shape: tuple[int, ...], dtype: Any) -> SourceError:
+    if len(first.shape) == len(shape) == 3 and first.shape[1:] != shape[1:]:
+        one, other = (f"{sides[2]}x{sides[1]}" for sides in (first.shape, shape))
+        return SourceError(
+            f"images differ in size: {first.name} is {one}, {name} is {other} (width x height); "
+            "say size= to scale and crop them all"
+        )
+    return SourceError(
+        f"images differ: {first.name} is {first.shape} {first.dtype}, {name} is {shape} {dtype}; "
+        "say size= and channels= to make them alike"
+    )
