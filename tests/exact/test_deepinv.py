@@ -33,7 +33,7 @@ def analytic(store, **options):
 
 @pytest.mark.parametrize("sigma", [0.05, 0.25, 1.5, 10.0])
 def test_it_is_their_mmse_forward_and_backward(store, images, sigma):
-    # In float32 their gradient is off by 0.02 at 0.05, where it is 0: a difference of large numbers.
+    # In float32 their gradient is off by 0.02 at 0.05: a difference of large numbers.
     theirs = deepinv.models.MMSE(images, torch.device("cpu"), torch.float64)
     x = images[:4] + sigma * torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     found = []
