@@ -9,15 +9,16 @@ or a typer.Typer: golddiff_lab's are ``bench``, ``demo``, ``oracle``, ``plot`` a
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
-from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
 import typer
 
 from golddiff import __version__
+from golddiff.cli.cache import cache as cache_command
 from golddiff.cli.evaluate import evaluate
 from golddiff.cli.index import index
 from golddiff.cli.info import info
@@ -38,7 +39,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-for command in (index, info, prepare, sample, novelty, evaluate, studio):
+for command in (index, info, prepare, sample, novelty, evaluate, studio, cache_command):
     app.command()(command)
 
 
@@ -49,7 +50,7 @@ def _options(
     """Training-free, analytical diffusion over your own images."""
 
 
-@cache
+@functools.cache
 def _add_others() -> None:
     """The commands of other packages, which import this one: so not while it is imported."""
     for added in sorted(entry_points(group="golddiff.commands"), key=lambda entry: entry.name):

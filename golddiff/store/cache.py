@@ -7,17 +7,26 @@ import json
 import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from golddiff.sources.source_options import SourceOptions
-from golddiff.store.manifest import VERSION
+from golddiff.store.manifest import VERSION, Manifest
 from golddiff.system.errors import StoreError
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
-__all__ = ["SourceOptions", "cache_folder", "cache_name", "cached_store", "load"]
+__all__ = ["SourceOptions", "cache_folder", "cache_name", "cached_store", "entries", "load"]
+
+# Folders of the cache that are no stores.
+OTHERS = {
+    "oracle-runs": "what networks made of starting noise",
+    "shards": "copies of shards from other places",
+    "truth": "full scans that errors are measured against",
+    "scaling": "times of golddiff bench scaling, and its stores",
+}
 
 
 def load(source: Any, labels: Any = None, *, progress: bool = False, **options: Any) -> ImageStore:
@@ -93,6 +102,38 @@ def cache_folder() -> Path:
     """$GOLDDIFF_CACHE, or ~/.cache/golddiff."""
     chosen = os.environ.get("GOLDDIFF_CACHE")
     return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "golddiff"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A folder of the cache.
+
+    Attributes:
+        path: where it is.
+        what: what it holds, in words.
+        bytes: of all its files.
+        used: seconds since the epoch, of its newest file.
+    """
+
+    path: Path
+    what: str
+    bytes: int
+    used: float
+
+
+def entries() -> list[Entry]:
+    """What the cache holds, the largest first; folders that golddiff did not make are left out."""
+    from golddiff.store.opening import is_store
+
+    found, folder = [], cache_folder()
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.is_symlink() or not (path.name in OTHERS or is_store(path)):
+            continue
+        status = [file.lstat() for file in path.rglob("*") if not file.is_dir()]
+        used = max((one.st_mtime for one in status), default=path.stat().st_mtime)
+        what = OTHERS.get(path.name) or f"store of {Manifest.read(path).source}"
+        found.append(Entry(path, what, sum(one.st_size for one in status), used))
+    return sorted(found, key=lambda entry: (-entry.bytes, entry.path.name))
 
 
 def cache_name(source: Any, options: SourceOptions) -> str:

@@ -1,0 +1,68 @@
+"""``golddiff cache``: what is kept between runs, and how to be rid of it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from golddiff.cli.command import command
+from golddiff.cli.options import JsonPath
+from golddiff.cli.terminal import say, write_json
+from golddiff.system.errors import ArgumentError, StoreError
+from golddiff.system.units import byte_size
+
+
+@dataclass(frozen=True)
+class CacheOptions:
+    """The options of ``golddiff cache``."""
+
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Folders of the cache, by name. Default all.", show_default=False),
+    ] = None
+    clear: Annotated[bool, typer.Option("--clear", help="Delete them.")] = False
+    json: JsonPath = None
+
+
+@command
+def cache(options: CacheOptions) -> None:
+    """List what is kept between runs, or delete it: all of it is built again when needed.
+
+    For example:
+
+      golddiff cache
+
+      golddiff cache --clear photos-1f3a99d2c0b1e7aa
+    """
+    from golddiff.store.cache import cache_folder, entries
+
+    folder, found = cache_folder(), entries()
+    wanted = set(options.names or [])
+    if unknown := wanted - {entry.path.name for entry in found}:
+        raise ArgumentError(f"names: {min(unknown)!r} is not in {folder}; golddiff cache lists it")
+    chosen = [entry for entry in found if not wanted or entry.path.name in wanted]
+    for entry in chosen:
+        if options.clear:
+            _delete(entry.path)
+        day = datetime.fromtimestamp(entry.used, UTC).date()
+        say(f"{byte_size(entry.bytes):>10}  {day}  {entry.path.name}  {entry.what}")
+    total = byte_size(sum(entry.bytes for entry in chosen))
+    say(f"{'deleted' if options.clear else 'in all'} {total} in {folder}")
+    if options.json is not None:
+        rows = [
+            {"name": e.path.name, "what": e.what, "bytes": e.bytes, "used": e.used} for e in chosen
+        ]
+        write_json(options.json, {"folder": str(folder), "cleared": options.clear, "entries": rows})
+
+
+def _delete(path: Path) -> None:
+    try:
+        (path / "manifest.json").unlink(missing_ok=True)  # what is left of a store does not open
+        shutil.rmtree(path)
+    except OSError as error:
+        raise StoreError(f"cache: {path} cannot be deleted: {error.strerror}") from None
