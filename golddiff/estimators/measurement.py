@@ -1,0 +1,118 @@
+"""A measurement y = A x0 + noise: A as a sparse matrix, what it says of images, and going back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, hstack
+from scipy.sparse.linalg import lsqr
+
+from golddiff.store.likelihood import applied, as_call
+from golddiff.system.errors import ArgumentError
+from golddiff.system.memory import require_memory
+
+AT_ONCE = 256  # basis images that an operator is applied to
+ENTRY_BYTES = 36  # of a sparse matrix, of the shares made of it, and while either is made
+MOST_ITERATIONS = 48
+LINEAR = 1e-3  # of an operator's values on noise, how far a sum's may be from the sum of them
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """One measurement of one image.
+
+    Attributes:
+        matrix: A, (m, D).
+        shares: |A| with rows that sum to 1, transposed, (D, m): the inputs a measured value sees.
+        y: (m,) float64 measured values, less what A makes of zeros.
+        noise: standard deviation of their noise.
+        soft: standard deviation that images are weighed by.
+    """
+
+    matrix: Any
+    shares: Any
+    y: NDArray[np.float64]
+    noise: float
+    soft: float
+
+    def penalties(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """How far images (k, D) are from it, at each input: (k, D), to sum over masks.
+
+        sum_c |A_cn| / (sum_n |A_cn|) (y_c - (A x_i)_c)^2 / (2 soft^2) at input n.
+        """
+        residual = self.y[:, None] - self.matrix @ images.T.astype(np.float64)
+        found: NDArray[np.float32] = (self.shares @ np.square(residual)).T / (2 * self.soft**2)
+        return np.ascontiguousarray(found, np.float32)
+
+    def put_back(self, x0: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        """Estimates (b, D), moved so little that A x0 is within ``noise`` of y (root mean square).
+
+        x0 + a A^+ (y - A x0), with the least a in [0, 1] for that. A^+ is taken by LSQR, in steps
+        from 0, which stop where the noise begins: a blur is not undone any further.
+        """
+        return np.stack([self._one_put_back(one.astype(np.float64)) for one in x0])
+
+    def _one_put_back(self, x0: NDArray[np.float64]) -> NDArray[np.float64]:
+        residual = self.y - self.matrix @ x0
+        far, near = float(np.linalg.norm(residual)), self.noise * math.sqrt(len(self.y))
+        if far <= near or far == 0:
+            return x0
+        moved = lsqr(self.matrix, residual, atol=0, btol=near / far, iter_lim=MOST_ITERATIONS)[0]
+        step = self.matrix @ moved
+        left = float(np.linalg.norm(residual - step))
+        size = float(np.linalg.norm(step))
+        # LSQR's residual is at right angles to the step: ||r - a step||^2 = left^2 + (1-a)^2 size^2
+        short = math.sqrt(max(near**2 - left**2, 0)) / size if size else 1.0
+        return x0 + (1 - min(short, 1.0)) * moved
+
+
+def measurements(
+    operator: Any, y: torch.Tensor, shape: tuple[int, ...], noise: float, soft: float
+) -> list[Measurement]:
+    """Of measurements (B, *measured) of images of a shape.
+
+    Args:
+        operator: linear, but for a constant; a callable on (b, *shape), or a deepinv physics.
+        y: what it made of the images.
+        shape: of an image.
+        noise: standard deviation of y's noise.
+        soft: that images are weighed by, above 0.
+
+    Raises:
+        ArgumentError: an operator that fails, is not linear or makes another shape than y's.
+    """
+    forward, measured = as_call(operator), tuple(y.shape[1:])
+    d = math.prod(shape)
+
+    def made(images: torch.Tensor) -> torch.Tensor:
+        found = applied(forward, images.reshape(-1, *shape), measured)
+        return found.detach().to("cpu", torch.float64).reshape(len(images), -1)
+
+    with torch.no_grad():
+        constant = made(torch.zeros(1, d))
+        one, other = torch.randn(2, 1, d, generator=torch.Generator().manual_seed(0))
+        both = made(one) + made(other) - constant
+        if float((made(one + other) - both).abs().max()) > LINEAR * float(both.abs().max()):
+            raise ArgumentError("operator: is not linear, or random; expected a linear one")
+        columns: list[Any] = []
+        entries = 0
+        for start in range(0, d, AT_ONCE):
+            basis = torch.eye(min(AT_ONCE, d - start), d)
+            columns.append(csr_array((made(basis.roll(start, dims=1)) - constant).numpy().T))
+            entries += columns[-1].nnz
+            expected = entries * d / min(start + AT_ONCE, d)
+            require_memory(ENTRY_BYTES * expected, "the operator's matrix", "use a more local one")
+    matrix = csr_array(hstack(columns))
+    total = abs(matrix).sum(axis=1)
+    seen = np.flatnonzero(total > 0)  # deepinv's holes are measured as 0
+    if not len(seen):
+        raise ArgumentError("operator: makes the same of all images, so nothing was measured")
+    matrix = matrix[seen]
+    shares = csr_array(abs(matrix).multiply(1 / total[seen, None]).T)
+    values = (y.detach().to("cpu", torch.float64).reshape(len(y), -1) - constant).numpy()
+    return [Measurement(matrix, shares, one[seen], noise, soft) for one in values]
