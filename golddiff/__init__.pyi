@@ -23,6 +23,7 @@ from .estimators.wiener import Wiener as Wiener
 from .evaluation.compare import Evaluation as Evaluation
 from .evaluation.compare import evaluate as evaluate
 from .evaluation.report import write_report as write_report
+from .evaluation.restored import restore as restore
 from .oracles.load import load_oracle as load_oracle
 from .oracles.oracle import Oracle as Oracle
 from .samplers import State as State
@@ -84,6 +85,7 @@ __all__ = [
     "novelty",
     "pixel_sources",
     "recommended",
+    "restore",
     "sample",
     "steps",
     "write_report",

@@ -24,6 +24,7 @@ from golddiff.cli.index import index
 from golddiff.cli.info import info
 from golddiff.cli.novelty import novelty
 from golddiff.cli.prepare import prepare
+from golddiff.cli.restore import restore
 from golddiff.cli.sample_run import sample
 from golddiff.cli.studio import studio
 from golddiff.system.errors import GoldDiffError
@@ -39,7 +40,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-for command in (index, info, prepare, sample, novelty, evaluate, studio, cache_command):
+for command in (index, info, prepare, sample, restore, novelty, evaluate, studio, cache_command):
     app.command()(command)
 
 

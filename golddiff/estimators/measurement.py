@@ -63,12 +63,13 @@ class Measurement:
         if far <= near or far == 0:
             return x0
         moved = lsqr(self.matrix, residual, atol=0, btol=near / far, iter_lim=MOST_ITERATIONS)[0]
-        step = self.matrix @ moved
+        step: NDArray[np.float64] = self.matrix @ moved
         left = float(np.linalg.norm(residual - step))
         size = float(np.linalg.norm(step))
         # LSQR's residual is at right angles to the step: ||r - a step||^2 = left^2 + (1-a)^2 size^2
         short = math.sqrt(max(near**2 - left**2, 0)) / size if size else 1.0
-        return x0 + (1 - min(short, 1.0)) * moved
+        back: NDArray[np.float64] = x0 + (1 - min(short, 1.0)) * moved
+        return back
 
 
 def measurements(

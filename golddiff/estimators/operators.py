@@ -67,13 +67,14 @@ def blurred(width: float) -> Operator:
     line = torch.exp(-0.5 * (torch.arange(-reach, reach + 1) / width) ** 2)
     line = line / line.sum()
 
-    def along(images: torch.Tensor, axis: int) -> torch.Tensor:
-        places = torch.arange(-reach, images.shape[axis] + reach).clamp(0, images.shape[axis] - 1)
-        windows = images.index_select(axis, places).unfold(axis, len(line), 1)
-        return windows @ line.to(images.dtype)
+    def along(size: int) -> torch.Tensor:
+        """The blur of a line of pixels as a matrix (size, size)."""
+        places = (torch.arange(size)[:, None] + torch.arange(-reach, reach + 1)).clamp(0, size - 1)
+        return torch.zeros(size, size).scatter_add_(1, places, line.expand(size, -1))
 
     def operator(images: torch.Tensor) -> torch.Tensor:
-        return along(along(images, 2), 3)
+        rows, columns = (along(size).to(images.dtype) for size in images.shape[2:])
+        return rows @ images @ columns.T
 
     return operator
 

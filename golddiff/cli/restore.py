@@ -1,0 +1,270 @@
+"""``golddiff restore``: fill holes, upscale, colour or sharpen a picture from one's own others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from golddiff.cli.command import command
+from golddiff.cli.first_use import create_with_bars
+from golddiff.cli.options import JsonPath, NoveltyDial, ReadingOptions, Seed, Steps, advanced
+from golddiff.cli.parse import parse_whole_numbers
+from golddiff.cli.terminal import progress_bar, say, watched, write_json
+from golddiff.estimators.registry import DEFAULT_METHOD, METHODS, MethodSettings, check_method
+from golddiff.store.cache import cached_store
+from golddiff.system.errors import ArgumentError
+from golddiff.system.files import PICTURES, check_writable
+
+if TYPE_CHECKING:
+    import torch
+    from PIL import Image
+
+    from golddiff.estimators.operators import Operator
+    from golddiff.sampling import Samples
+    from golddiff.store.images import ImageStore
+
+RESTORABLE = tuple(name for name in ("recommended", "pca", "golddiff-pca") if name in METHODS)
+
+
+@dataclass(frozen=True)
+class RestoreJob:
+    """The options of ``golddiff restore``."""
+
+    picture: Annotated[Path, typer.Argument(help="The picture to restore.")]
+    data: Annotated[
+        str | None,
+        typer.Option(help="What to restore it from: a folder of pictures, or as golddiff sample."),
+    ] = None
+    store: Annotated[
+        str | None, typer.Option(help="A store that golddiff index made, instead of --data.")
+    ] = None
+    reading: ReadingOptions = field(default_factory=ReadingOptions)
+    hole: Annotated[
+        str | None,
+        typer.Option(
+            help="What is missing: left, top, width, height in pixels.", metavar="X,Y,W,H"
+        ),
+    ] = None
+    mask: Annotated[
+        Path | None,
+        typer.Option(help="What is missing: a picture of the same size, white there."),
+    ] = None
+    upscale: Annotated[
+        int | None, typer.Option(help="The picture is so many times too small: 2 to 8.")
+    ] = None
+    colours: Annotated[bool, typer.Option("--colours", help="The picture has lost them.")] = False
+    deblur: Annotated[
+        float | None,
+        typer.Option(help="The picture is blurred: a Gaussian's width, in pixels of a result."),
+    ] = None
+    n: Annotated[int, typer.Option("--n", help="How many restorations.")] = 4
+    noise: Annotated[
+        float, typer.Option(help="Standard deviation of the picture's noise; white is 1, black -1.")
+    ] = 0.0
+    softness: Annotated[
+        float | None,
+        typer.Option(help="How freely to depart from what fits best; default 0.3.", min=0.0),
+    ] = None
+    method: Annotated[str, typer.Option(help=", ".join(RESTORABLE) + ".", metavar="NAME")] = (
+        DEFAULT_METHOD
+    )
+    novelty: NoveltyDial = None
+    steps: Steps = 10
+    seed: Seed = 0
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="What is known, the restorations and their spread: .png, .jpg, .webp; .npz for "
+            "arrays; a folder for each restoration by itself."
+        ),
+    ] = Path("restored.png")
+    explain: Annotated[
+        Path | None,
+        advanced("A web page with the pictures behind each restoration.", metavar="PATH.html"),
+    ] = None
+    json: JsonPath = None
+
+
+@command
+def restore(options: RestoreJob) -> None:
+    """Restore a picture from your own others: holes, size, colours, sharpness. No training.
+
+    For example:
+
+      golddiff restore damaged.png --data photos/ --size 64 --hole 20,20,16,16
+
+      golddiff restore damaged.png --data photos/ --size 64 --mask missing.png --n 4
+
+      golddiff restore tiny.png --data photos/ --size 64 --upscale 4 --explain why.html
+
+      golddiff restore grey.png --data photos/ --size 64 --colours
+    """
+    job = options
+    _check(job)
+
+    from golddiff.evaluation.restored import SOFTNESS
+    from golddiff.evaluation.restored import restore as restored
+    from golddiff.store.images import ImageStore
+
+    if job.store is not None:
+        opened = ImageStore.open(job.store)
+    else:
+        reading = job.reading.source(skip_bad=True)
+        opened = cached_store(job.data, reading, say=say, progress=watched())
+    y, operator = _measured(job, opened)
+    denoiser = create_with_bars(job.method, opened, MethodSettings(novelty=job.novelty), job.seed)
+    softness = SOFTNESS if job.softness is None else job.softness
+    with progress_bar() as bar:
+        task = bar.add_task(f"restoring {job.picture.name}", total=job.n * job.steps)
+        samples = restored(
+            denoiser, y[None], operator, job.noise, softness=softness, n=job.n, steps=job.steps,
+            seed=job.seed, attribution=job.explain is not None,
+            on_step=lambda images: bar.advance(task, images),
+        )  # fmt: skip
+    if job.explain is not None:
+        from golddiff.evaluation.report import write_report
+
+        settings = {"restored": job.picture, "noise": job.noise, "softness": softness}
+        write_report(samples, denoiser, job.explain, settings=settings)
+        say(f"{job.explain}: the pictures behind every restoration")
+    spread = samples.images.std(dim=0, correction=0)
+    _draw(job.out, samples, operator, y, spread)
+    say(f"{job.out}: {job.n} restorations, {float(spread.mean()):.3f} apart (white to black is 2)")
+    copies = int(samples.novelty.copies.sum()) if opened.n > 1 else 0
+    if opened.n > 1:
+        mean = float(samples.novelty.novelty.mean())
+        say(f"novelty {mean:.2f} on average (0 a training image, 1 all new)")
+    if copies:
+        say(
+            f"{copies} of {job.n} copy a training image: of {opened.n:,} images one fits what is "
+            "known by far the best; more images, --novelty 1 or more --softness help"
+        )
+    if job.json is not None:
+        found = samples.novelty if opened.n > 1 else None
+        figures = {
+            "picture": str(job.picture), "n": job.n, "steps": job.steps, "seed": job.seed,
+            "method": job.method, "noise": job.noise, "softness": softness,
+            "training_images": opened.n, "spread": float(spread.mean()), "copies": copies,
+            "novelty": None if found is None else found.novelty.tolist(),
+            "nearest": None if found is None else found.nearest.tolist(), "out": str(job.out),
+        }  # fmt: skip
+        write_json(job.json, figures)
+
+
+def _check(job: RestoreJob) -> None:
+    """What can be checked before a store is opened or built."""
+    if (job.data is None) == (job.store is None):
+        raise ArgumentError("data: give --data or --store, one of them: what to restore from")
+    lost = (job.hole, job.mask, job.upscale, job.deblur)
+    if not job.colours and all(one is None for one in lost):
+        raise ArgumentError(
+            "hole: say what the picture lost: --hole, --mask, --upscale, --colours or --deblur"
+        )
+    if job.hole is not None and job.mask is not None:
+        raise ArgumentError("mask: give --hole or --mask, not both")
+    if job.upscale is not None and not 2 <= job.upscale <= 8:
+        raise ArgumentError(f"upscale: got {job.upscale}, expected 2 to 8")
+    if job.method not in RESTORABLE:
+        raise ArgumentError(
+            f"method: got {job.method}, expected one with masks: {', '.join(RESTORABLE)}"
+        )
+    check_method(job.method, MethodSettings(novelty=job.novelty))
+    out = job.out if job.out.suffix else job.out / "grid.png"
+    check_writable("out", out, (*PICTURES, ".npz"))
+    if job.explain is not None:
+        check_writable("explain", job.explain, (".html", ".htm"))
+
+
+def _measured(job: RestoreJob, store: ImageStore) -> tuple[torch.Tensor, Operator]:
+    """What is known of the picture, and the operator that makes it of a whole one."""
+    from golddiff.estimators import operators
+    from golddiff.sources.picture import fitted, read_picture
+
+    if len(store.shape) != 3 or store.shape[0] not in (1, 3):
+        raise ArgumentError(f"data: holds {store.shape}, expected grey or colour pictures")
+    channels, height, width = store.shape
+    parts: list[Any] = []
+    if job.colours:
+        if channels == 1:
+            raise ArgumentError("colours: the training images are grey, so they have none to give")
+        channels = 1
+        parts.append(operators.grey)
+    if job.deblur is not None:
+        parts.append(operators.blurred(job.deblur))
+    if job.upscale is not None:
+        if height % job.upscale or width % job.upscale:
+            raise ArgumentError(
+                f"upscale: got {job.upscale}, and training images are {width} x {height}; expected "
+                "a number that divides both"
+            )
+        height, width = height // job.upscale, width // job.upscale
+        parts.append(operators.smaller(job.upscale))
+    image = read_picture("picture", job.picture)
+    if min(image.size) < 1 or image.width < width or image.height < height:
+        raise ArgumentError(
+            f"picture: has {image.width} x {image.height} pixels, expected {width} x {height} or "
+            "more (more is scaled and cropped, as training images are)"
+        )
+    y = fitted(image, (channels, height, width))
+    missing = _missing(job, image)
+    if missing is not None:
+        share = fitted(missing, (1, height, width))[0]
+        known = share <= -1 + 1e-3  # not a trace of what is missing
+        parts.append(operators.kept(known))
+        y = y[:, known]
+    return y, operators.composed(*parts)
+
+
+def _missing(job: RestoreJob, image: Image.Image) -> Image.Image | None:
+    """What is missing of a picture, in white; None: nothing."""
+    from PIL import Image, ImageDraw
+
+    from golddiff.sources.picture import read_picture
+
+    if job.mask is not None:
+        mask = read_picture("mask", job.mask).convert("L")
+        if mask.size != image.size:
+            raise ArgumentError(
+                f"mask: has {mask.width} x {mask.height} pixels, expected the picture's "
+                f"{image.width} x {image.height}"
+            )
+        return mask.point(lambda value: 255 if value > 127 else 0)
+    if job.hole is None:
+        return None
+    numbers = parse_whole_numbers("hole", job.hole)
+    if len(numbers) != 4 or min(numbers) < 0 or 0 in numbers[2:]:
+        raise ArgumentError(f"hole: got {job.hole}, expected left,top,width,height in pixels")
+    left, top, across, down = numbers
+    if left + across > image.width or top + down > image.height:
+        raise ArgumentError(
+            f"hole: got {job.hole}, which is not inside the picture's {image.width} x "
+            f"{image.height} pixels"
+        )
+    mask = Image.new("L", image.size)
+    ImageDraw.Draw(mask).rectangle((left, top, left + across - 1, top + down - 1), fill=255)
+    return mask
+
+
+def _draw(
+    out: Path, samples: Samples, operator: Operator, y: torch.Tensor, spread: torch.Tensor
+) -> None:
+    """What is known, the restorations, and where they differ (white: by half the range)."""
+    import torch
+
+    from golddiff.estimators.measurement import measurements
+    from golddiff.system.pictures import save
+
+    if out.suffix.lower() not in PICTURES:
+        samples.save(out, "out")
+        return
+    shape = tuple(samples.images.shape[1:])
+    known = measurements(operator, y[None], shape, 0.0, 1.0)[0].put_back(
+        torch.zeros(1, spread.numel()).numpy()
+    )
+    first = torch.from_numpy(known).float().reshape(1, *shape)
+    last = (4 * spread.mean(dim=0).expand(shape) - 1).clamp(-1, 1)[None]
+    shown = replace(samples, images=torch.cat([first, samples.images, last]))
+    save("out", shown.grid(columns=len(shown)), out, samples.about)

@@ -1,0 +1,140 @@
+"""``golddiff.restore``: pictures from measurements of them, without training."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from golddiff import sampling
+from golddiff.denoiser import Denoiser
+from golddiff.estimators.golden import GoldDiff
+from golddiff.estimators.measurement import measurements
+from golddiff.estimators.pca import PCA
+from golddiff.estimators.restoring import Restoring
+from golddiff.noise import Labels
+from golddiff.sampling import Samples
+from golddiff.store.likelihood import check_noise, log_likelihood
+from golddiff.support import LogWeights
+from golddiff.supports.paper import PaperSchedule
+from golddiff.system.arguments import check_count, check_dense
+from golddiff.system.errors import ArgumentError
+
+SOFTNESS = 0.3
+GOLDEN = 1500  # images a golden subset of plain PCA has
+
+_EXPECTED = "expected PCA with weighting 'ss', or GoldDiff over it with a PaperSchedule"
+
+
+def restore(
+    denoiser: Denoiser,
+    y: torch.Tensor,
+    operator: Any,
+    noise: float,
+    *,
+    softness: float = SOFTNESS,
+    n: int = 1,
+    steps: int = 10,
+    seed: int = 0,
+    labels: Labels = None,
+    attribution: bool = False,
+    on_step: sampling.OnStep = lambda images: None,
+) -> Samples:
+    """Pictures x0 of which y = A x0 + noise * eps is known, made of training images.
+
+    Output q weighs image i by its masks M (input n, output q) and by the measured values c::
+
+        l_q(i) = - sum_n M_nq (x_n - x_in)^2 / (2 sigma^2)
+                 - sum_c W_cq (y_c - (A x_i)_c)^2 / (2 s^2)
+        W_cq = sum_n |A_cn| M_nq / sum_n |A_cn|,   s^2 = noise^2 + softness^2
+
+    After each step the estimate is put back onto the measurement: x0 + a A^+ (y - A x0), with the
+    least a that brings A x0 within ``noise`` of y. The golden subset is the nearest under both.
+
+    Args:
+        denoiser: PCA, or GoldDiff over it, such as :func:`golddiff.recommended`.
+        y: (B, *measured) measurements of B images.
+        operator: A, linear and of local footprint: a callable on (b, *shape) in [-1, 1], or a
+            deepinv physics.
+        noise: standard deviation of y's noise, >= 0, in its units.
+        softness: how far training images may be from y, as a standard deviation, beside the noise:
+            no image fits exactly. More mixes more images.
+        n: restorations of each measurement.
+        steps: denoising steps.
+        seed: of the starting noise.
+        labels: a class that all are made of, as in a denoiser's call.
+        attribution: also find out which training images each restoration is made of.
+        on_step: called after each step with the number of images in it.
+
+    Returns:
+        Samples whose images (B * n, *shape) are the n of the first measurement, then of the next.
+        ``novelty`` says whether they are new or copies.
+
+    Raises:
+        ArgumentError: another method, a store of points, an operator that is not linear or whose
+            output is not of y's shape, noise or softness out of range, both 0; as ``sample``.
+    """
+    base, schedule = parts_of(denoiser)
+    check_noise(noise)
+    if (
+        isinstance(softness, bool)
+        or not isinstance(softness, int | float)
+        or not (0 <= softness < math.inf)
+    ):
+        raise ArgumentError(f"softness: got {softness!r}, expected a finite number of 0 or more")
+    soft = math.hypot(noise, softness)
+    if soft == 0:
+        raise ArgumentError("noise: got 0, and softness 0; expected one of them above 0")
+    if not isinstance(y, torch.Tensor) or y.ndim < 2 or not len(y) or not y.is_floating_point():
+        got = tuple(y.shape) if isinstance(y, torch.Tensor) else type(y).__name__
+        raise ArgumentError(f"y: got {got}, expected a float tensor (B, *measured)")
+    check_dense("y", y)
+    if not torch.isfinite(y).all():
+        raise ArgumentError("y: got NaN or infinity, expected finite values")
+    check_count("n", n)
+    store = base.store
+    sampling.check_settings(n * len(y), steps, "ddim", seed)
+    sampling.check_room(n * len(y), store.shape, 0)
+    found = measurements(operator, y, store.shape, float(noise), soft)
+    logs = log_likelihood(store, operator, y, soft)
+    starts = sampling.initial_noise(n * len(y), store.shape, seed).reshape(-1, n, *store.shape)
+    runs = [
+        sampling.sample(
+            Restoring(base, schedule, measured, LogWeights.of(of_images), denoiser),
+            n, steps, labels=labels, trajectory=False, on_step=on_step, attribution=attribution,
+            x_init=start,
+        )
+        for measured, of_images, start in zip(found, logs.numpy(), starts, strict=True)
+    ]  # fmt: skip
+    if len(runs) == 1:
+        return replace(runs[0], about={**runs[0].about, "seed": f"seed {seed}"})
+    return replace(
+        runs[0],
+        images=torch.cat([run.images for run in runs]),
+        x_init=torch.cat([run.x_init for run in runs]),
+        attribution=[one for run in runs for one in run.attribution or []] or None,
+        subsets=None,
+        about={**runs[0].about, "seed": f"seed {seed}"},
+    )
+
+
+def parts_of(denoiser: Any) -> tuple[PCA, PaperSchedule]:
+    """The masks' estimator and what chooses its golden subsets.
+
+    Raises:
+        ArgumentError: another method; a store of points.
+    """
+    base = denoiser.base if isinstance(denoiser, GoldDiff) else denoiser
+    schedule = denoiser.schedule if isinstance(denoiser, GoldDiff) else None
+    if not isinstance(base, PCA) or base.weighting != "ss":
+        raise ArgumentError(f"denoiser: got {denoiser!r:.60}, {_EXPECTED}")
+    if schedule is None:
+        share = min(1.0, GOLDEN / base.store.n)  # of a class as well
+        schedule = PaperSchedule(share, share)
+    if not isinstance(schedule, PaperSchedule):
+        raise ArgumentError(f"denoiser: its schedule is {schedule!r:.60}, {_EXPECTED}")
+    if len(base.store.shape) != 3:
+        raise ArgumentError("denoiser: its store holds points, expected images (C, H, W)")
+    return base, schedule

@@ -1,0 +1,201 @@
+"""Pictures restored: against the equation in float64, at both ends of the noise, and refusals."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import golddiff
+from golddiff import ArgumentError
+from golddiff.cli import run
+from golddiff.estimators import operators
+from golddiff.estimators.masks import locality_mask
+from golddiff.estimators.measurement import measurements
+from golddiff.estimators.restoring import Restoring
+from golddiff.evaluation.restored import parts_of
+from golddiff.support import LogWeights
+
+SHAPE = (3, 8, 8)
+KNOWN = torch.ones(8, 8, dtype=torch.bool)
+KNOWN[2:5, 3:6] = False
+OPERATORS = {
+    "hole": operators.kept(KNOWN),
+    "smaller": operators.smaller(2),
+    "grey": operators.grey,
+    "blurred": operators.blurred(0.7),
+    "both": operators.composed(operators.grey, operators.smaller(4)),
+}
+
+
+@pytest.fixture(scope="module")
+def store(make_store, smooth_images):
+    return make_store(smooth_images(60, SHAPE))
+
+
+@pytest.fixture(scope="module")
+def other(smooth_images):
+    return smooth_images(3, SHAPE, seed=9).float() / 127.5 - 1
+
+
+def dense(operator):
+    return operator(torch.eye(192).reshape(-1, *SHAPE)).reshape(192, -1).T.double().numpy()
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("share", [None, "pixel"])
+@pytest.mark.parametrize("sigma", [0.2, 3.0])
+def test_one_step_is_the_equation(store, other, name, share, sigma):
+    s, y, threshold = 0.4, OPERATORS[name](other[:1]), 0.1
+    base, schedule = parts_of(golddiff.PCA(store, threshold, share=share))
+    measured = measurements(OPERATORS[name], y, SHAPE, s, s)[0]
+    everywhere = LogWeights.of(np.zeros(60))
+    x = other[1:2] + sigma * torch.randn(1, *SHAPE, generator=torch.Generator().manual_seed(1))
+    restoring = Restoring(base, schedule, measured, everywhere, base)
+
+    a, images = dense(OPERATORS[name]), store.images().reshape(60, -1).double().numpy()
+    mask = locality_mask(store.factor(), sigma, threshold).astype(float)
+    weights = np.abs(a) @ mask / np.abs(a).sum(axis=1, keepdims=True)  # W, (c, q)
+    query = x.reshape(-1).double().numpy()
+    logits = -np.square(query - images) @ mask / (2 * sigma**2)
+    logits -= np.square(y.reshape(-1).double().numpy() - images @ a.T) @ weights / (2 * s**2)
+    if share == "pixel":
+        logits = np.tile(logits.reshape(60, 3, 64).mean(axis=1), (1, 3))
+    e = np.exp(logits - logits.max(axis=0))
+    mean = (e * images).sum(axis=0) / e.sum(axis=0)
+    residual = y.reshape(-1).double().numpy() - a @ mean
+    size = np.sqrt(np.square(residual).mean())
+    if name != "blurred":  # whose inverse LSQR stops short of
+        mean = mean + max(0, 1 - s / size) * np.linalg.pinv(a) @ residual
+
+    found = restoring(x, sigma).reshape(-1).double().numpy()
+    assert np.abs(found - mean.clip(-1, 1)).max() < (0.1 if name == "blurred" else 2e-5)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_what_was_measured_is_kept_to_its_noise(store, other, name, noise):
+    y = OPERATORS[name](other)
+    made = golddiff.restore(golddiff.PCA(store, 0.1), y, OPERATORS[name], noise, steps=4)
+    rms = (OPERATORS[name](made.images) - y).square().flatten(1).mean(dim=1).sqrt()
+    assert made.images.shape == other.shape
+    assert rms.max() <= noise + 2e-3
+    if name not in ("grey", "both"):  # colours of these pictures are random
+        assert (made.images - other).square().mean() < 0.7 * other.square().mean()
+
+
+def test_a_whole_picture_without_noise_comes_back(store, other):
+    made = golddiff.restore(golddiff.PCA(store, 0.1), other, lambda x: x, 1e-6, steps=3)
+    torch.testing.assert_close(made.images, other, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("share", [None, "smooth"])
+def test_a_measurement_of_all_noise_says_nothing(store, other, share):
+    pca = golddiff.PCA(store, 0.1, share=share)
+    y = OPERATORS["hole"](other[:1])
+    made = golddiff.restore(pca, y, OPERATORS["hole"], 1e6, n=2, steps=4, seed=3)
+    free = golddiff.sample(pca, 2, 4, seed=3)
+    torch.testing.assert_close(made.images, free.images, rtol=0, atol=1e-4)
+
+
+def test_restorations_say_what_they_are_made_of(store, other):
+    y = OPERATORS["smaller"](other[:1])
+    pca = golddiff.GoldDiff(golddiff.PCA(store, 0.1), golddiff.PaperSchedule(20, 20))
+    made = golddiff.restore(pca, y, OPERATORS["smaller"], 0, n=2, steps=3, attribution=True)
+    for image, sources in zip(made.images, made.attribution, strict=True):
+        torch.testing.assert_close(sources.reconstruct().float(), image, rtol=0, atol=1e-4)
+        assert len(sources.images) == 20
+        assert sources.image_weights.sum() == pytest.approx(1)
+
+
+def test_a_training_image_comes_back_and_counts_as_a_copy(store):
+    y = OPERATORS["hole"](store.images([7]))
+    made = golddiff.restore(golddiff.PCA(store, 0.0), y, OPERATORS["hole"], 0.01, softness=0)
+    assert made.novelty.copies.all()
+    assert made.novelty.nearest.tolist() == [7]
+
+
+def test_a_class_and_a_prior_still_count(make_store, smooth_images, other):
+    store = make_store(smooth_images(40, SHAPE), torch.arange(40) % 2)
+    y, pca = OPERATORS["hole"](other[:1]), golddiff.PCA(store, 0.1)
+    prior = torch.where(torch.arange(40) % 2 == 1, 0.0, -torch.inf)
+    of_class = golddiff.restore(pca, y, OPERATORS["hole"], 0, steps=3, labels=1)
+    given = golddiff.restore(pca.given(prior), y, OPERATORS["hole"], 0, steps=3)
+    torch.testing.assert_close(of_class.images, given.images, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"noise": -1.0}, "noise: got -1.0"),
+        ({"noise": float("nan")}, "noise: got nan"),
+        ({"noise": 0.0, "softness": 0.0}, "noise: got 0, and softness 0"),
+        ({"softness": -1.0}, "softness: got -1.0"),
+        ({"y": torch.full((1, 3, 4, 4), torch.nan)}, "y: got NaN"),
+        ({"y": torch.zeros(1, 3, 5, 5)}, "operator: makes"),
+        ({"y": torch.zeros(1, 3, 4, 4, dtype=torch.int32)}, "y: got"),
+        ({"operator": 3}, "operator: got int"),
+        ({"operator": lambda x: OPERATORS["smaller"](x) ** 2}, "not linear"),
+        ({"operator": lambda x: 0 * OPERATORS["smaller"](x)}, "nothing was measured"),
+        ({"n": 0}, "n: got 0"),
+        ({"steps": 0}, "steps: got 0"),
+    ],
+)
+def test_bad_input_is_one_line(store, change, message):
+    arguments = {
+        "denoiser": golddiff.PCA(store),
+        "y": torch.zeros(1, 3, 4, 4),
+        "operator": OPERATORS["smaller"],
+        "noise": 0.1,
+        **change,
+    }
+    with pytest.raises(ArgumentError, match=message):
+        golddiff.restore(**arguments)
+
+
+def test_other_methods_say_which_work(store, make_store):
+    for denoiser in (golddiff.Wiener(store), golddiff.Kamb(store, 3), golddiff.Optimal(store)):
+        with pytest.raises(ArgumentError, match=r"denoiser: got .* expected PCA"):
+            golddiff.restore(denoiser, torch.zeros(1, 3, 4, 4), OPERATORS["smaller"], 0.1)
+    points = golddiff.PCA(make_store(torch.rand(20, 6)))
+    with pytest.raises(ArgumentError, match="points"):
+        golddiff.restore(points, torch.zeros(1, 6), lambda x: x, 0.1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, smooth_images):
+    """Pictures of 16 x 16 in photos/, and one that is not among them."""
+    root = tmp_path_factory.mktemp("pictures")
+    (root / "photos").mkdir()
+    for i, image in enumerate(smooth_images(24, (3, 16, 16)).permute(0, 2, 3, 1).numpy()):
+        place = root / ("damaged.png" if i == 0 else f"photos/{i:02d}.png")
+        Image.fromarray(image).save(place)
+    return root
+
+
+def test_the_command_from_end_to_end(folder, capsys, monkeypatch):
+    monkeypatch.setenv("GOLDDIFF_CACHE", str(folder / "cache"))
+    asked = ["restore", str(folder / "damaged.png"), "--data", str(folder / "photos"), "--n", "2"]
+    asked += ["--steps", "3", "--method", "golddiff-pca", "--out", str(folder / "out.png")]
+    explained = ["--hole", "4,4,6,6", "--explain", str(folder / "why.html")]
+    assert run([*asked, *explained, "--json", str(folder / "run.json")]) == 0
+    said = capsys.readouterr().out
+    assert "2 restorations" in said
+    assert "novelty" in said
+    with Image.open(folder / "out.png") as picture:
+        assert picture.width > 3 * picture.height
+    assert "FAIL" not in (folder / "why.html").read_text()
+    assert run([*asked, "--upscale", "2", "--colours"]) == 0
+    for wrong, message in (
+        ([], "say what the picture lost"),
+        (["--hole", "4,4,60,6"], "--hole: got 4,4,60,6, which is not inside"),
+        (["--hole", "4,4,6"], "--hole: got 4,4,6"),
+        (["--upscale", "3"], "--upscale: got 3"),
+        (["--deblur", "0"], "width: got 0"),
+        (["--colours", "--method", "wiener"], "--method: got wiener"),
+        (["--colours", "--size", "64"], "picture: has 16 x 16 pixels, expected 64 x 64"),
+        (["--mask", str(folder / "out.png")], "--mask: has"),
+    ):
+        assert run([*asked, *wrong]) == 2
+        err = capsys.readouterr().err
+        assert message in err
+        assert err.count("\n") == 1
