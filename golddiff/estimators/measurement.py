@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 from scipy.sparse.linalg import lsqr
 
+from golddiff.noise import precision
 from golddiff.store.likelihood import applied, as_call
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
@@ -27,8 +28,8 @@ class Measurement:
     """One measurement of one image.
 
     Attributes:
-        matrix: A, (m, D).
-        shares: |A| with rows that sum to 1, transposed, (D, m): the inputs a measured value sees.
+        matrix: A, (m, D) float32.
+        shares: |A| with rows that sum to 1, transposed, (D, m) float32.
         y: (m,) float64 measured values, less what A makes of zeros.
         noise: standard deviation of their noise.
         soft: standard deviation that images are weighed by.
@@ -45,9 +46,9 @@ class Measurement:
 
         sum_c |A_cn| / (sum_n |A_cn|) (y_c - (A x_i)_c)^2 / (2 soft^2) at input n.
         """
-        residual = self.y[:, None] - self.matrix @ images.T.astype(np.float64)
-        found: NDArray[np.float32] = (self.shares @ np.square(residual)).T / (2 * self.soft**2)
-        return np.ascontiguousarray(found, np.float32)
+        residual = self.y.astype(np.float32)[:, None] - self.matrix @ images.T
+        found = (self.shares @ np.square(residual)).T * np.float32(precision(self.soft))
+        return np.ascontiguousarray(found)
 
     def put_back(self, x0: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         """Estimates (b, D), moved so little that A x0 is within ``noise`` of y (root mean square).
@@ -113,7 +114,7 @@ def measurements(
     seen = np.flatnonzero(total > 0)  # deepinv's holes are measured as 0
     if not len(seen):
         raise ArgumentError("operator: makes the same of all images, so nothing was measured")
-    matrix = matrix[seen]
-    shares = csr_array(abs(matrix).multiply(1 / total[seen, None]).T)
+    shares = csr_array(abs(matrix[seen]).multiply(1 / total[seen, None]).T).astype(np.float32)
+    matrix = matrix[seen].astype(np.float32)
     values = (y.detach().to("cpu", torch.float64).reshape(len(y), -1) - constant).numpy()
     return [Measurement(matrix, shares, one[seen], noise, soft) for one in values]

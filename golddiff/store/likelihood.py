@@ -14,7 +14,7 @@ from golddiff.system.arguments import check_dense
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
 
-IMAGES_AT_ONCE = 128  # few enough to stay in a processor's cache
+IMAGES_AT_ONCE = 64  # few enough to stay in a processor's cache
 
 Operator = Callable[[torch.Tensor], torch.Tensor]
 
