@@ -66,7 +66,7 @@ class RestoreJob:
     ] = 0.0
     softness: Annotated[
         float | None,
-        typer.Option(help="How freely to depart from what fits best; default 0.3.", min=0.0),
+        typer.Option(help="How freely to depart from what fits best; default 0.1.", min=0.0),
     ] = None
     method: Annotated[str, typer.Option(help=", ".join(RESTORABLE) + ".", metavar="NAME")] = (
         DEFAULT_METHOD

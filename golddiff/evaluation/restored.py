@@ -22,7 +22,7 @@ from golddiff.supports.paper import PaperSchedule
 from golddiff.system.arguments import check_count, check_dense
 from golddiff.system.errors import ArgumentError
 
-SOFTNESS = 0.3
+SOFTNESS = 0.1
 GOLDEN = 1500  # images a golden subset of plain PCA has
 
 _EXPECTED = "expected PCA with weighting 'ss', or GoldDiff over it with a PaperSchedule"
