@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-kernels lint format docs release-check fuzz numbers kills clean
+.PHONY: demo test test-kernels lint format docs release-check fuzz numbers kills sessions clean
 
 demo: $(VENV)/.installed
 	$(BIN)/golddiff demo --out demo
@@ -55,6 +55,9 @@ numbers: $(VENV)/.installed
 
 kills: $(VENV)/.installed
 	$(BIN)/python -m reliability.kills
+
+sessions: $(VENV)/.installed
+	$(BIN)/python -m reliability.sessions
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.contributions import Ranking, Rows, Weights, outputs_at
+from golddiff.kernels.contributions import Ranking, Rows, Weights, outputs_at
 from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Float
 from golddiff.support import AnySupport

@@ -29,7 +29,7 @@ from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
     from golddiff.attribution import Attribution
-    from golddiff.contributions import Contribution
+    from golddiff.kernels.contributions import Contribution
 
 DEFAULT_MEMORY_LIMIT = 1e9
 SIGMAS_KEPT = 128

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.attribution import Attribution
-from golddiff.contributions import mean_effective
+from golddiff.kernels.contributions import mean_effective
 from golddiff.noise import Labels, Sigma
 
 

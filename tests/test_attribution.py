@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from golddiff import PCA, GoldDiff, Kamb, Optimal, PaperSchedule, Wiener, pixel_sources, sample
-from golddiff.contributions import Ranking, Weights
 from golddiff.denoiser import Estimator
 from golddiff.estimators.reference import pca_mask
 from golddiff.estimators.reference_kamb import compared, framed_by
+from golddiff.kernels.contributions import Ranking, Weights
 from golddiff.kernels.kamb_cpu import Axis
 from golddiff.support import Support
 from golddiff.system.errors import ArgumentError
@@ -237,7 +237,7 @@ def test_terms_that_do_not_fit_in_memory_are_made_twice(colour, queries, monkeyp
     for make in ESTIMATORS.values():
         (kept,) = make(colour).attribute(x, 0.7)
         with monkeypatch.context() as patch:
-            patch.setattr("golddiff.contributions.KEPT_SHARE", 0)
+            patch.setattr("golddiff.kernels.contributions.KEPT_SHARE", 0)
             (again,) = make(colour).attribute(x, 0.7)
         assert np.array_equal(kept.total, again.total)
         assert np.array_equal(kept.sources, again.sources)

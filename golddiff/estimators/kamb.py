@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.contributions import Contribution, Ranking, outputs_at
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
+from golddiff.kernels.contributions import Contribution, Ranking, outputs_at
 from golddiff.kernels.kamb_cpu import Axis, Boundary, patch_posterior
 from golddiff.kernels.kamb_logits import patch_contributions
 from golddiff.kernels.lanes import LANES

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.contributions import Contribution, values_at
 from golddiff.denoiser import Estimator
+from golddiff.kernels.contributions import Contribution, values_at
 from golddiff.kernels.rows import ROWS_PER_TASK, exact_distances, sums_of, weights_of
 from golddiff.kernels.terms import ABSENT, Known, Terms, WholeLogits
 from golddiff.kernels.torch_kernels import whole_images

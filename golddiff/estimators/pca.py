@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.contributions import Contribution, log_sum_exp, outputs_at, values_at
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.estimators.kept_masks import tree_of
 from golddiff.estimators.shared import SIDES, UnitMasks
 from golddiff.estimators.tiles import add_tiles
+from golddiff.kernels.contributions import Contribution, log_sum_exp, outputs_at, values_at
 from golddiff.kernels.gather import BLOCK
 from golddiff.kernels.mask_tiles import cut, mean_mask, mean_width
 from golddiff.kernels.mask_tree import MaskTree, dense_mask

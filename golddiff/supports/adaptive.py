@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,27 +19,34 @@ from golddiff.store.images import ImageStore
 from golddiff.store.training_set import TrainingSet
 from golddiff.support import (
     AnySupport,
+    DescribedSupport,
     LogWeights,
     Prior,
+    RandomSample,
     Side,
     Support,
     TiledSupport,
     stream_of,
+    tile_count,
     tile_of_each,
 )
-from golddiff.supports.enlarging import DrawnImages, NearestImages, Tiles
-from golddiff.supports.index.distances import KeptBlocks, Metric, TileBlocks
+from golddiff.supports.comparison import Comparison
+from golddiff.supports.enlarging import DrawnImages, NearestImages
+from golddiff.supports.index.distances import Metric
+from golddiff.supports.index.drawing import Drawn
 from golddiff.supports.index.image_index import Index, open_or_build
 from golddiff.supports.index.search import NeighborSearch, Search
 from golddiff.supports.index.search_parts import SearchInParts
 from golddiff.supports.rule import (
-    DRAWN_MARGIN,
     FEWEST,
+    FIRST_DRAW,
+    MARGIN,
     MOST,
+    MOST_AT_ONCE,
     MOST_OF_TILES,
-    NEAREST_MARGIN,
-    drawn_from,
-    side_of,
+    SHARED,
+    margin,
+    samples_of,
 )
 from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import map_ordered
@@ -118,49 +126,6 @@ class Weighed:
     support: AnySupport | None
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """How the images of a noise level are compared and chosen.
-
-    Attributes:
-        side: of the tiles that choose for themselves; None: the whole image does.
-        tiles: which outputs lie in which.
-        metric: cheap distances, as each tile sees them.
-        drawn_from: effective images from which on a tile's are drawn.
-    """
-
-    side: Side | None
-    tiles: Tiles
-    metric: Metric
-    drawn_from: int
-
-    @classmethod
-    def of(cls, estimator: Any, sigma: float, index: Index | None) -> Comparison:
-        """By the estimator's masks, and by all pixels where there is no index."""
-        store, relevance = estimator.store, estimator.relevance(sigma)
-        width = float(relevance.mean())
-        side = side_of(estimator.tile_sides, width)
-        if side is None:
-            tiles = Tiles(np.zeros(store.d, np.int64))
-        else:
-            tiles, relevance = (
-                Tiles(tile_of_each(store.shape, side)),
-                estimator.relevance(sigma, side),
-            )
-        metric: Metric = (
-            TileBlocks.of(store.shape, relevance, side)
-            if index is None
-            else KeptBlocks.of(index, relevance, side)
-        )
-        return cls(side, tiles, metric, drawn_from(width))
-
-    def support(self, parts: Mapping[int, Support]) -> AnySupport:
-        """Of every tile's images."""
-        if self.side is None:
-            return parts[0]
-        return TiledSupport(self.side, [parts[t] for t in range(len(self.tiles))])
-
-
 class FittedSchedule:
     """An :class:`AdaptiveSchedule` over one estimator.
 
@@ -189,15 +154,15 @@ class FittedSchedule:
         self, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
     ) -> list[Weighed]:
         """Posterior means of queries (b, D) and what is known of them; each by itself."""
-        found: list[Weighed | None] = [None] * len(x)
+        made: dict[int, Weighed] = {}
         if self.saves(label):
-            found = list(self._searched(x, sigma, label, seed))
-        moved = [i for i, one in enumerate(found) if one is None]
-        if moved:
-            images = self.estimator.store.count_of(label)
-            for i, mean in zip(moved, self.estimator.denoise(x[moved], sigma, label), strict=True):
-                found[i] = Weighed(mean.astype(np.float64), 0.0, float(images), None)
-        return [one for one in found if one is not None]
+            made = _Level(self, sigma, label, seed).weighed(x)
+        left = [i for i in range(len(x)) if i not in made]
+        if left:
+            images = float(self.estimator.store.count_of(label))
+            for i, mean in zip(left, self.estimator.denoise(x[left], sigma, label), strict=True):
+                made[i] = Weighed(mean.astype(np.float64), 0.0, images, None)
+        return [made[i] for i in range(len(x))]
 
     def means(
         self, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
@@ -222,12 +187,15 @@ class FittedSchedule:
         images = self.estimator.store.count_of(label)
         if not self.saves(label):
             return f"weighs all {images:,} images"
-        found = self.comparison(sigma)
-        of = "the whole image" if found.side is None else f"each tile ({_told(found.side)})"
+        side = self.comparison(sigma).side
+        tiles = (
+            ""
+            if side is None
+            else (f"; where single ones decide, the nearest for each tile ({_told(side)})")
+        )
         return (
-            f"of {images:,} images for {of} the nearest, or some drawn by weight where "
-            f"{found.drawn_from} or more share the weight, until the estimated RMSE is within "
-            f"{self.settings.tol:g}"
+            f"draws some of {images:,} images by weight, until the estimated RMSE is within "
+            f"{self.settings.tol:g}{tiles}"
         )
 
     def saves(self, label: Prior) -> bool:
@@ -243,109 +211,161 @@ class FittedSchedule:
             while len(self._comparisons) >= KEPT:
                 self._comparisons.pop(next(iter(self._comparisons)))
             index = self.index if self.indexed else None
-            self._comparisons[sigma] = Comparison.of(self.estimator, sigma, index)
+            self._comparisons[sigma] = Comparison(self.estimator, sigma, index)
         return self._comparisons[sigma]
 
-    def _searched(
-        self, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
-    ) -> Iterator[Weighed | None]:
-        """What is made of each query; None: all images should be weighed."""
-        store, comparison = self.estimator.store, self.comparison(sigma)
-        everything = store.everything(label)
-        at_once = max(1, int(HELD // (4 * len(comparison.tiles) * len(everything))))
-        seeds = (2, seed, bits(sigma), stream_of(label))
-        prior = label if isinstance(label, LogWeights) else None
-        weights = everything.log_weights
-        further = None if weights is None else (weights / -precision(sigma)).astype(np.float32)
-        for start in range(0, len(x), at_once):
-            some = x[start : start + at_once]
-            search: Search = (
-                NeighborSearch(store, comparison.metric, some, everything.rows, further=further)
-                if isinstance(store, ImageStore)
-                else SearchInParts(store, comparison.metric, some, everything)
-            )
-            one = partial(self._enlarged, some, sigma, comparison, search, prior, seeds)
-            # Tiles go side by side, and where there is one, queries do.
-            alone = comparison.side is None
-            yield from (map_ordered if alone else map)(one, range(len(some)))
-
-    def _enlarged(
-        self,
-        x: NDArray[np.float32],
-        sigma: float,
-        comparison: Comparison,
-        search: Search,
-        prior: LogWeights | None,
-        seeds: tuple[int, ...],
-        query: int,
-    ) -> Weighed | None:
-        """One query over more and more images, until the estimate is within ``tol``; or None."""
-        side, tiles = comparison.side, comparison.tiles
-        gain, tol = precision(sigma), self.settings.tol
-        totals = search.summaries(query, gain)
-        many = [t for t, sums in enumerate(totals) if sums.effective >= comparison.drawn_from]
-        few = [t for t, sums in enumerate(totals) if sums.effective < comparison.drawn_from]
-
-        def under(parts: Mapping[int, Support]) -> Mapping[int, Support]:
-            if prior is None:
-                return parts
-            return {t: prior.added_to(part) for t, part in parts.items()}
-
-        def weigh(parts: Mapping[int, Support]) -> Posterior | None:
-            parts = under(parts)
-            if side is None:
-                support: AnySupport = parts[0]
-            else:
-                each = [parts.get(t, NO_IMAGES) for t in range(len(tiles))]
-                support = TiledSupport(side, each)
-            if not any(map(len, parts.values())):
-                return None
-            made: Posterior = self.estimator.store.posterior(
-                self.estimator, x[query : query + 1], sigma, support
-            )
-            return made
-
-        kinds: list[tuple[NearestImages | DrawnImages, float]] = []
-        if few:
-            kinds.append((NearestImages(search, query, weigh, tiles, few), NEAREST_MARGIN))
-        if many:
-            drawn = DrawnImages(search, query, weigh, tiles, many, gain, totals, seeds)
-            kinds.append((drawn, DRAWN_MARGIN))
-        share = tiles.sizes / tiles.sizes.sum()
-        while True:
-            squares = [kind.squares() for kind, _ in kinds]
-            bounds = [s * margin**2 for s, (_, margin) in zip(squares, kinds, strict=True)]
-            if share @ np.sum(bounds, axis=0) <= tol**2:
-                parts = {t: s for kind, _ in kinds for t, s in kind.supports().items()}
-                return Weighed(
-                    np.sum([kind.mean() for kind, _ in kinds], axis=0),
-                    math.sqrt(share @ np.sum(squares, axis=0)),
-                    float(share @ np.sum([kind.counts for kind, _ in kinds], axis=0)),
-                    comparison.support(under(parts)),
-                )
-            wanted = []
-            for (kind, _), bound in zip(kinds, bounds, strict=True):
-                open_ = [t for t in kind.chosen if bound[t] > tol**2]
-                wanted.append(kind.next_counts(open_, bound / tol**2))
-            after = np.sum([kind.counts for kind, _ in kinds], axis=0)
-            for counts_of in wanted:
-                for t, count in counts_of.items():
-                    after[t] = count
-            most = MOST if side is None else MOST_OF_TILES
-            if share @ after > most * search.images:
-                self._tell(sigma)
-                return None
-            for (kind, _), counts_of in zip(kinds, wanted, strict=True):
-                if counts_of:
-                    kind.enlarge(counts_of)
-
-    def _tell(self, sigma: float) -> None:
+    def tell(self, sigma: float) -> None:
+        """Say, once, that some queries take all images."""
         if not self._told:
             self._told = True
             log.info(
                 "tol=%g takes all images for some queries, first at sigma %.3g",
                 self.settings.tol, sigma,
             )  # fmt: skip
+
+
+class _Else(Enum):
+    """What a query takes whose error is not small enough."""
+
+    LARGER_SAMPLE = 1
+    NEAREST = 2  # since single images decide about its outputs
+    EVERYTHING = 3
+
+
+_Within = Support | DescribedSupport
+_Outcome = Weighed | _Else
+_One = Callable[[NDArray[np.float32], Search, int], _Outcome]
+
+
+class _Level:
+    """Queries of one noise level and class: draws from larger and larger samples, or the nearest.
+
+    Args:
+        schedule: whose they are.
+        sigma: noise level.
+        label: class, or a log weight for every image.
+        seed: of what is drawn.
+    """
+
+    def __init__(self, schedule: FittedSchedule, sigma: float, label: Prior, seed: int) -> None:
+        self._schedule, self._sigma = schedule, sigma
+        self._estimator, self._tol = schedule.estimator, schedule.settings.tol
+        self._comparison = schedule.comparison(sigma)
+        self._gain = precision(sigma)
+        self._everything = self._estimator.store.everything(label)
+        self._prior = label if isinstance(label, LogWeights) else None
+        self._seeds = (seed, bits(sigma), stream_of(label))
+
+    def weighed(self, x: NDArray[np.float32]) -> dict[int, Weighed]:
+        """What is made of queries (b, D), by number; not of those that take all images."""
+        outcome: dict[int, _Outcome] = dict.fromkeys(range(len(x)), _Else.LARGER_SAMPLE)
+
+        def search(wanted: _Else, within: _Within, metric: Metric, one: _One) -> None:
+            queries = [i for i, found in outcome.items() if found is wanted]
+            found = self._searched(x[queries], within, metric, one)
+            outcome.update(zip(queries, found, strict=True))
+
+        comparison = self._comparison
+        images = len(self._everything)
+        for size in samples_of(images) if self._prior is None else [images]:
+            within = self._everything
+            if size < images:
+                within = within.sampled(RandomSample(size, (3, *self._seeds)))
+            search(_Else.LARGER_SAMPLE, within, comparison.whole, self._drawn)
+        if comparison.side is not None:
+            search(_Else.NEAREST, self._everything, comparison.tiles(comparison.side), self._ranked)
+        made = {i: found for i, found in outcome.items() if isinstance(found, Weighed)}
+        if len(made) < len(x):
+            self._schedule.tell(self._sigma)
+        return made
+
+    def _searched(
+        self, x: NDArray[np.float32], within: _Within, metric: Metric, one: _One
+    ) -> Iterator[_Outcome]:
+        """What ``one`` makes of queries (b, D), from their distances to the images."""
+        store = self._estimator.store
+        tiles = 1 if metric.side is None else tile_count(store.shape, metric.side)
+        at_once = max(1, int(HELD // (4 * tiles * len(within))))
+        weights = within.log_weights
+        further = None if weights is None else (weights / -self._gain).astype(np.float32)
+        for start in range(0, len(x), at_once):
+            some = x[start : start + at_once]
+            search: Search
+            if isinstance(store, ImageStore):
+                search = NeighborSearch(store, metric, some, within.rows, further=further)
+            else:
+                assert isinstance(within, DescribedSupport)
+                search = SearchInParts(store, metric, some, within)
+            # Tiles go side by side, and where there is one, queries do.
+            side_by_side = map_ordered if metric.side is None else map
+            yield from side_by_side(partial(one, some, search), range(len(some)))
+
+    def _drawn(self, x: NDArray[np.float32], search: Search, query: int) -> _Outcome:
+        """From draws out of the images that were compared: a sample, or all."""
+        images = len(self._everything)
+        most, beyond = MOST * images, _Else.EVERYTHING
+        if search.images < images:
+            # As many images as share its weight are all that a sample is worth.
+            most, beyond = search.summary(query, self._gain).effective, _Else.LARGER_SAMPLE
+
+        def draw(count: int, turn: int) -> Drawn:
+            return search.drawn(query, count, self._gain, (2, *self._seeds, turn))
+
+        def weigh(supports: Sequence[Support]) -> list[Posterior]:
+            return self._weighed(x, query, [self._under(support) for support in supports])
+
+        drawn = DrawnImages(draw, weigh, images / search.images)
+        count = FIRST_DRAW
+        while True:
+            drawn.enlarge(count)
+            square, directions = drawn.square()
+            excess = square * margin(directions) ** 2 / self._tol**2
+            if excess <= 1:
+                return Weighed(
+                    drawn.mean(), math.sqrt(square), float(count), self._under(drawn.support())
+                )
+            if self._comparison.side is not None and drawn.largest_share() > SHARED:
+                return _Else.NEAREST
+            count = int(count * min(max(1.1 * excess, 1.5), MOST_AT_ONCE))
+            if count > most:
+                return beyond
+
+    def _ranked(self, x: NDArray[np.float32], search: Search, query: int) -> _Outcome:
+        """From the nearest images of each tile."""
+        side = self._comparison.side
+        assert side is not None
+        tile = tile_of_each(self._estimator.store.shape, side)
+        share = np.bincount(tile) / len(tile)
+
+        def tiled(parts: Mapping[int, Support]) -> TiledSupport:
+            each = [self._under(parts.get(t, NO_IMAGES)) for t in range(len(share))]
+            return TiledSupport(side, each)
+
+        def weigh(parts: Mapping[int, Support]) -> Posterior:
+            return self._weighed(x, query, [tiled(parts)])[0]
+
+        near = NearestImages(partial(search.rings, query), weigh, tile, search.images)
+        while True:
+            squares, images = near.squares(), float(share @ near.counts)
+            if share @ squares * MARGIN**2 <= self._tol**2:
+                error = math.sqrt(share @ squares)
+                return Weighed(near.mean(), error, images, tiled(near.supports()))
+            more = np.flatnonzero(squares * MARGIN**2 > self._tol**2)
+            if images + share[more] @ near.counts[more] > MOST_OF_TILES * search.images:
+                return _Else.EVERYTHING
+            near.enlarge(more.tolist())
+
+    def _under(self, support: Support) -> Support:
+        """The same with the images' own log weights."""
+        return support if self._prior is None else self._prior.added_to(support)
+
+    def _weighed(
+        self, x: NDArray[np.float32], query: int, supports: Sequence[AnySupport]
+    ) -> list[Posterior]:
+        """The partial posterior of one query over each of some supports."""
+        copies = np.repeat(x[query : query + 1], len(supports), axis=0)
+        made = self._estimator.store.posterior(self._estimator, copies, self._sigma, supports)
+        return [made.of([i]) for i in range(len(supports))]
 
 
 def _told(side: Side) -> str:

@@ -1,12 +1,12 @@
 """One query's posterior over more and more images, until what is there is good enough.
 
-Each tile's images are the nearest, ring after ring, or draws; both estimate how wrong they are:
+Images are drawn for the whole image, or each tile takes its nearest; both estimate their error:
 
-- **Nearest.** The mean moves as rings are added. What is still to come is as much again and a bit,
-  where movements are independent of each other (an image here and there decides); a multiple of
-  it where they all go one way, as they do where thousands of images weigh alike.
 - **Drawn.** Images are in one of four groups at random. The mean without one of the groups, the
   others standing for it, differs from the mean as one draw does from another (the jackknife).
+- **Nearest.** The mean moves as rings of images are added: what is still to come is about as much
+  as the last two rings together moved it, more where their movements are aligned. Two rings and
+  not one, since a tile stops where its movement happens to be small.
 
 Partial posteriors merge exactly, so nothing is weighed twice.
 """
@@ -14,50 +14,115 @@ Partial posteriors merge exactly, so nothing is weighed twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.posterior import Float, Posterior
 from golddiff.support import Support
-from golddiff.supports.index.drawing import GROUPS, Drawn, Sums
-from golddiff.supports.index.search import Search
-from golddiff.supports.rule import ALIGNED, BEYOND, FIRST_DRAW, FIRST_RING, UNKNOWN
+from golddiff.supports.index.drawing import GROUPS, Drawn
+from golddiff.supports.rule import ALIGNED, BEYOND, FIRST_RING, GROWTH, UNKNOWN
 
-Weigh = Callable[[Mapping[int, Support]], Posterior | None]  # None: of no images
-MOST = 8  # times as many images are drawn at once
+Weigh = Callable[[Sequence[Support]], list[Posterior]]
+Draw = Callable[[int, int], Drawn]  # of so many images, the number of the round
+Rings = Callable[[Mapping[int, tuple[int, int]]], dict[int, NDArray[np.int64]]]
+
+# Of four vectors three that are independent of each other, and of what all four share.
+_CONTRASTS = np.array([[1, 1, -1, -1], [1, -1, 1, -1], [1, -1, -1, 1]]) / 2
 
 
-class Tiles:
-    """Which tile each output lies in.
+class DrawnImages:
+    """Images drawn by weight, in rounds.
 
     Args:
-        of_output: (D,) tile numbers from 0.
+        draw: about so many images; the second number makes a round differ from the others.
+        weigh: some images each to their partial posteriors.
+        stands_for: how many images of the training set each stands for that competes; above 1
+            where a random sample of them does.
+
+    Attributes:
+        count: images drawn, about.
     """
 
-    def __init__(self, of_output: NDArray[np.int64]) -> None:
-        self.of_output = of_output
-        self.sizes = np.bincount(of_output)
+    def __init__(self, draw: Draw, weigh: Weigh, stands_for: float = 1.0) -> None:
+        self._draw, self._weigh, self._each = draw, weigh, np.log(stands_for)
+        self.count = 0
+        self._rounds: list[tuple[int, Support]] = []
+        self._parts: list[Posterior | None] = [None] * (GROUPS + 1)  # the sure ones, each group's
 
-    def __len__(self) -> int:
-        return len(self.sizes)
+    def enlarge(self, count: int) -> None:
+        """Draw until there are about so many images; rounds count by their shares of them."""
+        more = count - self.count
+        drawn = self._draw(more, len(self._rounds))
+        support = Support(drawn.rows, drawn.log_weights + self._each)
+        sure = support.log_importance() <= 0
+        parts = [sure, *(~sure & (drawn.group == group) for group in range(GROUPS))]
+        held = [part for part, mask in enumerate(parts) if mask.any()]
+        weighed = self._weigh([support.at(np.flatnonzero(parts[part])) for part in held])
+        old = [part and _scaled(part, self.count / count) for part in self._parts]
+        for part, made in zip(held, weighed, strict=True):
+            mine, scaled = old[part], _scaled(made, more / count)
+            old[part] = scaled if mine is None else mine.merge(scaled)
+        self._parts, self.count = old, count
+        self._rounds.append((more, support))
 
-    def mean_squares(self, values: Float) -> Float:
-        """Of values (D,), tile by tile, (T,)."""
-        squares: Float = np.bincount(self.of_output, values**2, len(self)) / self.sizes
-        return squares
+    def mean(self) -> Float:
+        """(D,)."""
+        totals, sums = self._aligned()
+        return _ratio(sums.sum(axis=0), totals.sum(axis=0))
+
+    def square(self) -> tuple[float, float]:
+        """The estimated mean squared error, and in about how many directions the error lies.
+
+        Infinite, and 1, where a group is all there is.
+        """
+        totals, sums = self._aligned()
+        # Without a group the other three stand for it.
+        rest = np.where(np.eye(GROUPS), 0.0, GROUPS / (GROUPS - 1))
+        total = totals[0] + rest @ totals[1:]
+        if not (total > 0).all():
+            return np.inf, 1.0
+        without = _ratio(sums[0] + rest @ sums[1:], total)
+        moved = without - _ratio(sums.sum(axis=0), totals.sum(axis=0))
+        square = (GROUPS - 1) / GROUPS * float(np.square(moved).sum()) / sums.shape[1]
+        return square, _directions(_CONTRASTS @ moved)
+
+    def largest_share(self) -> float:
+        """Of the weight that one image has of what was drawn, on average over the outputs."""
+        return float(np.mean(1 / self._aligned()[0].sum(axis=0)))
+
+    def support(self) -> Support:
+        """What was weighed; an image that was drawn twice stands for both."""
+        shares = [np.log(count / self.count) for count, _ in self._rounds]
+        some = [support for _, support in self._rounds]
+        rows, place = np.unique(np.concatenate([s.rows for s in some]), return_inverse=True)
+        weights = np.full(len(rows), -np.inf)
+        each = [s.log_importance() + share for s, share in zip(some, shares, strict=True)]
+        np.logaddexp.at(weights, place, np.concatenate(each))
+        return Support(rows, weights)
+
+    def _aligned(self) -> tuple[Float, Float]:
+        """Sums of weights (5, L) and of weighted values (5, D), in units of the largest weight."""
+        some = [part for part in self._parts if part is not None]
+        top = np.max([part.log_max for part in some], axis=0)
+        totals = np.zeros((len(self._parts), top.shape[1]))
+        sums = np.zeros((len(self._parts), some[0].weighted.shape[1]))
+        for place, part in enumerate(self._parts):
+            if part is not None:
+                shrink = np.exp(part.log_max - top)
+                totals[place] = part.total * shrink
+                sums[place] = (part.weighted.reshape(-1, top.shape[1]) * shrink).ravel()
+        return totals, sums
 
 
 class NearestImages:
-    """The tiles of one query that take their nearest images.
+    """The nearest images of each tile, ring after ring.
 
     Args:
-        search: what the queries see.
-        query: which of them.
+        rings: rows of some tiles' images by rank, from one to before another.
         weigh: images of each tile to a partial posterior.
-        tiles: of the outputs.
-        chosen: the tiles meant.
+        of_output: (D,) the tile that each output lies in.
+        images: how many there are.
 
     Attributes:
         counts: (T,) images of each tile.
@@ -65,191 +130,83 @@ class NearestImages:
 
     def __init__(
         self,
-        search: Search,
-        query: int,
-        weigh: Weigh,
-        tiles: Tiles,
-        chosen: Sequence[int],
+        rings: Rings,
+        weigh: Callable[[Mapping[int, Support]], Posterior],
+        of_output: NDArray[np.int64],
+        images: int,
     ) -> None:
-        self._search, self._query, self._weigh, self._tiles = search, query, weigh, tiles
-        self.chosen = list(chosen)
-        self.counts = np.zeros(len(tiles), np.int64)
-        self._last, self._before = (np.full(len(tiles.of_output), np.nan) for _ in range(2))
-        self._posterior: Posterior | None = None
-        self._add(dict.fromkeys(chosen, FIRST_RING))
-        self.enlarge(dict.fromkeys(chosen, 2 * FIRST_RING))
+        self._rings, self._weigh, self._tile, self._images = rings, weigh, of_output, images
+        self._sizes = np.bincount(of_output)
+        self.counts = np.zeros(len(self._sizes), np.int64)
+        self._last, self._before = (np.full(len(of_output), np.nan) for _ in range(2))
+        tiles = range(len(self._sizes))
+        self._posterior = self._added(dict.fromkeys(tiles, FIRST_RING))
+        self.enlarge(tiles)
 
-    def enlarge(self, counts: Mapping[int, int]) -> None:
-        """Take as many images for some tiles."""
+    def enlarge(self, tiles: Sequence[int]) -> None:
+        """Take twice as many images for some tiles."""
         old = self.mean()
-        self._add(counts)
-        here = np.isin(self._tiles.of_output, list(counts))
+        more = self._added({t: min(2 * int(self.counts[t]), self._images) for t in tiles})
+        self._posterior = self._posterior.merge(more)
+        here = np.isin(self._tile, list(tiles))
         self._before[here] = self._last[here]
         self._last[here] = (self.mean() - old)[here]
 
-    def next_counts(self, tiles: Sequence[int], excess: Float) -> dict[int, int]:
-        """How many images to take next, of all tiles' ``excess``, squared errors in tolerances."""
-        return {t: min(2 * int(self.counts[t]), self._search.images) for t in tiles}
-
     def mean(self) -> Float:
-        """(D,), 0 at other tiles' outputs."""
-        assert self._posterior is not None
+        """(D,)."""
         return _mean(self._posterior)
 
     def squares(self) -> Float:
-        """(T,) estimated mean squared errors, 0 for other tiles."""
-        last, before = np.nan_to_num(self._last), np.nan_to_num(self._before)
+        """(T,) estimated mean squared errors."""
+        last = self._last
         both = ~np.isnan(self._before)
+        before = np.where(both, self._before, 0.0)
         lengths = np.linalg.norm(last[both]) * np.linalg.norm(before[both])
         aligned = UNKNOWN if not both.any() else last @ before / lengths if lengths else 0.0
         factor = BEYOND * (1 + ALIGNED * max(0.0, float(aligned)))
-        squares = factor**2 * self._tiles.mean_squares(last)
-        squares[self.counts >= self._search.images] = 0.0
+        # The movement before is on average GROWTH times the last in its square.
+        moved = (last**2 + np.where(both, before**2, GROWTH * last**2)) / (1 + GROWTH)
+        squares = factor**2 * np.bincount(self._tile, moved, len(self._sizes)) / self._sizes
+        squares[self.counts >= self._images] = 0.0
         return squares
 
     def supports(self) -> dict[int, Support]:
         """What was weighed."""
-        spans = {t: (0, int(self.counts[t])) for t in self.chosen}
-        return {t: Support(rows) for t, rows in self._search.rings(self._query, spans).items()}
+        spans = {t: (0, int(count)) for t, count in enumerate(self.counts)}
+        return {t: Support(rows) for t, rows in self._rings(spans).items()}
 
-    def _add(self, counts: Mapping[int, int]) -> None:
+    def _added(self, counts: Mapping[int, int]) -> Posterior:
         spans = {t: (int(self.counts[t]), count) for t, count in counts.items()}
-        rings = self._search.rings(self._query, spans)
+        rings = self._rings(spans)
         for t, count in counts.items():
-            self.counts[t] = min(count, self._search.images)
-        self._posterior = _joined(
-            [self._posterior, self._weigh({t: Support(rows) for t, rows in rings.items()})]
-        )
+            self.counts[t] = count
+        return self._weigh({t: Support(rows) for t, rows in rings.items()})
 
 
-class DrawnImages:
-    """The tiles of one query whose images are drawn; see :class:`NearestImages`.
+def _directions(some: Float) -> float:
+    """In how many directions independent vectors (n, D) of one covariance S lie, tr(S)^2 / tr(S^2).
 
-    Args:
-        gain: 1 / (2 sigma^2).
-        totals: sums over all images, of every tile.
-        seeds: of the random numbers that decide.
+    The square of a product of two of them is tr(S^2) on average.
     """
-
-    def __init__(
-        self,
-        search: Search,
-        query: int,
-        weigh: Weigh,
-        tiles: Tiles,
-        chosen: Sequence[int],
-        gain: float,
-        totals: Sequence[Sums],
-        seeds: tuple[int, ...],
-    ) -> None:
-        self._search, self._query, self._weigh, self._tiles = search, query, weigh, tiles
-        self._gain, self._totals, self._seeds = gain, totals, seeds
-        self.chosen = list(chosen)
-        self.counts = np.zeros(len(tiles), np.int64)
-        self._rounds: list[tuple[Float, dict[int, Drawn], list[Posterior | None]]] = []
-        self.enlarge(dict.fromkeys(chosen, FIRST_DRAW))
-
-    def enlarge(self, counts: Mapping[int, int]) -> None:
-        """Draw for some tiles until they have as many images."""
-        more = {t: count - int(self.counts[t]) for t, count in counts.items()}
-        drawn = self._search.drawn(
-            self._query, more, self._gain, self._totals, (*self._seeds, len(self._rounds))
-        )
-        parts = [
-            self._weigh({t: _part(some, group) for t, some in drawn.items()})
-            for group in range(-1, GROUPS)
-        ]
-        share = np.zeros(len(self._tiles))
-        for t, count in more.items():
-            share[t] = count
-            self.counts[t] += count
-        self._rounds.append((share, drawn, parts))
-
-    def next_counts(self, tiles: Sequence[int], excess: Float) -> dict[int, int]:
-        """See :class:`NearestImages`; a draw's squared error falls as its images grow."""
-        return {t: int(self.counts[t] * min(max(1.1 * excess[t], 1.5), MOST)) for t in tiles}
-
-    def mean(self) -> Float:
-        """(D,), 0 at other tiles' outputs."""
-        merged = _joined(self._parts())
-        assert merged is not None
-        return _mean(merged)
-
-    def squares(self) -> Float:
-        """(T,) estimated mean squared errors, 0 for other tiles; infinite where a group is all."""
-        sure, *groups = self._parts()
-        mean = self.mean()
-        total = np.zeros(len(mean))
-        here = np.isin(self._tiles.of_output, self.chosen)
-        for out in range(GROUPS):
-            others = [_scaled(g, GROUPS / (GROUPS - 1)) for g in groups[:out] + groups[out + 1 :]]
-            without = _joined([sure, *others])
-            if without is None:
-                total[here] = np.inf
-                continue
-            total += (_mean(without) - mean) ** 2
-            total[here & (_total(without) <= 0)] = np.inf
-        return (GROUPS - 1) / GROUPS * self._tiles.mean_squares(np.sqrt(total))
-
-    def supports(self) -> dict[int, Support]:
-        """What was weighed; an image that was drawn twice stands for both."""
-        made = {}
-        for t in self.chosen:
-            some = [
-                (drawn[t].rows, drawn[t].log_weights + np.log(share[t] / self.counts[t]))
-                for share, drawn, _ in self._rounds
-                if t in drawn
-            ]
-            rows, place = np.unique(np.concatenate([r for r, _ in some]), return_inverse=True)
-            weights = np.full(len(rows), -np.inf)
-            np.logaddexp.at(weights, place, np.concatenate([w for _, w in some]))
-            made[t] = Support(rows, weights)
-        return made
-
-    def _parts(self) -> list[Posterior | None]:
-        """The sure images and each group's others, rounds by their share of the images."""
-        merged: list[Posterior | None] = [None] * (GROUPS + 1)
-        for share, _, parts in self._rounds:
-            of_tile = share / np.maximum(self.counts, 1)
-            scaled = [_scaled(part, of_tile[self._tiles.of_output]) for part in parts]
-            merged = [_joined(pair) for pair in zip(merged, scaled, strict=True)]
-        return merged
+    products = some @ some.T
+    trace = products.trace() / len(some)
+    pairs = products[np.triu_indices(len(some), 1)]
+    square = float(np.square(pairs).mean())
+    return float(max(1.0, trace**2 / square)) if square else float(some.shape[1])
 
 
-def _part(drawn: Drawn, group: int) -> Support:
-    """The sure images (group -1), or those of a group that are not."""
-    sure = drawn.log_weights <= 0
-    kept = sure if group < 0 else ~sure & (drawn.group == group)
-    return Support(drawn.rows[kept], drawn.log_weights[kept])
+def _scaled(posterior: Posterior, factor: float) -> Posterior:
+    """Every weight times a factor."""
+    return Posterior(posterior.log_max + np.log(factor), posterior.total, posterior.weighted)
 
 
-def _joined(parts: Sequence[Posterior | None]) -> Posterior | None:
-    return (
-        reduce(Posterior.merge, [part for part in parts if part is not None])
-        if any(part is not None for part in parts)
-        else None
-    )
-
-
-def _scaled(posterior: Posterior | None, factor: float | Float) -> Posterior | None:
-    """Every weight times a factor, of all or of each output (D,)."""
-    if posterior is None:
-        return None
-    with np.errstate(divide="ignore"):
-        shift = np.broadcast_to(np.log(factor), posterior.weighted.shape[1])
-    # Locations that serve several outputs (channels) are those of one tile: the same for all.
-    shift = shift[: posterior.log_max.shape[1]]
-    return Posterior(posterior.log_max + shift, posterior.total, posterior.weighted)
-
-
-def _total(posterior: Posterior) -> Float:
-    """(D,) sums of weights of one query."""
-    channels = posterior.weighted.shape[1] // posterior.total.shape[1]
-    return np.tile(posterior.total[0], channels)
+def _ratio(sums: Float, totals: Float) -> Float:
+    """Sums (..., D) over the totals (..., L) that their channels share; 0 where those are."""
+    total = np.concatenate([totals] * (sums.shape[-1] // totals.shape[-1]), axis=-1)
+    mean: Float = np.divide(sums, total, out=np.zeros_like(total), where=total > 0)
+    return mean
 
 
 def _mean(posterior: Posterior) -> Float:
     """(D,) of one query, 0 where no images were weighed."""
-    total = _total(posterior)
-    mean: Float = np.divide(posterior.weighted[0], total, out=np.zeros_like(total), where=total > 0)
-    return mean
+    return _ratio(posterior.weighted[0], posterior.total[0])

@@ -1,38 +1,37 @@
-"""Which kind of support each tile of an output gets; the constants of :mod:`.adaptive`.
-
-How wide the masks are says how large a tile may choose together, and how many images share a
-tile's posterior says whether they are drawn or the nearest are taken. Measured on CIFAR-10
-(45,000 images, PCA with threshold 0.03) and MNIST (54,000, 0.02), on images that are not in the
-store, noised, and on points of a run; ``docs/adaptive.md`` has the table.
-"""
+"""The constants of :mod:`.adaptive`, measured once; ``docs/adaptive.md`` has the tables."""
 
 from __future__ import annotations
 
+import math
+
 from golddiff.support import OfChannel, Side
 
-WIDE = 0.7  # share of the inputs that masks hold: above, one support serves the whole image
-MEDIUM = 0.25  # above, each 8x8 tile of a channel chooses; below, each 4x4 tile
-# Effective images of a tile's posterior from which on images are drawn: where masks are wider than
-# ALIKE a tile's outputs weigh images much as the tile's mean does, and draws by it vary less.
-ALIKE, MANY_ALIKE, MANY = 0.5, 64, 512
+# Of what one image weighs of some hundred drawn, on average over the outputs: below, draws show
+# their error and it falls as they grow; above, single images decide, and each tile looks for its.
+SHARED = 0.25
+WIDE = 0.5  # share of the inputs that masks hold: above, one support serves the whole image
+MEDIUM = 0.25  # above, each 8x8 tile of a channel takes its nearest; below, each 4x4 tile
 
-FIRST_RING = 64  # nearest images, then as many again, then twice as many ...
-FIRST_DRAW = 224  # images drawn at first: the kernels take each of four groups in one piece
 FEWEST = 1024  # images of a training set that is always weighed whole
-# All images are weighed where more than such a share of them would be, on average: an image that
-# each tile weighs for itself takes about three times as long as one that the whole image weighs.
+SAMPLE = 8192  # images at random that the first are drawn from
+SAMPLE_GROWTH = 16  # times as many as the last sample are in the next
+FIRST_DRAW = 256  # images drawn at first: the kernels take each of four groups in one piece
+MOST_AT_ONCE = 8  # times as many images are drawn at once
+FIRST_RING = 64  # nearest images, then as many again, then twice as many ...
+# All images are weighed where more than such a share of them would be: an image that each tile
+# weighs for itself takes about three times as long as one that the whole image weighs.
 MOST, MOST_OF_TILES = 1 / 2, 1 / 8
 
 # The root mean square of what is still to come, in units of the last movement of the mean, from
 # k / 2 to the nearest k: BEYOND where movements are independent, more where they are aligned.
 BEYOND, ALIGNED = 1.4, 2.0
 UNKNOWN = 0.5  # how aligned the first movement is taken to be with the next
-# An estimate times this must be within the tolerance.
-NEAREST_MARGIN, DRAWN_MARGIN = 1.25, 1.4
+GROWTH = 1.74  # of a movement's square to the next one's: errors fall as k^-0.4
+MARGIN = 1.4  # an estimate times this, or more, must be within the tolerance
 
 
 def side_of(sides: tuple[Side, ...], width: float) -> Side | None:
-    """The tiles that choose for themselves; None: the image chooses as a whole.
+    """The tiles that may take their nearest images; None: the image is one.
 
     Args:
         sides: what the estimator can cut its outputs into.
@@ -44,6 +43,18 @@ def side_of(sides: tuple[Side, ...], width: float) -> Side | None:
     return next((side for side in wanted if side in sides), None)
 
 
-def drawn_from(width: float) -> int:
-    """How many effective images a tile's posterior must have for its images to be drawn."""
-    return MANY_ALIKE if width >= ALIKE else MANY
+def margin(directions: float) -> float:
+    """What an estimate is multiplied by, of an error that lies in so many directions.
+
+    Of few, both the error and its estimate from three differences are often far from their means:
+    about the root of the F distribution's 95 % with d and 3 d degrees of freedom.
+    """
+    return max(MARGIN, 1 + 1.6 / math.sqrt(directions))
+
+
+def samples_of(images: int) -> list[int]:
+    """How many images are compared, stage after stage; the last time all."""
+    sizes = [SAMPLE]
+    while sizes[-1] < images:
+        sizes.append(sizes[-1] * SAMPLE_GROWTH)
+    return [size for size in sizes if 2 * size <= images] + [images]

@@ -8,12 +8,11 @@ from typing import Annotated
 
 import typer
 
-from golddiff.cli.options import JsonPath, MethodOptions
+from golddiff.cli.options import JsonPath, MethodOptions, Threads
 from golddiff.cli.parse import parse_whole_numbers
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff_lab.arguments import STEPS, at_least, check_methods, positive, split_names
-from golddiff_lab.bench.step_job import Threads
 
 ENLARGED = "enlarged:"  # and a store or another source, of which copies are changed
 COMPARED = ("adaptive-optimal", "adaptive-pca", "golddiff-optimal", "golddiff-pca")

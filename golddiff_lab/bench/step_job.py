@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from golddiff.cli.options import JsonPath, MethodOptions
+from golddiff.cli.options import JsonPath, MethodOptions, Threads
 from golddiff.cli.parse import parse_numbers
 from golddiff.estimators.registry import METHODS
 from golddiff.system.errors import ArgumentError
@@ -22,9 +22,6 @@ from golddiff_lab.arguments import (
 )
 from golddiff_lab.peers import PEERS, recognise
 
-Threads = Annotated[
-    int | None, typer.Option(help="Threads to use; default: all cores.", show_default=False)
-]
 OF_PEERS = ("mask_threshold", "variant", "k_min", "k_max", "patch_size", "boundary")
 
 

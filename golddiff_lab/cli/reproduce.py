@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from golddiff.cli.command import command
+from golddiff.cli.options import Threads
 from golddiff.cli.terminal import progress_bar, say
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
-from golddiff_lab.paper.registry import EXPERIMENTS, find
+from golddiff_lab.paper.datasets import parse_data, parse_oracles
+from golddiff_lab.paper.registry import EXPERIMENTS, find, of_the_paper
 
 ALL = "all"
 
 
-def reproduce(
+@dataclass(frozen=True)
+class ReproduceOptions:
+    """The options of ``golddiff reproduce``."""
+
     name: Annotated[
         str | None, typer.Argument(help="Which (see --list), or all.", show_default=False)
-    ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
+    ] = None
+    listed: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False
     data: Annotated[
         list[str] | None,
         typer.Option(
@@ -30,7 +37,7 @@ def reproduce(
             metavar="NAME=PATH",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     oracle: Annotated[
         list[str] | None,
         typer.Option(
@@ -39,16 +46,14 @@ def reproduce(
             metavar="NAME=PATH",
             show_default=False,
         ),
-    ] = None,
-    n: Annotated[int, typer.Option("--n", help="Images compared; the paper's 128.")] = 128,
-    out: Annotated[Path, typer.Option(help="The folder of results.")] = Path("results"),
-    seed: Annotated[int, typer.Option(help="Of the noise and the random picks.")] = 0,
+    ] = None
+    n: Annotated[int, typer.Option("--n", help="Images compared; the paper's 128.")] = 128
+    out: Annotated[Path, typer.Option(help="The folder of results.")] = Path("results")
+    seed: Annotated[int, typer.Option(help="Of the noise and the random picks.")] = 0
     batch: Annotated[
         int, typer.Option("--batch-size", "--batch", help="Images denoised together.")
-    ] = 16,
-    threads: Annotated[
-        int | None, typer.Option(help="Threads to use; default: all cores.", show_default=False)
-    ] = None,
+    ] = 16
+    threads: Threads = None
     kamb_images: Annotated[
         int | None,
         typer.Option(
@@ -56,7 +61,7 @@ def reproduce(
             "all, which takes long.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     most_steps: Annotated[
         int | None,
         typer.Option(
@@ -64,10 +69,10 @@ def reproduce(
             "have 100.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     quick: Annotated[
         bool, typer.Option("--quick", help="A few images and steps: a trial run, no result.")
-    ] = False,
+    ] = False
     report: Annotated[
         Path | None,
         typer.Option(
@@ -76,8 +81,11 @@ def reproduce(
             metavar="PATH.md",
             show_default=False,
         ),
-    ] = None,
-) -> None:
+    ] = None
+
+
+@command
+def reproduce(options: ReproduceOptions) -> None:
     """Compute a table or figure of the paper, our figures beside the paper's.
 
     What is computed is kept in --out: a second run, or one after an interrupt, goes on from there.
@@ -92,60 +100,39 @@ def reproduce(
       golddiff reproduce all --data cifar10=cifar.store --oracle cifar10=net/ --kamb-images 1000
 
       golddiff reproduce --report docs/results.md
-    """  # fmt: skip
-    if listed:
-        _list()
+    """
+    if options.listed:
+        for experiment in EXPERIMENTS.values():
+            say(f"{experiment.name:<18} {experiment.title} ({experiment.source})")
         return
-    if name is None and report is None:
+    if options.name is None and options.report is None:
         raise ArgumentError(f"name: none given, expected all or one of {', '.join(EXPERIMENTS)}")
-    if report is not None:
-        check_writable("report", report, (".md",))
-    if name is not None:
-        names = list(EXPERIMENTS) if name == ALL else [find(name).name]
-        check_writable("out", out / f"{names[0]}.md")
-        if threads is not None and threads < 1:
-            raise ArgumentError(f"threads: got {threads}, expected 1 or more")
-        given = n, out, seed, batch, threads, kamb_images, most_steps, quick
-        _run(names, data or [], oracle or [], *given)
-    if report is not None:
+    if options.report is not None:
+        check_writable("report", options.report, (".md",))
+    if options.name is not None:
+        _run(of_the_paper() if options.name == ALL else [find(options.name).name], options)
+    if options.report is not None:
         from golddiff_lab.paper.report import write_report
 
-        finished = write_report(out, report)
-        say(f"{report}: {', '.join(finished)}")
+        finished = write_report(options.out, options.report)
+        say(f"{options.report}: {', '.join(finished)}")
 
 
-def _list() -> None:
-    for experiment in EXPERIMENTS.values():
-        say(f"{experiment.name:<18} {experiment.title} ({experiment.source})")
-
-
-def _run(
-    names: list[str],
-    data: list[str],
-    oracle: list[str],
-    n: int,
-    out: Path,
-    seed: int,
-    batch: int,
-    threads: int | None,
-    kamb_images: int | None,
-    most_steps: int | None,
-    quick: bool,
-) -> None:
-    from golddiff_lab.paper.datasets import parse_data, parse_oracles
-
-    stores, networks = parse_data(data), parse_oracles(oracle)
+def _run(names: list[str], options: ReproduceOptions) -> None:
+    check_writable("out", options.out / f"{names[0]}.md")
+    stores, networks = parse_data(options.data or []), parse_oracles(options.oracle or [])
 
     from golddiff.sampling import check_settings
     from golddiff.system.parallel import use_threads
     from golddiff_lab.paper.context import Context
 
-    check_settings(n, 10, "ddim", seed, batch)
-    if threads is not None:
-        use_threads(threads)
+    check_settings(options.n, 10, "ddim", options.seed, options.batch)
+    if options.threads is not None:
+        use_threads(options.threads)
     context = Context(
-        out, stores, networks, n, seed, batch, quick, kamb_images, most_steps, say, _watch
-    )
+        options.out, stores, networks, options.n, options.seed, options.batch, options.quick,
+        options.kamb_images, options.most_steps, say, _watch,
+    )  # fmt: skip
     # What is given is opened before anything is computed: a wrong path shows at once.
     for given in stores:
         context.store(given)
@@ -155,7 +142,9 @@ def _run(
         experiment = find(name)
         say(f"{name}: {experiment.title}")
         page = experiment.run(context)
-        paths = page.write(out, name, experiment.title, experiment.source, quick=quick)
+        paths = page.write(
+            options.out, name, experiment.title, experiment.source, quick=options.quick
+        )
         say(", ".join(map(str, paths)))
 
 

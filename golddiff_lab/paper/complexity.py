@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -27,6 +26,7 @@ from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.page import Page
 from golddiff_lab.paper.paper import paper_value
 from golddiff_lab.tables import markdown_table
+from golddiff_lab.timing import in_turns, timed
 
 LABEL = "tab:complexity_results"
 METHODS = ("Optimal", "Wiener", "Kamb", "PCA", "GoldDiff")
@@ -43,7 +43,7 @@ THRESHOLDS = (0.5, 0.2, 0.1, 0.03, 0.01, 0.001)
 
 NOTE = (
     "Processor seconds (all threads together, so that other work on the machine does not count) "
-    "for one query, best of up to five, after a first that makes masks and compiles; "
+    "for one query, median of up to five, after a first that makes masks and compiles; "
     "smoothed noise of 3 colours as images, sigma 0.5, GoldDiff over PCA by the paper's text. "
     "Exponents are slopes of log time against log size, all sizes counting the same; small sizes "
     "hold constant costs, so an exponent below the expected one says that these still show."
@@ -116,7 +116,7 @@ def run(context: Context) -> Page:
 
 def _cell(context: Context, build: Callable[[int, int], ImageStore], point: Point) -> Result:
     key: Key = {
-        "kind": "complexity", "clock": "processor", **vars(point), "sigma": SIGMA,
+        "kind": "complexity", "clock": "processor, median", **vars(point), "sigma": SIGMA,
         "seed": context.seed, "threads": torch.get_num_threads(),
     }  # fmt: skip
 
@@ -149,13 +149,8 @@ def _denoiser(point: Point, store: ImageStore) -> Denoiser:
 def _seconds(denoiser: Denoiser, store: ImageStore, seed: int) -> float:
     generator = torch.Generator().manual_seed(seed)
     x = store.images([0]) + SIGMA * torch.randn((1, *store.shape), generator=generator)
-    denoiser(x, SIGMA)
-    times: list[float] = []
-    while len(times) < REPEATS and sum(times) < ENOUGH:
-        start = time.process_time()
-        denoiser(x, SIGMA)
-        times.append(time.process_time() - start)
-    return min(times)
+    step = partial(timed, partial(denoiser, x, SIGMA))
+    return in_turns({"": step}, REPEATS, ENOUGH)[""].processor
 
 
 def _page(measured: dict[str, dict[str, list[Result]]]) -> Page:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from golddiff.denoiser import Denoiser
 from golddiff.estimators.network_like import KEPT
 from golddiff.estimators.registry import MethodSettings, create
 from golddiff.evaluation.compare import compare
@@ -41,12 +43,15 @@ class Row:
     Attributes:
         title: the paper's name of the row, where the paper has it.
         method: of :data:`golddiff.estimators.registry.METHODS`.
+            or a name of its own, with ``make``.
         settings: for a data set.
+        make: makes it of a store and a seed; None: the registry does.
     """
 
     title: str
     method: str
     settings: Callable[[DataSet], MethodSettings] = default_settings
+    make: Callable[[ImageStore, int], Denoiser] | None = None
 
 
 @dataclass(frozen=True)
@@ -140,12 +145,13 @@ def likeness(context: Context, here: Here, row: Row) -> Result:
         "oracle_sampler": here.column.oracle_sampler or here.settings.sampler,
         **{k: v for k, v in asdict(here.settings).items() if k != "batch"},
     }
-    if row.method == "network-like":
+    if row.method.startswith("network-like"):
         key["version"] = KEPT  # what it is changes; the paper's methods stay as they are
 
     def compute() -> Result:
         reference = reference_of(context, here)
-        denoiser = create(row.method, store, settings, context.seed)
+        make = row.make or partial(_created, row.method, settings)
+        denoiser = make(store, context.seed)
         title = f"{here.column.title}: {row_title(context, here, row)}"
         total = here.settings.n * here.settings.steps
         context.say(f"{title}, {here.settings.n} images ...")
@@ -157,6 +163,10 @@ def likeness(context: Context, here: Here, row: Row) -> Result:
         return {**made.figures(), "pictures": packed(made.images[:PICTURES])}
 
     return context.cells.get(key, compute)
+
+
+def _created(method: str, settings: MethodSettings, store: ImageStore, seed: int) -> Denoiser:
+    return create(method, store, settings, seed)
 
 
 def reference_of(context: Context, here: Here) -> Any:

@@ -119,7 +119,7 @@ class LikenessTable:
     """One table of the paper.
 
     Attributes:
-        label: LaTeX's.
+        label: LaTeX's; None: the paper has no such table.
         columns: a table each, on our page.
         rows: the methods.
         metrics: of :data:`golddiff_lab.paper.tables.HEADINGS`.
@@ -127,7 +127,7 @@ class LikenessTable:
         notes: paragraphs above the tables.
     """
 
-    label: str
+    label: str | None
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     metrics: tuple[str, ...] = ("MSE", "r2")

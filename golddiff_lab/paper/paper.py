@@ -9,15 +9,17 @@ from importlib import resources
 Cells = dict[str, dict[str, dict[str, str]]]
 
 
-def paper_value(label: str, group: str | None, row: str, metric: str) -> str | None:
+def paper_value(label: str | None, group: str | None, row: str, metric: str) -> str | None:
     """What the paper prints, or None where it has no such entry.
 
     Args:
-        label: LaTeX label of the table, "tab:main_results_1".
+        label: LaTeX label of the table, "tab:main_results_1"; None for a table of ours alone.
         group: data set or setting, "CIFAR-10"; None for a column of ours alone.
         row: method.
         metric: "MSE", "r2", "Time" or "Memory".
     """
+    if label is None:
+        return None
     return tables()[label].get(group or "", {}).get(row, {}).get(metric)
 
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from golddiff_lab.paper.page import Page
 
 
+NOT_IN_PAPER = "not in the paper"
+
+
 @dataclass(frozen=True)
 class Experiment:
     """One table or figure of the paper.
@@ -68,8 +71,15 @@ EXPERIMENTS = {
                    "sensitivity", "run_k_min"),
         Experiment("mnist", "MNIST and Fashion-MNIST", "Table 7, appendix", "likeness_tables",
                    "MNIST"),
+        Experiment("ablation", "What each part of network_like adds", NOT_IN_PAPER, "ablation",
+                   "ABLATION"),
     )
 }  # fmt: skip
+
+
+def of_the_paper() -> list[str]:
+    """The names of the paper's."""
+    return [e.name for e in EXPERIMENTS.values() if e.source != NOT_IN_PAPER]
 
 
 def find(name: str) -> Experiment:

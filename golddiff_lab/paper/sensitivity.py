@@ -6,17 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from typing import Any
 
 from golddiff.estimators.registry import MethodSettings
 from golddiff.figures.curves import Panel, Series
-from golddiff_lab.cells import Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DataSet
-from golddiff_lab.paper.likeness import Column, Here, Row, column_here, likeness
+from golddiff_lab.paper.likeness import Column, Row
 from golddiff_lab.paper.likeness_tables import PCA, golden_settings
 from golddiff_lab.paper.page import Page
-from golddiff_lab.paper.tables import about, seconds_text
-from golddiff_lab.tables import markdown_table
+from golddiff_lab.paper.tables import likeness_page
 
 COLUMNS = tuple(
     Column(title, data, title)
@@ -69,65 +68,27 @@ def _page(
 ) -> Page:
     if context.quick:
         values = (values[0], values[-1])
-    page = Page([note])
-    lines: dict[str, list[Series]] = {"mse": [], "r2": []}
-    for column in COLUMNS:
-        here = column_here(context, column)
-        page.lines += ["", f"### {column.title}", ""]
-        if isinstance(here, str):
-            page.lines.append(f"{here[0].upper()}{here[1:]}.")
-            continue
-        made = _points(context, here, name, values, settings)
-        page.lines += [about(here, made[0]), "", *_table(name, values, made)]
-        page.rows += [
-            {"column": column.title, "row": text, **{k: v for k, v in r.items() if k != "pictures"}}
-            for text, r in zip([*map(str, values), PCA.title], made, strict=True)
-        ]
-        for metric, series in lines.items():
-            series += _series(column.title, values, made, metric)
-    if lines["mse"]:
-        page.panels = [
-            Panel(title, f"{name} / N", title, lines[metric], xscale="log")
-            for metric, title in (("mse", "MSE"), ("r2", "r2"))
-        ]
+    rows = [Row(f"{name} = {v} N", "golddiff-pca", partial(settings, v)) for v in values]
+    metrics = ("MSE", "r2", "Time")
+    page = likeness_page(context, None, COLUMNS, [*rows, PCA], metrics, notes=(note,))
+    x = [float(v) for v in values]
+    page.panels = [
+        Panel(title, f"{name} / N", title, _series(page.rows, x, metric), xscale="log")
+        for metric, title in (("mse", "MSE"), ("r2", "r2"))
+        if page.rows
+    ]
     return page
 
 
-def _points(
-    context: Context,
-    here: Here,
-    name: str,
-    values: tuple[Fraction, ...],
-    settings: Callable[[Fraction, DataSet], MethodSettings],
-) -> list[Result]:
-    rows = [Row(f"{name} = {v}", "golddiff-pca", partial(settings, v)) for v in values]
-    return [likeness(context, here, row) for row in [*rows, PCA]]
-
-
-def _table(name: str, values: tuple[Fraction, ...], made: list[Result]) -> list[str]:
-    texts = [
-        [
-            text,
-            *(
-                f"{r[m]['mean']:.{d}f} ({r[m]['low']:.{d}f} to {r[m]['high']:.{d}f})"
-                if r[m]["mean"] is not None
-                else "undefined"
-                for m, d in (("mse", 4), ("r2", 3))
-            ),
-            seconds_text(r),
-        ]
-        for text, r in zip([*map(str, values), "PCA, full scan"], made, strict=True)
-    ]
-    return markdown_table([f"{name} / N", "MSE", "r2", "s a step"], texts)
-
-
-def _series(
-    title: str, values: tuple[Fraction, ...], made: list[Result], metric: str
-) -> list[Series]:
-    x = [float(v) for v in values]
-    points, baseline = [r[metric] for r in made[:-1]], made[-1][metric]["mean"]
-    mean, low, high = ([p[side] for p in points] for side in ("mean", "low", "high"))
-    return [
-        Series(title, x, mean, low, high),
-        Series(f"{title}, PCA", [x[0], x[-1]], [baseline, baseline], dashed=True, like=title),
-    ]
+def _series(rows: list[dict[str, Any]], x: list[float], metric: str) -> list[Series]:
+    """Each data set's GoldDiff against the setting, and its PCA, a dashed line."""
+    made = []
+    for column in dict.fromkeys(row["column"] for row in rows):
+        *points, baseline = [row[metric] for row in rows if row["column"] == column]
+        mean, low, high = ([p[side] for p in points] for side in ("mean", "low", "high"))
+        made += [
+            Series(column, x, mean, low, high),
+            Series(f"{column}, PCA", [x[0], x[-1]], [baseline["mean"]] * 2, dashed=True,
+                   like=column),
+        ]  # fmt: skip
+    return made

@@ -40,7 +40,7 @@ NOTE = (
 
 def likeness_page(
     context: Context,
-    label: str,
+    label: str | None,
     columns: Sequence[Column],
     rows: Sequence[Row],
     metrics: Sequence[str] = ("MSE", "r2"),
@@ -51,7 +51,7 @@ def likeness_page(
 
     Args:
         context: data, oracles and settings.
-        label: of the paper's table.
+        label: of the paper's table; None: the paper has none.
         columns: a table each.
         rows: the methods.
         metrics: of ``HEADINGS``.
@@ -76,10 +76,10 @@ def likeness_page(
         ]
         header = [
             "Method",
-            *(f"{HEADINGS[metric]}, {who}" for metric in metrics for who in ("paper", "ours")),
+            *(f"{HEADINGS[metric]}, {who}" for metric in metrics for who in _whose(label)),
         ]
         page.lines += [
-            about(here, next(iter(results.values()))),
+            _about(here, next(iter(results.values()))),
             "",
             *markdown_table(header, texts),
         ]
@@ -95,11 +95,11 @@ def likeness_page(
             }
             for title, row in zip(titles, rows, strict=True)
         ]
-        page.panels += curves(column.title, dict(zip(titles, results.values(), strict=True)))
+        page.panels += _curves(column.title, dict(zip(titles, results.values(), strict=True)))
     return page
 
 
-def about(here: Here, result: Result) -> str:
+def _about(here: Here, result: Result) -> str:
     """One line: what was compared with what, and how."""
     store, settings = here.store, here.settings
     theirs = here.column.oracle_sampler or settings.sampler
@@ -116,7 +116,7 @@ def about(here: Here, result: Result) -> str:
     )
 
 
-def curves(title: str, results: dict[str, Result]) -> list[Panel]:
+def _curves(title: str, results: dict[str, Result]) -> list[Panel]:
     """Likeness of each step's prediction, method by method, where both sides share the steps."""
     lines = [
         Series(name, result["per_step"]["sigma"], result["per_step"]["own"]["r2"])
@@ -130,7 +130,7 @@ def curves(title: str, results: dict[str, Result]) -> list[Panel]:
 
 
 def _missing(
-    label: str, column: Column, rows: Sequence[Row], metrics: Sequence[str], reason: str
+    label: str | None, column: Column, rows: Sequence[Row], metrics: Sequence[str], reason: str
 ) -> list[str]:
     header = ["Method", *(f"{HEADINGS[metric]}, paper" for metric in metrics), "ours"]
     texts = [
@@ -144,24 +144,32 @@ def _missing(
     return markdown_table(header, texts)
 
 
-def _paper(label: str, column: Column, row: str, metrics: Sequence[str]) -> dict[str, str | None]:
+def _whose(label: str | None) -> tuple[str, ...]:
+    return ("ours",) if label is None else ("paper", "ours")
+
+
+def _paper(
+    label: str | None, column: Column, row: str, metrics: Sequence[str]
+) -> dict[str, str | None]:
     return {metric: paper_value(label, column.group, row, metric) for metric in metrics}
 
 
 def _cells(
-    label: str, column: Column, row: str, metrics: Sequence[str], result: Result
+    label: str | None, column: Column, row: str, metrics: Sequence[str], result: Result
 ) -> list[str]:
     ours = {
         "MSE": _interval(result["mse"], 4),
         "r2": _interval(result["r2"], 3) + _undefined(result["r2_undefined"]),
-        "Time": seconds_text(result),
+        "Time": _seconds(result),
         "Memory": _memory(**result["memory"]),
     }
     paper = _paper(label, column, row, metrics)
-    return [text for metric in metrics for text in (paper[metric] or DASH, ours[metric])]
+    texts = {who: {m: paper[m] or DASH for m in metrics} if who == "paper" else ours
+             for who in _whose(label)}  # fmt: skip
+    return [texts[who][metric] for metric in metrics for who in _whose(label)]
 
 
-def seconds_text(result: Result) -> str:
+def _seconds(result: Result) -> str:
     """Seconds an image and step, and of processors."""
     seconds = result["seconds"]
     wall, processor = (

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.contributions import Weights
 from golddiff.denoiser import Estimator
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.optimal import Optimal
@@ -16,6 +15,7 @@ from golddiff.evaluation.runs import Run, RunSettings
 from golddiff.evaluation.runs import run as run_sampler
 from golddiff.figures.curves import Panel, Series
 from golddiff.figures.trajectory import Row, draw_trajectory
+from golddiff.kernels.contributions import Weights
 from golddiff.metrics import mse_per_image
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.store.images import ImageStore

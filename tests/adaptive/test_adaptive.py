@@ -10,7 +10,7 @@ from golddiff import PCA, AdaptiveSchedule, GoldDiff, ImageStore, Kamb, Optimal,
 from golddiff.noise import ddim_sigmas
 from golddiff.samplers import initial_noise, steps
 from golddiff.support import Support, TiledSupport
-from golddiff.supports import adaptive
+from golddiff.supports import adaptive, rule
 from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import use_threads
 
@@ -169,14 +169,14 @@ def test_what_is_told_as_support_gives_the_output_again(pictures, sigma):
 def test_tiles_choose_where_masks_are_narrow(pictures):
     store, others = pictures
     whole, golden = (
-        GoldDiff(base(store), AdaptiveSchedule(0.2)) for base in (Optimal, BASES["pca"])
+        GoldDiff(base(store), AdaptiveSchedule(0.1)) for base in (Optimal, BASES["pca"])
     )
     (wide,) = whole.supports(noised(others[:1], 60.0), 60.0)
     (narrow,) = golden.supports(noised(others[:1], 0.3), 0.3)
     assert isinstance(wide, Support)
     assert isinstance(narrow, TiledSupport)
     assert len(narrow.tiles) == 9
-    assert "whole image" in whole.describe_step(60.0)
+    assert "tile" not in whole.describe_step(60.0)
     assert "4x4" in golden.describe_step(0.3)
 
 
@@ -213,6 +213,32 @@ def test_through_the_index_too(make_store, smooth_images, base):
         off = rmse(golden(x, sigma), full(x, sigma))
         assert (off <= 0.1).sum() >= 9
     assert (store.path / "index" / "index.json").exists()
+
+
+def test_the_first_images_are_drawn_from_a_sample(make_store):
+    """Of 20,000 images 8,192: the error is that to all, and a result its query's alone."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (20_000, 1, 6, 6), dtype=torch.uint8, generator=generator)
+    store = make_store(images)
+    full = Optimal(store)
+    compared = []
+    golden = GoldDiff(full, AdaptiveSchedule(0.1))
+    for sigma in (40.0, 4.0, 1.0, 0.2):
+        x = noised(store.images(range(20)), sigma)
+        out = golden(x, sigma)
+        assert (rmse(out, full(x, sigma)) <= 0.1).sum() >= 19
+        assert torch.equal(golden(x[3:4], sigma)[0], out[3])
+        (support,) = golden.supports(x[:1], sigma)
+        compared.append(support.log_importance().min())
+    assert compared[0] >= np.log(20_000 / 8192) - 1e-6  # each stands for more than itself
+    assert compared[-1] == 0  # those that decide are sure
+
+
+def test_few_directions_take_a_larger_margin():
+    assert rule.margin(2) > rule.margin(6) > rule.margin(1000) == rule.MARGIN
+    assert rule.samples_of(5000) == [5000]
+    assert rule.samples_of(50_000) == [8192, 50_000]
+    assert rule.samples_of(1_280_000) == [8192, 131_072, 1_280_000]
 
 
 def test_nothing_is_measured_or_written(digits):

@@ -13,7 +13,7 @@ from golddiff.supports.truncation import tail_bound, truncation_bound, truncatio
 from golddiff_lab.paper import theorem1
 from golddiff_lab.paper.likeness import packed, unpacked
 from golddiff_lab.paper.paper import paper_value, tables
-from golddiff_lab.paper.registry import EXPERIMENTS
+from golddiff_lab.paper.registry import EXPERIMENTS, of_the_paper
 from golddiff_lab.paper.weights import RandomSubset
 from tests.conftest import float64_images
 from tests.oracles_for_tests import Shrinking
@@ -27,7 +27,7 @@ def figures(folder, name):
     return json.loads((folder / f"{name}.json").read_text())
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", of_the_paper())
 def test_every_experiment_writes_a_page_its_figures_and_a_picture(name, all_pages):
     text = page(all_pages, name)
     assert text.startswith(f"## {EXPERIMENTS[name].title}\n")

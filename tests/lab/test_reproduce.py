@@ -1,7 +1,6 @@
 """``golddiff reproduce``, ``evaluate`` and ``plot`` on the command line."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +9,9 @@ from PIL import Image
 
 import golddiff
 from golddiff.cli import run
-from golddiff_lab import ablation
 from golddiff_lab.paper import likeness
-from golddiff_lab.paper.registry import EXPERIMENTS
+from golddiff_lab.paper.ablation import ROWS
+from golddiff_lab.paper.registry import EXPERIMENTS, of_the_paper
 
 
 @pytest.fixture(autouse=True)
@@ -118,7 +117,7 @@ def test_the_report_keeps_the_remarks(all_pages):
         assert "For editors" not in text
         part = text[text.index("## MNIST and") :]
         assert 0 < part.index("Digits are easy.") < part.index("### MNIST")
-    for name in EXPERIMENTS:
+    for name in of_the_paper():
         assert f"](results/{name}.png)" in text
         assert Path(f"docs/results/{name}.png").is_file()
     assert text.count("with 95% bootstrap intervals") == 1
@@ -256,13 +255,21 @@ def test_bad_input_to_plot(fails, all_pages):
 
 
 @pytest.mark.usefixtures("loads")
-def test_the_ablation_tells_each_method_beside_golddiff(tiny, monkeypatch, capsys, tmp_path):
+def test_the_ablation_has_every_part_beside_golddiff(tiny, tmp_path):
     root, stores, _ = tiny
-    asked = ["ablation", str(stores["mnist"]), str(root / "mnist.pt"), "--n", "2", "--steps", "2"]
-    out = ["--methods", "wiener", "--json", str(tmp_path / "a.json")]
-    monkeypatch.setattr(sys, "argv", [*asked, *out])
-    ablation.main()
-    assert "| wiener |" in capsys.readouterr().out
-    first, second = json.loads((tmp_path / "a.json").read_text())
-    assert (first["method"], second["method"]) == ("golddiff-pca", "wiener")
-    assert first["gain"]["mean"] == 0
+    command = ["reproduce", "ablation", "--quick", "--n", "2", "--out", str(tmp_path / "out")]
+    given = ["--data", f"mnist={stores['mnist']}", "--oracle", f"mnist={root / 'mnist.pt'}"]
+    assert run([*command, *given]) == 0
+    rows = json.loads((tmp_path / "out" / "ablation.json").read_text())["rows"]
+    assert [row["row"] for row in rows] == [row.title for row in ROWS]
+    assert {row["column"] for row in rows} == {"MNIST"}
+    scores = {row["row"]: row["mse"]["mean"] for row in rows}
+    assert scores["without golden"] != scores["without mixture"]
+    page = (tmp_path / "out" / "ablation.md").read_text()
+    assert "without golden less GoldDiff, image by image" in page
+    assert "paper |" not in page
+
+
+def test_all_are_the_papers():
+    assert "ablation" in EXPERIMENTS
+    assert "ablation" not in of_the_paper()

@@ -8,7 +8,7 @@ once for all queries and locations, and supports of any size are then chosen fro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
@@ -33,10 +33,6 @@ class Search(Protocol):
 
     images: int
 
-    def summaries(self, query: int, gain: float) -> list[Sums]:
-        """Of each location, the sums of the images' weights by distance."""
-        ...
-
     def rings(
         self, query: int, spans: Mapping[int, tuple[int, int]]
     ) -> dict[int, NDArray[np.int64]]:
@@ -50,21 +46,17 @@ class Search(Protocol):
         """
         ...
 
-    def drawn(
-        self,
-        query: int,
-        counts: Mapping[int, int],
-        gain: float,
-        totals: Sequence[Sums],
-        seeds: tuple[int, ...],
-    ) -> dict[int, Drawn]:
-        """About so many images of each location, by weight.
+    def summary(self, query: int, gain: float) -> Sums:
+        """The sums of the images' weights by distance, at the first location."""
+        ...
+
+    def drawn(self, query: int, count: int, gain: float, seeds: tuple[int, ...]) -> Drawn:
+        """About so many images, by their weight at the first location.
 
         Args:
             query: which.
-            counts: by location.
+            count: how many.
             gain: 1 / (2 sigma^2).
-            totals: of every location, over the whole training set.
             seeds: of the random numbers that decide.
         """
         ...
@@ -98,14 +90,6 @@ class NeighborSearch:
             self._distances += further
         self._ordered: dict[tuple[int, int], NDArray[np.int64]] = {}
 
-    def summaries(self, query: int, gain: float) -> list[Sums]:
-        """See :class:`Search`."""
-
-        def one(distances: NDArray[np.float32]) -> Sums:
-            return summary(distances, gain, empty((len(distances),)))
-
-        return list(map_ordered(one, list(self._distances[query])))
-
     def rings(
         self, query: int, spans: Mapping[int, tuple[int, int]]
     ) -> dict[int, NDArray[np.int64]]:
@@ -117,27 +101,27 @@ class NeighborSearch:
 
         return dict(zip(spans, map_ordered(one, list(spans)), strict=True))
 
+    def summary(self, query: int, gain: float) -> Sums:
+        """See :class:`Search`."""
+        return summary(self._distances[query, 0], gain, empty((self.images,)))
+
     def drawn(
         self,
         query: int,
-        counts: Mapping[int, int],
+        count: int,
         gain: float,
-        totals: Sequence[Sums],
         seeds: tuple[int, ...],
-    ) -> dict[int, Drawn]:
-        """See :class:`Search`."""
+        total: Sums | None = None,
+    ) -> Drawn:
+        """See :class:`Search`; ``total`` is the sums of all parts, where this is one of them."""
         if seeds not in self._numbers:
             self._numbers[seeds] = RandomNumbers.of(seeds, self.rows + self._first)
-        numbers = self._numbers[seeds]
-
-        def one(location: int) -> Drawn:
-            distances = self._distances[query, location]
-            return drawn(
-                distances, self.rows, counts[location], gain, totals[location], numbers,
-                empty((len(distances),)),
-            )  # fmt: skip
-
-        return dict(zip(counts, map_ordered(one, list(counts)), strict=True))
+        if total is None:
+            total = self.summary(query, gain)
+        return drawn(
+            self._distances[query, 0], self.rows, count, gain, total, self._numbers[seeds],
+            empty((self.images,)),
+        )  # fmt: skip
 
     def _in_order(self, query: int, location: int, stop: int) -> NDArray[np.int64]:
         """At least the first ``stop`` places, nearest first."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from golddiff.store.images import ImageStore
 from golddiff.store.training_set import TrainingSet
-from golddiff.support import AnySupport, DescribedSupport, Support, TiledSupport
+from golddiff.support import DescribedSupport, Support, TiledSupport
 from golddiff.supports.index.distances import Metric
 from golddiff.supports.index.drawing import Drawn, RandomNumbers, Sums
 from golddiff.supports.index.search import NeighborSearch
@@ -26,20 +26,17 @@ class Totals:
     """What one part sends to the others before images are drawn.
 
     Attributes:
-        sums: of each query's locations.
+        sums: of each query.
         gain: 1 / (2 sigma^2).
     """
 
-    sums: list[list[Sums]]
+    sums: list[Sums]
     gain: float
 
     def merge(self, other: Totals) -> Totals:
         """Of both parts' images."""
-        merged = [
-            [a.merge(b, self.gain) for a, b in zip(mine, theirs, strict=True)]
-            for mine, theirs in zip(self.sums, other.sums, strict=True)
-        ]
-        return Totals(merged, self.gain)
+        pairs = zip(self.sums, other.sums, strict=True)
+        return Totals([mine.merge(theirs, self.gain) for mine, theirs in pairs], self.gain)
 
 
 @dataclass(frozen=True)
@@ -47,23 +44,23 @@ class WeightedDraw:
     """A draw as the parts of a training set are asked for it, in two rounds.
 
     Attributes:
-        metric: cheap distances.
+        metric: cheap distances; those of its first location count.
         gain: 1 / (2 sigma^2).
-        counts: how many images of each location, about.
+        count: how many images, about.
         seeds: of the random numbers that decide.
     """
 
     metric: Metric
     gain: float
-    counts: Mapping[int, int]
-    seeds: tuple[int, ...]
+    count: int = 0
+    seeds: tuple[int, ...] = ()
 
     def summary(
         self, images: ImageStore, x: NDArray[np.float32], within: Sequence[Support]
     ) -> Totals:
         """The sums of a part's images."""
         search = NeighborSearch(images, self.metric, x, within[0].rows)
-        return Totals([search.summaries(q, self.gain) for q in range(len(x))], self.gain)
+        return Totals([search.summary(q, self.gain) for q in range(len(x))], self.gain)
 
     def chosen(
         self,
@@ -71,20 +68,14 @@ class WeightedDraw:
         x: NDArray[np.float32],
         within: Sequence[Support],
         total: Totals,
-    ) -> list[Support | TiledSupport]:
+    ) -> list[Support]:
         """A part's images that are drawn, by the sums of all parts."""
         search = NeighborSearch(images, self.metric, x, within[0].rows, images.first_row)
-        made: list[Support | TiledSupport] = []
-        for query, totals in enumerate(total.sums):
-            found = search.drawn(query, self.counts, self.gain, totals, self.seeds)
-            none = Support(np.empty(0, np.int64), np.empty(0))
-            tiles = [
-                Support(found[t].rows, found[t].log_weights) if t in found else none
-                for t in range(len(totals))
-            ]
-            side = self.metric.side
-            made.append(tiles[0] if side is None else TiledSupport(side, tiles))
-        return made
+        found = [
+            search.drawn(query, self.count, self.gain, self.seeds, sums)
+            for query, sums in enumerate(total.sums)
+        ]
+        return [Support(one.rows, one.log_weights) for one in found]
 
 
 class SearchInParts:
@@ -109,13 +100,6 @@ class SearchInParts:
         self._totals: Totals | None = None
         self._nearest: dict[tuple[int, int, int], NDArray[np.int64]] = {}
 
-    def summaries(self, query: int, gain: float) -> list[Sums]:
-        """See the protocol; all queries' are asked for at once."""
-        if self._totals is None:
-            draw = WeightedDraw(self._metric, gain, {}, ())
-            self._totals = self._store.summary(self._x, draw, self._within)
-        return self._totals.sums[query]
-
     def rings(
         self, query: int, spans: Mapping[int, tuple[int, int]]
     ) -> dict[int, NDArray[np.int64]]:
@@ -126,22 +110,20 @@ class SearchInParts:
             found[t] = np.setdiff1d(self._up_to(query, t, stop), inner, assume_unique=True)
         return found
 
-    def drawn(
-        self,
-        query: int,
-        counts: Mapping[int, int],
-        gain: float,
-        totals: Sequence[Sums],
-        seeds: tuple[int, ...],
-    ) -> dict[int, Drawn]:
+    def summary(self, query: int, gain: float) -> Sums:
+        """See the protocol; all queries' are asked for at once."""
+        if self._totals is None:
+            draw = WeightedDraw(self._metric, gain)
+            self._totals = self._store.summary(self._x, draw, self._within)
+        return self._totals.sums[query]
+
+    def drawn(self, query: int, count: int, gain: float, seeds: tuple[int, ...]) -> Drawn:
         """See the protocol."""
-        draw = WeightedDraw(self._metric, gain, counts, seeds)
+        draw = WeightedDraw(self._metric, gain, count, seeds)
         (support,) = self._store.draw(self._x[query : query + 1], draw, self._within)
-        return {
-            t: Drawn(tile.rows, tile.log_importance(), RandomNumbers.of(seeds, tile.rows).group)
-            for t, tile in enumerate(_tiles(support))
-            if t in counts
-        }
+        assert isinstance(support, Support)
+        group = RandomNumbers.of(seeds, support.rows).group
+        return Drawn(support.rows, support.log_importance(), group)
 
     def _up_to(self, query: int, location: int, count: int) -> NDArray[np.int64]:
         """Ascending rows of a location's nearest images, asked for all locations at once."""
@@ -151,12 +133,7 @@ class SearchInParts:
             (support,) = self._store.nearest(
                 self._x[query : query + 1], count, self._metric, self._within
             )
-            for t, tile in enumerate(_tiles(support)):
+            tiles = support.tiles if isinstance(support, TiledSupport) else [support]
+            for t, tile in enumerate(tiles):
                 self._nearest[query, t, count] = tile.rows
         return self._nearest[query, location, count]
-
-
-def _tiles(support: AnySupport) -> Sequence[Support]:
-    if isinstance(support, TiledSupport):
-        return support.tiles
-    return [Support(support.rows, support.log_weights)]

@@ -1,0 +1,138 @@
+"""``python -m golddiff_lab.promise``: do adaptive supports keep their tolerance, and know it?
+
+At each of ten noise levels, for several tolerances and kinds of queries: how many outputs are
+within the tolerance of the full scan, and the estimated error against the true one.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from scipy.stats import spearmanr
+
+from golddiff.cli.terminal import say, write_json
+from golddiff.denoiser import Estimator
+from golddiff.estimators.golden import GoldDiff
+from golddiff.estimators.kamb import Kamb
+from golddiff.estimators.optimal import Optimal
+from golddiff.estimators.pca import PCA
+from golddiff.estimators.registry import default_mask_threshold
+from golddiff.noise import ddim_sigmas
+from golddiff.store.images import ImageStore
+from golddiff.supports.adaptive import AdaptiveSchedule
+from golddiff.supports.paper import PaperSchedule
+from golddiff_lab.queries import held_out, noised, trajectory
+from golddiff_lab.truth import Level, full_scans
+
+RUN_AT = 0.05  # tolerance of the method's own run
+KINDS = ("in the store", "not in it", "its own run", "another's run")
+
+
+def estimator_of(name: str, store: ImageStore) -> Estimator:
+    """Optimal, PCA with the threshold for images of the store's shape, or Kamb."""
+    if name == "optimal":
+        return Optimal(store)
+    return Kamb(store) if name == "kamb" else PCA(store, default_mask_threshold(store.shape))
+
+
+def levels_of(
+    full: Estimator, others: ImageStore | None, sigmas: list[float], each: int, seed: int
+) -> list[Level]:
+    """``each`` queries of every kind, kind after kind, for each noise level.
+
+    Args:
+        full: whose full scan is the truth.
+        others: images that are not in the store; None: changed copies of some of them.
+        sigmas: noise levels.
+        each: queries of a kind.
+        seed: of all noise.
+    """
+    store = full.store
+    clean = held_out(store, each, seed) if others is None else others.images(range(each))
+    noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(seed + 1))
+    released = PaperSchedule(variant="released")
+    other = GoldDiff(PCA(store, default_mask_threshold(store.shape)), released)
+    kinds = (
+        noised(store, sigmas, each, seed),
+        [clean + sigma * noise for sigma in sigmas],
+        trajectory(GoldDiff(full, AdaptiveSchedule(RUN_AT)), sigmas, each, seed + 2),
+        trajectory(other, sigmas, each, seed + 3),
+    )
+    return [(sigma, torch.cat(parts)) for sigma, *parts in zip(sigmas, *kinds, strict=True)]
+
+
+def measured(
+    full: Estimator, levels: list[Level], tols: list[float], each: int
+) -> list[dict[str, Any]]:
+    """A record for each tolerance, level and query; each kind has a draw of its own."""
+    records = []
+    for (sigma, x), truth in zip(levels, full_scans(full, levels), strict=True):
+        for tol in tols:
+            for kind in range(len(x) // each):
+                golden = GoldDiff(full, AdaptiveSchedule(tol), seed=kind)
+                part = slice(kind * each, (kind + 1) * each)
+                golden(x[part][:1], sigma)  # masks and kernels are made
+                start = time.process_time()
+                out, told = golden.estimated(x[part], sigma)
+                seconds = (time.process_time() - start) / each
+                off = (out - truth[part]).flatten(1).square().mean(1).sqrt()
+                records += [
+                    {"tol": tol, "sigma": sigma, "kind": KINDS[kind], "error": e, "estimate": t,
+                     "seconds": seconds}
+                    for e, t in zip(off.tolist(), told.tolist(), strict=True)
+                ]  # fmt: skip
+    return records
+
+
+def table(records: list[dict[str, Any]]) -> list[str]:
+    """How many are within the tolerance, of all and of each kind; how well the estimate knows."""
+    lines = ["| tol | sigma | within | by kind | in full | rank | within x3 | s of processor |"]
+    lines.append("|" + "---|" * 8)
+    keys = [(t, s) for t in sorted({r["tol"] for r in records})[::-1]
+            for s in [*sorted({r["sigma"] for r in records})[::-1], None]]  # fmt: skip
+    for tol, sigma in keys:
+        some = [r for r in records if r["tol"] == tol and sigma in (None, r["sigma"])]
+        good = [r["error"] <= tol for r in some]
+        kinds = [[g for r, g in zip(some, good, strict=True) if r["kind"] == k] for k in KINDS]
+        told = np.array([(r["estimate"], r["error"]) for r in some if r["estimate"] > tol / 50])
+        known = ["-", "-"]
+        if len(told) > 2:
+            ratio = told[:, 0] / np.maximum(told[:, 1], 1e-12)
+            rank = float(spearmanr(*told.T)[0])
+            known = [f"{rank:.2f}", f"{np.mean((ratio > 1 / 3) & (ratio < 3)):.2f}"]
+        cells = [
+            f"{tol:g}", "all" if sigma is None else f"{sigma:.3g}", f"{sum(good)}/{len(good)}",
+            ", ".join(f"{sum(k)}/{len(k)}" for k in kinds),
+            str(sum(r["estimate"] == 0 for r in some)), *known,
+            f"{np.mean([r['seconds'] for r in some]):.3f}",
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def main(
+    store: Annotated[Path, typer.Argument(help="A store.")],
+    method: Annotated[str, typer.Option(help="optimal, pca or kamb.")] = "pca",
+    tols: Annotated[str, typer.Option(help="Tolerances, with commas between.")] = "0.05,0.02,0.01",
+    each: Annotated[int, typer.Option(help="Queries of a kind, at each level.")] = 4,
+    others: Annotated[Path | None, typer.Option(help="A store of images not in it.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the queries.")] = 0,
+    json: Annotated[Path | None, typer.Option(help="Where every query's figures go.")] = None,
+) -> None:
+    """Print the table."""
+    full = estimator_of(method, ImageStore.open(store))
+    outside = None if others is None else ImageStore.open(others)
+    levels = levels_of(full, outside, ddim_sigmas(10), each, seed)
+    records = measured(full, levels, [float(tol) for tol in tols.split(",")], each)
+    say("\n".join(table(records)))
+    if json is not None:
+        write_json(json, {"method": method, "records": records})
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,81 @@
+"""In deepinv's place of a denoiser: equal to its MMSE, and its samplers run on it."""
+
+import contextlib
+
+import pytest
+import torch
+
+import golddiff
+
+# torchvision, which deepinv imports, may be of another torch's build: it then lacks these.
+DECLARED = torch.library.Library("torchvision", "FRAGMENT")
+for name in ("nms", "qnms"):
+    with contextlib.suppress(RuntimeError):
+        DECLARED.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+deepinv = pytest.importorskip("deepinv", exc_type=ImportError)
+
+
+@pytest.fixture(scope="module")
+def store(make_store, smooth_images):
+    return make_store(smooth_images(200, (3, 16, 16)), torch.arange(200) % 2)
+
+
+@pytest.fixture(scope="module")
+def images(store):
+    return (store.images() + 1) / 2
+
+
+def analytic(store, **options):
+    from golddiff.deepinv import AnalyticDenoiser
+
+    return AnalyticDenoiser(golddiff.Optimal(store), **options)
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.25, 1.5, 10.0])
+def test_it_is_their_mmse_forward_and_backward(store, images, sigma):
+    # In float32 their gradient is off by 0.02 at 0.05: a difference of large numbers.
+    theirs = deepinv.models.MMSE(images, torch.device("cpu"), torch.float64)
+    x = images[:4] + sigma * torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    found = []
+    for model in (theirs, analytic(store)):
+        asked = x.clone().requires_grad_()
+        out = model(asked, sigma)
+        (out * torch.linspace(-1, 1, out.numel()).reshape(out.shape)).sum().backward()
+        found.append((out.detach(), asked.grad))
+    (a, a_slope), (b, b_slope) = found
+    assert a_slope.isfinite().all()
+    assert (a - b).abs().max() < 1e-4
+    assert (a_slope - b_slope).abs().max() < 1e-3 * max(1.0, float(a_slope.abs().max()))
+
+
+def test_each_image_may_have_its_own_noise_level(store, images):
+    d, x = analytic(store), images[:3] + 0.2 * torch.randn(3, 3, 16, 16)
+    levels = torch.tensor([0.1, 0.2, 0.4])
+    both = d(x, levels.reshape(3, 1, 1, 1))
+    for i in range(3):
+        assert torch.allclose(both[i], d(x[i : i + 1], float(levels[i]))[0], atol=1e-6)
+    assert analytic(store, labels=1)(x.double(), 0.2).dtype == torch.float64
+
+
+def test_their_samplers_run_on_it(store, images):
+    physics = deepinv.physics.Inpainting((3, 16, 16), mask=0.5)
+    physics.noise_model = deepinv.physics.GaussianNoise(0.05)
+    # PiGDM is their DPS with its own fidelity, and DPS a PosteriorDiffusion.
+    y, fidelity = physics(images[:2]), deepinv.optim.data_fidelity.L2()
+    d = analytic(store)
+    samplers = [
+        deepinv.sampling.DDRM(d, sigmas=[1.0, 0.5, 0.1]),
+        deepinv.sampling.DiffPIR(d, fidelity, max_iter=3),
+        deepinv.sampling.DPS(d, num_steps=5, dtype=torch.float32),
+    ]
+    for sampler in samplers:
+        out = sampler(y, physics)
+        assert out.shape == images[:2].shape
+        assert torch.isfinite(out).all()
+
+
+def test_a_physics_is_an_operator(store, images):
+    physics = deepinv.physics.Downsampling((3, 16, 16), filter=None, factor=2)
+    y = physics.A(store.images([5]))
+    logs = golddiff.log_likelihood(store, physics, y, 0.05)
+    assert int(logs.argmax()) == 5

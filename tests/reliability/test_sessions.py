@@ -1,0 +1,48 @@
+"""A few seconds of what ``python -m reliability.sessions`` does for five minutes."""
+
+import importlib.util
+import random
+import socket
+
+import pytest
+
+from reliability.sessions import HOSTILE, Load, Page, peak_bytes, started
+
+
+@pytest.fixture(scope="module")
+def studio(tmp_path_factory):
+    if importlib.util.find_spec("gradio") is None:
+        pytest.skip("needs gradio: pip install 'golddiff[studio]'")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = started(port, tmp_path_factory.mktemp("studio") / "studio.log")
+    yield process, port
+    process.terminate()
+    process.wait(60)
+
+
+@pytest.mark.parametrize("request_", HOSTILE, ids=lambda request_: request_.__name__)
+def test_no_hostile_request_is_served_or_ends_the_studio(studio, request_):
+    process, port = studio
+    page = Page(port, random.Random(1))
+    outcome = request_(page)
+    expected = {"large_upload": "HTTP 200", "slow_request": "left"}  # it is a file like others
+    allowed = ("told", "HTTP 400", "HTTP 403", "HTTP 404", "HTTP 413", "HTTP 422", "done")
+    assert outcome == expected.get(request_.__name__, outcome)
+    assert outcome in (*allowed, *expected.values())
+    assert page.status("GET", "/") == "HTTP 200"
+    assert process.poll() is None
+    assert peak_bytes(process.pid) < 2_000_000_000
+
+
+def test_what_is_not_answered_is_a_failure():
+    load = Load(0, 1, 0.5, 0)
+    load.outcomes.update({
+        ("generate", "done"): 3, ("generate", "told"): 1, ("stray_path", "HTTP 404"): 2,
+        ("stray_path", "HTTP 500"): 1, ("large_upload", "HTTP 503"): 1,
+        ("postscript", "no answer (TimeoutError)"): 1,
+    })  # fmt: skip
+    assert load.failures() == {
+        "generate: told": 1, "stray_path: HTTP 500": 1, "postscript: no answer (TimeoutError)": 1,
+    }  # fmt: skip
