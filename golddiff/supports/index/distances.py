@@ -39,8 +39,6 @@ class Metric(Protocol):
         weighing: which blocks of numbers are compared, and how each location weighs them.
     """
 
-    nat: float
-
     @property
     def side(self) -> Side | None:
         """See the class."""
@@ -71,7 +69,6 @@ class TileBlocks:
     weighing: Weighing
     tiles: int
     side: Side | None = None
-    nat = 0.0
 
     @classmethod
     def of(
@@ -109,7 +106,6 @@ class KeptBlocks:
     weighing: Weighing
     tiles: int
     side: Side | None = None
-    nat = 0.0
 
     @classmethod
     def of(
