@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.lowest import lowest
 from golddiff.kernels.rows import squared_distances
+from golddiff.store.posteriors import whole
 from golddiff.store.proxy import pool
-from golddiff.store.weighing import whole
 from golddiff.support import AnySupport, Side, Support, TiledSupport, grouped, one_each, tile_count
 
 BYTES_AT_ONCE = 2.5e8  # of distances
