@@ -20,9 +20,9 @@ from golddiff.store.closed_form import Exact, ExactPosterior, with_gradient
 from golddiff.store.device import DeviceStore, Weigh, device_store
 from golddiff.store.exact import ImagesPosterior
 from golddiff.store.images import ImageStore
+from golddiff.store.posteriors import Unsaved
 from golddiff.store.queries import added_priors, check_images, checked_queries, priors_of
 from golddiff.store.training_set import opened
-from golddiff.store.weighing import Unsaved
 from golddiff.support import AnySupport, LogWeights, Prior, Side, Support, TiledSupport
 from golddiff.system.arguments import classes_of, levels_of
 from golddiff.system.errors import ArgumentError
@@ -259,7 +259,7 @@ class Estimator(Denoiser):
         """
 
     def make_ready(self, sigma: float) -> Any:
-        """What weighing at a noise level needs that is made of the whole training set.
+        """What a noise level needs that is made of the whole training set.
 
         Asked for once a noise level, where the whole is; :meth:`ready` gives it.
         """
@@ -391,7 +391,7 @@ class Estimator(Denoiser):
 
     @abstractmethod
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """Memory that weighing so many images takes: (fixed, for each query)."""
+        """Memory that so many images take: (fixed, for each query)."""
 
 
 def _definer(estimator: Estimator, method: str) -> type:

@@ -295,6 +295,8 @@ def test_a_folder_takes_each_image_by_itself_and_the_grid():
     with Image.open("pictures/0001.png") as picture:
         assert picture.size == (8, 8)
         assert picture.text["seed"] == "seed 4"
+    assert run(["novelty", "pictures", "digits", "--json", "new.json"]) == 0
+    assert json.loads(Path("new.json").read_text())["pictures"] == 3  # the grid is none
     assert run(["sample", *options, "--out", "run.npz"]) == 0
     assert np.load("run.npz")["images"].shape == (3, 1, 8, 8)
 

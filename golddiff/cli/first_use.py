@@ -30,7 +30,7 @@ def create_with_bars(
         measure_dial(store)
     denoiser = create(method, store, settings, seed)
     if isinstance(denoiser, NetworkLike) and not denoiser.is_ready:
-        say("weighing the parts of network_like on images left out, once for this store")
+        say("fitting the weights of network_like to images left out, once for this store")
         denoiser.blend  # noqa: B018  made now, not in the first step
     return denoiser
 

@@ -13,7 +13,7 @@ from golddiff.cli.options import JsonPath, Size
 from golddiff.cli.terminal import say, watched, write_json
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import check_writable
+from golddiff.system.files import PICTURES, check_writable
 
 if TYPE_CHECKING:
     import torch
@@ -108,10 +108,11 @@ def _read(pictures: str, store: ImageStore) -> torch.Tensor:
 
     square = len(store.shape) == 3 and store.shape[1] == store.shape[2] and store.is_pixels
     size, channels = (store.shape[1], store.shape[0]) if square else (None, None)
+    named = _without_grid(pictures)
     try:
-        source = open_source(pictures, size=size, channels=channels, skip_bad=True)
+        source = open_source(named, size=size, channels=channels, skip_bad=True)
     except ArgumentError:  # float arrays are taken as they are
-        source = open_source(pictures, skip_bad=True)
+        source = open_source(named, skip_bad=True)
     parts, most = [], MOST_VALUES // store.d
     for batch in source.batches(256):
         values = batch.pixels.astype(np.float32)
@@ -125,6 +126,14 @@ def _read(pictures: str, store: ImageStore) -> torch.Tensor:
     if not parts:
         raise ArgumentError(f"pictures: {pictures} holds no picture that can be read")
     return torch.from_numpy(np.concatenate(parts))
+
+
+def _without_grid(pictures: str) -> str | list[Path]:
+    """A folder's pictures, but for the grid that ``golddiff sample --out FOLDER`` adds to them."""
+    folder, grid = Path(pictures), Path(pictures) / "grid.png"
+    if not ((folder / "0000.png").is_file() and grid.is_file()):
+        return pictures
+    return [p for p in sorted(folder.iterdir()) if p.suffix.lower() in PICTURES and p != grid]
 
 
 def _look(images: torch.Tensor, store: ImageStore) -> dict[str, float | None]:

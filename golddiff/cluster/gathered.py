@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.store.weighing import over
+from golddiff.store.posteriors import over
 from golddiff.support import AnySupport, Support, TiledSupport
 from golddiff.system.errors import ArgumentError
 from golddiff.system.units import byte_size

@@ -27,8 +27,8 @@ from golddiff.posterior import Posterior
 from golddiff.store.device import device_store
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Drawing, Found, Metric, nearest_with_distances
+from golddiff.store.posteriors import whole
 from golddiff.store.statistics import Axes, Moments, factor_places, moments
-from golddiff.store.weighing import whole
 from golddiff.support import Support, TiledSupport
 from golddiff.system.errors import ClusterError
 from golddiff.system.residency import DEFAULT_LIMIT

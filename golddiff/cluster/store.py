@@ -33,9 +33,9 @@ from golddiff.store.cache import cache_folder
 from golddiff.store.factors import Factors, silent
 from golddiff.store.manifest import FileRecord
 from golddiff.store.nearest import Drawing, Metric, supported
+from golddiff.store.posteriors import at_level
 from golddiff.store.selection import Indices, Part, check_class, checked_rows
 from golddiff.store.statistics import Axes, Factor, Moments
-from golddiff.store.weighing import at_level
 from golddiff.support import (
     AnySupport,
     DescribedSupport,

@@ -21,7 +21,7 @@ from golddiff.estimators.golden import Schedule
 from golddiff.estimators.mirror import Symmetrised
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
-from golddiff.store.weighing import whole
+from golddiff.store.posteriors import whole
 from golddiff.support import Prior, Support
 
 # An error of 0 (images all alike) would have all the weight, and none where two are 0.

@@ -25,7 +25,7 @@ from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import ImageStore
-from golddiff.store.weighing import whole
+from golddiff.store.posteriors import whole
 from golddiff.support import AnySupport, Side, Support
 from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import map_ordered, results_held

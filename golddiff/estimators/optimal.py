@@ -17,7 +17,7 @@ from golddiff.kernels.torch_kernels import whole_images
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
-from golddiff.store.weighing import whole
+from golddiff.store.posteriors import whole
 from golddiff.support import AnySupport, Support
 from golddiff.system.parallel import results_held
 from golddiff.system.residency import resident_rows

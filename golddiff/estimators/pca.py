@@ -29,7 +29,7 @@ from golddiff.noise import precision
 from golddiff.posterior import Float, Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import ImageStore
-from golddiff.store.weighing import whole
+from golddiff.store.posteriors import whole
 from golddiff.support import (
     AnySupport,
     OfChannel,

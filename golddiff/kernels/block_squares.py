@@ -40,7 +40,7 @@ def block_of_each(shape: tuple[int, ...]) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True)
-class Weighing:
+class BlockWeights:
     """How blocks are weighed for each of some tiles: two tiles at a time.
 
     Attributes:
@@ -62,7 +62,7 @@ class Weighing:
     shares: NDArray[np.float32]
 
     @classmethod
-    def of(cls, block: NDArray[np.int64], shares: NDArray[np.float32]) -> Weighing:
+    def of(cls, block: NDArray[np.int64], shares: NDArray[np.float32]) -> BlockWeights:
         """For values (D,) that lie in these blocks, and shares (T, blocks)."""
         columns = runs(np.arange(len(block)), len(block))
         values = np.argsort(block, kind="stable")
@@ -143,7 +143,7 @@ def block_distances(
     flat: NDArray[Any],
     rows: NDArray[np.int64],
     x: NDArray[np.float32],
-    weighing: Weighing,
+    block_weights: BlockWeights,
     scale: float,
     offset: float,
     out: NDArray[np.float32],
@@ -155,14 +155,14 @@ def block_distances(
         flat: (N, D) uint8 or float32 stored values.
         rows: (k,) images.
         x: (Q, D) queries.
-        weighing: of the tiles.
+        block_weights: of the tiles.
         scale: stored value times this ...
         offset: ... plus this is the value compared.
         out: (Q, T, n) contiguous, n a multiple of 64 (:func:`golddiff.kernels.gather.padded`);
             where ``rows`` end within 64 images, those behind them are written to as well.
         begin: a multiple of 64.
     """
-    w = weighing
+    w = block_weights
     scaled = np.float32(scale), np.float32(offset)
     _block_distances(
         flat, rows, x, *scaled,

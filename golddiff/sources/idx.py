@@ -58,12 +58,12 @@ def open_idx(path: Path, options: SourceOptions) -> Rows:
             f"{path.name} holds numbers of shape {images.shape}, not images (N, H, W)"
         )
     labels = None
-    beside = _labels_beside(path) if options.labels is None else None
-    if beside is not None:
-        labels = _numbers(inside(path.parent, beside)).astype(np.int64)
+    label_file = _labels_of(path) if options.labels is None else None
+    if label_file is not None:
+        labels = _numbers(inside(path.parent, label_file)).astype(np.int64)
         if labels.shape != images.shape[:1]:
             raise SourceError(
-                f"{beside.name} holds {len(labels)} labels for the {len(images)} images of "
+                f"{label_file.name} holds {len(labels)} labels for the {len(images)} images of "
                 f"{path.name}"
             )
     return open_array(images, options, f"idx {path.name}", labels)
@@ -90,7 +90,7 @@ def _numbers(path: Path) -> NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
 
 
-def _labels_beside(images: Path) -> Path | None:
+def _labels_of(images: Path) -> Path | None:
     match = _IMAGES.match(images.name)
     if match is None:
         return None

@@ -18,7 +18,7 @@ from golddiff.kernels.torch_kernels import Partial, lowest, squared_distances
 from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric, Vectors
-from golddiff.store.weighing import whole
+from golddiff.store.posteriors import whole
 from golddiff.support import AnySupport, Support, TiledSupport, grouped, listed, one_each
 
 RESIDENT_SHARE = 0.6  # of the memory that is free: pixels that stay; else they are sent in parts

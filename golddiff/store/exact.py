@@ -28,7 +28,7 @@ from golddiff.noise import precision
 from golddiff.posterior import Float, Posterior
 from golddiff.store.closed_form import main_directions
 from golddiff.store.posterior_draw import Best, PosteriorDraw
-from golddiff.store.weighing import at_level, over
+from golddiff.store.posteriors import at_level, over
 from golddiff.support import AnySupport, Support, TiledSupport, one_each, tile_of_each
 from golddiff.system.errors import ArgumentError
 

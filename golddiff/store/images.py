@@ -23,10 +23,10 @@ from golddiff.store.build import LABELS, NORMS, PIXELS, PROXIES
 from golddiff.store.factors import Factors, silent
 from golddiff.store.manifest import Manifest, identity_of
 from golddiff.store.nearest import Drawing, Metric, nearest
+from golddiff.store.posteriors import Weigher, weighed, whole
 from golddiff.store.proxy import Proxies
 from golddiff.store.selection import Indices, Part, check_class, checked_rows, counts_of
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
-from golddiff.store.weighing import Weigher, weighed, whole
 from golddiff.support import (
     AnySupport,
     DescribedSupport,

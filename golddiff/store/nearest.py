@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.lowest import lowest
 from golddiff.kernels.rows import squared_distances
+from golddiff.store.posteriors import whole
 from golddiff.store.proxy import pool
-from golddiff.store.weighing import whole
 from golddiff.support import AnySupport, Side, Support, TiledSupport, grouped, one_each, tile_count
 
 BYTES_AT_ONCE = 2.5e8  # of distances
@@ -44,16 +44,12 @@ class Metric(Protocol):
 
     Attributes:
         side: of the tiles that have a distance each; None: one distance an image.
-        nat: distance that images of one more nat of log weight may be further away.
+        nat: distance that images of one more nat of log weight may be further away; a metric
+            without it ranks by distance alone.
     """
 
     @property
     def side(self) -> Side | None:
-        """See the class."""
-        ...
-
-    @property
-    def nat(self) -> float:
         """See the class."""
         ...
 
@@ -100,6 +96,11 @@ class Summary(Protocol):
 @runtime_checkable
 class Vectors(Metric, Protocol):
     """A metric that is the squared distance of one vector an image: any device can compare them."""
+
+    @property
+    def nat(self) -> float:
+        """See :class:`Metric`."""
+        ...
 
     def of_queries(self, images: Images, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """The vectors (b, d') of queries (b, D)."""
@@ -221,8 +222,9 @@ def nearest_with_distances(
         for i in range(0, len(queries), step):
             some = queries[i : i + step]
             distances = metric.distances(images, x[some], among.rows)
-            if among.log_weights is not None and metric.nat:
-                distances = distances - metric.nat * among.log_weights
+            nat = getattr(metric, "nat", 0.0)
+            if among.log_weights is not None and nat:
+                distances = distances - nat * among.log_weights
             for query, found in zip(some, distances, strict=True):
                 tiles = np.atleast_2d(found)
                 places = [lowest(tile, k) for tile in tiles]

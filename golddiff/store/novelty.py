@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Pixels
-from golddiff.store.weighing import whole
+from golddiff.store.posteriors import whole
 from golddiff.system.arguments import check_dense
 from golddiff.system.errors import ArgumentError
 

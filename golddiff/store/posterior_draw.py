@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from golddiff.kernels.terms import Known
 from golddiff.noise import hashed, precision
 from golddiff.posterior import Float
-from golddiff.store.weighing import at_level, over
+from golddiff.store.posteriors import at_level, over
 from golddiff.support import Support
 from golddiff.system.parallel import map_ordered
 

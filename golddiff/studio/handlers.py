@@ -164,8 +164,8 @@ class Handlers:
             or selected.method not in s.methods
             or not (selected.image < s.n and selected.y < height and selected.x < width)
         ):
-            weighing = [method for method in s.methods if SHOWN[method].has_sources]
-            selected = Selection((weighing or s.methods)[-1], 0, height // 2, width // 2)
+            with_sources = [method for method in s.methods if SHOWN[method].has_sources]
+            selected = Selection((with_sources or s.methods)[-1], 0, height // 2, width // 2)
         with readable():
             yield from self._explain(run, step, noisy, selected)
 

@@ -63,10 +63,10 @@ class Residency:
         self._lock = threading.Lock()
         self._touched = 0  # bytes that may be resident
         self._kept = 0  # bytes that stay so, of files that nobody gives back
-        self._beside: dict[tuple[Path, int, int], NDArray[Any]] = {}
+        self._resident: dict[tuple[Path, int, int], NDArray[Any]] = {}
         self._in_hand = 0  # of these, what is being read at this moment
 
-    def beside(self, path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    def map_resident(self, path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         """A file that stays resident as it is read, if there is room for it.
 
         All such take at most two thirds of the limit; what it may take is no more there for the
@@ -75,10 +75,10 @@ class Residency:
         size, now = math.prod(shape) * np.dtype(dtype).itemsize, path.stat()
         key = path, now.st_ino, now.st_mtime_ns
         with self._lock:
-            if key not in self._beside and self._keeps(size):
+            if key not in self._resident and self._keeps(size):
                 mapped = np.memmap(path, dtype=dtype, mode="r", shape=shape)
-                self._beside[key] = np.asarray(mapped)
-            kept = self._beside.get(key)
+                self._resident[key] = np.asarray(mapped)
+            kept = self._resident.get(key)
         return self.map(path, dtype, shape) if kept is None else kept
 
     def _keeps(self, size: int) -> bool:

@@ -190,8 +190,8 @@ def compared(rng: np.random.Generator, case: Case) -> Measured:
     ):
         search = NeighborSearch(store, metric, x, store.rows_of(None))
         found = metric.distances(store, x, store.rows_of(None))
-        for q, goal in enumerate(goals):
-            exact = weights @ ((images - goal.astype(np.float64)) ** 2).T
+        for q, query in enumerate(goals):
+            exact = weights @ ((images - query.astype(np.float64)) ** 2).T
             largest = exact.max() + 1e-30
             yield f"compared by {name}", float(np.abs(found[q] - exact).max() / largest)
             rings = search.rings(q, {t: (0, k) for t in range(len(relevance))})

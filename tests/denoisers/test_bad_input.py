@@ -23,7 +23,7 @@ from golddiff import (
     recommended,
     sample,
 )
-from golddiff.store.weighing import queries_at_once
+from golddiff.store.posteriors import queries_at_once
 from golddiff.system.errors import ArgumentError, StoreError
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.kernels.aligned import empty
-from golddiff.kernels.block_squares import Weighing, block_distances, block_of_each
+from golddiff.kernels.block_squares import BlockWeights, block_distances, block_of_each
 from golddiff.kernels.gather import padded
 from golddiff.store.images import ImageStore
 from golddiff.support import Side
@@ -36,10 +36,8 @@ class Metric(Protocol):
 
     Attributes:
         side: of the tiles that are locations; None: the whole image is one.
-        weighing: which blocks of numbers are compared, and how each location weighs them.
+        block_weights: which blocks of numbers are compared, and how each location weighs them.
     """
-
-    nat: float
 
     @property
     def side(self) -> Side | None:
@@ -47,7 +45,7 @@ class Metric(Protocol):
         ...
 
     @property
-    def weighing(self) -> Weighing:
+    def block_weights(self) -> BlockWeights:
         """See the class."""
         ...
 
@@ -63,15 +61,14 @@ class TileBlocks:
     """Squared differences in blocks of 4x4 pixels, times each tile's share of them.
 
     Attributes:
-        weighing: of the blocks.
+        block_weights: of the blocks.
         tiles: how many there are, T.
         side: see :class:`Metric`.
     """
 
-    weighing: Weighing
+    block_weights: BlockWeights
     tiles: int
     side: Side | None = None
-    nat = 0.0
 
     @classmethod
     def of(
@@ -81,13 +78,17 @@ class TileBlocks:
         block = block_of_each(shape)
         size = np.bincount(block)
         shares = [np.bincount(block, tile, len(size)) / size for tile in relevance]
-        return cls(Weighing.of(block, np.stack(shares).astype(np.float32)), len(relevance), side)
+        return cls(
+            BlockWeights.of(block, np.stack(shares).astype(np.float32)), len(relevance), side
+        )
 
     def distances(
         self, store: ImageStore, x: NDArray[np.float32], rows: NDArray[np.int64]
     ) -> NDArray[np.float32]:
         """See :class:`Metric`."""
-        return _compared(store.flat, rows, x, self.weighing, store.scale, store.offset, self.tiles)
+        return _compared(
+            store.flat, rows, x, self.block_weights, store.scale, store.offset, self.tiles
+        )
 
 
 @dataclass(frozen=True)
@@ -100,16 +101,15 @@ class KeptBlocks:
 
     Attributes:
         index: of the store.
-        weighing: of the blocks.
+        block_weights: of the blocks.
         tiles: how many there are, T.
         side: see :class:`Metric`.
     """
 
     index: Index
-    weighing: Weighing
+    block_weights: BlockWeights
     tiles: int
     side: Side | None = None
-    nat = 0.0
 
     @classmethod
     def of(
@@ -118,8 +118,8 @@ class KeptBlocks:
         """For relevance (T, D), shares R in [0, 1]."""
         columns, numbers = index.blocks.columns, len(index.blocks.basis)
         shares = relevance[:, columns].mean(axis=2).astype(np.float32)
-        weighing = Weighing.of(np.repeat(np.arange(len(columns)), numbers), shares)
-        return cls(index, weighing, len(relevance), side)
+        block_weights = BlockWeights.of(np.repeat(np.arange(len(columns)), numbers), shares)
+        return cls(index, block_weights, len(relevance), side)
 
     def distances(
         self, store: ImageStore, x: NDArray[np.float32], rows: NDArray[np.int64]
@@ -131,7 +131,7 @@ class KeptBlocks:
             flat,
             rows,
             projected_query,
-            self.weighing,
+            self.block_weights,
             blocks.unit,
             -MIDDLE * blocks.unit,
             self.tiles,
@@ -142,7 +142,7 @@ def _compared(
     flat: NDArray[Any],
     rows: NDArray[np.int64],
     x: NDArray[np.float32],
-    weighing: Weighing,
+    block_weights: BlockWeights,
     scale: float,
     offset: float,
     tiles: int,
@@ -152,7 +152,7 @@ def _compared(
 
     def compare(start: int) -> None:
         with resident_rows(flat, rows[start : start + IMAGES_AT_ONCE]) as (values, places):
-            block_distances(values, places, x, weighing, scale, offset, out, start)
+            block_distances(values, places, x, block_weights, scale, offset, out, start)
 
     for_each(compare, range(0, len(rows), IMAGES_AT_ONCE))
     return out[:, :, : len(rows)]

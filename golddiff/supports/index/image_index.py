@@ -59,12 +59,14 @@ class Index:
         more than two thirds of that, rows are read one by one.
         """
         shape = (self.store.n, self.blocks.numbers)
-        return self.store.residency.beside(self.folder / NUMBERS, "uint8", shape)
+        return self.store.residency.map_resident(self.folder / NUMBERS, "uint8", shape)
 
     @cached_property
     def lengths(self) -> NDArray[np.float32]:
         """(N, 2): of what the numbers lack of an image, and the bytes of the numbers."""
-        return self.store.residency.beside(self.folder / LENGTHS, "float32", (self.store.n, 2))
+        return self.store.residency.map_resident(
+            self.folder / LENGTHS, "float32", (self.store.n, 2)
+        )
 
     @property
     def folder(self) -> Path:

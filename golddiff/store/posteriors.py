@@ -1,4 +1,4 @@
-"""Weighing images of a store for queries: threads, memory and the exact merge, for any estimator.
+"""The posterior of queries over images of a store: threads, memory and the exact merge.
 
 An estimator weighs some images for some queries on one thread; which ones, here.
 """
@@ -41,7 +41,7 @@ class Weigher(Protocol):
         ...
 
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """Memory that weighing so many images takes: (fixed, for each query)."""
+        """Memory that so many images take: (fixed, for each query)."""
         ...
 
 
