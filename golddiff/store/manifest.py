@@ -213,6 +213,11 @@ def _problem(body: dict[str, Any]) -> str | None:
     needed = {"pixels.bin", "proxies.bin", "norms.bin", *(["labels.bin"] * body["labelled"])}
     if not isinstance(files, dict) or not needed <= files.keys():
         return "lacks files of a store"
+    return problem_of_files(files)
+
+
+def problem_of_files(files: dict[str, Any]) -> str | None:
+    """What is wrong with the records of files in a manifest, or None."""
     for name, record in files.items():
         if name in ("", ".", "..") or Path(name).name != name or "\0" in name:
             return f"names a file outside its folder: {name!r}"

@@ -117,7 +117,16 @@ def test_damaged_files_are_refused(copy, name):
         Index.open(copy).verify()
 
 
-@pytest.mark.parametrize("change", [{"version": 99}, {"format": "x"}, {"files": {"../a": {}}}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 99},
+        {"format": "x"},
+        {"files": {"../a": {}}},
+        {"files": {"numbers.bin": {"bytes": 1, "sha256": [1]}}},
+        {"files": 3},
+    ],
+)
 def test_other_manifests_are_refused(copy, change):
     path = copy.path / "index" / "index.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))

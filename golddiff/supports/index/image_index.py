@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from golddiff.store.images import ImageStore
-from golddiff.store.manifest import FileRecord, file_record
+from golddiff.store.manifest import FileRecord, file_record, problem_of_files
 from golddiff.supports.index.blocks import Blocks, of_tensors
 from golddiff.supports.index.indexing import (
     FOLDER,
@@ -180,10 +180,8 @@ def _manifest(folder: Path) -> dict[str, Any]:
         body = json.loads(path.read_text(encoding="utf-8"))
         if body["format"] != FORMAT:
             raise ValueError("of another format")
-        for name, record in body["files"].items():
-            FileRecord(**record)
-            if Path(name).name != name:
-                raise ValueError(f"a file outside its folder: {name}")
+        if problem := problem_of_files(body["files"]):
+            raise ValueError(problem)
         return {k: body[k] for k in ("version", "store", "n", "files")}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StoreError(f"index: {path} is damaged ({error}); build the index again") from None
