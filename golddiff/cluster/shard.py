@@ -64,7 +64,7 @@ class ShardServer:
         """The partial posterior of those queries (b, D) that have images here, and which they are.
 
         Args:
-            estimator: as :func:`golddiff.denoiser.at_level` made it.
+            estimator: as :func:`golddiff.store.posteriors.at_level` made it.
             x: queries.
             sigma: noise level.
             supports: of the queries.

@@ -99,7 +99,7 @@ def reproduce(options: ReproduceOptions) -> None:
 
       golddiff reproduce all --data cifar10=cifar.store --oracle cifar10=net/ --kamb-images 1000
 
-      golddiff reproduce --report docs/results.md
+      golddiff reproduce --report docs/results/paper.md
     """
     if options.listed:
         for experiment in EXPERIMENTS.values():
