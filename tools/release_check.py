@@ -43,6 +43,13 @@ for i, picture in enumerate(map(Image.fromarray, pixels)):
         Path(folder).mkdir(parents=True, exist_ok=True)
         picture.save(f"{folder}/{i:03d}.png")
 picture.save("photo.jpg")
+for name in ("old", "damaged", "soft"):
+    picture.save(f"{name}.png")
+picture.convert("L").save("grey.png")
+picture.resize((16, 16)).save("tiny.png")
+missing = Image.new("L", picture.size)
+missing.paste(255, (4, 4, 12, 12))
+missing.save("missing.png")
 """
 
 

@@ -156,6 +156,9 @@ def restore(options: RestoreJob) -> None:
 
 def _check(job: RestoreJob) -> None:
     """What can be checked before a store is opened or built."""
+    for name, path in (("picture", job.picture), ("mask", job.mask)):
+        if path is not None and not path.is_file():
+            raise ArgumentError(f"{name}: {path} is no file")
     if (job.data is None) == (job.store is None):
         raise ArgumentError("data: give --data or --store, one of them: what to restore from")
     lost = (job.hole, job.mask, job.upscale, job.deblur)
