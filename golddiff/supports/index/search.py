@@ -89,6 +89,7 @@ class NeighborSearch:
         if further is not None:
             self._distances += further
         self._ordered: dict[tuple[int, int], NDArray[np.int64]] = {}
+        self._sums: dict[tuple[int, float], Sums] = {}
 
     def rings(
         self, query: int, spans: Mapping[int, tuple[int, int]]
@@ -102,8 +103,11 @@ class NeighborSearch:
         return dict(zip(spans, map_ordered(one, list(spans)), strict=True))
 
     def summary(self, query: int, gain: float) -> Sums:
-        """See :class:`Search`."""
-        return summary(self._distances[query, 0], gain, empty((self.images,)))
+        """See :class:`Search`; found once, however often images are drawn."""
+        if (query, gain) not in self._sums:
+            found = summary(self._distances[query, 0], gain, empty((self.images,)))
+            self._sums[query, gain] = found
+        return self._sums[query, gain]
 
     def drawn(
         self,
