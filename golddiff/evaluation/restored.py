@@ -16,10 +16,10 @@ from golddiff.estimators.pca import PCA
 from golddiff.estimators.restoring import Restoring
 from golddiff.noise import Labels
 from golddiff.sampling import Samples
-from golddiff.store.likelihood import check_noise, log_likelihood
+from golddiff.store.likelihood import log_likelihood
 from golddiff.support import LogWeights
 from golddiff.supports.paper import PaperSchedule
-from golddiff.system.arguments import check_count, check_dense
+from golddiff.system.arguments import check_count, check_dense, check_not_negative
 from golddiff.system.errors import ArgumentError
 
 SOFTNESS = 0.1
@@ -77,13 +77,8 @@ def restore(
             output is not of y's shape, noise or softness out of range, both 0; as ``sample``.
     """
     base, schedule = parts_of(denoiser)
-    check_noise(noise)
-    if (
-        isinstance(softness, bool)
-        or not isinstance(softness, int | float)
-        or not (0 <= softness < math.inf)
-    ):
-        raise ArgumentError(f"softness: got {softness!r}, expected a finite number of 0 or more")
+    check_not_negative("noise", noise)
+    check_not_negative("softness", softness)
     soft = math.hypot(noise, softness)
     if soft == 0:
         raise ArgumentError("noise: got 0, and softness 0; expected one of them above 0")

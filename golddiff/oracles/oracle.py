@@ -17,7 +17,7 @@ from golddiff.oracles.parameterisations import (
     find_parameterisation,
     find_schedule,
 )
-from golddiff.system.arguments import check_count, check_dense, classes_of, levels_of
+from golddiff.system.arguments import check_count, check_dense, check_shape, classes_of, levels_of
 from golddiff.system.errors import ArgumentError, CheckpointError, one_line
 
 
@@ -188,11 +188,8 @@ class Oracle:
             kind = x.dtype if isinstance(x, torch.Tensor) else type(x).__name__
             raise ArgumentError(f"x: got {kind}, expected a floating-point torch.Tensor")
         check_dense("x", x)
-        if self.shape is not None and tuple(x.shape[1:]) != self.shape:
-            raise ArgumentError(
-                f"x: got shape {tuple(x.shape)}, expected (B, {', '.join(map(str, self.shape))}) "
-                "to match the network"
-            )
+        if self.shape is not None:
+            check_shape("x", x, self.shape, "network")
         if x.ndim < 2:
             raise ArgumentError(f"x: got shape {tuple(x.shape)}, expected (B, ...)")
         if not bool(torch.isfinite(x).all()):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from golddiff.store.training_set import TrainingSet, opened
-from golddiff.system.arguments import check_dense
+from golddiff.system.arguments import check_dense, check_not_negative
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
 
@@ -38,7 +38,7 @@ def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float
             noise that is negative or not finite, or 0 where no image fits; more than memory holds.
     """
     images: TrainingSet = opened(store)
-    check_noise(noise)
+    check_not_negative("noise", noise)
     if not isinstance(y, torch.Tensor) or y.ndim < 1 or not torch.isfinite(y).all():
         raise ArgumentError("y: expected a tensor (B, *measured) of finite numbers")
     check_dense("y", y)
@@ -59,17 +59,6 @@ def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float
     if noise == 0 and torch.isneginf(logs).all(dim=1).any():
         raise ArgumentError("noise: got 0, and no image fits a measurement exactly; expected more")
     return logs
-
-
-def check_noise(noise: object) -> None:
-    """Raise where a standard deviation is none.
-
-    Raises:
-        ArgumentError: names what came.
-    """
-    number = isinstance(noise, int | float | np.floating) and not isinstance(noise, bool)
-    if not number or not 0 <= float(noise) < math.inf:  # type: ignore[arg-type]
-        raise ArgumentError(f"noise: got {noise!r}, expected a finite number of 0 or more")
 
 
 def as_call(operator: Any) -> Operator:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Pixels
 from golddiff.store.posteriors import whole
-from golddiff.system.arguments import check_dense
+from golddiff.system.arguments import check_dense, check_shape
 from golddiff.system.errors import ArgumentError
 
 SPACING = "spacing-1"
@@ -72,11 +72,7 @@ def novelty(images: torch.Tensor, store: ImageStore) -> Novelty:
         got = images.dtype if isinstance(images, torch.Tensor) else type(images).__name__
         raise ArgumentError(f"images: got {got}, expected a tensor of floats in [-1, 1]")
     check_dense("images", images)
-    if images.ndim != 1 + len(store.shape) or tuple(images.shape[1:]) != store.shape:
-        raise ArgumentError(
-            f"images: got shape {tuple(images.shape)}, expected (B, "
-            f"{', '.join(map(str, store.shape))}) to match the store"
-        )
+    check_shape("images", images, store.shape, "store")
     if len(images) == 0:
         raise ArgumentError("images: got none")
     if not torch.isfinite(images).all():

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from golddiff.noise import Sigma
 from golddiff.support import LogWeights, Prior
-from golddiff.system.arguments import check_dense, levels_of, numbers_of
+from golddiff.system.arguments import check_dense, check_shape, levels_of, numbers_of
 from golddiff.system.errors import ArgumentError
 
 # Past these noise levels float32 answers are the same, and squares overflow.
@@ -50,11 +50,7 @@ def check_images(store: Any, x: torch.Tensor) -> None:
     if not isinstance(x, torch.Tensor):
         raise ArgumentError(f"x: got {type(x).__name__}, expected a torch.Tensor")
     check_dense("x", x)
-    if x.ndim != 1 + len(store.shape) or tuple(x.shape[1:]) != store.shape:
-        raise ArgumentError(
-            f"x: got shape {tuple(x.shape)}, expected (B, "
-            f"{', '.join(map(str, store.shape))}) to match the store"
-        )
+    check_shape("x", x, store.shape, "store")
     if not x.is_floating_point():
         raise ArgumentError(f"x: got {x.dtype}, expected a floating-point tensor")
 

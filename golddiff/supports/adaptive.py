@@ -48,6 +48,7 @@ from golddiff.supports.rule import (
     margin,
     samples_of,
 )
+from golddiff.system.arguments import check_not_negative
 from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import map_ordered
 
@@ -62,9 +63,9 @@ log = logging.getLogger("golddiff")
 class AdaptiveSchedule:
     """As few images as keep each query's error within ``tol``, by an estimate of its own.
 
-    The error is the RMSE to the full scan. A query starts with a short list of images, the nearest
-    or drawn by weight, for the whole image or for each tile of it; estimates from them how far
-    their mean is from that of all; and takes more until the estimate is within ``tol``, or all were
+    The error is the RMSE to the full scan. A query starts with a few images drawn by weight;
+    estimates from them how far their mean is from that of all; and takes more, or for each tile
+    the nearest where single images decide, until the estimate is within ``tol``, or all were
     weighed (:mod:`golddiff.supports.enlarging`). Nothing is measured beforehand, and no query
     depends on another.
 
@@ -83,9 +84,7 @@ class AdaptiveSchedule:
     def __init__(
         self, tol: float = 0.02, *, index: bool | None = None, guarantee: bool = False
     ) -> None:
-        number = isinstance(tol, int | float | np.number) and not isinstance(tol, bool)
-        if not (number and math.isfinite(tol) and tol >= 0):
-            raise ArgumentError(f"tol: got {tol!r}, expected a finite number of 0 or more")
+        check_not_negative("tol", tol)
         self.tol = float(tol)
         self.index = index
         self.guarantee = guarantee

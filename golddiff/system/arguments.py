@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from golddiff.system.errors import ArgumentError
@@ -94,6 +96,30 @@ def check_count(name: str, value: object) -> None:
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ArgumentError(f"{name}: got {value!r}, expected an integer of 1 or more")
+
+
+def check_not_negative(name: str, value: object) -> None:
+    """Raise where a value is no finite number of 0 or more.
+
+    Raises:
+        ArgumentError: names what came.
+    """
+    number = isinstance(value, int | float | np.integer | np.floating)
+    if isinstance(value, bool) or not number or not 0 <= float(value) < math.inf:  # type: ignore[arg-type]
+        raise ArgumentError(f"{name}: got {value!r}, expected a finite number of 0 or more")
+
+
+def check_shape(name: str, x: torch.Tensor, shape: tuple[int, ...], owner: str) -> None:
+    """Raise where a tensor is no batch (B, *shape).
+
+    Raises:
+        ArgumentError: says whose shape it should have been.
+    """
+    if tuple(x.shape[1:]) != shape:
+        raise ArgumentError(
+            f"{name}: got shape {tuple(x.shape)}, expected (B, {', '.join(map(str, shape))}) "
+            f"to match the {owner}"
+        )
 
 
 def check_seed(seed: object) -> None:
