@@ -175,6 +175,11 @@ def _check(job: RestoreJob) -> None:
             f"method: got {job.method}, expected one with masks: {', '.join(RESTORABLE)}"
         )
     check_method(job.method, MethodSettings(novelty=job.novelty))
+    from golddiff.system.arguments import check_not_negative
+
+    check_not_negative("noise", job.noise)
+    if job.softness is not None:
+        check_not_negative("softness", job.softness)
     out = job.out if job.out.suffix else job.out / "grid.png"
     check_writable("out", out, (*PICTURES, ".npz"))
     if job.explain is not None:
@@ -184,6 +189,7 @@ def _check(job: RestoreJob) -> None:
 def _measured(job: RestoreJob, store: ImageStore) -> tuple[torch.Tensor, Operator]:
     """What is known of the picture, and the operator that makes it of a whole one."""
     from golddiff.estimators import operators
+    from golddiff.estimators.measurement import linear
     from golddiff.sources.picture import fitted, read_picture
 
     if len(store.shape) != 3 or store.shape[0] not in (1, 3):
@@ -218,7 +224,7 @@ def _measured(job: RestoreJob, store: ImageStore) -> tuple[torch.Tensor, Operato
         known = share <= -1 + 1e-3  # not a trace of what is missing
         parts.append(operators.kept(known))
         y = y[:, known]
-    return y, operators.composed(*parts)
+    return y, linear(operators.composed(*parts), store.shape, tuple(y.shape))
 
 
 def _missing(job: RestoreJob, image: Image.Image) -> Image.Image | None:

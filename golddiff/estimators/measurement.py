@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,23 +74,43 @@ class Measurement:
         return back
 
 
-def measurements(
-    operator: Any, y: torch.Tensor, shape: tuple[int, ...], noise: float, soft: float
-) -> list[Measurement]:
-    """Of measurements (B, *measured) of images of a shape.
+@dataclass(frozen=True, eq=False)
+class LinearOperator:
+    """An operator, and its sparse matrix; called, it is the operator.
+
+    Attributes:
+        forward: the operator, on images (b, *shape).
+        matrix: (m, D) float32, of the measured values that images move.
+        shares: its absolute values with rows that sum to 1, transposed, (D, m) float32.
+        constant: what it makes of zeros, all measured values.
+        seen: (m,) which of them images move.
+    """
+
+    forward: Callable[[torch.Tensor], torch.Tensor]
+    matrix: Any
+    shares: Any
+    constant: torch.Tensor
+    seen: NDArray[np.int64]
+
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        """What it makes of images (b, *shape)."""
+        return self.forward(images)
+
+
+def linear(operator: Any, shape: tuple[int, ...], measured: tuple[int, ...]) -> LinearOperator:
+    """An operator with its matrix, which takes applying it to an image of each value; made once.
 
     Args:
         operator: linear, but for a constant; a callable on (b, *shape), or a deepinv physics.
-        y: what it made of the images.
         shape: of an image.
-        noise: standard deviation of y's noise.
-        soft: that images are weighed by, above 0.
+        measured: of what it makes of one.
 
     Raises:
-        ArgumentError: an operator that fails, is not linear or makes another shape than y's.
+        ArgumentError: an operator that fails, is not linear or makes another shape.
     """
-    forward, measured = as_call(operator), tuple(y.shape[1:])
-    d = math.prod(shape)
+    if isinstance(operator, LinearOperator):
+        return operator
+    forward, d = as_call(operator), math.prod(shape)
 
     def made(images: torch.Tensor) -> torch.Tensor:
         found = applied(forward, images.reshape(-1, *shape), measured)
@@ -115,6 +136,24 @@ def measurements(
     if not len(seen):
         raise ArgumentError("operator: makes the same of all images, so nothing was measured")
     shares = csr_array(abs(matrix[seen]).multiply(1 / total[seen, None]).T).astype(np.float32)
-    matrix = matrix[seen].astype(np.float32)
-    values = (y.detach().to("cpu", torch.float64).reshape(len(y), -1) - constant).numpy()
-    return [Measurement(matrix, shares, one[seen], noise, soft) for one in values]
+    return LinearOperator(forward, matrix[seen].astype(np.float32), shares, constant, seen)
+
+
+def measurements(
+    operator: Any, y: torch.Tensor, shape: tuple[int, ...], noise: float, soft: float
+) -> list[Measurement]:
+    """Of measurements (B, *measured) of images of a shape.
+
+    Args:
+        operator: as for :func:`linear`.
+        y: what it made of the images.
+        shape: of an image.
+        noise: standard deviation of y's noise.
+        soft: that images are weighed by, above 0.
+
+    Raises:
+        ArgumentError: as :func:`linear`.
+    """
+    made = linear(operator, shape, tuple(y.shape[1:]))
+    values = (y.detach().to("cpu", torch.float64).reshape(len(y), -1) - made.constant).numpy()
+    return [Measurement(made.matrix, made.shares, one[made.seen], noise, soft) for one in values]
