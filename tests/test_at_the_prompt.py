@@ -61,6 +61,8 @@ def test_a_denoiser_says_what_it_is(store):
 def test_a_path_opens_the_store(store):
     assert golddiff.PCA(str(store.path)).store.n == store.n
     assert golddiff.create("GoldDiff_PCA", store.path).store.n == store.n
+    named = golddiff.create("GoldDiff_PCA", store, mask_threshold=0.1)
+    assert named.base.mask_threshold == 0.1
     with pytest.raises(ArgumentError, match="store: got int"):
         golddiff.Optimal(3)
     with pytest.raises(ArgumentError, match="did you mean golddiff-pca"):

@@ -78,11 +78,11 @@ def check_method(name: str, settings: MethodSettings) -> None:
     Raises:
         ArgumentError: says which methods there are, or which have the setting.
     """
-    method_named(name)
+    method = method_named(name)
     for setting in settings.given():
-        if setting not in METHODS[name].settings:
+        if setting not in METHODS[method].settings:
             having = ", ".join(other for other in METHODS if setting in METHODS[other].settings)
-            raise ArgumentError(f"{setting}: does not apply to method {name}, only to {having}")
+            raise ArgumentError(f"{setting}: does not apply to method {method}, only to {having}")
     if settings.novelty is not None and not 0 <= settings.novelty <= 1:
         raise ArgumentError(f"novelty: got {settings.novelty}, expected a number from 0 to 1")
     for setting in ("m_min", "m_max"):
