@@ -7,8 +7,9 @@ golddiff.sample(golddiff.GoldDiff(golddiff.PCA(store)), 16)
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import lazy_loader
 
 from golddiff.system.errors import ClusterError as ClusterError
 
@@ -17,12 +18,8 @@ if TYPE_CHECKING:
     from golddiff.cluster.sharding import build_shards as build_shards
     from golddiff.cluster.store import ShardedStore as ShardedStore
 
-_HOMES = {"ShardedStore": "store", "build_shards": "sharding", "connect": "joining"}
-
-__all__ = ["ClusterError", *sorted(_HOMES)]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'golddiff.cluster' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"golddiff.cluster.{_HOMES[name]}"), name)
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={"store": ["ShardedStore"], "sharding": ["build_shards"], "joining": ["connect"]},
+)
+__all__ += ["ClusterError"]
