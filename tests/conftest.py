@@ -11,13 +11,6 @@ from hypothesis import settings
 
 from golddiff.store.images import ImageStore
 
-if not torch.cuda.is_available():
-    # Before anything imports Triton (diffusers does): its kernels then run line by line.
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-
-# What is chosen must not depend on how fast the machine is.
-os.environ["GOLDDIFF_MACHINE"] = "constants"
-
 # Stores are written to disk, so examples take milliseconds; no deadline, no flaky timing.
 settings.register_profile("golddiff", deadline=None, max_examples=20, derandomize=True)
 settings.load_profile("golddiff")
@@ -33,6 +26,22 @@ def make_store(tmp_path_factory):
         return ImageStore.build(pixels, root / f"store{next(count)}", labels, **options)
 
     return make
+
+
+@pytest.fixture
+def fails(capsys):
+    """fails(*arguments): status 2 and a single line on stderr, which is returned."""
+    from golddiff.cli import run
+
+    def check(*arguments):
+        capsys.readouterr()
+        assert run(arguments) == 2
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1
+        assert lines[0].startswith("golddiff: ")
+        return lines[0]
+
+    return check
 
 
 @pytest.fixture(scope="session")

@@ -36,21 +36,6 @@ def _own_cache(cache, monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def fails(capsys):
-    """fails(*arguments): status 2 and a single line on stderr, which is returned."""
-
-    def check(*arguments):
-        capsys.readouterr()
-        assert run(arguments) == 2
-        lines = capsys.readouterr().err.splitlines()
-        assert len(lines) == 1
-        assert lines[0].startswith("golddiff: ")
-        return lines[0]
-
-    return check
-
-
-@pytest.fixture
 def photos(tmp_path):
     """A folder of 12 small colour images in two classes."""
     generator = np.random.default_rng(0)

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 # A fork has the threads of its parent only by name.
-os.environ |= {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "GOLDDIFF_MACHINE": "constants"}
+os.environ |= {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 
 from reliability.fuzz.campaign import Tally, all_targets, load, save, table
 from reliability.fuzz.worker import WAYS, part

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 # A fork has the threads of its parent only by name.
-os.environ |= {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "GOLDDIFF_MACHINE": "constants"}
+os.environ |= {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 
 import argparse
 import json

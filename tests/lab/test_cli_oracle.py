@@ -20,20 +20,6 @@ def _own_cache(tmp_path_factory, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture
-def fails(capsys):
-    """fails(*arguments): status 2 and one line on stderr, which is returned."""
-
-    def check(*arguments):
-        capsys.readouterr()
-        assert run(arguments) == 2
-        lines = capsys.readouterr().err.splitlines()
-        assert len(lines) == 1
-        return lines[0]
-
-    return check
-
-
 def test_train_export_and_info(tmp_path, capsys):
     train = ("oracle", "train", "--data", "digits", "--out", "run", "--conditional", *SMALL)
     assert run((*train, "--steps", "26", "--threads", "1")) == 0
