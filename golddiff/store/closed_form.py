@@ -65,12 +65,12 @@ class ExactPosterior:
     @cached_property
     def mean(self) -> torch.Tensor:
         """E[x0 | x], (B, *shape) float32: what a call of the denoiser returns."""
-        return self._images(lambda part, group: part.mean())
+        return self._images(lambda part: part.mean())
 
     @cached_property
     def variance(self) -> torch.Tensor:
         """Var[x0 | x] of each value, (B, *shape) float32."""
-        return self._images(lambda part, group: part.variance())
+        return self._images(lambda part: part.variance())
 
     @cached_property
     def log_density(self) -> torch.Tensor:
@@ -136,10 +136,10 @@ class ExactPosterior:
         tensors = torch.from_numpy(in_x).reshape(self._shape), torch.from_numpy(in_sigma)
         return tensors[0].to(self._device), tensors[1].to(self._device)
 
-    def _images(self, what: Callable[[Exact, list[int]], Float]) -> torch.Tensor:
+    def _images(self, what: Callable[[Exact], Float]) -> torch.Tensor:
         out = np.empty((self._shape[0], self._d), np.float32)
         for group, part in self._parts:
-            out[group] = what(part, group)
+            out[group] = what(part)
         return torch.from_numpy(out).reshape(self._shape).to(self._device)
 
 

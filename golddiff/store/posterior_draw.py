@@ -66,7 +66,7 @@ class PosteriorDraw:
             q, part = task
             one = queries[q : q + 1]
             unknown = Known(one, torch.full((1, 1), -torch.inf, dtype=one.dtype))
-            found = self._none(1)
+            found = self._none()
             for _, places, logits, _ in estimator.terms(one, gain, self._sigma, part, unknown):
                 rows = part.rows[places] + first
                 scores = logits[0, :, 0].numpy() + part.log_importance()[places]
@@ -77,7 +77,7 @@ class PosteriorDraw:
         made = []
         for q, support in enumerate(within):
             tasks = [(q, part) for part in support.split(IMAGES_AT_ONCE)]
-            best = self._none(1)
+            best = self._none()
             for found in map_ordered(best_of, tasks):
                 best = best.merge(found)
             made.append(best)
@@ -95,8 +95,8 @@ class PosteriorDraw:
             top[0, draw], chosen[0, draw] = noisy[best], rows[best]
         return Best(top, chosen)
 
-    def _none(self, b: int) -> Best:
-        return Best(np.full((b, self._n), -np.inf), np.full((b, self._n), np.iinfo(np.int64).max))
+    def _none(self) -> Best:
+        return Best(np.full((1, self._n), -np.inf), np.full((1, self._n), np.iinfo(np.int64).max))
 
     def chosen(self, images: Any, x: Any, within: Any, total: Best) -> Sequence[Any]:
         """Nothing: the summary tells all."""
