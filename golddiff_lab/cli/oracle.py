@@ -201,6 +201,10 @@ def info(
     training = about["training"]
     if training:
         say(f"trained: {training['steps']:,} steps in {training['minutes']:g} minutes")
+        if "images_seen" in training:
+            say(
+                f"images seen, with those of the weights it began with: {training['images_seen']:,}"
+            )
         if training["loss"]:
             say("loss: " + _losses(training["loss"]))
         if training.get("command"):

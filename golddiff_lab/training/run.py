@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from golddiff.oracles.files import describe_network, write_folder
+from golddiff.oracles.files import describe_network, find_weights, read_weights, write_folder
 from golddiff.oracles.unet import UNet
 from golddiff.oracles.weights import regular_file
 from golddiff.store.build import PIXELS
@@ -44,6 +44,7 @@ class Run:
         elapsed: seconds that they took.
         history: (step, seconds, mean loss, learning rate), one entry a window of steps.
         recent: losses of the window that is not full yet.
+        seen: images that the weights it started from had learned from.
     """
 
     settings: TrainSettings
@@ -55,6 +56,7 @@ class Run:
     elapsed: float = 0.0
     history: list[tuple[int, float, float, float]] = field(default_factory=list)
     recent: list[float] = field(default_factory=list)
+    seen: int = 0
 
     @property
     def share(self) -> float:
@@ -84,17 +86,32 @@ def start(store: ImageStore, out: Path, settings: TrainSettings) -> Run:
     """A run at its first step, or where the state in ``out`` left it."""
     config = settings.network(store)
     torch.manual_seed(settings.seed)
-    network = UNet(config)
+    network, seen = UNet(config), 0
     initialise(network)
+    if settings.weights is not None:
+        seen = _start_from(Path(settings.weights), network)
     network = network.to(settings.device)
     average = copy.deepcopy(network).eval().requires_grad_(False)
     learned = [p for p in network.parameters() if p.requires_grad]
     optimiser = torch.optim.Adam(learned, settings.learning_rate)
     draws = torch.Generator("cpu").manual_seed(settings.seed)
-    run = Run(settings, network, average, optimiser, draws)
+    run = Run(settings, network, average, optimiser, draws, seen=seen)
     if (out / STATE).exists():
         read_state(out, run, fingerprint(store))
     return run
+
+
+def _start_from(path: Path, network: UNet) -> int:
+    """Load the weights of another run; the number of images that it learned from."""
+    trained, description = read_weights(find_weights(path))
+    if trained.config != network.config:
+        raise ArgumentError(
+            f"weights: {path} is a network of {trained.config}, asked for is {network.config}"
+        )
+    network.load_state_dict(trained.state_dict())
+    training = description["training"]
+    before = training.get("images_seen")
+    return int(before or training["steps"] * training["settings"]["batch"])
 
 
 def initialise(network: UNet) -> None:
@@ -134,6 +151,7 @@ def save(run: Run, store: ImageStore, out: Path, command: str | None = None) -> 
         "images": store.n,
         "class_names": store.class_names if settings.conditional else None,
         "steps": run.step,
+        "images_seen": run.seen + run.step * settings.batch,
         "minutes": round(run.elapsed / 60, 2),
         "loss": run.summary(),
         "settings": settings.as_dict(),

@@ -78,6 +78,9 @@ class TrainSettings:
     )
     flip: bool = _option(False, "Mirror half of the images.", _TRAINING)
     seed: int = _option(0, "Of the weights and all that is drawn.", _TRAINING)
+    weights: str | None = _option(
+        None, "A network of this shape to start from: a file of golddiff's, or a run's folder."
+    )
     precision: str | None = _option(
         None, "bfloat16 or float32; default bfloat16 where the device has it.", _RUNNING
     )

@@ -85,6 +85,27 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(digits, tmp_path, co
     assert train(digits, tmp_path / "parts", settings).step == 6
 
 
+def test_a_run_starts_from_the_weights_of_another_and_counts_its_images(digits, tmp_path):
+    train(digits, tmp_path / "first", small(4))
+    start = str(tmp_path / "first")
+    second = train(digits, tmp_path / "second", small(2, weights=start, average=0.0))
+    assert second.seen == 4 * 8
+    third = train(digits, tmp_path / "third", small(1, weights=str(tmp_path / "second")))
+    assert third.seen == (4 + 2) * 8
+    far = difference(weights(tmp_path / "first"), weights(tmp_path / "second"))
+    assert 0 < far < 1e-3  # two first steps of Adam, at a rate that has just begun to rise
+
+
+def test_weights_of_another_shape_are_refused(digits, tmp_path):
+    train(digits, tmp_path / "first", small(1))
+    with pytest.raises(ArgumentError, match="is a network of"):
+        train(digits, tmp_path / "run", small(1, channels=16, weights=str(tmp_path / "first")))
+
+
+def difference(one, other):
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
 def same(one, other):
     return all(torch.equal(value, other[name]) for name, value in one.items())
 
