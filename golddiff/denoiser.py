@@ -6,6 +6,7 @@ import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -76,7 +77,7 @@ class Denoiser(ABC):
                 and noise are; sigma not positive and finite; a label that no image has.
         """
         if torch.is_grad_enabled() and any(getattr(a, "requires_grad", False) for a in (x, sigma)):
-            return with_gradient(x, sigma, self.posterior(x, sigma, labels))
+            return with_gradient(x, sigma, partial(self.posterior, labels=labels))
         queries, groups = self._groups(x, sigma, labels)
         there = self if x.device.type == "cpu" else self.to(x.device)
         out = np.empty_like(queries)

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, eigsh
-from torch.autograd.function import once_differentiable
 
 from golddiff.posterior import Float
 from golddiff.system.arguments import check_count, check_seed
@@ -143,25 +142,56 @@ class ExactPosterior:
         return torch.from_numpy(out).reshape(self._shape).to(self._device)
 
 
-def with_gradient(x: torch.Tensor, sigma: Any, posterior: ExactPosterior) -> torch.Tensor:
-    """The posterior's mean, with its derivatives in x and sigma; one more pass where asked for."""
-    made: torch.Tensor = _Mean.apply(x, sigma, posterior)  # type: ignore[no-untyped-call]
+def with_gradient(
+    x: torch.Tensor, sigma: Any, posterior: Callable[[torch.Tensor, Any], ExactPosterior]
+) -> torch.Tensor:
+    """The mean of posterior(x, sigma), with its derivatives in both; a pass more when asked for."""
+    made: torch.Tensor = _Mean.apply(x, sigma, _Kept(posterior))  # type: ignore[no-untyped-call]
     return made
 
 
+class _Kept:
+    """The posterior of a call, from its forward to its backward."""
+
+    def __init__(self, make: Callable[[torch.Tensor, Any], ExactPosterior]) -> None:
+        self.make = make
+
+    def mean(self, x: torch.Tensor, sigma: Any) -> torch.Tensor:
+        self.posterior = self.make(x, sigma)
+        return self.posterior.mean
+
+
 class _Mean(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, sigma: Any, posterior: ExactPosterior) -> torch.Tensor:
-        ctx.posterior, ctx.x, ctx.sigma = posterior, x.dtype, sigma
-        return posterior.mean.clone()
+    """As ``torch.func`` wants it: x and sigma are plain tensors in ``forward`` alone."""
 
     @staticmethod
-    @once_differentiable
+    def forward(x: torch.Tensor, sigma: Any, kept: _Kept) -> torch.Tensor:
+        return kept.mean(x.detach(), sigma).clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
+        _, ctx.sigma, ctx.kept = inputs
+
+    @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> Any:
-        in_x, in_sigma = ctx.posterior.pulled(cotangent)
-        if ctx.needs_input_grad[1]:
-            in_sigma = in_sigma.to(ctx.sigma.device, ctx.sigma.dtype).sum_to_size(ctx.sigma.shape)
-        return in_x.to(ctx.x), in_sigma if ctx.needs_input_grad[1] else None, None
+        in_x, in_sigma = _Pull.apply(cotangent, ctx.kept)  # type: ignore[no-untyped-call]
+        if not ctx.needs_input_grad[1]:
+            return in_x, None, None
+        return in_x, in_sigma.to(ctx.sigma.device).sum_to_size(ctx.sigma.shape), None
+
+
+class _Pull(torch.autograd.Function):
+    @staticmethod
+    def forward(cotangent: torch.Tensor, kept: _Kept) -> Any:
+        return kept.posterior.pulled(cotangent)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor) -> Any:
+        raise ArgumentError("denoiser: got second derivatives to take, expected first ones alone")
 
 
 def main_directions(

@@ -60,13 +60,18 @@ def test_each_image_may_have_its_own_noise_level(store, images):
 def test_their_samplers_run_on_it(store, images):
     physics = deepinv.physics.Inpainting((3, 16, 16), mask=0.5)
     physics.noise_model = deepinv.physics.GaussianNoise(0.05)
-    # PiGDM is their DPS with its own fidelity, and DPS a PosteriorDiffusion.
     y, fidelity = physics(images[:2]), deepinv.optim.data_fidelity.L2()
     d = analytic(store)
     samplers = [
         deepinv.sampling.DDRM(d, sigmas=[1.0, 0.5, 0.1]),
         deepinv.sampling.DiffPIR(d, fidelity, max_iter=3),
         deepinv.sampling.DPS(d, num_steps=5, dtype=torch.float32),
+        deepinv.sampling.PosteriorDiffusion(
+            deepinv.sampling.PiGDMDataFidelity(),
+            d,
+            deepinv.sampling.VariancePreservingDiffusion(),
+            deepinv.sampling.DDPMSolver(torch.linspace(1, 0, 5), rng=torch.Generator()),
+        ),
     ]
     for sampler in samplers:
         out = sampler(y, physics)

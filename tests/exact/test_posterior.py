@@ -98,6 +98,21 @@ def test_the_jacobian_of_optimal_is_its_covariance(store, queries, sigma):
     assert abs(float(level.grad) - slope) < 1e-4 * max(1, abs(slope))
 
 
+def test_functional_derivatives_are_those_of_a_graph(store, queries):
+    d, x = golddiff.Optimal(store), queries(store, 1.0)
+    level = torch.tensor([0.7, 1.0, 2.0, 5.0])
+    u = torch.randn(x.shape, generator=torch.Generator().manual_seed(2))
+    mean, vjp = torch.func.vjp(d, x, level)
+    asked = x.clone().requires_grad_(), level.clone().requires_grad_()
+    made = d(*asked)
+    (made * u).sum().backward()
+    assert torch.equal(mean, made)
+    assert all(torch.equal(a, b.grad) for a, b in zip(vjp(u), asked, strict=True))
+    (slope,) = torch.autograd.grad(d(*asked).square().sum(), asked[0], create_graph=True)
+    with pytest.raises(golddiff.ArgumentError, match="second derivatives"):
+        slope.sum().backward()
+
+
 def kamb_terms(x, sigma, images, patch, boundary):
     """Of every position its logits and values, written out: a dict of arrays."""
     _, height, width = x.shape
