@@ -8,7 +8,6 @@ from .attribution import Attribution as Attribution
 from .attribution import PixelSources as PixelSources
 from .attribution import pixel_sources as pixel_sources
 from .diffusers import AnalyticUNet as AnalyticUNet
-from .estimators.blend import Blend as Blend
 from .estimators.dial import recommended as recommended
 from .estimators.golden import GoldDiff as GoldDiff
 from .estimators.guided import guided as guided
@@ -50,7 +49,6 @@ __all__ = [
     "AnalyticUNet",
     "ArgumentError",
     "Attribution",
-    "Blend",
     "CheckpointError",
     "ClusterError",
     "Evaluation",

@@ -8,9 +8,7 @@ from __future__ import annotations
 import math
 
 from golddiff.denoiser import Denoiser, Estimator
-from golddiff.estimators.blend import Blend
 from golddiff.estimators.golden import GoldDiff
-from golddiff.estimators.mirror import OfMirrored
 from golddiff.estimators.network_like import NetworkLike
 from golddiff.system.errors import ArgumentError
 from golddiff.system.units import byte_size
@@ -69,10 +67,6 @@ def estimators(denoiser: Denoiser) -> list[Estimator]:
         return [denoiser]
     if isinstance(denoiser, GoldDiff):
         return estimators(denoiser.base)
-    if isinstance(denoiser, NetworkLike) and denoiser.is_ready:
-        return estimators(denoiser.blend)
-    if isinstance(denoiser, OfMirrored):
-        return estimators(denoiser.denoiser)
-    if isinstance(denoiser, Blend):
-        return [e for part in denoiser.denoisers for e in estimators(part)]
+    if isinstance(denoiser, NetworkLike):
+        return [e for part in denoiser.parts(0.0) for e in estimators(part)]
     return []

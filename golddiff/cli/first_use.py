@@ -30,8 +30,8 @@ def create_with_bars(
         measure_dial(store)
     denoiser = create(method, store, settings, seed)
     if isinstance(denoiser, NetworkLike) and not denoiser.is_ready:
-        say("fitting the weights of network_like to images left out, once for this store")
-        denoiser.blend  # noqa: B018  made now, not in the first step
+        say("fitting the Gaussians of network-like, once for this store")
+        denoiser.fit()
     return denoiser
 
 

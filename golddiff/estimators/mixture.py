@@ -70,7 +70,6 @@ class GaussianMixture(Denoiser):
         rank: at most r.
         shrinkage: in images, >= 0.
         seed: of the clustering.
-        rows: (n,) fit to these images only; default all.
 
     Raises:
         ArgumentError: an argument outside its range.
@@ -83,17 +82,14 @@ class GaussianMixture(Denoiser):
         rank: int = 300,
         shrinkage: float = 100.0,
         seed: int = 0,
-        rows: NDArray[np.int64] | None = None,
     ) -> None:
         super().__init__(store)
         for name, value in (("components", components), ("rank", rank)):
             check_count(name, value)
         if not isinstance(shrinkage, int | float | np.floating) or not 0 <= shrinkage < math.inf:
             raise ArgumentError(f"shrinkage: got {shrinkage!r}, expected a number of images, >= 0")
-        if rows is not None and len(rows) == 0:
-            raise ArgumentError("rows: got none, expected at least one image to fit to")
         self.components, self.rank, self.shrinkage = components, rank, shrinkage
-        self.seed, self.rows = seed, rows
+        self.seed = seed
         self._fitted: dict[Prior, Components] = {}
 
     def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
@@ -121,18 +117,9 @@ class GaussianMixture(Denoiser):
     def fitted(self, prior: Prior = None) -> Components:
         """The mixture of all images or of a class; made at the first call and kept."""
         if prior not in self._fitted:
-            self._fitted[prior] = self._fit(self.seen(prior))
+            rows = sampled(self.store.n) if prior is None else self.store.rows_of(prior)
+            self._fitted[prior] = self._fit(rows)
         return self._fitted[prior]
-
-    def seen(self, prior: Prior = None) -> NDArray[np.int64]:
-        """The images that the mixture, or a class's, is fitted to."""
-        if prior is None:
-            return sampled(self.store.n, FITTED_TO) if self.rows is None else np.unique(self.rows)
-        rows = self.store.rows_of(prior)
-        if self.rows is None:
-            return rows
-        kept = np.intersect1d(rows, self.rows)
-        return kept if len(kept) else rows  # of a class that was left out altogether, all
 
     def keep(self, fitted: Components) -> None:
         """Take the mixture of all images as given, instead of fitting it."""
@@ -147,14 +134,11 @@ class GaussianMixture(Denoiser):
         return fit(z, cluster(z[:, :CLUSTERED_BY], clusters, self.seed), self.shrinkage)
 
 
-def sampled(n: int, most: int) -> NDArray[np.int64]:
-    """All of n rows, or ``most`` of them, ascending, drawn once and for all."""
-    if n <= most:
+def sampled(n: int) -> NDArray[np.int64]:
+    """All of n rows, or a million of them, ascending, drawn once and for all."""
+    if n <= FITTED_TO:
         return np.arange(n)
-    drawn: NDArray[np.int64] = np.random.default_rng(0).choice(
-        n, most, replace=False, shuffle=False
-    )
-    return np.sort(drawn)
+    return np.sort(np.random.default_rng(0).choice(n, FITTED_TO, replace=False, shuffle=False))
 
 
 def cluster(z: NDArray[np.float32], clusters: int, seed: int) -> NDArray[np.int64]:

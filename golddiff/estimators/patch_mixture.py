@@ -78,8 +78,7 @@ class PatchMixture(Denoiser):
         components: at most; fewer where that would leave under 500 patches each.
         rank: at most.
         shrinkage: in patches; see :class:`golddiff.estimators.mixture.GaussianMixture`.
-        seed: of the patches drawn and the clustering.
-        rows: (n,) fit to these images only; default all. At most 20,000 are drawn of them.
+        seed: of the patches drawn, from at most 20,000 images, and the clustering.
 
     Raises:
         ArgumentError: a store of points; an argument outside its range.
@@ -93,7 +92,6 @@ class PatchMixture(Denoiser):
         rank: int = 64,
         shrinkage: float = 100.0,
         seed: int = 0,
-        rows: NDArray[np.int64] | None = None,
     ) -> None:
         super().__init__(store)
         if len(self.store.shape) != 3:
@@ -106,10 +104,8 @@ class PatchMixture(Denoiser):
             raise ArgumentError(f"side: got {side}, expected at most {smaller}, the images' side")
         if not isinstance(shrinkage, int | float | np.floating) or not 0 <= shrinkage < np.inf:
             raise ArgumentError(f"shrinkage: got {shrinkage!r}, expected a number of patches, >= 0")
-        if rows is not None and len(rows) == 0:
-            raise ArgumentError("rows: got none, expected at least one image to fit to")
         self.side, self.components, self.rank, self.shrinkage = side, components, rank, shrinkage
-        self.seed, self.rows = seed, rows
+        self.seed = seed
         self._fitted: Patches | None = None
 
     def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
@@ -167,7 +163,7 @@ class PatchMixture(Denoiser):
 
     def _drawn(self, generator: np.random.Generator) -> NDArray[np.float32]:
         """Patches (n, d), each from a place of its own, drawn at random."""
-        rows = np.arange(self.store.n) if self.rows is None else np.unique(self.rows)
+        rows = np.arange(self.store.n)
         if len(rows) > FITTED_TO:
             rows = np.sort(generator.choice(rows, FITTED_TO, replace=False))
         p, (channels, height, width) = self.side, self.store.shape

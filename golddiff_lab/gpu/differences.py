@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from golddiff import AdaptiveSchedule, Blend, GoldDiff, Kamb, Optimal, PaperSchedule, Wiener, sample
+from golddiff import AdaptiveSchedule, GoldDiff, Kamb, Optimal, PaperSchedule, Wiener, sample
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.pca import PCA
 from golddiff.noise import ddim_sigmas
@@ -43,7 +43,6 @@ METHODS: dict[str, tuple[Make, int]] = {
     "Kamb, circular": (lambda store: Kamb(store, 5, "circular"), FEW),
     "Kamb, none": (lambda store: Kamb(store, 5, "none"), FEW),
     "Wiener (by the processor)": (Wiener, IMAGES),
-    "a blend": (lambda store: Blend([Optimal(store), Wiener(store)], [(1.0, (0.5, 0.5))]), IMAGES),
     "GoldDiff, the text's schedule": (lambda store: GoldDiff(PCA(store, 0.03), TEXT), IMAGES),
     "GoldDiff, the released schedule": (lambda store: GoldDiff(PCA(store, 0.03), RELEASED), IMAGES),
     "GoldDiff over Optimal": (lambda store: GoldDiff(Optimal(store), RELEASED), IMAGES),

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
-import golddiff
 from golddiff.denoiser import Denoiser
-from golddiff.estimators.mirror import Mirrored, OfMirrored
-from golddiff.estimators.network_like import GOLDEN, NetworkLike
+from golddiff.estimators.network_like import NetworkLike
 from golddiff.store.images import ImageStore
+from golddiff.support import Prior
 from golddiff_lab.paper.likeness import Row
 from golddiff_lab.paper.likeness_tables import (
     GOLDDIFF,
@@ -24,91 +24,54 @@ from golddiff_lab.paper.likeness_tables import (
     LikenessTable,
 )
 
-Change = Callable[[NetworkLike], Denoiser]
-
-# The parts of network_like: golden ones, the best threshold first; mixture; one Gaussian; patches.
-MIXTURE, ONE, PATCHES = GOLDEN, GOLDEN + 1, GOLDEN + 2
+# The parts of network_like by place, below the noise from which the mixture stands alone.
+WIDE, NARROW, MIXTURE, PATCHES = range(4)
 
 
-def _with_weights(
-    made: NetworkLike, of: Callable[[float, np.ndarray], np.ndarray]
-) -> golddiff.Blend:
-    """The parts of ``network_like`` with other weights: of(sigma, its own), scaled to sum to 1."""
-    pairs = [(sigma, of(sigma, np.array(row))) for sigma, row in made.blend.weights]
-    return golddiff.Blend(
-        made.blend.denoisers, [(s, tuple((w / w.sum()).tolist())) for s, w in pairs]
-    )
+class Changed(NetworkLike):
+    """``network_like`` of some of its parts, their median or their mean.
+
+    Args:
+        store: the training set.
+        seed: of the golden subsets.
+        kept: places of the parts.
+        joined: takes the parts' means (P, b, D) to one (b, D), along the first axis.
+    """
+
+    def __init__(
+        self,
+        store: ImageStore,
+        seed: int,
+        kept: tuple[int, ...] = (WIDE, NARROW, MIXTURE, PATCHES),
+        joined: Callable[..., NDArray[np.float32]] = np.median,
+    ) -> None:
+        super().__init__(store, seed)
+        self._kept, self._joined = kept, joined
+
+    def parts(self, sigma: float) -> list[Denoiser]:
+        """Those kept; the mixture where there is one part alone."""
+        parts = super().parts(sigma)
+        return parts if len(parts) == 1 else [parts[place] for place in self._kept]
+
+    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
+        """The parts' means (b, D), joined."""
+        self.fit()
+        means = np.stack([part.denoise(x, sigma, prior) for part in self.parts(sigma)])
+        return self._joined(means.clip(-1, 1), axis=0).astype(np.float32)
 
 
-def _without(*parts: int) -> Change:
-    def change(made: NetworkLike) -> Denoiser:
-        kept = ~np.isin(np.arange(len(made.blend.denoisers)), parts)
-        return _with_weights(made, lambda sigma, own: own * kept)
-
-    return change
-
-
-def _only(*parts: int) -> Change:
-    return _without(*set(range(PATCHES + 1)).difference(parts))
-
-
-def _golden_at_all_levels(made: NetworkLike) -> Denoiser:
-    highest = max(sigma for sigma, row in made.blend.weights if row[0] > 0)
-    weights = np.array(dict(made.blend.weights)[highest])
-    return _with_weights(made, lambda sigma, own: own if sigma < highest else weights)
-
-
-def _with_parts(made: NetworkLike, of: Callable[[Denoiser], Denoiser]) -> Denoiser:
-    return golddiff.Blend([of(part) for part in made.blend.denoisers], made.blend.weights)
-
-
-def _with_subsets(k_min: int, k_max: int) -> Change:
-    """The golden parts with subsets of other sizes: k_min, k_max."""
-
-    def resized(part: Denoiser) -> Denoiser:
-        if isinstance(part, Mirrored):
-            return Mirrored(resized(part.denoiser))
-        if not isinstance(part, golddiff.GoldDiff):
-            return part
-        n = part.store.n
-        schedule = golddiff.PaperSchedule(min(k_min, n), min(k_max, n), variant="released")
-        return golddiff.GoldDiff(part.base, schedule, part.seed)
-
-    return lambda made: _with_parts(made, resized)
-
-
-def _unmirrored(part: Denoiser) -> Denoiser:
-    return part.denoiser if isinstance(part, OfMirrored) else part
-
-
-CHANGES: dict[str, Change] = {
-    "without golden": _without(*range(GOLDEN)),
-    "without the better golden part": _without(0),
-    "without the second golden part": _without(1),
-    "without the third golden part": _without(2),
-    "without mixture": _without(MIXTURE),
-    "without one Gaussian": _without(ONE),
-    "without patches": _without(PATCHES),
-    "without mirror images": lambda made: _with_parts(made, _unmirrored),
-    "golden at all noise levels": _golden_at_all_levels,
-    "equal weights": lambda made: _with_weights(made, lambda sigma, own: 1.0 * (own > 0)),
-    "weights 1 / squared error": lambda made: _with_weights(made, lambda sigma, own: own**2),
-    "subsets of 200 to 400": _with_subsets(200, 400),
-    "subsets of 800 to 1,600": _with_subsets(800, 1600),
-    "mixture alone": _only(MIXTURE),
+CHANGES = {
+    "without wide masks": partial(Changed, kept=(NARROW, MIXTURE, PATCHES)),
+    "without narrow masks": partial(Changed, kept=(WIDE, MIXTURE, PATCHES)),
+    "without golden parts": partial(Changed, kept=(MIXTURE, PATCHES)),
+    "without mixture": partial(Changed, kept=(WIDE, NARROW, PATCHES)),
+    "without patches": partial(Changed, kept=(WIDE, NARROW, MIXTURE)),
+    "mean instead of median": partial(Changed, joined=np.mean),
+    "mixture alone": partial(Changed, kept=(MIXTURE,)),
 }
-
-
-def _changed(change: Change, store: ImageStore, seed: int) -> Denoiser:
-    return change(NetworkLike(store, seed))
-
-
 ROWS = (
     GOLDDIFF, RECOMMENDED,
-    *(
-        Row(title, f"network-like, {title}", make=partial(_changed, change))
-        for title, change in CHANGES.items()
-    ),
+    *(Row(title, f"network-like, {title}", make=change) for title, change in CHANGES.items()),
     OPTIMAL, WIENER,
 )  # fmt: skip
 ABLATION = LikenessTable(

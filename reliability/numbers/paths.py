@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff import PCA, Blend, GaussianMixture, GoldDiff, Kamb, Optimal, PaperSchedule, Wiener
+from golddiff import PCA, GaussianMixture, GoldDiff, Kamb, Optimal, PaperSchedule, Wiener
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.estimators import reference as direct
 from golddiff.estimators.masks import locality_mask
@@ -138,7 +138,7 @@ def full_covariances(
 
 
 def mixtures(rng: np.random.Generator, case: Case) -> Measured:
-    """The mixture of Gaussians, and a blend of it with others as ``recommended`` blends them."""
+    """The mixture of Gaussians."""
     store = case.store
     parts = int(rng.integers(1, 4))
     mixture = GaussianMixture(store, components=parts, rank=300, shrinkage=20)
@@ -147,14 +147,6 @@ def mixtures(rng: np.random.Generator, case: Case) -> Measured:
         direct.gaussian_mixture(q, case.sigma, weights, *stacked).reshape(-1) for q in case.queries
     ]
     yield "mixture of Gaussians", off(case, mixture(case.x, case.sigma), twin)
-    share = float(rng.random())
-    blend = Blend([Optimal(store), mixture], [(1.0, (share, 1 - share))])
-    both = [
-        share * _in_range(case, direct.optimal(q, case.sigma, case.images))
-        + (1 - share) * _in_range(case, m)
-        for q, m in zip(case.queries, twin, strict=True)
-    ]
-    yield "blend", off(case, blend(case.x, case.sigma), both)
 
 
 def certificate(rng: np.random.Generator, case: Case) -> Measured:
@@ -261,7 +253,3 @@ def _mask_error(case: Case, mask: np.ndarray, threshold: float) -> float:
     near = np.abs(m - threshold * m.max()) < 1e-6 * max(m.max(), 1e-300)
     near |= (np.abs(np.abs(np.diag(w)) - 1e-6) < 1e-9)[:, None]
     return float(((m >= threshold * m.max()) != mask)[~near].sum()) / mask.size
-
-
-def _in_range(case: Case, x0: Array) -> Array:
-    return x0.clip(-1, 1) if case.store.is_pixels else x0

@@ -8,7 +8,6 @@ import torch
 from golddiff import (
     PCA,
     AnalyticUNet,
-    Blend,
     GaussianMixture,
     GoldDiff,
     ImageStore,
@@ -19,6 +18,7 @@ from golddiff import (
     create,
     load_oracle,
     metrics,
+    network_like,
     novelty,
     recommended,
     sample,
@@ -83,7 +83,7 @@ EVERY = {
     "pca": PCA,
     "kamb": lambda s: Kamb(s, 3),
     "golden": lambda s: GoldDiff(PCA(s)),
-    "blend": lambda s: Blend([PCA(s), Wiener(s)], [(1.0, [0.5, 0.5])]),
+    "network-like": network_like,
     "mixture": lambda s: GaussianMixture(s, components=2),
     "patches": lambda s: PatchMixture(s, side=2, components=2, rank=2),
 }

@@ -115,17 +115,6 @@ def test_a_class_is_fitted_to_its_own_images(make_store, queries):
         assert (mixture(far, 1e3, labels=label) - expected).abs().max() < 0.01
 
 
-def test_rows_left_out_have_no_part_in_it(store):
-    seen = np.arange(0, 600, 2)
-    mixture = GaussianMixture(store, rows=seen)
-    assert np.array_equal(mixture.seen(), seen)
-    assert np.array_equal(mixture.seen(1), seen[seen % 3 == 1])
-    whole = GaussianMixture(store)
-    assert not np.array_equal(mixture.fitted().means, whole.fitted().means)
-    only_class_0 = GaussianMixture(store, rows=np.arange(0, 600, 3))
-    assert np.array_equal(only_class_0.seen(1), store.rows_of(1))
-
-
 @pytest.mark.parametrize("shape", [(2,), (1, 1, 1), (3, 4, 4)])
 def test_one_image_is_all_it_knows(make_store, shape):
     only = 2 * torch.rand((1, *shape), generator=torch.Generator().manual_seed(0)) - 1
@@ -161,7 +150,6 @@ def test_two_moons_are_kept_apart(make_store):
         ({"rank": True}, "rank: got True"),
         ({"shrinkage": -1}, "shrinkage: got -1"),
         ({"shrinkage": float("nan")}, "shrinkage: got nan"),
-        ({"rows": np.array([], np.int64)}, "rows: got none"),
     ],
 )
 def test_bad_arguments(store, arguments, message):

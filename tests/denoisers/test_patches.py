@@ -91,13 +91,6 @@ def test_the_same_seed_gives_the_same_patches(store, queries):
     assert not torch.equal(first, third)
 
 
-def test_rows_left_out_have_no_part_in_it(make_store):
-    pixels = np.zeros((100, 1, 4, 4), np.uint8)
-    pixels[::2] = 255
-    mixture = PatchMixture(make_store(pixels), rows=np.arange(1, 100, 2))
-    assert np.allclose(mixture.fitted().mean, -1)
-
-
 @pytest.mark.parametrize(
     ("shape", "side"), [((1, 28, 28), 8), ((3, 8, 8), 4), ((3, 64, 9), 4), ((4, 1, 1), 1)]
 )
@@ -122,7 +115,6 @@ def test_images_that_are_all_alike_are_returned(make_store):
         ({"components": 2.5}, "components: got 2.5"),
         ({"rank": True}, "rank: got True"),
         ({"shrinkage": -1}, "shrinkage: got -1"),
-        ({"rows": np.array([], np.int64)}, "rows: got none"),
     ],
 )
 def test_bad_arguments(store, arguments, message):

@@ -175,11 +175,6 @@ def _paper(base, variant="text"):
     return lambda store: golddiff.GoldDiff(base(store), schedule)
 
 
-def _blend(store):
-    parts = [golddiff.Optimal(store), golddiff.Wiener(store)]
-    return golddiff.Blend(parts, [(0.1, (0.7, 0.3)), (10.0, (0.2, 0.8))])
-
-
 def _pca(store):
     return golddiff.PCA(store, 0.03)
 
@@ -206,7 +201,6 @@ SHARED = {
     "golddiff-pca text": _method("golddiff-pca", variant="text"),
     "golddiff-pca wss": _method("golddiff-pca", weighting="wss"),
     "kamb none": _method("kamb", patch_size=5, boundary="none"),
-    "blend": _made(_blend),
     "one gaussian": _made(lambda store: golddiff.GaussianMixture(store, 1, shrinkage=0)),
     "tiles": _tiles,
     "certified text": _certified(golddiff.PaperSchedule),
@@ -221,7 +215,7 @@ CASES = {
     "digits": SHARED
     | SAMPLED
     | {
-        "recommended": _method("network-like"),
+        "network-like": _method("network-like"),
         "pca 0.005": _method("pca", mask_threshold=0.005),
         "golddiff-optimal seed": _method("golddiff-optimal", seed=5),
         "golddiff-optimal sizes": _method("golddiff-optimal", variant="text", k_max=90, m_max=0.5),

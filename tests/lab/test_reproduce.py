@@ -259,9 +259,9 @@ def test_the_ablation_has_every_part_beside_golddiff(tiny, tmp_path):
     assert [row["row"] for row in rows] == [row.title for row in ROWS]
     assert {row["column"] for row in rows} == {"MNIST"}
     scores = {row["row"]: row["mse"]["mean"] for row in rows}
-    assert scores["without golden"] != scores["without mixture"]
+    assert scores["without golden parts"] != scores["without mixture"]
     page = (tmp_path / "out" / "ablation.md").read_text()
-    assert "without golden less GoldDiff, image by image" in page
+    assert "without golden parts less GoldDiff, image by image" in page
     assert "paper |" not in page
 
 
