@@ -13,11 +13,13 @@ from .estimators.golden import GoldDiff as GoldDiff
 from .estimators.guided import guided as guided
 from .estimators.kamb import Kamb as Kamb
 from .estimators.mixture import GaussianMixture as GaussianMixture
+from .estimators.nearest_image import NearestImage as NearestImage
 from .estimators.network_like import network_like as network_like
 from .estimators.optimal import Optimal as Optimal
 from .estimators.patch_mixture import PatchMixture as PatchMixture
 from .estimators.pca import PCA as PCA
 from .estimators.registry import create as create
+from .estimators.scfdm import SCFDM as SCFDM
 from .estimators.wiener import Wiener as Wiener
 from .evaluation.compare import Evaluation as Evaluation
 from .evaluation.compare import evaluate as evaluate
@@ -45,6 +47,7 @@ from .system.errors import StoreError as StoreError
 
 __all__ = [
     "PCA",
+    "SCFDM",
     "AdaptiveSchedule",
     "AnalyticUNet",
     "ArgumentError",
@@ -57,6 +60,7 @@ __all__ = [
     "GoldDiffError",
     "ImageStore",
     "Kamb",
+    "NearestImage",
     "Novelty",
     "Optimal",
     "Oracle",

@@ -31,6 +31,7 @@ from golddiff.system.errors import ArgumentError
 if TYPE_CHECKING:
     from golddiff.attribution import Attribution
     from golddiff.kernels.contributions import Contribution
+    from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule
 
 DEFAULT_MEMORY_LIMIT = 1e9
 SIGMAS_KEPT = 128
@@ -359,6 +360,10 @@ class Estimator(Denoiser):
         raise ArgumentError(
             f"support: got tiles, but {type(self).__name__} needs one support for the image"
         )
+
+    def adapted(self, schedule: AdaptiveSchedule) -> FittedSchedule:
+        """An adaptive schedule, fitted to what this estimator weighs."""
+        return schedule.fitted(self)
 
     def estimator_supports(
         self, x: NDArray[np.float32], sigma: float, prior: Prior

@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from golddiff import PCA, GoldDiff, Kamb, Optimal, PaperSchedule, Wiener, pixel_sources, sample
+from golddiff import (
+    PCA,
+    SCFDM,
+    GoldDiff,
+    Kamb,
+    NearestImage,
+    Optimal,
+    PaperSchedule,
+    Wiener,
+    pixel_sources,
+    sample,
+)
 from golddiff.denoiser import Estimator
 from golddiff.estimators.reference import pca_mask
 from golddiff.estimators.reference_kamb import compared, framed_by
@@ -23,14 +34,19 @@ ESTIMATORS = {
     "kamb zeros": lambda s: Kamb(s, 3),
     "kamb circular": lambda s: Kamb(s, 3, "circular"),
     "kamb none": lambda s: Kamb(s, 5, "none"),
+    "scfdm": lambda s: SCFDM(s, 0.3, copies=4),
 }
-METHODS = ESTIMATORS | {
-    f"golddiff {name} {variant}": lambda s, m=make, v=variant: GoldDiff(
-        m(s), PaperSchedule(0.1, 0.3, 0.3, 0.6, variant=v)
-    )
-    for name, make in ESTIMATORS.items()
-    for variant in ("text", "released")
-}
+METHODS = (
+    ESTIMATORS
+    | {"nearest": NearestImage}
+    | {
+        f"golddiff {name} {variant}": lambda s, m=make, v=variant: GoldDiff(
+            m(s), PaperSchedule(0.1, 0.3, 0.3, 0.6, variant=v)
+        )
+        for name, make in ESTIMATORS.items()
+        for variant in ("text", "released")
+    }
+)
 
 
 @pytest.fixture(scope="module")

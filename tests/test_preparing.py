@@ -11,7 +11,7 @@ from golddiff import ImageStore
 from golddiff.cli import run
 from golddiff.cli.first_use import take_steps
 from golddiff.estimators import kept_masks
-from golddiff.estimators.registry import METHODS, MethodSettings, create
+from golddiff.estimators.registry import METHODS, NO_COVARIANCE, MethodSettings, create
 from golddiff.samplers import noise_levels
 from golddiff.store import build as store_build
 from golddiff.system.errors import ArgumentError
@@ -112,7 +112,8 @@ class TestCommand:
         assert json.loads(report.read_text())["made"] == {}
         kept = [name for name in first if name.startswith("masks/")]
         assert len(kept) == 3 or method not in ("pca", "golddiff-pca", "adaptive-pca")
-        assert ("factor-of-all.safetensors" in first) == ("optimal" not in method)
+        whole_images = any(base in method for base in NO_COVARIANCE)
+        assert ("factor-of-all.safetensors" in first) == (not whole_images)
         ImageStore.open(store.path).verify()
 
     def test_it_tells_what_was_made(self, path, capsys, tmp_path):

@@ -93,6 +93,9 @@ KMax = Annotated[str | None, advanced("Largest subset; default 1/10.")]
 MMin = Annotated[str | None, advanced("Fewest screened, with --variant text; default 1/10.")]
 MMax = Annotated[str | None, advanced("Most screened, with --variant text; default 1/4.")]
 Tol = Annotated[float | None, advanced("Adaptive methods: RMSE to the full scan, default 0.02.")]
+Smoothing = Annotated[
+    float | None, advanced("SCFDM: noise of its copies, in units of pixels -1 to 1; default 0.1.")
+]
 
 NoveltyDial = Annotated[
     float | None,
@@ -152,6 +155,7 @@ class MethodOptions:
     m_min: MMin = None
     m_max: MMax = None
     tol: Tol = None
+    smoothing: Smoothing = None
 
     def settings(self) -> MethodSettings:
         """The same as the registry has it.
@@ -163,7 +167,7 @@ class MethodOptions:
         return MethodSettings(
             self.mask_threshold, self.weighting, parse_patch_size(self.patch_size), self.boundary,
             self.variant, **{name: parse_size(name, text) for name, text in sizes.items()},
-            tol=self.tol,
+            tol=self.tol, smoothing=self.smoothing,
         )  # fmt: skip
 
 

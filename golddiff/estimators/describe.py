@@ -40,6 +40,10 @@ METHODS = {
         ("mask_threshold", "weighting", "batch_size", "memory_limit", "share"),
     ),
     "kamb": Kind("golddiff.estimators.kamb", "Kamb", ("patch_sizes", "boundary", "memory_limit")),
+    "nearest": Kind("golddiff.estimators.nearest_image", "NearestImage", ()),
+    "scfdm": Kind(
+        "golddiff.estimators.scfdm", "SCFDM", ("smoothing", "copies", "seed", "memory_limit")
+    ),
     "network-like": Kind("golddiff.estimators.network_like", "NetworkLike", ("seed",)),
     "golddiff": Kind("golddiff.estimators.golden", "GoldDiff", ("base", "schedule", "seed")),
 }

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_METHOD = "recommended"
+NO_COVARIANCE = ("optimal", "scfdm", "nearest")  # the methods that need no masks either
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class MethodSettings:
             "text".
         k_min, k_max, m_min, m_max: of the schedule; int a count, float a fraction of the images.
         tol: of the adaptive schedule: RMSE to the full scan, in units of x0.
+        smoothing: of SCFDM: standard deviation of its copies' noise, in units of x0; default 0.1.
     """
 
     mask_threshold: float | None = None
@@ -47,6 +49,7 @@ class MethodSettings:
     m_max: int | float | None = None
     tol: float | None = None
     novelty: float | None = None
+    smoothing: float | None = None
 
     def given(self) -> dict[str, object]:
         """The settings that are not None."""
@@ -146,7 +149,7 @@ def memory_needed(name: str, settings: MethodSettings) -> Callable[[int, int], f
     """Bytes of memory that a method takes for n images of d values, besides parts of the images."""
     from golddiff.store.needs import covariance_bytes, mask_bytes
 
-    if "optimal" in name or settings.patch_size is not None:
+    if any(base in name for base in NO_COVARIANCE) or settings.patch_size is not None:
         return lambda n, d: 0.0
     return covariance_bytes if name == "wiener" else mask_bytes
 
@@ -155,6 +158,18 @@ def _optimal(store: ImageStore, settings: MethodSettings, seed: int) -> Estimato
     from golddiff.estimators.optimal import Optimal
 
     return Optimal(store)
+
+
+def _scfdm(store: ImageStore, settings: MethodSettings, seed: int) -> Estimator:
+    from golddiff.estimators.scfdm import SCFDM
+
+    return SCFDM(store, 0.1 if settings.smoothing is None else settings.smoothing)
+
+
+def _nearest(store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
+    from golddiff.estimators.nearest_image import NearestImage
+
+    return NearestImage(store)
 
 
 def _wiener(store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
@@ -216,6 +231,7 @@ def _adaptive_schedule(tol: float | None) -> AdaptiveSchedule:
 
 _OF_PCA = frozenset({"mask_threshold", "weighting"})
 _OF_KAMB = frozenset({"patch_size", "boundary"})
+_OF_SCFDM = frozenset({"smoothing"})
 _OF_ADAPTIVE = frozenset({"tol"})
 _OF_SCHEDULE = frozenset({"variant", "k_min", "k_max", "m_min", "m_max"})
 
@@ -238,12 +254,16 @@ METHODS = {
     "network-like": Method("Network-like", frozenset(), _network_like, has_sources=False),
     "optimal": Method("Optimal", frozenset(), _optimal),
     "wiener": Method("Wiener", frozenset(), _wiener, has_sources=False),
+    "nearest": Method("Nearest image", frozenset(), _nearest),
+    "scfdm": Method("SCFDM", _OF_SCFDM, _scfdm),
     "kamb": Method("Kamb", _OF_KAMB, _kamb),
     "pca": Method("PCA", _OF_PCA, _pca),
     "golddiff-optimal": Method("GoldDiff (Optimal)", _OF_SCHEDULE, _golden(_optimal)),
+    "golddiff-scfdm": Method("GoldDiff (SCFDM)", _OF_SCHEDULE | _OF_SCFDM, _golden(_scfdm)),
     "golddiff-kamb": Method("GoldDiff (Kamb)", _OF_SCHEDULE | _OF_KAMB, _golden(_kamb)),
     "golddiff-pca": Method("GoldDiff (PCA)", _OF_SCHEDULE | _OF_PCA, _golden(_pca)),
     "adaptive-optimal": Method("Adaptive (Optimal)", _OF_ADAPTIVE, _adaptive(_optimal)),
+    "adaptive-scfdm": Method("Adaptive (SCFDM)", _OF_ADAPTIVE | _OF_SCFDM, _adaptive(_scfdm)),
     "adaptive-kamb": Method("Adaptive (Kamb)", _OF_ADAPTIVE | _OF_KAMB, _adaptive(_kamb)),
     "adaptive-pca": Method("Adaptive (PCA)", _OF_ADAPTIVE | _OF_PCA, _adaptive(_pca)),
 }

@@ -31,6 +31,8 @@ METHODS = {
     "pca wss": lambda s: golddiff.PCA(s, weighting="wss"),
     "kamb": lambda s: golddiff.Kamb(s, 3),
     "wiener": lambda s: golddiff.Wiener(s),
+    "scfdm": lambda s: golddiff.SCFDM(s, 0.3, copies=3),
+    "nearest": lambda s: golddiff.NearestImage(s),
 }
 SCHEDULES = {
     "text": lambda: golddiff.PaperSchedule(),
@@ -52,9 +54,9 @@ def test_a_full_scan_is_the_single_stores(sharded, digits, method):
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("method", ["optimal", "pca", "pca wss", "kamb"])
+@pytest.mark.parametrize("method", ["optimal", "pca", "pca wss", "kamb", "scfdm"])
 def test_a_golden_support_is_the_single_stores(sharded, digits, method, schedule):
-    if method in ("pca wss", "kamb") and len(sharded.paths) != 4:
+    if method in ("pca wss", "kamb", "scfdm") and len(sharded.paths) != 4:
         pytest.skip("one number of shards is enough for these")
     one, many = (
         golddiff.GoldDiff(METHODS[method](store), SCHEDULES[schedule]())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from golddiff import PCA, Optimal, Wiener
+from golddiff import PCA, SCFDM, NearestImage, Optimal, Wiener
 from golddiff.estimators import reference
 from golddiff.estimators.masks import locality_mask
 from golddiff.support import LogWeights
@@ -37,6 +37,32 @@ def test_optimal_is_equation_2(store, queries, sigma):
     x = queries(store, sigma)
     error = worst(store, Optimal(store), x, sigma, lambda q: reference.optimal(q, sigma, images))
     assert error < 1e-5
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_scfdm_is_the_mean_of_optimal_at_noisy_copies(store, queries, sigma):
+    images, denoiser = float64_images(store), SCFDM(store, 0.4, copies=5, seed=2)
+    noise = denoiser.noise(sigma) * 0.4 * np.sqrt(1 + sigma**2)
+    assert np.abs(noise - SCFDM(store, 0.4, copies=5).noise(sigma)).max() > 0.1
+
+    def direct(q):
+        copies = denoiser.noisy(q[None].astype(np.float32), sigma).astype(np.float64)
+        assert np.abs(copies - (q + noise)).max() < 1e-6 * (1 + np.abs(copies).max())
+        return np.mean([reference.optimal(copy, sigma, images) for copy in copies], axis=0)
+
+    assert worst(store, denoiser, queries(store, sigma), sigma, direct) < 1e-5
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_the_nearest_image_is_that_of_the_scaled_query(store, queries, sigma):
+    images = float64_images(store)
+
+    def direct(q):
+        return images[np.square(q / np.sqrt(1 + sigma**2) - images).sum(1).argmin()]
+
+    assert worst(store, NearestImage(store), queries(store, sigma, 16), sigma, direct) < 1e-6
 
 
 @pytest.mark.kernels

@@ -6,12 +6,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golddiff import PCA, GoldDiff, Kamb, Optimal, PaperSchedule, Wiener
+from golddiff import PCA, SCFDM, GoldDiff, Kamb, NearestImage, Optimal, PaperSchedule, Wiener
 
 ESTIMATORS = {
     "optimal": Optimal,
     "pca": lambda store: PCA(store, 0.05),
     "kamb": lambda store: Kamb(store, patch_sizes=3),
+    "scfdm": lambda store: SCFDM(store, 0.3, copies=3),
 }
 GOLDEN = {
     f"golddiff-{name} {variant}": lambda store, f=f, v=variant: GoldDiff(
@@ -20,7 +21,7 @@ GOLDEN = {
     for name, f in ESTIMATORS.items()
     for variant in ("text", "released")
 }
-EVERY = {**ESTIMATORS, **GOLDEN, "wiener": Wiener}
+EVERY = {**ESTIMATORS, **GOLDEN, "wiener": Wiener, "nearest": NearestImage}
 
 sigmas = st.floats(0.002, 100).map(lambda s: float(np.float32(s)))
 seeds = st.integers(0, 2**31)
@@ -97,7 +98,9 @@ def test_sigma_and_label_may_differ_by_query(store, queries, name):
         assert (together[i : i + 1] - alone).abs().max() < 1e-6
 
 
-@pytest.mark.parametrize("name", ["optimal", "kamb", "wiener", "golddiff-optimal text"])
+@pytest.mark.parametrize(
+    "name", ["optimal", "kamb", "scfdm", "nearest", "wiener", "golddiff-optimal text"]
+)
 def test_a_class_alone_is_the_store_of_that_class(store, make_store, queries, name):
     rows = torch.nonzero(store.labels == 1).flatten().tolist()
     only = make_store(torch.from_numpy(np.asarray(store.flat)[rows].reshape(-1, *store.shape)))

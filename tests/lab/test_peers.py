@@ -6,10 +6,10 @@ import torch
 
 import golddiff
 from golddiff.estimators.registry import MethodSettings
-from golddiff.noise import ddim_sigmas, precision
+from golddiff.noise import alpha_of_sigma, ddim_sigmas, precision
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.peers import PEERS, recognise
-from golddiff_lab.peers.checkout import imported, vp_timestep
+from golddiff_lab.peers.checkout import bundle, imported, vp_timestep
 from golddiff_lab.sides import SideSpec
 from tests.lab.checkouts import FILES, write_checkout
 
@@ -185,3 +185,25 @@ def test_the_real_code_of_kamb_agrees(boundary, make_store, smooth_images, queri
     x = queries(store, 1.0, b=1)
     ours = golddiff.Kamb(store, 5, boundary)(x, 1.0)
     assert made.step(x, 1.0).allclose(ours, atol=1e-3)
+
+
+def test_scfdm_and_the_nearest_image_are_those_of_the_studio(store, queries, tmp_path, monkeypatch):
+    """The same draws; their search is told to keep all images, as the equation has it."""
+    path, ours = from_environment("studio") / "src", golddiff.SCFDM(store, 0.3, copies=4)
+    given = bundle(store, [store.images()])
+    given.split = "train"
+    settings = {"num_noise": 4, "smoothing_std": 0.3, "num_neighbors": store.n}
+    stubs = {"local_diffusion.data": ["DatasetBundle"]}
+    with imported(path, "local_diffusion.models.scfdm", stubs):
+        theirs = sys.modules["local_diffusion.models"].MODEL_REGISTRY
+        params = {**settings, "index_path": str(tmp_path)}
+        smoothed = theirs["scfdm"](given, "cpu", 10, params=params).train(given)
+        nearest = theirs["nearest_dataset"](given, "cpu", 10).train(given)
+    for sigma in LEVELS:
+        x, draws = queries(store, sigma), torch.from_numpy(ours.noise(sigma))
+        draws = draws.reshape(4, 1, *store.shape).expand(-1, len(x), -1, -1, -1)
+        monkeypatch.setattr(torch, "randn", lambda *_, draws=draws, **__: draws)
+        given = x * alpha_of_sigma(sigma) ** 0.5, torch.tensor(vp_timestep("studio", sigma))
+        assert smoothed.denoise(*given).allclose(ours(x, sigma), atol=1e-4)
+        monkeypatch.undo()
+        assert torch.equal(nearest.denoise(*given), golddiff.NearestImage(store)(x, sigma))

@@ -5,7 +5,13 @@ import pytest
 
 from golddiff import PCA
 from golddiff.cli import run
-from golddiff.estimators.registry import METHODS, MethodSettings, create, memory_needed
+from golddiff.estimators.registry import (
+    METHODS,
+    NO_COVARIANCE,
+    MethodSettings,
+    create,
+    memory_needed,
+)
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.cache import cached_store
 from golddiff.store.images import ImageStore
@@ -84,7 +90,7 @@ def test_a_store_of_images_too_large_is_refused_when_opened(large, command, tmp_
 @pytest.mark.usefixtures("small")
 def test_what_needs_neither_works_on_images_of_any_size(large):
     store = ImageStore.open(large)
-    for name in ("optimal", "wiener"):
+    for name in ("optimal", "scfdm", "nearest", "wiener"):
         assert create(name, store)(store.images([0]), 1.0).shape == (1, 1, 1000, 1000)
     with pytest.raises(ArgumentError, match="memory: a matrix for images of 1,000,000 values"):
         PCA(store)(store.images([0]), 1.0)
@@ -97,8 +103,8 @@ def test_a_covariance_too_large_is_refused_before_it_is_made():
         covariance_factor(few, 1.0, 0.0)
 
 
-def test_every_method_but_optimal_needs_a_covariance_or_masks():
+def test_methods_that_compare_whole_images_need_no_covariance_or_masks():
     for name in METHODS:
         needed = memory_needed(name, MethodSettings())(1000, 3072)
-        assert (needed == 0) == ("optimal" in name)
+        assert (needed == 0) == any(base in name for base in NO_COVARIANCE)
         assert needed in (0, covariance_bytes(1000, 3072), mask_bytes(1000, 3072))

@@ -1,0 +1,143 @@
+"""SCFDM: the closed-form denoiser smoothed, so that it no longer returns training images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golddiff.denoiser import DEFAULT_MEMORY_LIMIT
+from golddiff.estimators.optimal import IMAGES_PER_CONTRIBUTION, Optimal
+from golddiff.kernels.contributions import Contribution, values_at
+from golddiff.kernels.rows import weights_of
+from golddiff.noise import bits, precision
+from golddiff.posterior import Posterior
+from golddiff.store.closed_form import Exact
+from golddiff.store.images import ImageStore
+from golddiff.store.posteriors import whole
+from golddiff.support import ABSENT, AnySupport, Prior, one_each
+from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule, Weighed
+from golddiff.system.arguments import check_count, check_not_negative, check_seed
+from golddiff.system.errors import ArgumentError
+from golddiff.system.residency import resident_rows
+
+BYTES_A_VALUE = 64  # of a copy: its query, posterior and mean
+
+
+class SCFDM(Optimal):
+    """D(x) = 1/M sum_m Optimal(x + s sqrt(1 + sigma^2) eps_m), with eps_m ~ N(0, I).
+
+    As sigma falls every noisy copy goes to a training image, and D(x) to the mean of up to M of
+    them near x. All copies of a query are weighed over one support. The smoothing s is in the
+    coordinates of VP, x / sqrt(1 + sigma^2), and the same noise serves all queries of a level.
+
+    Args:
+        store: the training set.
+        smoothing: s >= 0 in units of x0; 0 is Optimal.
+        copies: M.
+        seed: of the copies' noise.
+        memory_limit: see :class:`golddiff.denoiser.Estimator`.
+
+    Source: Scarvelis, Borde & Solomon 2023, "Closed-form diffusion models", their smoothed score;
+    units and defaults (but MNIST's s = 1) are Lukoianov et al.'s.
+    """
+
+    provable = False
+    merges = False  # a mean of posterior means
+
+    def __init__(
+        self,
+        store: ImageStore,
+        smoothing: float = 0.1,
+        copies: int = 10,
+        seed: int = 0,
+        memory_limit: float = DEFAULT_MEMORY_LIMIT,
+    ) -> None:
+        super().__init__(store, memory_limit)
+        check_not_negative("smoothing", smoothing)
+        check_count("copies", copies)
+        check_seed(seed)
+        self.smoothing, self.copies, self.seed = smoothing, copies, seed
+
+    def noise(self, sigma: float) -> NDArray[np.float32]:
+        """The copies' standard normal noise at a noise level, (M, D)."""
+        generator = np.random.default_rng((self.seed, bits(sigma)))
+        return generator.standard_normal((self.copies, self.images.d), np.float32)
+
+    def noisy(self, x: NDArray[np.float32], sigma: float) -> NDArray[np.float32]:
+        """The copies of queries (b, D), one of all after the other: (M * b, D)."""
+        noise = np.float32(self.smoothing * math.hypot(1, sigma)) * self.noise(sigma)
+        return (x + noise[:, None]).reshape(-1, x.shape[1])
+
+    def denoise_over(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        supports: AnySupport | Sequence[AnySupport],
+    ) -> NDArray[np.float32]:
+        """The copies' posterior means, averaged for each of queries (b, D)."""
+        supports, averaged = one_each(supports, len(x)), np.empty_like(x)
+        step = max(1, int(self.memory_limit // (BYTES_A_VALUE * self.copies * x.shape[1])))
+        for i in range(0, len(x), step):
+            copies, each = self.noisy(x[i : i + step], sigma), list(supports[i : i + step])
+            means = super().denoise_over(copies, sigma, each * self.copies)
+            averaged[i : i + step] = means.reshape(self.copies, len(each), -1).mean(axis=0)
+        return averaged
+
+    def adapted(self, schedule: AdaptiveSchedule) -> FittedSchedule:
+        """Each copy takes as many images as its own error asks for."""
+        return OverCopies(self, schedule)
+
+    def exact(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> Exact:
+        """Refused: a mean of posterior means belongs to no one posterior."""
+        raise ArgumentError("posterior: SCFDM averages posterior means; expected Optimal")
+
+    def contributions(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        support: AnySupport,
+        top: int = 1,
+        pixel: int | None = None,
+    ) -> Iterator[Contribution]:
+        """The terms of one query (D,): logs of the images' mean weights; see the base class."""
+        images, copies = self.images, self.noisy(x[None], sigma)
+        parts = whole(support).split(IMAGES_PER_CONTRIBUTION)
+        total = reduce(Posterior.merge, (self.weigh(copies, sigma, part) for part in parts))
+        for part in parts:
+            with resident_rows(images.flat, part.rows) as (values, places):
+                highest, weights = weights_of(
+                    values, places, part.log_importance(), copies, precision(sigma),
+                    images.scale, images.offset,
+                )  # fmt: skip
+            shares = np.exp(highest[:, None] - total.log_max) / total.total
+            with np.errstate(divide="ignore"):
+                logits = np.log((weights * shares).mean(axis=0)).clip(min=ABSENT)
+            yield Contribution(part.rows, logits[None], values_at(images, part.rows, pixel))
+
+
+class OverCopies(FittedSchedule):
+    """An adaptive schedule over the noisy copies of each query; attribution takes all images.
+
+    Args:
+        smoothed: makes the copies.
+        settings: the schedule's.
+    """
+
+    def __init__(self, smoothed: SCFDM, settings: AdaptiveSchedule) -> None:
+        super().__init__(Optimal(smoothed.store, smoothed.memory_limit), settings)
+        self._smoothed = smoothed
+
+    def weighed(
+        self, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
+    ) -> list[Weighed]:
+        """The copies' means, and errors, averaged: the error of a mean is at most their mean."""
+        found = super().weighed(self._smoothed.noisy(x, sigma), sigma, label, seed)
+        means, errors, images = (
+            np.array([getattr(one, name) for one in found]).reshape(-1, *shape).mean(axis=0)
+            for name, shape in (("mean", x.shape), ("error", x.shape[:1]), ("images", x.shape[:1]))
+        )
+        return [Weighed(*one, None) for one in zip(means, errors, images, strict=True)]
