@@ -21,6 +21,7 @@ from golddiff.store.closed_form import Exact, ExactPosterior, with_gradient
 from golddiff.store.device import DeviceStore, Weigh, device_store
 from golddiff.store.exact import ImagesPosterior
 from golddiff.store.images import ImageStore
+from golddiff.store.likelihood import log_likelihood
 from golddiff.store.posteriors import Unsaved
 from golddiff.store.queries import added_priors, check_images, checked_queries, priors_of
 from golddiff.store.training_set import opened
@@ -40,8 +41,7 @@ SIGMAS_KEPT = 128
 class Denoiser(ABC):
     """A denoiser over a store: x = x0 + sigma * eps in, the posterior mean E[x0 | x] out.
 
-    Convention of EDM and k-diffusion; x0 in [-1, 1]. Queries of one call may differ in sigma and
-    in label; work that depends on sigma alone is done once per sigma and kept.
+    Convention of EDM and k-diffusion; x0 in [-1, 1]. Queries may differ in sigma and label.
     """
 
     priors: tuple[LogWeights, ...] = ()  # what was given, one for all queries or one each
@@ -89,13 +89,11 @@ class Denoiser(ABC):
     def given(self, log_weights: Any) -> Self:
         """The same denoiser under further evidence: a log weight for every training image.
 
-        Its prior p(x_i) becomes proportional to p(x_i) exp(log_weights_i), by Bayes' rule; a call
-        with ``labels`` is the case of 0 for a class and -inf for all others. What was given
-        before stays: log weights add up.
+        Its prior p(x_i) becomes proportional to p(x_i) exp(log_weights_i), by Bayes' rule; labels
+        are the case of 0 and -inf. What was given before stays: log weights add up.
 
         Args:
-            log_weights: (N,) natural logs, or (B, N) for batches of B queries; -inf excludes an
-                image. :func:`golddiff.log_likelihood` makes those of a measurement.
+            log_weights: (N,) natural logs, or (B, N) for batches of B queries; -inf excludes.
 
         Raises:
             ArgumentError: another shape, NaN, +inf, or all images excluded; a method that weighs
@@ -105,6 +103,10 @@ class Denoiser(ABC):
         made = copy.copy(self)
         made.priors = added_priors(self.store, self.priors, log_weights)
         return made
+
+    def given_measurement(self, operator: Any, y: torch.Tensor, noise: float) -> Denoiser:
+        """The same given y = A x0 + noise eps, as :func:`golddiff.log_likelihood` takes them."""
+        return self.given(log_likelihood(self.store, operator, y, noise))
 
     def _check_weighs(self, what: str) -> None:
         if not self.weighs_images:
@@ -141,8 +143,7 @@ class Denoiser(ABC):
         everything = self.store.everything(prior)
         weights = everything.log_weights
         log_prior = np.log(len(everything)) if weights is None else np.logaddexp.reduce(weights)
-        supports = [support for _, support in pairs]
-        return ImagesPosterior(pairs[0][0], x, sigma, supports, float(log_prior))
+        return ImagesPosterior(pairs[0][0], x, sigma, [s for _, s in pairs], float(log_prior))
 
     def _groups(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels
@@ -218,9 +219,8 @@ class Estimator(Denoiser):
     """A denoiser that weighs training images: it can run over any support, wherever images are.
 
     A subclass says how some images weigh (:meth:`weigh`), and what it needs for that of the whole
-    training set (:meth:`make_ready`); the rest follows. Where the images lie on other machines, a
-    copy of it goes to each of them: there ``images`` are those of that machine, and ``store``, the
-    whole, is out of reach.
+    training set (:meth:`make_ready`). Where images lie on other machines, a copy goes to each:
+    there ``images`` are those of that machine, and ``store``, the whole, is out of reach.
 
     Args:
         store: the training set.
@@ -368,7 +368,7 @@ class Estimator(Denoiser):
     def estimator_supports(
         self, x: NDArray[np.float32], sigma: float, prior: Prior
     ) -> list[tuple[Estimator, AnySupport]]:
-        """Itself, over every image of the store or of the class."""
+        """Itself, over every image that the prior lets in."""
         return [(self, self.store.everything(prior))] * len(x)
 
     def contributions(

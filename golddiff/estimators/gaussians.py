@@ -10,15 +10,24 @@ S_c = sigma^2 C_c (C_c + sigma^2 I)^-1; with r_c(x) the share of component c,
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from golddiff.denoiser import Denoiser
+from golddiff.estimators.measurement import linear
+from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Float
 from golddiff.store.closed_form import main_directions
+from golddiff.store.likelihood import check_measured
+from golddiff.system.errors import ArgumentError
+from golddiff.system.memory import require_memory
 
 
 @dataclass(frozen=True)
@@ -145,3 +154,94 @@ class GaussiansPosterior:
         """(m,) eigenvalues of S_c."""
         kept: Float = self.sigma**2 * one.values / (one.values + self.sigma**2)
         return kept
+
+
+class GaussianDenoiser(Denoiser):
+    """A denoiser whose prior is a mixture of Gaussians."""
+
+    @abstractmethod
+    def gaussians(self, prior: Any) -> Iterator[Gaussian]:
+        """The components of the prior of all images (None) or of a class."""
+
+    def exact(self, x: NDArray[np.float32], sigma: float, prior: Any) -> GaussiansPosterior:
+        """The posterior of queries (b, D)."""
+        return GaussiansPosterior(partial(self.gaussians, prior), x, sigma)
+
+    def given_measurement(self, operator: Any, y: torch.Tensor, noise: float) -> MeasuredGaussians:
+        """See the base class; by Gaussian conditioning, so the noise must be above 0."""
+        return MeasuredGaussians(self, operator, y, noise)
+
+
+class MeasuredGaussians(GaussianDenoiser):
+    """A mixture of Gaussians given y = A x0 + noise eps, which is such a mixture again.
+
+    With S_c = A C_c A^T + noise^2 I, a component's weight, mean and covariance become
+
+        w_c N(y; A mu_c, S_c),    mu_c + C_c A^T S_c^-1 (y - A mu_c),    C_c - C_c A^T S_c^-1 A C_c
+
+    up to one factor of all weights (Bishop 2006, Sec. 2.3.3). Its covariances hold no y: they are
+    made at the first call, D^2 numbers a component, for all measurements.
+
+    Args:
+        unmeasured: the denoiser before y was known.
+        operator: A, linear, but for a constant.
+        y: (B, *measured), one for all queries or one each.
+        noise: its standard deviation, above 0.
+
+    Raises:
+        ArgumentError: as ``log_likelihood``; an operator that is not linear; noise 0.
+    """
+
+    def __init__(
+        self, unmeasured: GaussianDenoiser, operator: Any, y: torch.Tensor, noise: float
+    ) -> None:
+        super().__init__(unmeasured.store)
+        measured = check_measured(y, noise)
+        if noise == 0:
+            raise ArgumentError("noise: got 0, but Gaussians need a number above it")
+        self.unmeasured, self.operator, self.y, self.noise = unmeasured, operator, y, noise
+        made = linear(operator, self.store.shape, tuple(y.shape[1:]))
+        self._matrix = made.matrix.astype(np.float64)
+        self._values = (measured - made.constant).numpy()[:, made.seen]
+        self._made: dict[Any, list[tuple[Float, Float, Float, Float]]] = {}
+
+    def checked(
+        self, x: torch.Tensor, sigma: Sigma, labels: Labels
+    ) -> tuple[NDArray[np.float32], list[float], list[Any]]:
+        """As of every denoiser; a prior is that before y, and which of the measurements."""
+        queries, sigmas, priors = self.unmeasured.checked(x, sigma, labels)
+        b = len(self._values)
+        if b not in (1, len(queries)):
+            raise ArgumentError(f"x: got {len(queries)} images, but {b} measurements were given")
+        return queries, sigmas, [(prior, i % b) for i, prior in enumerate(priors)]
+
+    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Any) -> NDArray[np.float32]:
+        """Posterior means (b, D), in float64."""
+        return self.exact(x, sigma, prior).mean().astype(np.float32)
+
+    def gaussians(self, prior: Any) -> Iterator[Gaussian]:
+        """The components of the prior given one measurement."""
+        before, which = prior
+        if before not in self._made:
+            self._made[before] = [self._given(one) for one in self.unmeasured.gaussians(before)]
+        made = self._made[before]
+        total = np.logaddexp.reduce([logs[which] for logs, *_ in made])
+        for logs, means, values, vectors in made:
+            yield Gaussian(float(logs[which] - total), means[which], values, vectors)
+
+    def _given(self, one: Gaussian) -> tuple[Float, Float, Float, Float]:
+        """Log weights (B,), means (B, D), and the covariance's eigenvalues and eigenvectors."""
+        d, k, precision = len(one.mean), self._values.shape[1], self.noise**-2
+        require_memory(24 * d * d, f"a covariance of {d:,} values", "use smaller images")
+        root = one.vectors * np.sqrt(one.values)  # C = root root^T
+        seen = self._matrix @ root
+        # S^-1 = p - p^2 seen (I + p seen^T seen)^-1 seen^T, p the noise's precision.
+        e, axes = np.linalg.eigh(np.eye(len(one.values)) + precision * seen.T @ seen)
+        residual = self._values - self._matrix @ one.mean
+        along, root = residual @ seen @ axes * precision, root @ axes
+        distance = precision * (residual**2).sum(axis=1) - (along**2 / e).sum(axis=1)
+        size = np.log(e).sum() + k * math.log(2 * math.pi / precision)
+        values, vectors = np.linalg.eigh(root / e @ root.T)
+        kept = values > 0
+        means = one.mean + along / e @ root.T
+        return one.log_weight - 0.5 * (distance + size), means, values[kept], vectors[:, kept]

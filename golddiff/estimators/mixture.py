@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.denoiser import Denoiser
-from golddiff.estimators.gaussians import Gaussian, GaussiansPosterior
+from golddiff.estimators.gaussians import Gaussian, GaussianDenoiser
 from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
 from golddiff.store.statistics import Axes
@@ -42,7 +41,7 @@ class Components:
     axes: NDArray[np.float32]
 
 
-class GaussianMixture(Denoiser):
+class GaussianMixture(GaussianDenoiser):
     """E[x0 | x] under p(x0) = sum_c w_c N(mu_c, C_c), fitted to the images once.
 
     x = x0 + sigma eps has density sum_c w_c N(x; mu_c, C_c + sigma^2 I), and given its component
@@ -98,21 +97,17 @@ class GaussianMixture(Denoiser):
         shrinkage = factor.shrinkage(sigma)
         return denoised(x, sigma, factor.mean, factor.eigenvectors, shrinkage, self.fitted(prior))
 
-    def exact(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> GaussiansPosterior:
-        """The posterior of queries (b, D) under the mixture."""
+    def gaussians(self, prior: Prior) -> Iterator[Gaussian]:
+        """The components, with the directions that all share."""
         factor, mixture = self.store.factor(), self.fitted(prior)
         r = mixture.means.shape[1]
         leading, rest = factor.eigenvectors[:, :r], factor.eigenvectors[:, r:]
-
-        def components() -> Iterator[Gaussian]:
-            for log_weight, (mean, variances, axes) in zip(
-                mixture.log_weights.tolist(), _each(mixture), strict=True
-            ):
-                values = np.concatenate([variances, factor.eigenvalues[r:]])
-                vectors = np.concatenate([leading @ axes, rest], axis=1)
-                yield Gaussian(log_weight, factor.mean + leading @ mean, values, vectors)
-
-        return GaussiansPosterior(components, x, sigma)
+        for log_weight, (mean, variances, axes) in zip(
+            mixture.log_weights.tolist(), _each(mixture), strict=True
+        ):
+            values = np.concatenate([variances, factor.eigenvalues[r:]])
+            vectors = np.concatenate([leading @ axes, rest], axis=1)
+            yield Gaussian(log_weight, factor.mean + leading @ mean, values, vectors)
 
     def fitted(self, prior: Prior = None) -> Components:
         """The mixture of all images or of a class; made at the first call and kept."""

@@ -38,13 +38,8 @@ def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float
             noise that is negative or not finite, or 0 where no image fits; more than memory holds.
     """
     images: TrainingSet = opened(store)
-    check_not_negative("noise", noise)
-    if not isinstance(y, torch.Tensor) or y.ndim < 1 or not torch.isfinite(y).all():
-        raise ArgumentError("y: expected a tensor (B, *measured) of finite numbers")
-    check_dense("y", y)
-    forward = as_call(operator)
+    measured, forward = check_measured(y, noise), as_call(operator)
     require_memory(8 * len(y) * images.n, f"{len(y):,} x {images.n:,} log weights", "use fewer y")
-    measured = y.detach().to("cpu", torch.float64).reshape(len(y), -1)
     logs = torch.empty(len(y), images.n, dtype=torch.float64)
     for start in range(0, images.n, IMAGES_AT_ONCE):
         rows = np.arange(start, min(start + IMAGES_AT_ONCE, images.n))
@@ -59,6 +54,19 @@ def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float
     if noise == 0 and torch.isneginf(logs).all(dim=1).any():
         raise ArgumentError("noise: got 0, and no image fits a measurement exactly; expected more")
     return logs
+
+
+def check_measured(y: torch.Tensor, noise: float) -> torch.Tensor:
+    """Measurements as (B, m) float64.
+
+    Raises:
+        ArgumentError: they, or their noise, are not what they should be.
+    """
+    check_not_negative("noise", noise)
+    if not isinstance(y, torch.Tensor) or y.ndim < 1 or not torch.isfinite(y).all():
+        raise ArgumentError("y: expected a tensor (B, *measured) of finite numbers")
+    check_dense("y", y)
+    return y.detach().to("cpu", torch.float64).reshape(len(y), -1)
 
 
 def as_call(operator: Any) -> Operator:

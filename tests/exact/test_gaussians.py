@@ -79,6 +79,58 @@ def test_all_follows_from_the_density(store, queries, make, label, sigma):
     assert (asked.grad.reshape(3, -1) - expected).abs().max() < 1e-4
 
 
+def given(parts, matrix, y, noise):
+    """The parts given y = matrix x0 + noise, from S_c = A C A^T + noise^2 I."""
+    made = []
+    for weight, mean, covariance in parts:
+        seen = matrix @ covariance @ matrix.T + noise**2 * torch.eye(len(y), dtype=y.dtype)
+        gain = covariance @ matrix.T @ torch.linalg.inv(seen)
+        likely = torch.distributions.MultivariateNormal(matrix @ mean, seen).log_prob(y)
+        moved = mean + gain @ (y - matrix @ mean)
+        made.append((weight * likely.exp().item(), moved, covariance - gain @ matrix @ covariance))
+    total = sum(weight for weight, *_ in made)
+    return [(weight / total, mean, (c + c.T) / 2) for weight, mean, c in made]
+
+
+@pytest.mark.parametrize("make", [wiener, mixture])
+@pytest.mark.parametrize("label", [None, 1])
+@pytest.mark.parametrize("sigma", [0.05, 2.0])
+@pytest.mark.parametrize("noise", [0.1, 1.0])
+def test_a_measurement_is_gaussian_conditioning(store, queries, make, label, sigma, noise):
+    generator, x, d = torch.Generator().manual_seed(0), queries(store, sigma, b=3), make(store)
+    matrix = torch.randn(5, store.d, generator=generator)
+    shift = torch.randn(5, generator=generator)
+
+    def operator(images):
+        return images.reshape(len(images), -1) @ matrix.T + shift
+
+    y = operator(store.images([1, 2, 3])) + noise * torch.randn(3, 5, generator=generator)
+    measured = d.given_measurement(operator, y, noise)
+    found, prior = measured.posterior(x, sigma, label), parts_of(d, label)
+    plain = (y - shift).double()
+    for q in range(3):
+        parts = given(prior, matrix.double(), plain[q], noise)
+        mean, covariance, density = reference(x[q].reshape(1, -1), sigma, parts)
+        assert (found.mean[q].reshape(-1) - mean[0]).abs().max() < 1e-5
+        assert (found.variance[q].reshape(-1) - covariance[0].diagonal()).abs().max() < 1e-5
+        assert float(found.log_density[q]) == pytest.approx(float(density[0]), rel=1e-5)
+    assert torch.allclose(measured(x, sigma, label), found.mean, atol=1e-6)
+    # One half of the measured values after the other is both at once.
+    half = d.given_measurement(lambda v: operator(v)[:, :2], y[:, :2], noise)
+    both = half.given_measurement(lambda v: operator(v)[:, 2:], y[:, 2:], noise)
+    assert torch.allclose(both(x, sigma, label), found.mean, atol=1e-5)
+
+
+def test_bad_measurements(store):
+    d, y = wiener(store), torch.zeros(2, 1, 4, 4)
+    with pytest.raises(golddiff.ArgumentError, match="noise: got 0, but Gaussians"):
+        d.given_measurement(lambda v: v, y, 0)
+    with pytest.raises(golddiff.ArgumentError, match="operator: is not linear"):
+        d.given_measurement(lambda v: v**2, y, 0.1)
+    with pytest.raises(golddiff.ArgumentError, match="x: got 3 images, but 2 measurements"):
+        d.given_measurement(lambda v: v, y, 0.1)(torch.zeros(3, 1, 4, 4), 1.0)
+
+
 @pytest.mark.parametrize("make", [wiener, mixture])
 def test_the_slope_in_sigma_is_that_of_differences(store, queries, make):
     d, x = make(store), queries(store, 0.7, b=2)

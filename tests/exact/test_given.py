@@ -79,6 +79,8 @@ def test_a_measurement_is_bayes_rule(store, queries):
     assert torch.allclose(logs, expected, rtol=1e-5, atol=1e-3)
     found = golddiff.Optimal(store).given(logs)(x, 3.0)
     assert np.abs(flat(found) - optimal(store, x, 3.0, expected.numpy())[0]).max() < 1e-5
+    measured = golddiff.Optimal(store).given_measurement(operator, y, 0.3)
+    assert torch.equal(measured(x, 3.0), found)
 
 
 def test_without_noise_the_images_that_fit_exactly_are_left(store, queries):
