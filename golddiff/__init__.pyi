@@ -18,6 +18,8 @@ from .estimators.network_like import network_like as network_like
 from .estimators.optimal import Optimal as Optimal
 from .estimators.patch_mixture import PatchMixture as PatchMixture
 from .estimators.pca import PCA as PCA
+from .estimators.pspc import PSPCFlex as PSPCFlex
+from .estimators.pspc import PSPCSquare as PSPCSquare
 from .estimators.registry import create as create
 from .estimators.scfdm import SCFDM as SCFDM
 from .estimators.wiener import Wiener as Wiener
@@ -64,6 +66,8 @@ __all__ = [
     "Novelty",
     "Optimal",
     "Oracle",
+    "PSPCFlex",
+    "PSPCSquare",
     "PaperSchedule",
     "PatchMixture",
     "PixelSources",

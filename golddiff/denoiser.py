@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.terms import Known, Terms
 from golddiff.noise import Labels, Sigma
-from golddiff.posterior import Posterior
+from golddiff.posterior import Float, Posterior
 from golddiff.store.closed_form import Exact, ExactPosterior, with_gradient
 from golddiff.store.device import DeviceStore, Weigh, device_store
 from golddiff.store.exact import ImagesPosterior
@@ -318,7 +318,13 @@ class Estimator(Denoiser):
             ArgumentError: one query alone needs more than ``memory_limit``; tiles, and the
                 estimator has one location.
         """
-        return self.store.posterior(self, x, sigma, supports).mean().astype(np.float32)
+        self.ready(sigma)  # once, before each thread asks for it
+        means = self.store.posterior(self, x, sigma, supports).mean()
+        return self.composed(means, sigma).astype(np.float32)
+
+    def composed(self, means: Float, sigma: float) -> Float:
+        """The outputs (n, D) that posterior means of :meth:`weigh` make; here they are them."""
+        return means
 
     def terms(
         self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known

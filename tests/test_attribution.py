@@ -12,6 +12,7 @@ from golddiff import (
     NearestImage,
     Optimal,
     PaperSchedule,
+    PSPCSquare,
     Wiener,
     pixel_sources,
     sample,
@@ -35,6 +36,7 @@ ESTIMATORS = {
     "kamb circular": lambda s: Kamb(s, 3, "circular"),
     "kamb none": lambda s: Kamb(s, 5, "none"),
     "scfdm": lambda s: SCFDM(s, 0.3, copies=4),
+    "pspc": lambda s: PSPCSquare(s, 3),
 }
 METHODS = (
     ESTIMATORS

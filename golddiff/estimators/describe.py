@@ -44,6 +44,10 @@ METHODS = {
     "scfdm": Kind(
         "golddiff.estimators.scfdm", "SCFDM", ("smoothing", "copies", "seed", "memory_limit")
     ),
+    "pspc-square": Kind("golddiff.estimators.pspc", "PSPCSquare", ("patch_sizes", "memory_limit")),
+    "pspc-flex": Kind(
+        "golddiff.estimators.pspc", "PSPCFlex", ("thresholds", "heatmaps", "memory_limit")
+    ),
     "network-like": Kind("golddiff.estimators.network_like", "NetworkLike", ("seed",)),
     "golddiff": Kind("golddiff.estimators.golden", "GoldDiff", ("base", "schedule", "seed")),
 }

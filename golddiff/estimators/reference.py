@@ -61,6 +61,18 @@ def pca_wss(
     return mean
 
 
+def patch_composite(x: Array, sigma: float, images: Array, patches: NDArray[np.bool_]) -> Array:
+    """Niedoba et al. 2024 for one query x (C, H, W): patches (K, H, W) over images (N, C, H, W)."""
+    sums, counts = np.zeros_like(x), np.zeros(x.shape[1:])
+    for patch in patches:
+        here = images[:, :, patch]
+        logits = -((x[:, patch] - here) ** 2).sum(axis=(1, 2)) / (2 * sigma**2)
+        sums[:, patch] += softmax_mean(logits[:, None, None], here)
+        counts += patch
+    mean: Array = sums / counts
+    return mean
+
+
 def gaussian_mixture(
     x: Array, sigma: float, weights: Array, means: Array, covariances: Array
 ) -> Array:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 DEFAULT_METHOD = "recommended"
-NO_COVARIANCE = ("optimal", "scfdm", "nearest")  # the methods that need no masks either
+# The methods that need no masks either.
+NO_COVARIANCE = ("optimal", "scfdm", "nearest", "pspc-square")
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class MethodSettings:
         novelty: of recommended, 0 (copies) to 1; default 0.7.
         mask_threshold: of PCA; default :func:`default_mask_threshold`.
         weighting: of PCA, "ss" or "wss".
-        patch_size: of Kamb: odd, or the name of one of its authors' calibrations.
+        patch_size: of Kamb: odd, or the name of one of its authors' calibrations; of PSPC-Square:
+            a number.
         boundary: of Kamb: "zeros", "circular" or "none".
         variant: of the schedule: "released" (default here: it reproduces the paper's figures) or
             "text".
@@ -195,6 +197,18 @@ def _pca(store: ImageStore, settings: MethodSettings, seed: int) -> Estimator:
     )
 
 
+def _pspc_square(store: ImageStore, settings: MethodSettings, seed: int) -> Estimator:
+    from golddiff.estimators.pspc import PSPCSquare
+
+    return PSPCSquare(store, settings.patch_size)  # type: ignore[arg-type]  # checked there
+
+
+def _pspc_flex(store: ImageStore, settings: MethodSettings, seed: int) -> Estimator:
+    from golddiff.estimators.pspc import PSPCFlex
+
+    return PSPCFlex(store)
+
+
 def golden(base: Estimator, settings: MethodSettings, seed: int) -> GoldDiff:
     """``base`` over the golden subsets of the paper's schedule, "released" unless set."""
     from golddiff.estimators.golden import GoldDiff
@@ -232,6 +246,7 @@ def _adaptive_schedule(tol: float | None) -> AdaptiveSchedule:
 _OF_PCA = frozenset({"mask_threshold", "weighting"})
 _OF_KAMB = frozenset({"patch_size", "boundary"})
 _OF_SCFDM = frozenset({"smoothing"})
+_OF_SQUARE = frozenset({"patch_size"})
 _OF_ADAPTIVE = frozenset({"tol"})
 _OF_SCHEDULE = frozenset({"variant", "k_min", "k_max", "m_min", "m_max"})
 
@@ -258,14 +273,24 @@ METHODS = {
     "scfdm": Method("SCFDM", _OF_SCFDM, _scfdm),
     "kamb": Method("Kamb", _OF_KAMB, _kamb),
     "pca": Method("PCA", _OF_PCA, _pca),
+    "pspc-square": Method("PSPC-Square", _OF_SQUARE, _pspc_square),
+    "pspc-flex": Method("PSPC-Flex", frozenset(), _pspc_flex),
     "golddiff-optimal": Method("GoldDiff (Optimal)", _OF_SCHEDULE, _golden(_optimal)),
     "golddiff-scfdm": Method("GoldDiff (SCFDM)", _OF_SCHEDULE | _OF_SCFDM, _golden(_scfdm)),
     "golddiff-kamb": Method("GoldDiff (Kamb)", _OF_SCHEDULE | _OF_KAMB, _golden(_kamb)),
     "golddiff-pca": Method("GoldDiff (PCA)", _OF_SCHEDULE | _OF_PCA, _golden(_pca)),
+    "golddiff-pspc-square": Method(
+        "GoldDiff (PSPC-Square)", _OF_SCHEDULE | _OF_SQUARE, _golden(_pspc_square)
+    ),
+    "golddiff-pspc-flex": Method("GoldDiff (PSPC-Flex)", _OF_SCHEDULE, _golden(_pspc_flex)),
     "adaptive-optimal": Method("Adaptive (Optimal)", _OF_ADAPTIVE, _adaptive(_optimal)),
     "adaptive-scfdm": Method("Adaptive (SCFDM)", _OF_ADAPTIVE | _OF_SCFDM, _adaptive(_scfdm)),
     "adaptive-kamb": Method("Adaptive (Kamb)", _OF_ADAPTIVE | _OF_KAMB, _adaptive(_kamb)),
     "adaptive-pca": Method("Adaptive (PCA)", _OF_ADAPTIVE | _OF_PCA, _adaptive(_pca)),
+    "adaptive-pspc-square": Method(
+        "Adaptive (PSPC-Square)", _OF_ADAPTIVE | _OF_SQUARE, _adaptive(_pspc_square)
+    ),
+    "adaptive-pspc-flex": Method("Adaptive (PSPC-Flex)", _OF_ADAPTIVE, _adaptive(_pspc_flex)),
 }
 
 # What the demo and the studio show: an adaptive method's pictures are those of its full scan.

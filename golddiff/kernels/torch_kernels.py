@@ -121,6 +121,34 @@ def patches(
     return done
 
 
+def patch_sets(
+    values: torch.Tensor,
+    log_weights: torch.Tensor | None,
+    x: torch.Tensor,
+    gain: float,
+    masks: torch.Tensor,
+    places: torch.Tensor,
+) -> Partial:
+    """One logit a patch; see :func:`golddiff.kernels.patch_sets.patch_means`.
+
+    ``masks`` (K, P) are the patches' pixels as float32, ``places`` (width, K) the same as
+    :attr:`golddiff.kernels.patch_sets.PatchSet.places`.
+    """
+    pixels = masks.shape[1]
+    parts = []
+    for query in x:
+        squares = (values - query).square().reshape(len(values), -1, pixels).sum(dim=1)
+        logits = (squares @ masks.T) * -gain
+        if log_weights is not None:
+            logits += log_weights[:, None]
+        log_max = logits.amax(dim=0)
+        weights = logits.sub_(log_max).exp_()
+        sums = (values.T @ weights).reshape(-1, pixels, len(masks))  # (C, P, K)
+        held = sums.gather(1, places.clamp(min=0).expand(len(sums), -1, -1)) * (places >= 0)
+        parts.append((log_max, weights.sum(dim=0), held.flatten()))
+    return Partial(*(torch.stack(column) for column in zip(*parts, strict=True)))
+
+
 def lowest(distances: torch.Tensor, k: int) -> torch.Tensor:
     """Where the k lowest of each row (b, n) lie, ascending places (b, k); of equals the first."""
     if k >= distances.shape[1]:

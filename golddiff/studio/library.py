@@ -18,7 +18,7 @@ Opener = Callable[[], ImageStore]
 
 # Full scans of more values than this take over a second an image and step on two cores.
 QUICK_VALUES = 20_000_000
-SLOW_METHODS = frozenset({"kamb", "pca", "golddiff-kamb"})
+SLOW_METHODS = frozenset({"kamb", "pca", "golddiff-kamb", "pspc-square", "pspc-flex"})
 _GOLDEN = "golddiff-"
 MOST_KEPT = 16  # estimators of a store: each novelty has its own
 

@@ -313,7 +313,8 @@ class _Level:
         def weigh(supports: Sequence[Support]) -> list[Posterior]:
             return self._weighed(x, query, [self._under(support) for support in supports])
 
-        drawn = DrawnImages(draw, weigh, images / search.images)
+        compose = partial(self._estimator.composed, sigma=self._sigma)
+        drawn = DrawnImages(draw, weigh, images / search.images, compose)
         count = FIRST_DRAW
         while True:
             drawn.enlarge(count)

@@ -39,13 +39,21 @@ class DrawnImages:
         weigh: some images each to their partial posteriors.
         stands_for: how many images of the training set each stands for that competes; above 1
             where a random sample of them does.
+        compose: posterior means (n, V) to what is wanted (n, D); see ``Estimator.composed``.
 
     Attributes:
         count: images drawn, about.
     """
 
-    def __init__(self, draw: Draw, weigh: Weigh, stands_for: float = 1.0) -> None:
+    def __init__(
+        self,
+        draw: Draw,
+        weigh: Weigh,
+        stands_for: float = 1.0,
+        compose: Callable[[Float], Float] = lambda means: means,
+    ) -> None:
         self._draw, self._weigh, self._each = draw, weigh, np.log(stands_for)
+        self._compose = compose
         self.count = 0
         self._rounds: list[tuple[int, Support]] = []
         self._parts: list[Posterior | None] = [None] * (GROUPS + 1)  # the sure ones, each group's
@@ -69,7 +77,8 @@ class DrawnImages:
     def mean(self) -> Float:
         """(D,)."""
         totals, sums = self._aligned()
-        return _ratio(sums.sum(axis=0), totals.sum(axis=0))
+        mean: Float = self._compose(_ratio(sums.sum(axis=0), totals.sum(axis=0))[None])[0]
+        return mean
 
     def square(self) -> tuple[float, float]:
         """The estimated mean squared error, and in about how many directions the error lies.
@@ -82,9 +91,9 @@ class DrawnImages:
         total = totals[0] + rest @ totals[1:]
         if not (total > 0).all():
             return np.inf, 1.0
-        without = _ratio(sums[0] + rest @ sums[1:], total)
-        moved = without - _ratio(sums.sum(axis=0), totals.sum(axis=0))
-        square = (GROUPS - 1) / GROUPS * float(np.square(moved).sum()) / sums.shape[1]
+        without = self._compose(_ratio(sums[0] + rest @ sums[1:], total))
+        moved = without - self.mean()
+        square = (GROUPS - 1) / GROUPS * float(np.square(moved).sum()) / moved.shape[1]
         return square, _directions(_CONTRASTS @ moved)
 
     def largest_share(self) -> float:

@@ -30,6 +30,7 @@ METHODS = {
     "pca": lambda s: golddiff.PCA(s),
     "pca wss": lambda s: golddiff.PCA(s, weighting="wss"),
     "kamb": lambda s: golddiff.Kamb(s, 3),
+    "pspc": lambda s: golddiff.PSPCSquare(s, 3),
     "wiener": lambda s: golddiff.Wiener(s),
     "scfdm": lambda s: golddiff.SCFDM(s, 0.3, copies=3),
     "nearest": lambda s: golddiff.NearestImage(s),
@@ -54,9 +55,9 @@ def test_a_full_scan_is_the_single_stores(sharded, digits, method):
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("method", ["optimal", "pca", "pca wss", "kamb", "scfdm"])
+@pytest.mark.parametrize("method", ["optimal", "pca", "pca wss", "kamb", "scfdm", "pspc"])
 def test_a_golden_support_is_the_single_stores(sharded, digits, method, schedule):
-    if method in ("pca wss", "kamb", "scfdm") and len(sharded.paths) != 4:
+    if method in ("pca wss", "kamb", "scfdm", "pspc") and len(sharded.paths) != 4:
         pytest.skip("one number of shards is enough for these")
     one, many = (
         golddiff.GoldDiff(METHODS[method](store), SCHEDULES[schedule]())
@@ -84,7 +85,7 @@ def test_the_rows_chosen_are_the_single_stores(sharded, digits, schedule, querie
                 assert len(theirs) == len(mine)
 
 
-@pytest.mark.parametrize("method", ["optimal", "pca", "kamb"])
+@pytest.mark.parametrize("method", ["optimal", "pca", "kamb", "pspc"])
 def test_an_adaptive_support_is_the_single_stores(sharded, digits, queries, method):
     """Drawn, the nearest and all images: row for row, and the estimate with them."""
     if len(sharded.paths) not in (1, 4):

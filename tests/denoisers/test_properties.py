@@ -6,13 +6,24 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golddiff import PCA, SCFDM, GoldDiff, Kamb, NearestImage, Optimal, PaperSchedule, Wiener
+from golddiff import (
+    PCA,
+    SCFDM,
+    GoldDiff,
+    Kamb,
+    NearestImage,
+    Optimal,
+    PaperSchedule,
+    PSPCSquare,
+    Wiener,
+)
 
 ESTIMATORS = {
     "optimal": Optimal,
     "pca": lambda store: PCA(store, 0.05),
     "kamb": lambda store: Kamb(store, patch_sizes=3),
     "scfdm": lambda store: SCFDM(store, 0.3, copies=3),
+    "pspc": lambda store: PSPCSquare(store, 3),
 }
 GOLDEN = {
     f"golddiff-{name} {variant}": lambda store, f=f, v=variant: GoldDiff(
@@ -99,7 +110,7 @@ def test_sigma_and_label_may_differ_by_query(store, queries, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["optimal", "kamb", "scfdm", "nearest", "wiener", "golddiff-optimal text"]
+    "name", ["optimal", "kamb", "scfdm", "pspc", "nearest", "wiener", "golddiff-optimal text"]
 )
 def test_a_class_alone_is_the_store_of_that_class(store, make_store, queries, name):
     rows = torch.nonzero(store.labels == 1).flatten().tolist()

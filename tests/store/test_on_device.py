@@ -22,6 +22,8 @@ METHODS = {
     "kamb": lambda store: golddiff.Kamb(store, 3),
     "kamb circular": lambda store: golddiff.Kamb(store, 3, "circular"),
     "kamb none": lambda store: golddiff.Kamb(store, 3, "none"),
+    "pspc square": lambda store: golddiff.PSPCSquare(store, 3),
+    "pspc flex": lambda store: golddiff.PSPCFlex(store, 0.5),
     "wiener": lambda store: golddiff.Wiener(store),
     "golden text": lambda store: golddiff.GoldDiff(
         golddiff.PCA(store, 0.05), golddiff.PaperSchedule(0.2, 0.4, 0.5, 0.8)

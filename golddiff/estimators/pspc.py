@@ -1,0 +1,280 @@
+"""Patch set posterior composites: each patch's own posterior mean, averaged where patches overlap.
+
+Source: Niedoba et al. 2024, "Towards a mechanistic explanation of diffusion model generalization".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial, reduce
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
+from golddiff.estimators.masks import TIE, precision_of
+from golddiff.kernels.contributions import Contribution, log_sum_exp, values_at
+from golddiff.kernels.gather import BLOCK
+from golddiff.kernels.patch_sets import PatchSet, patch_means
+from golddiff.kernels.torch_kernels import patch_sets
+from golddiff.noise import edm_sigmas, precision
+from golddiff.posterior import Float, Posterior
+from golddiff.store.device import DeviceStore, Weigh
+from golddiff.store.images import ImageStore
+from golddiff.store.posteriors import whole
+from golddiff.support import AnySupport, Side, Support
+from golddiff.system.arguments import check_count, numbers_of
+from golddiff.system.errors import ArgumentError
+from golddiff.system.parallel import results_held
+
+# The authors' for CIFAR-10, at the 18 levels of EDM's schedule, descending.
+PATCH_SIZES = (32, 32, 32, 32, 32, 32, 32, 23, 15, 11, 7, 5, 3, 3, 3, 3, 3, 3)
+THRESHOLDS = (1, 1, 1, 1, 1, 1, 1, 0.7, 0.7, 0.5, 0.4, 0.4, 0.4, 0.4, 0.3, 0.3, 0.3, 0.3)
+SIDE, SMALLEST = 32, 3  # of CIFAR-10's images and of the patches, in pixels
+
+IMAGES_PER_TASK = 2048  # patches' posteriors are large, and take long to merge
+IMAGES_PER_CONTRIBUTION = 256
+
+
+class PatchComposite(Estimator):
+    """D(x)_q = mean over patches k that hold q of sum_i softmax_i(l_ik) x_iq.
+
+    l_ik = -sum_{n in k} (x_n - x_in)^2 / (2 sigma^2), n over the patch's pixels in all channels. A
+    patch is compared with the same place of every image. An output is an average of posterior means
+    and no posterior mean itself, so there is no :meth:`posterior` of it.
+
+    :class:`PSPCSquare` and :class:`PSPCFlex` choose the patches.
+    """
+
+    part_size = IMAGES_PER_TASK
+
+    def __init__(self, store: ImageStore, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
+        super().__init__(store, memory_limit)
+        if len(self.store.shape) != 3:
+            name = type(self).__name__
+            raise ArgumentError(
+                f"store: got data of shape {self.store.shape}, {name} needs images (C, H, W)"
+            )
+
+    def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
+        """The partial posterior of queries (b, D) over some images; a location a patch."""
+        images = self.images
+        return patch_means(
+            images.flat, part.rows, part.log_importance().astype(np.float32), x, sigma,
+            self.ready(sigma), images.scale, images.offset,
+        )  # fmt: skip
+
+    def composed(self, means: Float, sigma: float) -> Float:
+        """The averages (n, D) of the posterior means of patches."""
+        patches: PatchSet = self.ready(sigma)
+        return patches.composed(means)
+
+    def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
+        """As :meth:`weigh`, by torch."""
+        patches: PatchSet = self.ready(sigma)
+        masks = store.keep(
+            patches, lambda: torch.from_numpy(patches.masks).to(store.device, torch.float32)
+        )
+        places = torch.from_numpy(patches.places).to(store.device)
+        return partial(patch_sets, gain=precision(sigma), masks=masks, places=places)
+
+    def contributions(
+        self,
+        x: NDArray[np.float32],
+        sigma: float,
+        support: AnySupport,
+        top: int = 1,
+        pixel: int | None = None,
+    ) -> Iterator[Contribution]:
+        """The terms of one query (D,), a location a pixel; see the base class.
+
+        An image's weight at a pixel is the mean of its weights in the patches that hold it, for
+        which a first pass finds what the weights of each patch sum to.
+        """
+        patches: PatchSet = self.ready(sigma)
+        masks = patches.masks if pixel is None else patches.masks[patches.masks[:, pixel]]
+        shares = masks / masks.sum(axis=0).clip(min=1)
+        shares = shares if pixel is None else shares[:, pixel : pixel + 1]
+
+        def logits(part: Support) -> Float:
+            values = self.images.values(part.rows).astype(np.float64)
+            squares = np.square(values - x).reshape(len(values), -1, masks.shape[1]).sum(axis=1)
+            found: Float = -precision(sigma) * (squares @ masks.T.astype(np.float64))
+            return found + part.log_importance()[:, None]
+
+        parts = whole(support).split(IMAGES_PER_CONTRIBUTION)
+        total = reduce(np.logaddexp, (log_sum_exp(logits(part).T) for part in parts))
+        for part in parts:
+            weights = np.exp(logits(part) - total) @ shares
+            with np.errstate(divide="ignore"):
+                found = np.log(weights.T)
+            yield Contribution(part.rows, found, values_at(self.images, part.rows, pixel))
+
+    def relevance(self, sigma: float, side: Side | None = None) -> NDArray[np.float32]:
+        """The mean over pixels of the patches that hold them, (1, D); see the base class."""
+        patches: PatchSet = self.ready(sigma)
+        of_patch = patches.masks @ (1 / patches.masks.sum(axis=0))
+        held = of_patch @ patches.masks / patches.masks.shape[1]
+        return np.tile(held, self.store.shape[0]).astype(np.float32)[None]
+
+    def working_bytes(self, images: int) -> tuple[int, int]:
+        """A block of images a thread; posteriors of all patches in flight and merged."""
+        channels, height, width = self.images.shape
+        block = BLOCK * height * width * (channels * (4 + self.images.flat.itemsize) + 4)
+        largest = max((p.width * len(p.masks) for p in self._ready.values()), default=1)
+        return block * torch.get_num_threads(), 8 * (channels + 1) * largest * (results_held() + 4)
+
+
+class PSPCSquare(PatchComposite):
+    """PSPC-Square: every square of p x p pixels that lies within the image is a patch.
+
+    Args:
+        store: the training images, (C, H, W).
+        patch_sizes: p, from 1; or (sigma, p) pairs, of which the one of the nearest sigma counts;
+            or None: the authors' for CIFAR-10, scaled from side 32 to that of the images, at least
+            3. A side larger than the image's is the image's.
+        memory_limit: see :class:`golddiff.denoiser.Estimator`.
+
+    Raises:
+        ArgumentError: no images; a size below 1 or a sigma that is no number above 0.
+    """
+
+    def __init__(
+        self,
+        store: ImageStore,
+        patch_sizes: int | Sequence[tuple[float, int]] | None = None,
+        memory_limit: float = DEFAULT_MEMORY_LIMIT,
+    ) -> None:
+        super().__init__(store, memory_limit)
+        self.patch_sizes = patch_sizes
+        self._pairs = self._checked(patch_sizes)
+
+    def patch_size(self, sigma: float) -> int:
+        """The side p of the patches at a noise level."""
+        return min(self._pairs, key=lambda pair: abs(pair[0] - sigma))[1]
+
+    def make_ready(self, sigma: float) -> PatchSet:
+        """The squares of a noise level."""
+        _, height, width = self.store.shape
+        p = self.patch_size(sigma)
+        rows, columns = _windows(height, p), _windows(width, p)
+        return PatchSet(np.kron(rows, columns))
+
+    def _checked(self, given: object) -> list[tuple[float, int]]:
+        if given is None:
+            scale = min(self.store.shape[1:]) / SIDE
+            sizes = [max(SMALLEST, math.floor(scale * p + 0.5)) for p in PATCH_SIZES]
+            return list(zip(edm_sigmas(len(sizes)), sizes, strict=True))
+        if not isinstance(given, Sequence) or isinstance(given, str):
+            check_count("patch_sizes", given)
+            return [(1.0, int(given))]  # type: ignore[call-overload]
+        for pair in given:
+            if not (isinstance(pair, Sequence) and len(pair) == 2):
+                raise ArgumentError(f"patch_sizes: got {pair!r}, expected pairs (sigma, size)")
+            sigma, size = pair
+            check_count("patch_sizes", size)
+            if not (isinstance(sigma, int | float | np.floating) and 0 < sigma < math.inf):
+                raise ArgumentError(f"patch_sizes: got sigma {sigma!r}, expected a number above 0")
+        if not given:
+            raise ArgumentError("patch_sizes: got no pairs (sigma, size), expected at least one")
+        return [(float(sigma), int(size)) for sigma, size in given]
+
+
+class PSPCFlex(PatchComposite):
+    """PSPC-Flex: for each pixel the inputs that a denoiser's output there depends on most.
+
+    A patch holds the fewest pixels whose sensitivities make up ``thresholds`` of a pixel's total;
+    where that is 1, the whole image is the only patch.
+
+    Args:
+        store: the training images, (C, H, W).
+        thresholds: in (0, 1]; one number, or one for each of L levels of EDM's schedule from 80 to
+            0.002, descending, of which the nearest counts; default the authors' 18 for CIFAR-10.
+        heatmaps: a NumPy file (L, H, W, H, W) of a network's sensitivities at the same levels, as
+            the authors publish one: how much the output at (y, x) depends on each input pixel.
+            None: those of the Wiener filter, |dD_q / dx_n|, from the data alone.
+        memory_limit: see :class:`golddiff.denoiser.Estimator`.
+
+    Raises:
+        ArgumentError: no images; a threshold out of range; a file of another shape.
+    """
+
+    def __init__(
+        self,
+        store: ImageStore,
+        thresholds: float | Sequence[float] = THRESHOLDS,
+        heatmaps: str | Path | None = None,
+        memory_limit: float = DEFAULT_MEMORY_LIMIT,
+    ) -> None:
+        super().__init__(store, memory_limit)
+        expected = "numbers above 0, at most 1"
+        shares = numbers_of("thresholds", thresholds, expected, torch.float64).numpy().ravel()
+        if len(shares) == 0 or not ((shares > 0) & (shares <= 1)).all():
+            raise ArgumentError(f"thresholds: got {thresholds!r}, expected {expected}")
+        self.thresholds = thresholds
+        self.heatmaps = None if heatmaps is None else str(heatmaps)
+        levels = len(shares) if self.heatmaps is None else len(self._file())
+        if len(shares) not in (1, levels):
+            raise ArgumentError(
+                f"thresholds: got {len(shares)}, expected one, or {levels} as in heatmaps"
+            )
+        self._levels = edm_sigmas(levels)
+        self._shares = np.broadcast_to(shares, levels)
+
+    def make_ready(self, sigma: float) -> PatchSet:
+        """The patches of a noise level, a pixel each."""
+        pixels = math.prod(self.store.shape[1:])
+        level = min(range(len(self._levels)), key=lambda i: abs(self._levels[i] - sigma))
+        share = float(self._shares[level])
+        if share == 1:
+            return PatchSet(np.ones((1, pixels), np.bool_))
+        if self.heatmaps is not None:
+            maps = np.asarray(self._file()[level], np.float64).reshape(pixels, pixels)
+        else:
+            matrix = np.abs(self.store.factor().wiener_matrix(sigma, precision_of(self.store.d)))
+            maps = matrix.reshape(-1, pixels, self.store.shape[0], pixels).sum(axis=(0, 2))
+        return PatchSet(_most_sensitive(maps, share))
+
+    def _file(self) -> NDArray[np.floating]:
+        _, height, width = self.store.shape
+        assert self.heatmaps is not None
+        try:
+            maps: NDArray[np.floating] = np.load(self.heatmaps, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise ArgumentError(
+                f"heatmaps: {self.heatmaps} is no NumPy file of numbers ({error})"
+            ) from error
+        side = (height, width)
+        if not (maps.ndim == 5 and maps.shape[1:] == 2 * side and maps.dtype.kind == "f"):
+            raise ArgumentError(
+                f"heatmaps: got {maps.dtype} of shape {maps.shape}, expected floats (L, {height}, "
+                f"{width}, {height}, {width})"
+            )
+        return maps
+
+
+def _windows(length: int, p: int) -> NDArray[np.bool_]:
+    """All runs of p neighbours of ``length`` positions, (length - p + 1, length)."""
+    p = min(p, length)
+    offset = np.arange(length) - np.arange(length - p + 1)[:, None]
+    windows: NDArray[np.bool_] = (offset >= 0) & (offset < p)
+    return windows
+
+
+def _most_sensitive(maps: NDArray[np.floating], share: float) -> NDArray[np.bool_]:
+    """Of each row (P,) the fewest entries that make up a share of it, and what equals the least.
+
+    A pixel that no row's patch holds has a patch of its own: itself, in its row.
+    """
+    ascending = np.sort(maps, axis=1)
+    sums = np.cumsum(ascending, axis=1)
+    # Up to rounding: neither a sum just at the bound nor an equal entry may hang on it.
+    first = (sums < (1 - share - TIE) * sums[:, -1:]).sum(axis=1)
+    least = np.take_along_axis(ascending, first[:, None], axis=1)
+    masks: NDArray[np.bool_] = (maps >= least * (1 - TIE)) & (maps > 0)
+    alone = np.flatnonzero(~masks.any(axis=0))
+    masks[alone, alone] = True
+    return masks[masks.any(axis=1)]

@@ -1,0 +1,195 @@
+"""Posterior means of sets of patches: one softmax a patch, over every image's patch at that place.
+
+A patch is any set of pixels, all channels of each; patches overlap. As in
+:mod:`golddiff.kernels.pca_cpu` images go through in blocks, turned so that sums over a patch and
+over images add contiguous runs, and a block too unlikely to count is left out patch by patch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from golddiff.kernels.aligned import empty_numbers
+from golddiff.kernels.gather import BLOCK, gather, places, runs
+from golddiff.kernels.lanes import (
+    LANES,
+    any_above,
+    any_at_least,
+    exp,
+    larger,
+    largest,
+    load,
+    load_stored,
+    spread,
+    store,
+    sum_of,
+)
+from golddiff.noise import precision
+from golddiff.posterior import Float, Posterior
+from golddiff.system.residency import parts, resident_rows
+
+NEGLIGIBLE = np.float32(40.0)  # nats below the best: lost in float32 rounding
+ABSENT = np.float32(-1e37)  # log weight of a place in the last block that holds no image
+
+
+@dataclass(frozen=True)
+class PatchSet:
+    """The patches of one noise level.
+
+    Attributes:
+        masks: (K, P) bool, the pixels that each patch holds; every pixel lies in some patch.
+    """
+
+    masks: NDArray[np.bool_]
+
+    @cached_property
+    def pixels(self) -> NDArray[np.int64]:
+        """(entries,) the pixels of one patch after the other, ascending."""
+        return np.nonzero(self.masks)[1]
+
+    @cached_property
+    def stops(self) -> NDArray[np.int64]:
+        """(K + 1,) where in ``pixels`` each patch starts, and the last one stops."""
+        return np.append(0, np.cumsum(self.masks.sum(axis=1)))
+
+    @cached_property
+    def width(self) -> int:
+        """Pixels of the largest patch."""
+        return int(np.diff(self.stops).max())
+
+    @cached_property
+    def entries(self) -> NDArray[np.int64]:
+        """(entries,) where in a plane (width, K) of a posterior's sums each of ``pixels`` lies."""
+        patch = np.repeat(np.arange(len(self.masks)), np.diff(self.stops))
+        return (np.arange(len(self.pixels)) - self.stops[patch]) * len(self.masks) + patch
+
+    @cached_property
+    def places(self) -> NDArray[np.int64]:
+        """(width, K) the pixels in that order; -1 where a patch has fewer."""
+        found = np.full(self.width * len(self.masks), -1)
+        found[self.entries] = self.pixels
+        return found.reshape(self.width, -1)
+
+    def composed(self, means: Float) -> Float:
+        """Of patches' means (n, C * width * K) their average at each pixel, (n, C * P)."""
+        planes = means.reshape(-1, self.width * len(self.masks))[:, self.entries]
+        count = self.masks.shape[1]
+        sums = [np.bincount(self.pixels, plane, count) for plane in planes]
+        found: Float = (np.array(sums) / self.masks.sum(axis=0)).reshape(len(means), -1)
+        return found
+
+
+@njit(nogil=True, cache=True)
+def _patch_means(  # type: ignore[no-untyped-def]
+    flat, rows, log_weights, first_root, second_root, scale, offset, gain,
+    pixels, stops, columns, place, positions, log_max, total, weighted,
+):  # fmt: skip
+    d, zero = len(place), spread(np.float32(0.0))
+    stored, terms = np.zeros(len(columns) * BLOCK, flat.dtype), empty_numbers(positions * BLOCK)
+    prior, block = empty_numbers(BLOCK), np.empty(BLOCK, np.int64)
+    gains, scales = spread(gain), spread(scale)
+    for first in range(0, len(rows), BLOCK):
+        count = min(BLOCK, len(rows) - first)
+        for i in range(BLOCK):  # places without an image repeat the last one, with no weight
+            block[i] = rows[first + min(i, count - 1)]
+        gather(flat, block, columns, stored)
+        prior[:] = ABSENT
+        prior[:count] = log_weights[first : first + count]
+        for q in range(len(first_root)):
+            for p in range(positions):
+                for i in range(0, BLOCK, LANES):
+                    term = zero
+                    for n in range(p, d, positions):
+                        value = load_stored(stored, place[n] * BLOCK + i) * scales
+                        one, other = offset - first_root[q, n], offset - second_root[q, n]
+                        term = term + (value + spread(one)) * (value + spread(other))
+                    store(terms, p * BLOCK + i, term)
+            for k in range(len(stops) - 1):
+                a, b, c, e = zero, zero, zero, zero
+                for entry in range(stops[k], stops[k + 1]):
+                    n = pixels[entry] * BLOCK
+                    a = a + load(terms, n)
+                    b = b + load(terms, n + LANES)
+                    c = c + load(terms, n + 2 * LANES)
+                    e = e + load(terms, n + 3 * LANES)
+                a = a * gains + load(prior, 0)
+                b = b * gains + load(prior, LANES)
+                c = c * gains + load(prior, 2 * LANES)
+                e = e * gains + load(prior, 3 * LANES)
+                ahead = larger(larger(a, b), larger(c, e))
+                top = log_max[q, k]
+                if not any_at_least(ahead, top - NEGLIGIBLE):
+                    continue
+                if any_above(ahead, top):
+                    best = largest(ahead)
+                    shrink = np.exp(np.float64(top) - np.float64(best))
+                    total[q, k] *= shrink
+                    weighted[q, k] *= shrink
+                    log_max[q, k] = best
+                    top = best
+                tops = spread(top)
+                a, b, c, e = exp(a - tops), exp(b - tops), exp(c - tops), exp(e - tops)
+                total[q, k] += sum_of((a + b) + (c + e))
+                sums = weighted[q, k]
+                for channel in range(len(sums)):
+                    for entry in range(stops[k], stops[k + 1]):
+                        n = place[channel * positions + pixels[entry]] * BLOCK
+                        sums[channel, entry - stops[k]] += sum_of(
+                            (a * load_stored(stored, n) + b * load_stored(stored, n + LANES))
+                            + (c * load_stored(stored, n + 2 * LANES)
+                               + e * load_stored(stored, n + 3 * LANES))
+                        )  # fmt: skip
+
+
+def patch_means(
+    flat: NDArray[Any],
+    rows: NDArray[np.int64],
+    log_weights: NDArray[np.float32],
+    x: NDArray[np.float32],
+    sigma: float,
+    patches: PatchSet,
+    scale: float,
+    offset: float,
+) -> Posterior:
+    """Partial posterior of each patch k: logits -sum_{n in k} (x_n - x_in)^2 / (2 sigma^2).
+
+    Args:
+        flat: (N, C * P) uint8 or float32 stored values.
+        rows: (m,) rows of the support, m >= 1.
+        log_weights: (m,) added to the logits.
+        x: (b, C * P) queries.
+        sigma: noise level.
+        patches: of this sigma.
+        scale: stored value times this ...
+        offset: ... plus this is the value compared.
+
+    Returns:
+        A location a patch, K in all. Values are (C, width, K), the j-th pixel of patch k in channel
+        c at (c, j, k); those past a patch's last pixel mean nothing.
+    """
+    (b, d), (count, positions) = x.shape, patches.masks.shape
+    columns = runs(np.arange(d), d)
+    place = places(columns, np.arange(d))
+    log_max = np.full((b, count), -np.inf, np.float32)
+    total = np.zeros((b, count))
+    weighted = np.zeros((b, count, d // positions, patches.width))
+    # (x_i - a)(x_i - b) with a = b = x is the square; with a = 2x, b = 0 it lacks x^2, which all
+    # images share and which, at high noise, only costs digits.
+    roots = (x + x, np.zeros_like(x)) if sigma > 1 else (x, x)
+    for start, part in parts(rows):
+        with resident_rows(flat, part) as (values, among):
+            _patch_means(
+                values, among, log_weights[start : start + len(part)], *roots,
+                np.float32(scale), np.float32(offset), np.float32(-precision(sigma)),
+                patches.pixels, patches.stops, columns, place, positions,
+                log_max, total, weighted,
+            )  # fmt: skip
+    # So far of stored values.
+    sums = weighted.transpose(0, 2, 3, 1) * scale + offset * total[:, None, None]
+    return Posterior(log_max.astype(np.float64), total, sums.reshape(b, -1))
