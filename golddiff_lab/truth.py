@@ -23,6 +23,7 @@ from golddiff.denoiser import Denoiser, Estimator
 from golddiff.estimators.kamb import Kamb
 from golddiff.estimators.optimal import Optimal
 from golddiff.estimators.pca import PCA
+from golddiff.estimators.pspc import PatchComposite
 from golddiff.estimators.registry import default_mask_threshold
 from golddiff.posterior import Posterior
 from golddiff.store.artifacts import Artifacts
@@ -58,6 +59,8 @@ def reference_of(
         return Kamb(store, base.patch_sizes, base.boundary)
     if isinstance(base, PCA):
         return PCA(store, base.mask_threshold)
+    if isinstance(base, PatchComposite):
+        return base
     return PCA(store, default_mask_threshold(store.shape) if threshold is None else threshold)
 
 
@@ -68,6 +71,9 @@ def describe(reference: Estimator) -> dict[str, Any]:
         settings["mask_threshold"] = reference.mask_threshold
     if isinstance(reference, Kamb):
         settings |= {"patch_sizes": reference.patch_sizes, "boundary": reference.boundary}
+    if isinstance(reference, PatchComposite):
+        names = ("patch_sizes", "thresholds", "heatmaps")
+        settings |= {n: getattr(reference, n) for n in names if hasattr(reference, n)}
     return settings
 
 
@@ -134,8 +140,10 @@ def one_pass(
             totals[i] = posterior if total is None else total.merge(posterior)
         watch(int(part.rows[-1]) + 1, store.n)
     return [
-        torch.from_numpy(total.mean().astype(np.float32)).reshape(len(x), *store.shape)
-        for total, (_, x) in zip(totals, levels, strict=True)
+        torch.from_numpy(reference.composed(total.mean(), sigma).astype(np.float32)).reshape(
+            len(x), *store.shape
+        )
+        for total, (sigma, x) in zip(totals, levels, strict=True)
         if total is not None
     ]
 

@@ -66,6 +66,10 @@ PEERS = {
         "src/utils/idealscore.py", "class LocalEquivBordersScoreModule",
         "golddiff_lab.peers.kamb", "kamb",
     ),
+    "pspc": Peer(
+        "Niedoba et al.'s PSPC-Square (plai-group/pspc)",
+        "pspc/denoisers.py", "class PSPCSquareDenoiser", "golddiff_lab.peers.pspc", "pspc-square",
+    ),
     "faiss": Peer("FAISS (faiss-cpu)", None, "", "golddiff_lab.peers.faiss_flat", "optimal"),
 }  # fmt: skip
 

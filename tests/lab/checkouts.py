@@ -113,10 +113,37 @@ class LocalEquivScoreModule(LocalEquivBordersScoreModule):
     pass
 '''
 
+PSPC = '''
+import torch
+from torch import nn
+
+
+class PSPCSquareDenoiser(nn.Module):
+    """The mean of E[x0 | patch] over the squares that hold a pixel."""
+
+    def __init__(self, dataset, patch_sizes):
+        super().__init__()
+        self.images = torch.stack([torch.tensor(image) for image, label in dataset]) / 127.5 - 1
+
+    def forward(self, z, t):
+        p, side = self.patch_size_schedule(t[0].item()), z.shape[-1]
+        sums, counts = torch.zeros_like(z), torch.zeros_like(z)
+        for y in range(side - p + 1):
+            for x in range(side - p + 1):
+                here = (..., slice(y, y + p), slice(x, x + p))
+                patches = self.images[here]
+                near = (z[here][:, None] - patches).square().sum((2, 3, 4))
+                weights = torch.softmax(-near / (2 * t[:, None] ** 2), 1)
+                sums[here] += torch.einsum("bn,nchw->bchw", weights, patches)
+                counts[here] += 1
+        return sums / counts
+'''
+
 FILES = {
     "release": ("methods/ours.py", RELEASE),
     "studio": ("src/local_diffusion/models/pca_locality.py", STUDIO),
     "kamb-ganguli": ("src/utils/idealscore.py", KAMB),
+    "pspc": ("pspc/denoisers.py", PSPC),
 }
 
 

@@ -177,6 +177,25 @@ def test_the_real_code_agrees(name, store, queries):
         assert check.theirs(x, sigma).allclose(check.ours(x, sigma), atol=2e-3)
 
 
+def test_pspc_s_miniature_agrees_and_refuses_what_it_cannot_take(store, tmp_path, queries):
+    path = write_checkout("pspc", tmp_path / "x")
+    for size in (3, 20):
+        check = side("pspc", path, store, patch_size=size).check()
+        x = queries(store, 1.0)
+        assert check.theirs(x, 1.0).allclose(check.ours(x, 1.0), atol=1e-5)
+    with pytest.raises(ArgumentError, match="patch_sizes: got 'x'"):
+        side("pspc", path, store, patch_size="x")
+
+
+def test_the_real_code_of_pspc_agrees(make_store, smooth_images, queries):
+    path = from_environment("pspc")
+    store = make_store(smooth_images(200, (3, 16, 16)))
+    check = side("pspc", path, store).check()
+    for sigma in (0.05, 1.0, 4.0, 60.0):
+        x = queries(store, sigma)
+        assert check.theirs(x, sigma).allclose(check.ours(x, sigma), atol=1e-4)
+
+
 @pytest.mark.parametrize("boundary", ["zeros", "circular"])
 def test_the_real_code_of_kamb_agrees(boundary, make_store, smooth_images, queries):
     path = from_environment("kamb-ganguli")
