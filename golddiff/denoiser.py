@@ -20,11 +20,10 @@ from golddiff.posterior import Posterior
 from golddiff.store.closed_form import Exact, ExactPosterior, with_gradient
 from golddiff.store.device import DeviceStore, Weigh, device_store
 from golddiff.store.exact import ImagesPosterior
-from golddiff.store.images import ImageStore
+from golddiff.store.images import ImageStore, opened
 from golddiff.store.likelihood import log_likelihood
 from golddiff.store.posteriors import Unsaved
 from golddiff.store.queries import added_priors, check_images, checked_queries, priors_of
-from golddiff.store.training_set import opened
 from golddiff.support import AnySupport, LogWeights, Prior, Side, Support, TiledSupport
 from golddiff.system.arguments import classes_of, levels_of
 from golddiff.system.errors import ArgumentError

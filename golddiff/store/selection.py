@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from golddiff.system.errors import ArgumentError
 
-T = TypeVar("T")
 Indices = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
 
 
@@ -60,16 +59,3 @@ def check_class(label: int | None, labelled: bool, counts: dict[int, int]) -> No
     raise ArgumentError(
         f"labels: got {label}, a class with no images; the store has classes {shown}"
     )
-
-
-class Part(Generic[T]):
-    """A part of a store that is made for whoever asks, and holds the store.
-
-    The store does not hold it: with a circle, its files would stay mapped when it goes.
-    """
-
-    def __init__(self, make: Callable[[Any], T]) -> None:
-        self._make = make
-
-    def __get__(self, store: Any, owner: Any = None) -> T:
-        return self._make(store)
