@@ -22,7 +22,7 @@ from golddiff.store.artifacts import Artifacts
 from golddiff.store.build import LABELS, NORMS, PIXELS, PROXIES
 from golddiff.store.manifest import Manifest, identity_of
 from golddiff.store.nearest import Drawing, Metric, nearest
-from golddiff.store.posteriors import Weigher, weighed, whole
+from golddiff.store.posteriors import weighed, whole
 from golddiff.store.proxy import Proxies
 from golddiff.store.selection import counts_of
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
@@ -195,7 +195,7 @@ class ImageStore(TrainingSet):
         return self._rows[prior]
 
     def posterior(
-        self, estimator: Weigher, x: NDArray[np.float32], sigma: float, supports: Supports
+        self, estimator: Any, x: NDArray[np.float32], sigma: float, supports: Supports
     ) -> Posterior:
         """See :class:`TrainingSet` and :func:`weighed`."""
         return weighed(estimator, x, sigma, supports)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,30 +23,8 @@ Task = tuple[int, Support]
 SMALLEST_PART = 64  # images: smaller ones take longer to hand out than to weigh
 
 
-class Weigher(Protocol):
-    """What weighs images: an estimator over the store (:class:`golddiff.denoiser.Estimator`)."""
-
-    memory_limit: float
-    part_size: int
-    parts: int
-
-    def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
-        """The partial posterior of queries (b, D) over some images, on this thread alone."""
-        ...
-
-    def tiled_posterior(
-        self, x: NDArray[np.float32], sigma: float, support: TiledSupport
-    ) -> Posterior:
-        """The partial posterior of queries (b, D), each tile's outputs over the tile's images."""
-        ...
-
-    def working_bytes(self, images: int) -> tuple[int, int]:
-        """Memory that so many images take: (fixed, for each query)."""
-        ...
-
-
 def weighed(
-    estimator: Weigher,
+    estimator: Any,
     x: NDArray[np.float32],
     sigma: float,
     supports: AnySupport | Sequence[AnySupport],
@@ -99,7 +77,7 @@ def weighed(
     return Posterior.of_queries(made, [query for queries in groups for query in queries])
 
 
-def queries_at_once(estimator: Weigher, images: int) -> int:
+def queries_at_once(estimator: Any, images: int) -> int:
     """How many queries can be weighed over so many images within the memory limit.
 
     Raises:

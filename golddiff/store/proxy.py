@@ -125,9 +125,7 @@ class Proxies:
                     file.write(np.ascontiguousarray(part, np.float32).data)
                 file.flush()
                 # The mapping keeps the data when the name goes.
-                rows: NDArray[np.float32] = store.residency.map(
-                    Path(file.name), "float32", shape
-                )
+                rows: NDArray[np.float32] = store.residency.map(Path(file.name), "float32", shape)
                 return rows
         except OSError as error:
             raise StoreError(f"store: {folder} cannot be written ({error.strerror})") from error

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from golddiff.noise import bits, precision
 from golddiff.posterior import Float, Posterior
 from golddiff.store.images import ImageStore
+from golddiff.store.nearest import Metric
 from golddiff.store.training_set import TrainingSet
 from golddiff.support import (
     AnySupport,
@@ -32,11 +33,10 @@ from golddiff.support import (
 )
 from golddiff.supports.comparison import Comparison
 from golddiff.supports.enlarging import DrawnImages, NearestImages
-from golddiff.supports.index.distances import Metric
 from golddiff.supports.index.drawing import Drawn
 from golddiff.supports.index.image_index import Index, open_or_build
-from golddiff.supports.index.search import NeighborSearch, Search
-from golddiff.supports.index.search_parts import SearchInParts
+from golddiff.supports.index.search import NeighborSearch
+from golddiff.supports.index.search_parts import Search, SearchInParts
 from golddiff.supports.rule import (
     FEWEST,
     FIRST_DRAW,

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.store.images import ImageStore
+from golddiff.store.nearest import Metric
 from golddiff.store.training_set import TrainingSet
 from golddiff.support import DescribedSupport, Support, TiledSupport
-from golddiff.supports.index.distances import Metric
 from golddiff.supports.index.drawing import Drawn, RandomNumbers, Sums
 from golddiff.supports.index.search import NeighborSearch
 
@@ -79,7 +79,7 @@ class WeightedDraw:
 
 
 class SearchInParts:
-    """The images of a training set in parts; see :class:`golddiff.supports.index.search.Search`.
+    """The images of a training set in parts; answers as :class:`NeighborSearch` does.
 
     Args:
         store: the training set.
@@ -103,7 +103,7 @@ class SearchInParts:
     def rings(
         self, query: int, spans: Mapping[int, tuple[int, int]]
     ) -> dict[int, NDArray[np.int64]]:
-        """See the protocol."""
+        """See :class:`NeighborSearch`."""
         found = {}
         for t, (first, stop) in spans.items():
             inner = self._up_to(query, t, first) if first else np.empty(0, np.int64)
@@ -111,14 +111,14 @@ class SearchInParts:
         return found
 
     def summary(self, query: int, gain: float) -> Sums:
-        """See the protocol; all queries' are asked for at once."""
+        """All queries' are asked for at once."""
         if self._totals is None:
             draw = WeightedDraw(self._metric, gain)
             self._totals = self._store.summary(self._x, draw, self._within)
         return self._totals.sums[query]
 
     def drawn(self, query: int, count: int, gain: float, seeds: tuple[int, ...]) -> Drawn:
-        """See the protocol."""
+        """See :class:`NeighborSearch`."""
         draw = WeightedDraw(self._metric, gain, count, seeds)
         (support,) = self._store.draw(self._x[query : query + 1], draw, self._within)
         assert isinstance(support, Support)
@@ -137,3 +137,6 @@ class SearchInParts:
             for t, tile in enumerate(tiles):
                 self._nearest[query, t, count] = tile.rows
         return self._nearest[query, location, count]
+
+
+Search = NeighborSearch | SearchInParts
