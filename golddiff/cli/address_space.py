@@ -41,9 +41,6 @@ def fit(denoiser: Denoiser, threads: int) -> None:
     Args:
         denoiser: its estimators' ``memory_limit`` is lowered where need be.
         threads: that will run.
-
-    Raises:
-        ArgumentError: too little is left whatever the chunks; says how much a run needs.
     """
     room = left()
     if math.isinf(room):

@@ -50,11 +50,7 @@ class Listing:
         return [os.path.abspath(without_scheme(p)) if is_local(p) else p for p in paths]
 
     def write(self, folder: Path) -> None:
-        """Write the list into a folder, whole or not at all.
-
-        Raises:
-            ArgumentError: it cannot be written.
-        """
+        """Write the list into a folder, whole or not at all."""
         records = [asdict(shard) for shard in self.shards if not isinstance(shard, str)]
         body: dict[str, Any] = {"format": FORMAT, "version": VERSION, "shards": records}
         body["digest"] = _digest(body)
@@ -63,12 +59,7 @@ class Listing:
 
     @classmethod
     def of(cls, source: str | Path | Sequence[str | Path]) -> Listing:
-        """The shards that a user names: a folder with a list in it, the list, or several paths.
-
-        Raises:
-            ArgumentError: none, or the same path twice.
-            StoreError: the list cannot be read, is damaged, or names shards outside its folder.
-        """
+        """The shards that a user names: a folder with a list in it, the list, or several paths."""
         if isinstance(source, str | Path):
             return cls._read(str(source))
         if not isinstance(source, Sequence) or not all(isinstance(p, str | Path) for p in source):
@@ -81,11 +72,7 @@ class Listing:
         return listing
 
     def check(self) -> None:
-        """Raise where there is nothing, or something twice.
-
-        Raises:
-            ArgumentError: none, or the same path twice.
-        """
+        """Raise where there is nothing, or something twice."""
         if not self.shards:
             raise ArgumentError("source: got no shards, expected at least one")
         seen: set[str] = set()

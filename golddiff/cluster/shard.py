@@ -43,9 +43,6 @@ class ShardServer:
         path: of the shard's store: a folder, or an address that fsspec reads, which is then
             copied to this machine's cache first.
         memory_limit: bytes of its files that may be resident at a time.
-
-    Raises:
-        StoreError: it cannot be opened.
     """
 
     def __init__(self, path: str, memory_limit: float = DEFAULT_LIMIT) -> None:
@@ -124,11 +121,7 @@ class ShardServer:
         return self.store.labels.numpy()
 
     def verify(self) -> None:
-        """Recompute the shard's checksums.
-
-        Raises:
-            StoreError: names the first file whose contents changed.
-        """
+        """Recompute the shard's checksums."""
         self.store.verify()
 
 
@@ -158,10 +151,6 @@ class Worker:
 
         Returns:
             This process's id, and what came out, packed.
-
-        Raises:
-            ClusterError: the driver's golddiff is another version.
-            GoldDiffError: as the method.
         """
         if self._driver != __version__:
             raise ClusterError(

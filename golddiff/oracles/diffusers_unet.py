@@ -41,11 +41,6 @@ def load_diffusers(folder: Path, resolution: int | None, device: str, batch_size
         resolution: side of the images, where the configuration has no ``sample_size``.
         device: where it runs.
         batch_size: images denoised together.
-
-    Raises:
-        CheckpointError: another model or scheduler, damaged files, weights that do not fit, links
-            that lead out of the folder.
-        ArgumentError: no resolution, or one that contradicts the configuration.
     """
     home = folder if (folder / CONFIG).is_file() else folder / "unet"
     config = read_json(regular_file(home / CONFIG, folder))
@@ -70,11 +65,7 @@ def load_diffusers(folder: Path, resolution: int | None, device: str, batch_size
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file.
-
-    Raises:
-        CheckpointError: unreadable, or something else.
-    """
+    """A JSON object from a file."""
     try:
         found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -153,9 +144,6 @@ def vp_alphas(schedule: Mapping[str, Any]) -> torch.Tensor:
 
     Args:
         schedule: of its configuration what :data:`SCHEDULE` names.
-
-    Raises:
-        ArgumentError: no such number of timesteps. Other values raise nearly anything.
     """
     with LOADING:
         from diffusers import DDPMScheduler

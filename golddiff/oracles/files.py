@@ -48,9 +48,6 @@ def write_weights(
     """Write weights and description to one safetensors file, whole or not at all.
 
     The table of timestep embeddings is left out: reading makes it again from its formula.
-
-    Raises:
-        ArgumentError: the file cannot be written; weights that ``dtype`` cannot hold.
     """
     tensors = {
         name: value.detach().to("cpu", dtype).contiguous()
@@ -75,9 +72,6 @@ def read_weights(path: Path) -> tuple[UNet, dict[str, Any]]:
     """The network of a file that :func:`write_weights` wrote, and what the file says of it.
 
     It is in evaluation mode; half-precision weights become float32.
-
-    Raises:
-        CheckpointError: missing, truncated, not of this format, weights that do not fit it.
     """
     tensors, header = read_safetensors(path)
     description = check_description(path, header.get(KEY))
@@ -88,11 +82,7 @@ def read_weights(path: Path) -> tuple[UNet, dict[str, Any]]:
 
 
 def check_description(path: Path, header: str | None) -> dict[str, Any]:
-    """What the header of a file says of its network, checked.
-
-    Raises:
-        CheckpointError: as :func:`read_weights`.
-    """
+    """What the header of a file says of its network, checked."""
     if header is None:
         raise CheckpointError(
             f"{path} is a safetensors file without a description of its network; expected one that "
@@ -118,11 +108,7 @@ def check_description(path: Path, header: str | None) -> dict[str, Any]:
 
 
 def find_weights(path: Path) -> Path:
-    """The weights of a run's folder, or the file itself.
-
-    Raises:
-        CheckpointError: neither is there, or a link leads out of the folder.
-    """
+    """The weights of a run's folder, or the file itself."""
     return regular_file(path / WEIGHTS, path) if path.is_dir() else regular_file(path)
 
 

@@ -23,15 +23,10 @@ from golddiff.system.errors import ArgumentError, CheckpointError, one_line
 
 @dataclass(frozen=True)
 class Images:
-    """What :func:`golddiff.sample` reads of a denoiser's store.
+    """What :func:`golddiff.sample` reads of a denoiser's store."""
 
-    Attributes:
-        shape: (C, H, W), or of whatever the network denoises.
-        is_pixels: whether values lie in [-1, 1].
-    """
-
-    shape: tuple[int, ...]
-    is_pixels: bool = True
+    shape: tuple[int, ...]  # (C, H, W), or of whatever the network denoises
+    is_pixels: bool = True  # whether values lie in [-1, 1]
 
 
 class Oracle:
@@ -222,11 +217,7 @@ class Oracle:
 
 
 def checked_device(device: str | torch.device) -> str:
-    """The device's name, once a tensor could be put there.
-
-    Raises:
-        ArgumentError: no such device.
-    """
+    """The device's name, once a tensor could be put there."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:

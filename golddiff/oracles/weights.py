@@ -23,9 +23,6 @@ def regular_file(path: Path, folder: Path | None = None) -> Path:
         path: the file.
         folder: which the user named; links that lead out of it are not followed, except within a
             model of the hub's cache, whose snapshots are links.
-
-    Raises:
-        CheckpointError: nothing there, a folder, a pipe or device, a link that leads out.
     """
     if not path.is_file():
         raise CheckpointError(f"{path} is no file" if path.exists() else f"{path} does not exist")
@@ -37,11 +34,7 @@ def regular_file(path: Path, folder: Path | None = None) -> Path:
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """The tensors of a safetensors file, and its header's own entries.
-
-    Raises:
-        CheckpointError: unreadable, or truncated.
-    """
+    """The tensors of a safetensors file, and its header's own entries."""
     try:
         with safe_open(regular_file(path), "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -51,12 +44,7 @@ def read_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str
 
 
 def checked_weights(found: Any, path: Path) -> dict[str, torch.Tensor]:
-    """A state dict, once all of it is plain tensors of floating-point numbers.
-
-    Raises:
-        CheckpointError: no state dict; tensors that are sparse, quantised, without numbers, or of
-            8-bit floats, which are named; tensors that together are larger than the file.
-    """
+    """A state dict, once all of it is plain tensors of floating-point numbers."""
     if not isinstance(found, Mapping):
         raise CheckpointError(f"{path} holds a {type(found).__name__}, expected a state dict")
     others = []
@@ -98,10 +86,6 @@ def fill(
         path: where they come from, for messages.
         optional: names that may be missing.
         parts: a number of weights that the network has at least.
-
-    Raises:
-        CheckpointError: names missing or left over, shapes that differ, values that are not
-            finite numbers in float32.
     """
     if parts > len(tensors):
         raise CheckpointError(

@@ -25,9 +25,6 @@ def read_picture(name: str, path: str | Path) -> Image.Image:
     Args:
         name: the argument that it is, for messages.
         path: the file.
-
-    Raises:
-        ArgumentError: too many bytes or pixels, or no image.
     """
     try:
         size = Path(path).stat().st_size
@@ -64,11 +61,7 @@ def decoded(name: str, data: bytes, most_pixels: int = MOST_PIXELS) -> Image.Ima
 
 
 def fitted(image: Image.Image, shape: Sequence[int]) -> torch.Tensor:
-    """A picture in a training set's shape (C, H, W), in [-1, 1]: scaled, cropped, in its colours.
-
-    Raises:
-        ArgumentError: the set does not hold grey or RGB images.
-    """
+    """A picture in a training set's shape (C, H, W) and colours, in [-1, 1]: scaled, cropped."""
     if len(shape) != 3 or shape[0] not in (1, 3):
         held = "points" if len(shape) == 1 else f"latents of {shape[0]} channels"
         raise ArgumentError(

@@ -53,11 +53,6 @@ def build(
         progress: show a bar.
         factor: make mean and covariance too, where images are small; a shard needs none of its
             own.
-
-    Raises:
-        ArgumentError: ``path`` exists and ``overwrite`` is not set.
-        SourceError: the source fails or is empty.
-        StoreError: the disk is full or cannot be written.
     """
     if path.exists() and not overwrite:
         raise ArgumentError(
@@ -91,9 +86,6 @@ def is_store_of(path: Path, source: Source) -> bool:
     """Whether a store holds what a source says of itself, and, of arrays, their very values.
 
     Encoded images are not decoded for this: files that changed in place count as the same.
-
-    Raises:
-        StoreError: there is no sound store.
     """
     manifest, info = Manifest.read(path), source.info
     names = None if manifest.class_names is None else tuple(manifest.class_names)

@@ -67,10 +67,6 @@ def cached_store(
         say: called with one line that says whether a store is built or used, and where.
         progress: show a bar while building.
         needed: bytes of memory that what follows takes for n images of d values each.
-
-    Raises:
-        ArgumentError: what follows would take more memory than there is; nothing was built.
-        GoldDiffError: the source cannot be read, or the cache cannot be written.
     """
     from golddiff.store.build import build
     from golddiff.store.images import ImageStore
@@ -106,19 +102,12 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class Entry:
-    """A folder of the cache.
+    """A folder of the cache."""
 
-    Attributes:
-        path: where it is.
-        what: what it holds, in words.
-        bytes: of all its files.
-        used: seconds since the epoch, of its newest file.
-    """
-
-    path: Path
-    what: str
-    bytes: int
-    used: float
+    path: Path  # where it is
+    what: str  # what it holds, in words
+    bytes: int  # of all its files
+    used: float  # seconds since the epoch, of its newest file
 
 
 def entries() -> list[Entry]:

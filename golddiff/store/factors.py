@@ -43,9 +43,6 @@ class Factors:
                 :meth:`golddiff.ImageStore.factor`; as many as there are, or more, for all.
             seed: of the draw.
             progress: called with the number of images done.
-
-        Raises:
-            ArgumentError: ``images`` is no integer of 2 or more.
         """
         whole = isinstance(images, int) and not isinstance(images, bool)
         if images is not None and not (whole and images >= 2):

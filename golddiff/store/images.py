@@ -249,12 +249,7 @@ class ImageStore(TrainingSet):
 
 
 def opened(store: ImageStore | str | Path) -> ImageStore:
-    """A training set as it is, or the store in a folder.
-
-    Raises:
-        ArgumentError: names what came.
-        StoreError: the folder holds no sound store.
-    """
+    """A training set as it is, or the store in a folder."""
     if isinstance(store, str | Path):
         return ImageStore.open(store)
     if not all(hasattr(store, name) for name in ("shape", "d", "posterior")):

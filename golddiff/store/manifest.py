@@ -29,29 +29,17 @@ class FileRecord:
 
 @dataclass
 class Manifest:
-    """What a store holds.
+    """What a store holds."""
 
-    Attributes:
-        n: number of examples.
-        shape: shape of one example, (C, H, W) or (D,).
-        dtype: "uint8" or "float32".
-        labelled: whether labels.bin is there.
-        class_names: a name for each class index, or None.
-        proxy_shape: shape of one screening proxy.
-        source: one line that says where the images came from.
-        skipped: how many unreadable images were left out.
-        files: a record for each file.
-    """
-
-    n: int
-    shape: tuple[int, ...]
-    dtype: str
-    labelled: bool
-    class_names: list[str] | None
-    proxy_shape: tuple[int, ...]
-    source: str
-    skipped: int = 0
-    files: dict[str, FileRecord] = field(default_factory=dict)
+    n: int  # number of examples
+    shape: tuple[int, ...]  # shape of one example, (C, H, W) or (D,)
+    dtype: str  # "uint8" or "float32"
+    labelled: bool  # whether labels.bin is there
+    class_names: list[str] | None  # a name for each class index, or None
+    proxy_shape: tuple[int, ...]  # shape of one screening proxy
+    source: str  # one line that says where the images came from
+    skipped: int = 0  # how many unreadable images were left out
+    files: dict[str, FileRecord] = field(default_factory=dict)  # a record for each file
 
     @property
     def images_checksum(self) -> str:
@@ -74,11 +62,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Read and check the manifest of the store in ``folder``.
-
-        Raises:
-            StoreError: no manifest, not one of ours, another format version, or altered.
-        """
+        """Read and check the manifest of the store in ``folder``."""
         path = folder / NAME
         if not folder.exists():
             raise StoreError(f"store: {folder} does not exist")
@@ -121,12 +105,7 @@ class Manifest:
         )
 
     def check_sizes(self, folder: Path) -> None:
-        """Check that every file is there and has its size, and that labels are class indices.
-
-        Raises:
-            StoreError: a file is missing or has another size than recorded or implied; labels are
-                negative; floats of a store of up to 256 MB are not finite.
-        """
+        """Check that every file is there and has its size, and that labels are class indices."""
         implied = {
             "pixels.bin": self.n * math.prod(self.shape) * (1 if self.dtype == "uint8" else 4),
             "proxies.bin": self.n * math.prod(self.proxy_shape) * 4,
@@ -152,11 +131,7 @@ class Manifest:
         self._check_values(folder)
 
     def verify(self, folder: Path) -> None:
-        """Recompute every checksum, and look through all floats.
-
-        Raises:
-            StoreError: names the first file whose contents changed, or are no training data.
-        """
+        """Recompute every checksum, and look through all floats."""
         for name, record in self.files.items():
             if file_record(folder / name) != record:
                 raise StoreError(

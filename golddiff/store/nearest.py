@@ -131,15 +131,10 @@ Vectors = Pixels | Pooled
 
 @dataclass(frozen=True)
 class Found:
-    """The nearest images of one query in a part of a training set.
+    """The nearest images of one query in a part of a training set."""
 
-    Attributes:
-        tiles: of each location its images.
-        distances: of each location, (k,) of these images.
-    """
-
-    tiles: list[Support]
-    distances: list[NDArray[np.floating[Any]]]
+    tiles: list[Support]  # of each location its images
+    distances: list[NDArray[np.floating[Any]]]  # of each location, (k,) of these images
 
 
 def nearest(

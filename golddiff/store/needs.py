@@ -33,9 +33,6 @@ def check_images(
         shape: of one.
         needed: bytes for n images of d values each.
         what: takes them, for the message.
-
-    Raises:
-        ArgumentError: says the largest size that would fit.
     """
     side = 0
     if len(shape) == 3:

@@ -85,11 +85,7 @@ def novelty(images: torch.Tensor, store: ImageStore) -> Novelty:
 
 
 def spacing(store: ImageStore) -> float:
-    """The mean distance that a training image has to its nearest other one, above 0.
-
-    Raises:
-        ArgumentError: a store of one image.
-    """
+    """The mean distance that a training image has to its nearest other one, above 0."""
     if store.n < 2:
         raise ArgumentError("store: got one image, and novelty needs two or more to compare with")
     kept = store.artifacts.load(SPACING)

@@ -67,10 +67,6 @@ def open_store(path: Path, options: SourceOptions, description: str = "") -> Row
         path: the store's folder.
         options: ``limit`` and ``labels`` apply.
         description: one line for the manifest; that of the store where it is empty.
-
-    Raises:
-        SourceError: the store is damaged.
-        ArgumentError: an option that does not apply.
     """
     options.refuse_columns("a store")
     for name in ("size", "channels"):

@@ -40,11 +40,6 @@ def weighed(
         x: queries.
         sigma: noise level.
         supports: one for all queries, or one each.
-
-    Raises:
-        ArgumentError: one query alone needs more than the estimator's ``memory_limit``; tiles,
-            and the estimator has one location.
-        ZeroDivisionError: a query has no image.
     """
     groups: list[list[int]] = []
     tasks: list[Task] = []
@@ -78,11 +73,7 @@ def weighed(
 
 
 def queries_at_once(estimator: Any, images: int) -> int:
-    """How many queries can be weighed over so many images within the memory limit.
-
-    Raises:
-        ArgumentError: one query alone needs more.
-    """
+    """How many queries can be weighed over so many images within the memory limit."""
     fixed, each = estimator.working_bytes(images)
     if fixed + each > estimator.memory_limit:
         raise ArgumentError(
@@ -93,11 +84,7 @@ def queries_at_once(estimator: Any, images: int) -> int:
 
 
 def whole(support: AnySupport) -> Support:
-    """The support, which must be one for the whole image.
-
-    Raises:
-        ArgumentError: it is one for each tile.
-    """
+    """The support, which must be one for the whole image."""
     if isinstance(support, TiledSupport):
         raise ArgumentError("support: got one for each tile, expected one for the whole image")
     return listed(support)

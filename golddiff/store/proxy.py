@@ -84,9 +84,6 @@ class Proxies:
 
         Those that do not lie in the store are made when first asked for and kept: in memory, or
         where that would take more than the store's memory limit in a temporary file.
-
-        Raises:
-            StoreError: there is no room for that file.
         """
         if shape not in self._made:
             self._made[shape] = self._pooled(shape)

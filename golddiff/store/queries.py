@@ -22,11 +22,7 @@ FURTHEST = 1e7  # times as long as images and noise a query may be; squares woul
 def checked_queries(
     store: Any, x: torch.Tensor, sigma: Sigma
 ) -> tuple[NDArray[np.float32], list[float]]:
-    """Noisy images as queries (b, D), and a noise level for each.
-
-    Raises:
-        ArgumentError: as a denoiser's call.
-    """
+    """Noisy images as queries (b, D), and a noise level for each."""
     check_images(store, x)
     queries = x.detach().to("cpu", torch.float32).reshape(len(x), store.d).numpy()
     if not np.isfinite(queries).all():
@@ -58,11 +54,7 @@ def check_images(store: Any, x: torch.Tensor) -> None:
 def added_priors(
     store: Any, before: Sequence[LogWeights], log_weights: Any
 ) -> tuple[LogWeights, ...]:
-    """What was given before, and log weights (N,) or (B, N) besides: one for all or one a query.
-
-    Raises:
-        ArgumentError: another shape, NaN, +inf, or all images excluded.
-    """
+    """What was given before, and log weights (N,) or (B, N) besides: one for all or one a query."""
     numbers = numbers_of("log_weights", log_weights, "natural logs (N,) or (B, N)")
     if numbers.is_complex():
         raise ArgumentError(f"log_weights: got {numbers.dtype}, expected real numbers")
@@ -90,11 +82,7 @@ def added_priors(
 def priors_of(
     store: Any, given: Sequence[LogWeights], classes: Sequence[int | None]
 ) -> list[Prior]:
-    """The prior of each query: its class, what was given, or both.
-
-    Raises:
-        ArgumentError: another number of queries than of priors; a class that is all excluded.
-    """
+    """The prior of each query: its class, what was given, or both."""
     for label in set(classes):
         store.count_of(label)  # raises where the class has no images
     if not given:

@@ -15,11 +15,7 @@ Indices = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
 
 
 def checked_rows(indices: Indices | None, n: int) -> NDArray[np.int64]:
-    """The rows that indices stand for, of n; None: all.
-
-    Raises:
-        ArgumentError: an index outside 0..n-1.
-    """
+    """The rows that indices stand for, of n; None: all."""
     if indices is None:
         return np.arange(n)
     if isinstance(indices, slice):
@@ -46,11 +42,7 @@ def counts_of(labels: NDArray[np.int64] | None) -> dict[int, int]:
 
 
 def check_class(label: int | None, labelled: bool, counts: dict[int, int]) -> None:
-    """Raise where a class has no images.
-
-    Raises:
-        ArgumentError: there are no labels, or no image of that class.
-    """
+    """Raise where a class has no images."""
     if label is None or label in counts:
         return
     if not labelled:

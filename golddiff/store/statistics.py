@@ -80,11 +80,7 @@ class Factor:
         return gains
 
     def wiener_matrix(self, sigma: float, dtype: type[np.floating] = np.float64) -> NDArray[Any]:
-        """W = U diag(L / (L + sigma^2)) U^T, (D, D), computed in ``dtype``; exactly symmetric.
-
-        Raises:
-            ArgumentError: it would take more memory than there is.
-        """
+        """W = U diag(L / (L + sigma^2)) U^T, (D, D), computed in ``dtype``; exactly symmetric."""
         d = len(self.mean)
         require_memory(
             np.dtype(dtype).itemsize * d * (d + len(self.eigenvalues)),
@@ -106,15 +102,10 @@ class Factor:
 
 @dataclass(frozen=True, eq=False)
 class Axes:
-    """Some directions that images are projected on.
+    """Some directions that images are projected on."""
 
-    Attributes:
-        mean: (D,) float32, where coordinates are 0.
-        columns: (D, r) float32, the directions.
-    """
-
-    mean: NDArray[np.float32]
-    columns: NDArray[np.float32]
+    mean: NDArray[np.float32]  # (D,) float32, where coordinates are 0
+    columns: NDArray[np.float32]  # (D, r) float32, the directions
 
     def coordinates(
         self,
@@ -191,11 +182,7 @@ class Moments:
         )
 
     def factor(self, scale: float, offset: float) -> Factor:
-        """Mean and covariance factor of the images value = v * scale + offset.
-
-        Raises:
-            ZeroDivisionError: no images.
-        """
+        """Mean and covariance factor of the images value = v * scale + offset."""
         return _factor_of_sums(replace(self, second=self.second.copy()), scale, offset)
 
 
@@ -245,10 +232,6 @@ def covariance_factor(
         offset: offset from stored to [-1, 1] units.
         rows: use these images only (a class); None for all.
         progress: called with the number of images done.
-
-    Raises:
-        ArgumentError: it would take more memory than there is.
-        ZeroDivisionError: no images.
     """
     n = len(flat) if rows is None else len(rows)
     if n == 0:

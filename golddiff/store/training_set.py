@@ -65,11 +65,7 @@ class TrainingSet(ABC):
     def posterior(
         self, estimator: Any, x: NDArray[np.float32], sigma: float, supports: Supports
     ) -> Posterior:
-        """The posterior of queries (b, D), each over its support.
-
-        Raises:
-            ArgumentError: the estimator's memory limit; tiles, and it has one location.
-        """
+        """The posterior of queries (b, D), each over its support."""
 
     @abstractmethod
     def nearest(
@@ -117,19 +113,12 @@ class TrainingSet(ABC):
 
         Args:
             indices: rows to read, in the order wanted; None for all.
-
-        Raises:
-            ArgumentError: an index outside 0..n-1.
         """
         rows = checked_rows(indices, self.n)
         return torch.from_numpy(self.values(rows)).reshape(len(rows), *self.shape)
 
     def rows_of(self, prior: Prior) -> NDArray[np.int64]:
-        """Ascending rows of the images that a prior lets in: a class, all for None.
-
-        Raises:
-            ArgumentError: the store has no labels, or no image of that class.
-        """
+        """Ascending rows of the images that a prior lets in: a class, all for None."""
         if isinstance(prior, LogWeights):
             return prior.support.rows
         self.count_of(prior)

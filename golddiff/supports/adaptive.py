@@ -110,19 +110,12 @@ class AdaptiveSchedule:
 
 @dataclass(frozen=True)
 class Weighed:
-    """What was made of one query.
+    """What was made of one query."""
 
-    Attributes:
-        mean: (D,) float64, the posterior mean over the images weighed.
-        error: estimated RMSE to the full scan; 0 where all images were weighed.
-        images: how many were weighed, on average over the outputs.
-        support: what was weighed; None: all images.
-    """
-
-    mean: Float
-    error: float
-    images: float
-    support: AnySupport | None
+    mean: Float  # (D,) float64, the posterior mean over the images weighed
+    error: float  # estimated RMSE to the full scan; 0 where all images were weighed
+    images: float  # how many were weighed, on average over the outputs
+    support: AnySupport | None  # what was weighed; None: all images
 
 
 class FittedSchedule:

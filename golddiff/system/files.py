@@ -27,9 +27,6 @@ def check_writable(name: str, path: Path, suffixes: Sequence[str] = ()) -> None:
         name: the argument, for the message.
         path: the file to be written; its folder need not exist yet.
         suffixes: the file name endings allowed, with the dot; empty for any.
-
-    Raises:
-        ArgumentError: another ending, a folder, or a place that cannot be written.
     """
     if suffixes and path.suffix.lower() not in suffixes:
         raise ArgumentError(f"{name}: got {path}, expected a name ending in {', '.join(suffixes)}")
@@ -62,9 +59,6 @@ def written_whole(name: str, path: Path) -> Iterator[Path]:
     Args:
         name: the argument, for the message.
         path: the file to be written; its folder is made where it is missing.
-
-    Raises:
-        ArgumentError: the file cannot be written.
     """
     temporary: Path | None = None
     try:
@@ -91,9 +85,6 @@ def system_errors(path: Path) -> Iterator[None]:
 
     Args:
         path: the file, for the message.
-
-    Raises:
-        OSError: the disk is full, and the like.
     """
     try:
         yield

@@ -27,10 +27,6 @@ def locked(place: Path, message: str) -> Iterator[None]:
     Args:
         place: the file.
         message: of the error where another process holds it.
-
-    Raises:
-        StoreError: another holds it.
-        OSError: the file cannot be made.
     """
     lock = FileLock(place)
     try:

@@ -35,9 +35,6 @@ def require_memory(needed: float, what: str, instead: str) -> None:
         needed: bytes.
         what: takes them, for the message.
         instead: what to do about it.
-
-    Raises:
-        ArgumentError: says how much it takes, how much there is, and what to do.
     """
     free = free_memory()
     if needed > free:

@@ -122,11 +122,7 @@ class _Unpickler(pickle._Unpickler):
         return self._persistent(identifier)
 
     def spend(self, count: int) -> None:
-        """Count memory.
-
-        Raises:
-            UnpicklingError: it is too much.
-        """
+        """Count memory."""
         self._left -= count
         if self._left < 0:
             raise UnpicklingError(f"asks for more than {self._most:,} bytes of memory")
@@ -137,9 +133,6 @@ class _Unpickler(pickle._Unpickler):
         Args:
             value: of containers, and of objects that count as what they are alone.
             made: objects that count as what they were handed, by id.
-
-        Raises:
-            UnpicklingError: it is too much, or nested too deep.
         """
         inside: list[Iterator[Any]] = [iter((value,))]
         while inside:

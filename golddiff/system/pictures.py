@@ -152,9 +152,6 @@ def save(name: str, picture: Any, path: Path, texts: Mapping[str, str] | None = 
         picture: a ``PIL.Image`` or a matplotlib ``Figure``.
         path: ends in one of ``SUFFIXES``.
         texts: what a PNG of Pillow's carries besides, by keyword.
-
-    Raises:
-        ArgumentError: the file cannot be written.
     """
     with written_whole(name, path) as temporary:
         if hasattr(picture, "savefig"):

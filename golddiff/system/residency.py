@@ -51,9 +51,6 @@ class Residency:
 
     Attributes:
         limit: may be changed at any time.
-
-    Raises:
-        ArgumentError: no such limit.
     """
 
     def __init__(self, limit: float) -> None:
@@ -187,9 +184,6 @@ def read_pieces(file: int, places: Rows, lengths: Rows, out: NDArray[Any]) -> No
         places: (k,) where each begins, in bytes.
         lengths: (k,) bytes of each.
         out: filled.
-
-    Raises:
-        OSError: the file ends too soon, or cannot be read.
     """
     pieces = list(zip(places.tolist(), lengths.tolist(), strict=True))
     if len(pieces) >= FEWEST_ADVISED and hasattr(os, "posix_fadvise"):

@@ -211,9 +211,6 @@ def read_row(file: IO[bytes], names: dict[tuple[str, str], Any] | None = None) -
     Args:
         file: stands at the beginning, and has to end with the last storage.
         names: what the values may ask for; default all that tensors and arrays need.
-
-    Raises:
-        UnpicklingError: not of this form, or not whole.
     """
     magic, version, words = (read_pickle(file, {}) for _ in range(3))
     if magic != MAGIC or version != VERSION or type(words) is not dict:

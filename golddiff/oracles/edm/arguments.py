@@ -76,21 +76,13 @@ RULES: dict[str, Rule] = {
 
 @dataclass(frozen=True)
 class Arguments:
-    """The constructor arguments of a preconditioned network, checked.
+    """The constructor arguments of a preconditioned network, checked."""
 
-    Attributes:
-        precond: class of the preconditioner.
-        model: class of the network.
-        images: ``img_resolution``, ``img_channels``, ``label_dim``.
-        settings: the preconditioner's own.
-        network: the network's.
-    """
-
-    precond: str
-    model: str
-    images: dict[str, int]
-    settings: dict[str, Any]
-    network: dict[str, Any]
+    precond: str  # class of the preconditioner
+    model: str  # class of the network
+    images: dict[str, int]  # ``img_resolution``, ``img_channels``, ``label_dim``
+    settings: dict[str, Any]  # the preconditioner's own
+    network: dict[str, Any]  # the network's
 
 
 def check_arguments(precond: str, positional: Any, named: Any) -> Arguments:
@@ -100,9 +92,6 @@ def check_arguments(precond: str, positional: Any, named: Any) -> Arguments:
         precond: its class.
         positional: positional arguments, a tuple or list.
         named: named arguments, a dict.
-
-    Raises:
-        CheckpointError: another class, an unknown argument, or a value that is not allowed.
     """
     if precond not in PRECONDITIONINGS:
         known = ", ".join(PRECONDITIONINGS)

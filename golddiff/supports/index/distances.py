@@ -33,17 +33,11 @@ IMAGES_AT_ONCE = 512
 
 @dataclass(frozen=True)
 class TileBlocks:
-    """Squared differences in blocks of 4x4 pixels, times each tile's share of them.
+    """Squared differences in blocks of 4x4 pixels, times each tile's share of them."""
 
-    Attributes:
-        block_weights: of the blocks.
-        tiles: how many there are, T.
-        side: of the tiles; None: the whole image is one.
-    """
-
-    block_weights: BlockWeights
-    tiles: int
-    side: Side | None = None
+    block_weights: BlockWeights  # of the blocks
+    tiles: int  # how many there are, T
+    side: Side | None = None  # of the tiles; None: the whole image is one
 
     @classmethod
     def of(
@@ -73,18 +67,12 @@ class KeptBlocks:
     With P the rows of all blocks, only |P x - P x_i|^2 is compared and nothing of the rest r: what
     an image weighs over one without a rest, exp((|r|^2 - |r - r_i|^2) / (2 sigma^2)), has
     expectation 1 over queries whose rest is noise of that sigma in every direction.
-
-    Attributes:
-        index: of the store.
-        block_weights: of the blocks.
-        tiles: how many there are, T.
-        side: of the tiles; None: the whole image is one.
     """
 
-    index: Index
-    block_weights: BlockWeights
-    tiles: int
-    side: Side | None = None
+    index: Index  # of the store
+    block_weights: BlockWeights  # of the blocks
+    tiles: int  # how many there are, T
+    side: Side | None = None  # of the tiles; None: the whole image is one
 
     @classmethod
     def of(

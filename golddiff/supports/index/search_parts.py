@@ -23,15 +23,10 @@ from golddiff.supports.index.search import NeighborSearch
 
 @dataclass(frozen=True)
 class Totals:
-    """What one part sends to the others before images are drawn.
+    """What one part sends to the others before images are drawn."""
 
-    Attributes:
-        sums: of each query.
-        gain: 1 / (2 sigma^2).
-    """
-
-    sums: list[Sums]
-    gain: float
+    sums: list[Sums]  # of each query
+    gain: float  # 1 / (2 sigma^2)
 
     def merge(self, other: Totals) -> Totals:
         """Of both parts' images."""
@@ -41,19 +36,12 @@ class Totals:
 
 @dataclass(frozen=True)
 class WeightedDraw:
-    """A draw as the parts of a training set are asked for it, in two rounds.
+    """A draw as the parts of a training set are asked for it, in two rounds."""
 
-    Attributes:
-        metric: cheap distances; those of its first location count.
-        gain: 1 / (2 sigma^2).
-        count: how many images, about.
-        seeds: of the random numbers that decide.
-    """
-
-    metric: Metric
-    gain: float
-    count: int = 0
-    seeds: tuple[int, ...] = ()
+    metric: Metric  # cheap distances; those of its first location count
+    gain: float  # 1 / (2 sigma^2)
+    count: int = 0  # how many images, about
+    seeds: tuple[int, ...] = ()  # of the random numbers that decide
 
     def summary(
         self, images: ImageStore, x: NDArray[np.float32], within: Sequence[Support]
