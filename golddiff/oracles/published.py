@@ -39,11 +39,6 @@ def resolution_of(config: UNetConfig, path: Path, resolution: int | None = None)
 
     Without ``resolution`` it is that of the published networks: 28 for three levels; for others
     64 where the file's folder bears the name of the published AFHQ or CelebA-HQ, else 32.
-
-    Args:
-        config: the network's sizes.
-        path: its file.
-        resolution: what the caller says.
     """
     if resolution is None:
         by_levels = 64 if path.absolute().parent.name in FOLDERS_OF_64 else 32

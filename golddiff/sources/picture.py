@@ -20,12 +20,7 @@ _one_at_a_time = threading.Lock()  # the largest takes half a gigabyte while it 
 
 
 def read_picture(name: str, path: str | Path) -> Image.Image:
-    """A file as a picture, grey or RGB, refused from its size or header before it is decoded.
-
-    Args:
-        name: the argument that it is, for messages.
-        path: the file.
-    """
+    """A file as a picture, grey or RGB, refused from its size or header before it is decoded."""
     try:
         size = Path(path).stat().st_size
         if size > MOST_BYTES:

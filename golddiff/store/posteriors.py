@@ -34,12 +34,6 @@ def weighed(
     Queries that share a support (the same object) go through its images together; parts of
     different supports go side by side. Sums are added in the order of the images, so the result
     does not depend on the number of threads.
-
-    Args:
-        estimator: over the store that holds the images.
-        x: queries.
-        sigma: noise level.
-        supports: one for all queries, or one each.
     """
     groups: list[list[int]] = []
     tasks: list[Task] = []

@@ -119,12 +119,7 @@ class Weighed:
 
 
 class FittedSchedule:
-    """An :class:`AdaptiveSchedule` over one estimator.
-
-    Args:
-        estimator: what weighs the images.
-        settings: the schedule's.
-    """
+    """An :class:`AdaptiveSchedule` over one estimator."""
 
     def __init__(self, estimator: Any, settings: AdaptiveSchedule) -> None:
         self.estimator, self.settings = estimator, settings
@@ -230,14 +225,7 @@ _One = Callable[[NDArray[np.float32], Search, int], _Outcome]
 
 
 class _Level:
-    """Queries of one noise level and class: draws from larger and larger samples, or the nearest.
-
-    Args:
-        schedule: whose they are.
-        sigma: noise level.
-        label: class, or a log weight for every image.
-        seed: of what is drawn.
-    """
+    """Queries of one noise level and prior: draws from ever larger samples, or the nearest."""
 
     def __init__(self, schedule: FittedSchedule, sigma: float, label: Prior, seed: int) -> None:
         self._schedule, self._sigma = schedule, sigma

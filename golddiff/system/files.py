@@ -81,11 +81,7 @@ def written_whole(name: str, path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def system_errors(path: Path) -> Iterator[None]:
-    """What libraries raise of their own where the system refused a file, as the system's error.
-
-    Args:
-        path: the file, for the message.
-    """
+    """What libraries raise of their own where the system refused a file, as the system's error."""
     try:
         yield
     except OSError:

@@ -23,10 +23,6 @@ def locked(place: Path, message: str) -> Iterator[None]:
 
     The system frees it when the process ends, however it ends; a file that is left then is no
     lock. A symbolic link of the file's name is not followed.
-
-    Args:
-        place: the file.
-        message: of the error where another process holds it.
     """
     lock = FileLock(place)
     try:

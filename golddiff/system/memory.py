@@ -29,13 +29,7 @@ def free_memory() -> float:
 
 
 def require_memory(needed: float, what: str, instead: str) -> None:
-    """Raise where something would take more memory than there is.
-
-    Args:
-        needed: bytes.
-        what: takes them, for the message.
-        instead: what to do about it.
-    """
+    """Raise where something would take more memory than there is."""
     free = free_memory()
     if needed > free:
         raise ArgumentError(

@@ -86,13 +86,7 @@ class Arguments:
 
 
 def check_arguments(precond: str, positional: Any, named: Any) -> Arguments:
-    """Sort and check what a preconditioned network was constructed with.
-
-    Args:
-        precond: its class.
-        positional: positional arguments, a tuple or list.
-        named: named arguments, a dict.
-    """
+    """Sort and check what a preconditioned network was constructed with."""
     if precond not in PRECONDITIONINGS:
         known = ", ".join(PRECONDITIONINGS)
         raise CheckpointError(f"its network is a {precond}, expected one of {known}")
