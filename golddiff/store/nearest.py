@@ -116,7 +116,8 @@ class Pooled:
 
     def of_images(self, images: Any) -> NDArray[np.float32]:
         """Pooled images (n, d')."""
-        return images.proxies(self.shape)
+        pooled: NDArray[np.float32] = images.proxies(self.shape)
+        return pooled
 
     def distances(
         self, images: Any, x: NDArray[np.float32], rows: NDArray[np.int64]

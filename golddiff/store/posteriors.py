@@ -53,7 +53,8 @@ def weighed(
 
     def weigh(task: Task) -> Posterior:
         group, part = task
-        return estimator.weigh(x[groups[group]], sigma, part)
+        made: Posterior = estimator.weigh(x[groups[group]], sigma, part)
+        return made
 
     for (group, _), part in zip(tasks, map_ordered(weigh, tasks), strict=True):
         if group in totals:

@@ -190,12 +190,12 @@ def read_pieces(file: int, places: Rows, lengths: Rows, out: NDArray[Any]) -> No
         # Of what a disk has to bring it brings many at once: several times as fast as in turn.
         for place, length in pieces:
             os.posix_fadvise(file, place, length, os.POSIX_FADV_WILLNEED)
-    room, at = memoryview(out.reshape(-1)).cast("B"), 0
+    room, at = out.reshape(-1).view(np.uint8), 0
     for place, length in pieces:
         data = os.pread(file, length, place)
         if len(data) < length:
             raise OSError(errno.EIO, "the file ends too soon")
-        room[at : at + length] = data
+        room[at : at + length] = np.frombuffer(data, np.uint8)
         at += length
 
 
