@@ -56,9 +56,7 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Write the manifest, with a digest of its own contents."""
-        body: dict[str, Any] = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        body["digest"] = _digest(body)
-        (folder / NAME).write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+        (folder / NAME).write_text(sealed(FORMAT, VERSION, asdict(self)), encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
@@ -73,36 +71,21 @@ class Manifest:
                 f"store: {path} is a symbolic link that leads out of the store; copy the file"
             )
         try:
-            body = json.loads(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
         except OSError as error:
             raise StoreError(f"store: {path} cannot be read ({error.strerror or error})") from error
-        except (ValueError, RecursionError) as error:
-            raise StoreError(f"store: {path} is damaged ({error}); build the store again") from None
-        if not isinstance(body, dict) or body.get("format") != FORMAT:
-            raise StoreError(f"store: {path} is not the manifest of a golddiff store")
-        if body.get("version") != VERSION:
-            raise StoreError(
-                f"store: {folder} has format version {body.get('version')!r}, "
-                f"this golddiff reads version {VERSION}; build the store again"
-            )
-        digest = body.pop("digest", None)
-        if digest != _digest(body):
-            raise StoreError(f"store: {path} was altered or damaged; build the store again")
+        body = unsealed(str(path), text, FORMAT, VERSION, "manifest of a golddiff store")
         problem = _problem(body)
         if problem:
             raise StoreError(f"store: {path} {problem}; build the store again")
-        names = body["class_names"]
-        return cls(
-            n=body["n"],
-            shape=tuple(body["shape"]),
-            dtype=body["dtype"],
-            labelled=body["labelled"],
-            class_names=names and [printable(name) for name in names],
-            proxy_shape=tuple(body["proxy_shape"]),
-            source=printable(body["source"]),
-            skipped=body["skipped"],
-            files={name: FileRecord(**record) for name, record in body["files"].items()},
-        )
+        made = {name: body[name] for name in cls.__dataclass_fields__}
+        names, files = made["class_names"], made["files"]
+        return cls(**made | {
+            "shape": tuple(made["shape"]), "proxy_shape": tuple(made["proxy_shape"]),
+            "class_names": names and [printable(name) for name in names],
+            "source": printable(made["source"]),
+            "files": {name: FileRecord(**record) for name, record in files.items()},
+        })  # fmt: skip
 
     def check_sizes(self, folder: Path) -> None:
         """Check that every file is there and has its size, and that labels are class indices."""
@@ -219,6 +202,30 @@ def file_record(path: Path) -> FileRecord:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return FileRecord(path.stat().st_size, digest)
+
+
+def sealed(form: str, version: int, body: dict[str, Any]) -> str:
+    """A record as text, with its format, version and a digest of all of it."""
+    whole = {"format": form, "version": version, **body}
+    return json.dumps({**whole, "digest": _digest(whole)}, indent=1) + "\n"
+
+
+def unsealed(path: str, text: str, form: str, version: int, kind: str) -> dict[str, Any]:
+    """The record that :func:`sealed` wrote; StoreError where it is none, or was altered."""
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"store: {path} is damaged ({error}); build the store again") from None
+    if not isinstance(body, dict) or body.get("format") != form:
+        raise StoreError(f"store: {path} is no {kind}")
+    if body.get("version") != version:
+        raise StoreError(
+            f"store: {path} has format version {body.get('version')!r}, this golddiff reads "
+            f"version {version}; build the store again"
+        )
+    if body.pop("digest", None) != _digest(body):
+        raise StoreError(f"store: {path} was altered or damaged; build the store again")
+    return body
 
 
 def _digest(body: dict[str, Any]) -> str:

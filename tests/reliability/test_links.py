@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from golddiff.cluster.listing import Listing, ShardRecord, _digest
+from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.estimators import kept_masks
 from golddiff.store.images import ImageStore
 from golddiff.supports.index import Index
