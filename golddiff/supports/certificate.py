@@ -34,11 +34,17 @@ Float = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Certified:
-    """A posterior mean and what is proved of it."""
+    """A posterior mean and what is proved of it.
 
-    mean: Float  # (D,) float64, over ``rows``
-    bound: float  # the full scan's posterior mean is not further away, in Euclidean distance
-    rows: NDArray[np.int64]  # ascending images that were weighed
+    Attributes:
+        mean: (D,) float64, over ``rows``.
+        bound: the full scan's posterior mean is not further away, in Euclidean distance.
+        rows: ascending images that were weighed.
+    """
+
+    mean: Float
+    bound: float
+    rows: NDArray[np.int64]
 
 
 def certify(

@@ -14,19 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.store.images import ImageStore
-from golddiff.store.nearest import Metric
 from golddiff.store.training_set import TrainingSet
 from golddiff.support import DescribedSupport, Support, TiledSupport
+from golddiff.supports.index.distances import Metric
 from golddiff.supports.index.drawing import Drawn, RandomNumbers, Sums
 from golddiff.supports.index.search import NeighborSearch
 
 
 @dataclass(frozen=True)
 class Totals:
-    """What one part sends to the others before images are drawn."""
+    """What one part sends to the others before images are drawn.
 
-    sums: list[Sums]  # of each query
-    gain: float  # 1 / (2 sigma^2)
+    Attributes:
+        sums: of each query.
+        gain: 1 / (2 sigma^2).
+    """
+
+    sums: list[Sums]
+    gain: float
 
     def merge(self, other: Totals) -> Totals:
         """Of both parts' images."""
@@ -36,12 +41,19 @@ class Totals:
 
 @dataclass(frozen=True)
 class WeightedDraw:
-    """A draw as the parts of a training set are asked for it, in two rounds."""
+    """A draw as the parts of a training set are asked for it, in two rounds.
 
-    metric: Metric  # cheap distances; those of its first location count
-    gain: float  # 1 / (2 sigma^2)
-    count: int = 0  # how many images, about
-    seeds: tuple[int, ...] = ()  # of the random numbers that decide
+    Attributes:
+        metric: cheap distances; those of its first location count.
+        gain: 1 / (2 sigma^2).
+        count: how many images, about.
+        seeds: of the random numbers that decide.
+    """
+
+    metric: Metric
+    gain: float
+    count: int = 0
+    seeds: tuple[int, ...] = ()
 
     def summary(
         self, images: ImageStore, x: NDArray[np.float32], within: Sequence[Support]
@@ -67,7 +79,7 @@ class WeightedDraw:
 
 
 class SearchInParts:
-    """The images of a training set in parts; answers as :class:`NeighborSearch` does.
+    """The images of a training set in parts; see :class:`golddiff.supports.index.search.Search`.
 
     Args:
         store: the training set.
@@ -91,7 +103,7 @@ class SearchInParts:
     def rings(
         self, query: int, spans: Mapping[int, tuple[int, int]]
     ) -> dict[int, NDArray[np.int64]]:
-        """See :class:`NeighborSearch`."""
+        """See the protocol."""
         found = {}
         for t, (first, stop) in spans.items():
             inner = self._up_to(query, t, first) if first else np.empty(0, np.int64)
@@ -99,14 +111,14 @@ class SearchInParts:
         return found
 
     def summary(self, query: int, gain: float) -> Sums:
-        """All queries' are asked for at once."""
+        """See the protocol; all queries' are asked for at once."""
         if self._totals is None:
             draw = WeightedDraw(self._metric, gain)
             self._totals = self._store.summary(self._x, draw, self._within)
         return self._totals.sums[query]
 
     def drawn(self, query: int, count: int, gain: float, seeds: tuple[int, ...]) -> Drawn:
-        """See :class:`NeighborSearch`."""
+        """See the protocol."""
         draw = WeightedDraw(self._metric, gain, count, seeds)
         (support,) = self._store.draw(self._x[query : query + 1], draw, self._within)
         assert isinstance(support, Support)
@@ -125,6 +137,3 @@ class SearchInParts:
             for t, tile in enumerate(tiles):
                 self._nearest[query, t, count] = tile.rows
         return self._nearest[query, location, count]
-
-
-Search = NeighborSearch | SearchInParts
