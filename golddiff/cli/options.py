@@ -165,8 +165,3 @@ class MethodOptions:
             self.variant, **{name: parse_size(name, text) for name, text in sizes.items()},
             tol=self.tol, smoothing=self.smoothing,
         )  # fmt: skip
-
-
-def method_settings(*given: Any) -> MethodSettings:
-    """The settings of :class:`MethodOptions`, given in its order."""
-    return MethodOptions(*given).settings()

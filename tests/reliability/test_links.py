@@ -9,6 +9,7 @@ import pytest
 from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.estimators import kept_masks
 from golddiff.store.images import ImageStore
+from golddiff.store.manifest import _digest
 from golddiff.supports.index import Index
 from golddiff.supports.index.indexing import PARTIAL, STATE
 from golddiff.system.errors import StoreError
