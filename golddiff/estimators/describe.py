@@ -57,11 +57,7 @@ SCHEDULES = {
 
 
 def describe(denoiser: Denoiser) -> dict[str, Any]:
-    """The method of a denoiser and all its settings, without its store.
-
-    Raises:
-        ArgumentError: a class that has no description here.
-    """
+    """The method of a denoiser and all its settings, without its store."""
     description = _described("denoiser", denoiser, "method", METHODS)
     if "base" in description:
         description["base"] = describe(description["base"])
@@ -76,9 +72,6 @@ def build(description: Mapping[str, Any], store: ImageStore) -> Denoiser:
     """The denoiser that a description stands for, over a store.
 
     Settings that the description leaves out have their defaults.
-
-    Raises:
-        ArgumentError: no such method or setting, or a value that the method does not allow.
     """
     kind, settings = _parsed(description, "method", METHODS)
     if "base" in settings:
