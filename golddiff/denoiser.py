@@ -23,9 +23,9 @@ from golddiff.store.exact import ImagesPosterior
 from golddiff.store.images import ImageStore, opened
 from golddiff.store.likelihood import log_likelihood
 from golddiff.store.posteriors import Unsaved
-from golddiff.store.queries import added_priors, check_images, checked_queries, priors_of
+from golddiff.store.queries import added_priors, checked_queries, priors_of
 from golddiff.support import AnySupport, LogWeights, Prior, Side, Support, TiledSupport
-from golddiff.system.arguments import classes_of, levels_of
+from golddiff.system.arguments import check_batch, classes_of, levels_of
 from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Denoiser(ABC):
 
     def score(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """(D(x) - x) / sigma^2, (B, *shape): the gradient of :meth:`log_density`, if any."""
-        check_images(self.store, x)
+        check_batch("x", x, self.store.shape, "store")
         levels = levels_of(sigma, len(x)).reshape(-1, *[1] * (x.ndim - 1)).to(x.device)
         found: torch.Tensor = (self(x, sigma, labels).double() - x.double()) / levels**2
         return found.float()

@@ -18,12 +18,7 @@ MOST_BYTES = 2e9
 
 
 class Gathered:
-    """Some images of a training set, in memory.
-
-    Args:
-        shape: of an image.
-        values: (k, D) float32.
-    """
+    """Some images (k, D) of a training set, in memory."""
 
     scale, offset = 1.0, 0.0
 

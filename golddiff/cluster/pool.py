@@ -130,12 +130,7 @@ class Pool:
         return [i for i, path in enumerate(self.paths) if path not in self.missing]
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """A reference to something that is the same for many questions; fetched once a machine.
-
-        Args:
-            key: stands for it; held as long as the reference.
-            make: makes it, where there is none.
-        """
+        """A reference to what ``make`` makes, for many questions; fetched once a machine."""
         name: Any = key
         try:
             hash(key)
@@ -159,14 +154,8 @@ class Pool:
     ) -> Iterator[tuple[int, Any]]:
         """Call a method of every shard's server, or of some; all at once.
 
-        Args:
-            method: of :class:`golddiff.cluster.shard.ShardServer`.
-            arguments: the same for all, or what a shard is given.
-            once: references to what comes before them (:meth:`once`).
-            shards: which; None: all that are there.
-
-        Yields:
-            Shards and their answers, in the order of the shards, without those that are given up.
+        Arguments are the same for all or what a shard is given; before them come those of ``once``.
+        Yields shards and their answers in the order of the shards, but for those given up.
         """
         left = [s for s in self.present if shards is None or s in shards]
         self.traffic.rounds += 1

@@ -17,7 +17,7 @@ from golddiff.oracles.parameterisations import (
     find_parameterisation,
     find_schedule,
 )
-from golddiff.system.arguments import check_count, check_dense, check_shape, classes_of, levels_of
+from golddiff.system.arguments import check_batch, check_count, classes_of, levels_of
 from golddiff.system.errors import ArgumentError, CheckpointError, one_line
 
 
@@ -179,12 +179,7 @@ class Oracle:
         return next((w.dtype for w in weights if w.is_floating_point()), torch.float32)
 
     def _check_x(self, x: torch.Tensor) -> None:
-        if not isinstance(x, torch.Tensor) or not x.is_floating_point():
-            kind = x.dtype if isinstance(x, torch.Tensor) else type(x).__name__
-            raise ArgumentError(f"x: got {kind}, expected a floating-point torch.Tensor")
-        check_dense("x", x)
-        if self.shape is not None:
-            check_shape("x", x, self.shape, "network")
+        check_batch("x", x, self.shape, "network")
         if x.ndim < 2:
             raise ArgumentError(f"x: got shape {tuple(x.shape)}, expected (B, ...)")
         if not bool(torch.isfinite(x).all()):

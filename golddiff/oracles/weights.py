@@ -17,12 +17,10 @@ SHOWN = 10
 
 
 def regular_file(path: Path, folder: Path | None = None) -> Path:
-    """A path, where it is that of a file, and of the folder that it was found in.
+    """A path, where it is that of a file, and of the folder that the user named.
 
-    Args:
-        path: the file.
-        folder: which the user named; links that lead out of it are not followed, except within a
-            model of the hub's cache, whose snapshots are links.
+    Links that lead out of it are not followed, except within a model of the hub's cache, whose
+    snapshots are links.
     """
     if not path.is_file():
         raise CheckpointError(f"{path} is no file" if path.exists() else f"{path} does not exist")
@@ -77,15 +75,8 @@ def fill(
 ) -> Any:
     """Make a network and load ``tensors`` into it, in float32 and evaluation mode.
 
-    A file can describe a network of any size in a few bytes: the names and shapes are compared
-    before the network takes any memory.
-
-    Args:
-        make: builds the network; called a first time without memory.
-        tensors: by parameter name.
-        path: where they come from, for messages.
-        optional: names that may be missing.
-        parts: a number of weights that the network has at least.
+    A file can describe a network of any size in a few bytes: names and shapes are compared before
+    the network takes any memory, and it has at least ``parts`` weights.
     """
     if parts > len(tensors):
         raise CheckpointError(

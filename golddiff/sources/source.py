@@ -155,12 +155,7 @@ def chosen_labels(
 
 
 def check_labels(labels: Any, count: int) -> NDArray[np.int64]:
-    """Labels as (count,) int64 class indices.
-
-    Args:
-        labels: array-like or tensor of ``count`` whole numbers, none negative.
-        count: number of examples they belong to.
-    """
+    """Labels, array-like or a tensor, as (count,) int64 class indices, none negative."""
     if hasattr(labels, "detach"):
         labels = labels.detach().cpu()
     try:

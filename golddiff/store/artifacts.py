@@ -76,11 +76,8 @@ class Artifacts:
     ) -> None:
         """Keep arrays under a name, if the folder may be written to.
 
-        Args:
-            name: of the file.
-            tensors: the arrays.
-            made_of: what else they were made of.
-            most: bytes that the files of its folder may take with it; those used longest ago go.
+        ``made_of`` says what else they were made of. Files of its folder take ``most`` bytes at
+        most; those used longest ago go.
         """
         path = self.path(name)
         if not self.folder.is_dir() or leads_out(self.folder, path.parent):

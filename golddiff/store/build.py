@@ -44,15 +44,9 @@ COPIES = 16
 def build(
     source: Source, path: Path, *, overwrite: bool, progress: bool, factor: bool = True
 ) -> None:
-    """Write ``source`` as a store at ``path``.
+    """Write ``source``, read once from start to end, as a store at ``path``.
 
-    Args:
-        source: read once from start to end.
-        path: the folder to make.
-        overwrite: replace a store that is there.
-        progress: show a bar.
-        factor: make mean and covariance too, where images are small; a shard needs none of its
-            own.
+    With mean and covariance (``factor``) where images are small; a shard needs none of its own.
     """
     if path.exists() and not overwrite:
         raise ArgumentError(

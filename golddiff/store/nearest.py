@@ -61,13 +61,9 @@ class Drawing(Protocol):
     def chosen(
         self, images: Any, x: NDArray[np.float32], within: Sequence[Support], total: Any
     ) -> Sequence[Support | TiledSupport]:
-        """The images of a part that are drawn for each query, with log weights.
+        """The images of a part that are drawn for each query (b, D), with log weights.
 
-        Args:
-            images: of the part.
-            x: (b, D) queries.
-            within: of each query the rows of the part that compete.
-            total: the summaries of all parts, merged.
+        ``within`` are the rows of the part that compete, ``total`` all parts' summaries, merged.
         """
         ...
 
@@ -166,15 +162,9 @@ def nearest_with_distances(
     within: Sequence[AnySupport],
     always: bool = False,
 ) -> list[Found | None]:
-    """Of each query the k nearest images; None where there are no more than k.
+    """Of each query (b, D) the k nearest images for each location; None where there are no more.
 
-    Args:
-        images: of the store.
-        x: (b, D) queries.
-        k: how many, for each location.
-        metric: what is near.
-        within: of each query the images that it may have.
-        always: find the distances where there are no more than k, too.
+    ``always``: find the distances where there are no more than k, too.
     """
     answers: list[Found | None] = [None] * len(x)
     for support, queries in grouped(within):

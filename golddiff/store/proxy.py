@@ -69,12 +69,7 @@ def _averages(side: int, pools: int) -> NDArray[np.float32]:
 
 
 class Proxies:
-    """The average-pooled images of a store, of any shape.
-
-    Args:
-        images: the store.
-        made: those made already, (n, d'), by their shape; more are added.
-    """
+    """The average-pooled images (n, d') of a store, of any shape; those made are kept."""
 
     def __init__(self, images: Any, made: dict[tuple[int, ...], NDArray[np.float32]]) -> None:
         self._images, self._made = images, made

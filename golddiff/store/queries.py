@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from golddiff.noise import Sigma
 from golddiff.support import LogWeights, Prior
-from golddiff.system.arguments import check_dense, check_shape, levels_of, numbers_of
+from golddiff.system.arguments import check_batch, levels_of, numbers_of
 from golddiff.system.errors import ArgumentError
 
 # Past these noise levels float32 answers are the same, and squares overflow.
@@ -23,7 +23,7 @@ def checked_queries(
     store: Any, x: torch.Tensor, sigma: Sigma
 ) -> tuple[NDArray[np.float32], list[float]]:
     """Noisy images as queries (b, D), and a noise level for each."""
-    check_images(store, x)
+    check_batch("x", x, store.shape, "store")
     queries = x.detach().to("cpu", torch.float32).reshape(len(x), store.d).numpy()
     if not np.isfinite(queries).all():
         bad = int(np.flatnonzero(~np.isfinite(queries).all(axis=1))[0])
@@ -39,16 +39,6 @@ def checked_queries(
             f"{FURTHEST:g} times that, and {MOST_SIGMA:g}"
         )
     return np.ascontiguousarray(queries), sigmas.tolist()
-
-
-def check_images(store: Any, x: torch.Tensor) -> None:
-    """Raise ArgumentError where x is no batch of the store's images in a float type."""
-    if not isinstance(x, torch.Tensor):
-        raise ArgumentError(f"x: got {type(x).__name__}, expected a torch.Tensor")
-    check_dense("x", x)
-    check_shape("x", x, store.shape, "store")
-    if not x.is_floating_point():
-        raise ArgumentError(f"x: got {x.dtype}, expected a floating-point tensor")
 
 
 def added_priors(

@@ -113,12 +113,19 @@ class TrainingSet(ABC):
 
         Args:
             indices: rows to read, in the order wanted; None for all.
+
+        Raises:
+            ArgumentError: an index outside 0..n-1.
         """
         rows = checked_rows(indices, self.n)
         return torch.from_numpy(self.values(rows)).reshape(len(rows), *self.shape)
 
     def rows_of(self, prior: Prior) -> NDArray[np.int64]:
-        """Ascending rows of the images that a prior lets in: a class, all for None."""
+        """Ascending rows of the images that a prior lets in: a class, all for None.
+
+        Raises:
+            ArgumentError: the store has no labels, or no image of that class.
+        """
         if isinstance(prior, LogWeights):
             return prior.support.rows
         self.count_of(prior)

@@ -26,14 +26,7 @@ def check_dense(name: str, x: torch.Tensor) -> None:
 def numbers_of(
     name: str, value: Any, expected: str, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """A number, list or tensor as a dense tensor on the processor.
-
-    Args:
-        name: the argument, for the message.
-        value: of it.
-        expected: what it should have been.
-        dtype: of what is no tensor yet; None: torch's.
-    """
+    """A number or list (of ``dtype``) or a tensor as a dense tensor on the processor."""
     try:
         made = value if isinstance(value, torch.Tensor) else torch.as_tensor(value, dtype=dtype)
     except (TypeError, ValueError, RuntimeError, OverflowError):
@@ -89,6 +82,17 @@ def check_shape(name: str, x: torch.Tensor, shape: tuple[int, ...], owner: str) 
             f"{name}: got shape {tuple(x.shape)}, expected (B, {', '.join(map(str, shape))}) "
             f"to match the {owner}"
         )
+
+
+def check_batch(name: str, x: object, shape: tuple[int, ...] | None, owner: str) -> None:
+    """Raise where ``x`` is no batch (B, *shape) in a float type; None: of any shape."""
+    if not isinstance(x, torch.Tensor):
+        raise ArgumentError(f"{name}: got {type(x).__name__}, expected a torch.Tensor")
+    check_dense(name, x)
+    if shape is not None:
+        check_shape(name, x, shape, owner)
+    if not x.is_floating_point():
+        raise ArgumentError(f"{name}: got {x.dtype}, expected a floating-point tensor")
 
 
 def check_seed(seed: object) -> None:

@@ -128,12 +128,7 @@ class _Unpickler(pickle._Unpickler):
             raise UnpicklingError(f"asks for more than {self._most:,} bytes of memory")
 
     def measure(self, value: Any, made: Mapping[int, tuple[Any, list[Any]]] = {}) -> None:
-        """Count the memory of a value unfolded.
-
-        Args:
-            value: of containers, and of objects that count as what they are alone.
-            made: objects that count as what they were handed, by id.
-        """
+        """Count the memory of a value unfolded; objects ``made``, as what they were handed."""
         inside: list[Iterator[Any]] = [iter((value,))]
         while inside:
             part: Any = next(inside[-1], inside)

@@ -177,14 +177,7 @@ class _Mapped(np.memmap[Any, np.dtype[Any]]):
 
 
 def read_pieces(file: int, places: Rows, lengths: Rows, out: NDArray[Any]) -> None:
-    """Read pieces of a file one after the other into a contiguous array of as many bytes.
-
-    Args:
-        file: descriptor.
-        places: (k,) where each begins, in bytes.
-        lengths: (k,) bytes of each.
-        out: filled.
-    """
+    """Read pieces of a file, by place and length in bytes, one after the other into an array."""
     pieces = list(zip(places.tolist(), lengths.tolist(), strict=True))
     if len(pieces) >= FEWEST_ADVISED and hasattr(os, "posix_fadvise"):
         # Of what a disk has to bring it brings many at once: several times as fast as in turn.
