@@ -27,13 +27,7 @@ from golddiff.sources.source import Skipped
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.manifest import VERSION, Manifest, identity_of
 from golddiff.system.arguments import path_of
-from golddiff.system.errors import (
-    ArgumentError,
-    ClusterError,
-    GoldDiffError,
-    SourceError,
-    one_line,
-)
+from golddiff.system.errors import ArgumentError, ClusterError, GoldDiffError, SourceError, one_line
 from golddiff.system.files import written_whole
 
 PLAN = "build.json"

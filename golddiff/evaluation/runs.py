@@ -109,10 +109,7 @@ def denoise(denoiser: OracleCall, x: torch.Tensor, sigma: Sigma, labels: Labels)
 
 
 def run(
-    denoiser: OracleCall,
-    store: Space,
-    settings: RunSettings,
-    on_step: OnStep = lambda images: None,
+    denoiser: OracleCall, store: Space, settings: RunSettings, on_step: OnStep = lambda images: None
 ) -> Run:
     """Sample, keeping what each step saw and predicted.
 

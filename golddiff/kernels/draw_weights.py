@@ -84,10 +84,7 @@ def tempered_weights(
 
 
 def taken(
-    tempered: NDArray[np.float32],
-    mixture: Mixture,
-    uniform: NDArray[np.float32],
-    expected: int,
+    tempered: NDArray[np.float32], mixture: Mixture, uniform: NDArray[np.float32], expected: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Ascending places drawn with p = min(1, a t^T + b t + e), and their p.
 

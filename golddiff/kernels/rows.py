@@ -233,11 +233,7 @@ def sums_of(
 
 
 def squared_distances(
-    flat: NDArray[Any],
-    rows: NDArray[np.int64],
-    x: NDArray[np.float32],
-    scale: float,
-    offset: float,
+    flat: NDArray[Any], rows: NDArray[np.int64], x: NDArray[np.float32], scale: float, offset: float
 ) -> NDArray[np.float64]:
     """||x_q - x_i||^2 for every query and row.
 

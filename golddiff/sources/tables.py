@@ -248,11 +248,7 @@ def _list_columns(schema: Any) -> str:
 
 
 def _labels(
-    schema: Any,
-    column: Callable[[str], Any],
-    total: int,
-    options: SourceOptions,
-    description: str,
+    schema: Any, column: Callable[[str], Any], total: int, options: SourceOptions, description: str
 ) -> Labels:
     """Class indices of all rows, and the classes' names; nothing where the caller gave labels."""
     name = _label_column(schema, options.label_column, description)

@@ -108,9 +108,7 @@ class Axes:
     columns: NDArray[np.float32]  # (D, r) float32, the directions
 
     def coordinates(
-        self,
-        values: Callable[[NDArray[np.int64]], NDArray[np.float32]],
-        rows: NDArray[np.int64],
+        self, values: Callable[[NDArray[np.int64]], NDArray[np.float32]], rows: NDArray[np.int64]
     ) -> NDArray[np.float32]:
         """Of images by row, (k, r); ``values`` gives them (k, D)."""
         made = [(values(part) - self.mean) @ self.columns for _, part in parts(rows, AT_ONCE)]

@@ -53,9 +53,7 @@ Names = Mapping[tuple[str, str], Any]
 
 
 def read_pickle(
-    data: bytes | IO[bytes],
-    allowed: Names,
-    persistent: Callable[[Any], Any] | None = None,
+    data: bytes | IO[bytes], allowed: Names, persistent: Callable[[Any], Any] | None = None
 ) -> Any:
     """Read one pickle.
 

@@ -30,10 +30,7 @@ Rule = tuple[str, Callable[[Any], bool]]
 
 
 def _whole(low: int, high: int) -> Rule:
-    return (
-        f"a whole number from {low} to {high}",
-        lambda v: type(v) is int and low <= v <= high,
-    )
+    return (f"a whole number from {low} to {high}", lambda v: type(v) is int and low <= v <= high)
 
 
 def _is_number(value: Any) -> bool:

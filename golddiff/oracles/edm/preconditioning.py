@@ -11,13 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from golddiff.oracles.parameterisations import (
-    Parameterisation,
-    Schedule,
-    edm_noise,
-    of_edm,
-    of_eps,
-)
+from golddiff.oracles.parameterisations import Parameterisation, Schedule, edm_noise, of_edm, of_eps
 
 
 class Preconditioning(NamedTuple):
