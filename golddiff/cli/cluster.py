@@ -45,13 +45,7 @@ def answers_of_each(
 
 
 def shard_bars(bar: Progress, store: ImageStore, answers: int) -> None:
-    """Show how far each shard is, if the store has some: a bar each, of many the slowest's.
-
-    Args:
-        bar: where they are shown.
-        store: any.
-        answers: how many are expected of each, see :func:`answers_of_each`.
-    """
+    """Show how far each shard is, if the store has some: a bar each, of many the slowest's."""
     paths = getattr(store, "paths", None)
     if paths is None:
         return

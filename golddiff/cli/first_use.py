@@ -50,11 +50,7 @@ def take_steps(
 ) -> None:
     """Denoise two images and one at every noise level: what that makes of a store is kept.
 
-    Args:
-        denoiser: any; of one that weighs all images, few of them are weighed here.
-        sigmas: the noise levels.
-        labels: the classes.
-        on_level: called after each level of a class.
+    Of a denoiser that weighs all images, few of them are weighed here.
     """
     import numpy as np
 

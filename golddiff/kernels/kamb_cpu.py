@@ -99,16 +99,7 @@ def patch_posterior(
 ) -> Posterior:
     """Partial posterior of queries over some images; a location a pixel, shared by its channels.
 
-    Args:
-        flat: (N, C*H*W) uint8 or float32 stored values.
-        rows: (k,) rows of the support.
-        log_weights: (k,) added to the logits.
-        x: (b, C*H*W) queries.
-        sigma: noise level.
-        axes: the positions compared along height and along width.
-        shape: (C, H, W).
-        scale: stored value times this ...
-        offset: ... plus this is the value compared.
+    ``axes`` are the positions compared along height and along width of a shape (C, H, W).
     """
     channels, height, width = shape
     b, positions = len(x), height * width
