@@ -3,14 +3,23 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-kernels lint format docs release-check fuzz numbers kills sessions clean
+.PHONY: demo test test-processes test-rest test-kernels lint format docs release-check fuzz numbers kills sessions clean
 
 demo: $(VENV)/.installed
 	$(BIN)/golddiff demo --out demo
 
+# Two processes side by side: most tests keep one core busy.
+PROCESSES := tests/cluster tests/lab tests/docs tests/studio tests/reliability
+
 test: $(VENV)/.installed lint
-	$(BIN)/python -m pytest
+	$(MAKE) -O -j2 test-processes test-rest
 	$(MAKE) test-kernels
+
+test-processes:
+	$(BIN)/python -m pytest $(PROCESSES)
+
+test-rest:
+	$(BIN)/python -m pytest tests $(PROCESSES:%=--ignore=%)
 
 # The numerical tests as three other processors round: libraries and compiled loops choose their
 # kernels by processor, and these make them choose those of older ones (x86 alone).

@@ -20,19 +20,17 @@ from golddiff.posterior import Float, Posterior
 from golddiff.store.closed_form import Exact, ExactPosterior, with_gradient
 from golddiff.store.device import DeviceStore, Weigh, device_store
 from golddiff.store.exact import ImagesPosterior
-from golddiff.store.images import ImageStore
+from golddiff.store.images import ImageStore, opened
 from golddiff.store.likelihood import log_likelihood
 from golddiff.store.posteriors import Unsaved
-from golddiff.store.queries import added_priors, check_images, checked_queries, priors_of
-from golddiff.store.training_set import opened
+from golddiff.store.queries import added_priors, checked_queries, priors_of
 from golddiff.support import AnySupport, LogWeights, Prior, Side, Support, TiledSupport
-from golddiff.system.arguments import classes_of, levels_of
+from golddiff.system.arguments import check_batch, classes_of, levels_of
 from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
     from golddiff.attribution import Attribution
     from golddiff.kernels.contributions import Contribution
-    from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule
 
 DEFAULT_MEMORY_LIMIT = 1e9
 SIGMAS_KEPT = 128
@@ -105,7 +103,7 @@ class Denoiser(ABC):
         return made
 
     def given_measurement(self, operator: Any, y: torch.Tensor, noise: float) -> Denoiser:
-        """The same given y = A x0 + noise eps, as :func:`golddiff.log_likelihood` takes them."""
+        """The same given y = A x0 + noise eps; see :func:`golddiff.log_likelihood`."""
         return self.given(log_likelihood(self.store, operator, y, noise))
 
     def _check_weighs(self, what: str) -> None:
@@ -127,7 +125,7 @@ class Denoiser(ABC):
 
     def score(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """(D(x) - x) / sigma^2, (B, *shape): the gradient of :meth:`log_density`, if any."""
-        check_images(self.store, x)
+        check_batch("x", x, self.store.shape, "store")
         levels = levels_of(sigma, len(x)).reshape(-1, *[1] * (x.ndim - 1)).to(x.device)
         found: torch.Tensor = (self(x, sigma, labels).double() - x.double()) / levels**2
         return found.float()
@@ -267,17 +265,13 @@ class Estimator(Denoiser):
         """
         return None
 
-    def ready(self, sigma: float) -> Any:
-        """What :meth:`make_ready` made for a noise level; the last ``SIGMAS_KEPT`` are kept."""
+    def ready(self, sigma: float, made: Any = None) -> Any:
+        """What :meth:`make_ready` made for a noise level, or ``made``; the last ones are kept."""
         if sigma not in self._ready:
-            self.take_ready(sigma, self.make_ready(sigma))
+            if len(self._ready) >= SIGMAS_KEPT:
+                self._ready.pop(next(iter(self._ready)))
+            self._ready[sigma] = self.make_ready(sigma) if made is None else made
         return self._ready[sigma]
-
-    def take_ready(self, sigma: float, made: Any) -> None:
-        """Keep what :meth:`make_ready` would make for a noise level, made elsewhere."""
-        if len(self._ready) >= SIGMAS_KEPT:
-            self._ready.pop(next(iter(self._ready)))
-        self._ready[sigma] = made
 
     def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
         """Full scan: every image of the store, or of the class."""
@@ -315,8 +309,7 @@ class Estimator(Denoiser):
         """Posterior means (b, D) of queries (b, D), each over its support.
 
         Raises:
-            ArgumentError: one query alone needs more than ``memory_limit``; tiles, and the
-                estimator has one location.
+            ArgumentError: one query needs more than ``memory_limit``; tiles for one location.
         """
         self.ready(sigma)  # once, before each thread asks for it
         means = self.store.posterior(self, x, sigma, supports).mean()
@@ -366,10 +359,6 @@ class Estimator(Denoiser):
         raise ArgumentError(
             f"support: got tiles, but {type(self).__name__} needs one support for the image"
         )
-
-    def adapted(self, schedule: AdaptiveSchedule) -> FittedSchedule:
-        """An adaptive schedule, fitted to what this estimator weighs."""
-        return schedule.fitted(self)
 
     def estimator_supports(
         self, x: NDArray[np.float32], sigma: float, prior: Prior

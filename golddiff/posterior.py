@@ -85,11 +85,7 @@ class Posterior:
             getattr(self, name)[list(queries)] = array
 
     def mean(self) -> Float:
-        """The posterior mean, (b, D).
-
-        Raises:
-            ZeroDivisionError: nothing was accumulated.
-        """
+        """The posterior mean, (b, D)."""
         if not np.all(self.total > 0):
             raise ZeroDivisionError("the posterior mean of no images is not defined")
         return self.weighted / self._spread(self.total)

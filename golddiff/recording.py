@@ -45,11 +45,7 @@ class Subsets:
 
 
 class Recorder:
-    """A denoiser that writes down what each of its calls weighed.
-
-    Args:
-        denoiser: Optimal, PCA, Kamb or GoldDiff of them.
-    """
+    """A denoiser that writes down what each of its calls weighed."""
 
     def __init__(self, denoiser: Any) -> None:
         self.denoiser = denoiser

@@ -70,12 +70,9 @@ class OfChannel:
     """Square tiles of the outputs of one channel: those of the first channel, row by row, first.
 
     An int instead is the side in pixels of tiles that hold the outputs of all channels.
-
-    Attributes:
-        side: in pixels.
     """
 
-    side: int
+    side: int  # in pixels
 
     def __str__(self) -> str:
         return f"{self.side}x{self.side} of a channel"
@@ -111,15 +108,10 @@ def tile_of_each(shape: tuple[int, ...], side: Side) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class TiledSupport:
-    """A support for each square tile of the outputs, for estimators that weigh pixel by pixel.
+    """A support for each square tile of the outputs, for estimators that weigh pixel by pixel."""
 
-    Attributes:
-        side: of the tiles, in pixels or of a channel; those at a ragged edge are smaller.
-        tiles: their supports, row by row.
-    """
-
-    side: Side
-    tiles: Sequence[Support]
+    side: Side  # of the tiles, in pixels or of a channel; those at a ragged edge are smaller
+    tiles: Sequence[Support]  # their supports, row by row
 
     def __len__(self) -> int:
         """The images of the tile that has fewest."""

@@ -8,10 +8,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
+from golddiff.system.memory import process_memory
 from golddiff_lab.timing import CPU, timed
 
 MATRIX_SIDE, COPIED = 2048, 1 << 27
@@ -66,13 +66,7 @@ def memory() -> dict[str, int]:
 
     Empty where the system does not tell.
     """
-    found: dict[str, int] = {}
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name in FIELDS:
-                found[FIELDS[name]] = 1024 * int(value.split()[0])
-    return found
+    return {FIELDS[name]: size for name, size in process_memory().items() if name in FIELDS}
 
 
 def peak_resident() -> int:

@@ -12,7 +12,7 @@ from hypothesis import settings
 from golddiff.store.images import ImageStore
 
 # Stores are written to disk, so examples take milliseconds; no deadline, no flaky timing.
-settings.register_profile("golddiff", deadline=None, max_examples=20, derandomize=True)
+settings.register_profile("golddiff", deadline=None, max_examples=12, derandomize=True)
 settings.load_profile("golddiff")
 
 

@@ -40,10 +40,13 @@ def test_what_golddiff_did_not_make_is_left_alone(folder, tmp_path):
     golddiff.load(torch.zeros(5, 1, 8, 8))
     (folder / "photographs").mkdir()
     (folder / "photographs" / "mine.png").write_bytes(b"mine")
+    (folder / "cluster-photos").mkdir()
+    (folder / "cluster-0123456789abcdef").mkdir()  # what a store in shards keeps
     (folder / "elsewhere").symlink_to(tmp_path)
     assert run(["cache", "--clear"]) == 0
     assert (folder / "photographs" / "mine.png").read_bytes() == b"mine"
     assert (folder / "elsewhere").exists()
+    assert [path.name for path in folder.glob("cluster-*")] == ["cluster-photos"]
     assert entries() == []
 
 

@@ -412,7 +412,7 @@ def test_an_interrupt_ends_in_one_line_and_leaves_nothing(cache):
     )
     assert process.stdout is not None
     process.stdout.readline()  # the store is there: imports are over, sampling is about to start
-    time.sleep(1.5)
+    time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130

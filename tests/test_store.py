@@ -152,7 +152,7 @@ class TestDamage:
         with pytest.raises(StoreError, match=r"holds no manifest.json"):
             ImageStore.open(tmp_path)
         (tmp_path / "manifest.json").write_text('{"name": "a web app"}')
-        with pytest.raises(StoreError, match="not the manifest of a golddiff store"):
+        with pytest.raises(StoreError, match="no manifest of a golddiff store"):
             ImageStore.open(tmp_path)
 
     @pytest.mark.parametrize("text", ["", "{", "[]", "null", "\x00", "[" * 100_000])

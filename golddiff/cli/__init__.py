@@ -70,9 +70,6 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line.
 
-    Args:
-        arguments: without the program's name.
-
     Returns:
         The exit status.
     """

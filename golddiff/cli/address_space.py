@@ -36,15 +36,7 @@ def left() -> float:
 
 
 def fit(denoiser: Denoiser, threads: int) -> None:
-    """Make a denoiser's chunks small enough for the address space that is left.
-
-    Args:
-        denoiser: its estimators' ``memory_limit`` is lowered where need be.
-        threads: that will run.
-
-    Raises:
-        ArgumentError: too little is left whatever the chunks; says how much a run needs.
-    """
+    """Make a denoiser's chunks small enough for the address space that is left."""
     room = left()
     if math.isinf(room):
         return

@@ -16,22 +16,14 @@ BARS = 24  # shards that have one each; of more the slowest has one
 
 
 def join(address: str) -> None:
-    """Join the cluster that an option names; "local" starts one of this machine's cores.
-
-    Raises:
-        GoldDiffError: an address that is none, or nobody answers there.
-    """
+    """Join the cluster that an option names; "local" starts one of this machine's cores."""
     from golddiff.cluster import connect
 
     connect(None if address == "local" else address)
 
 
 def open_sharded(path: str, address: str, allow_missing: bool) -> ImageStore:
-    """Join a cluster and open a store in shards there.
-
-    Raises:
-        GoldDiffError: see :func:`join` and :meth:`golddiff.cluster.ShardedStore.open`.
-    """
+    """Join a cluster and open a store in shards there."""
     with progress_bar() as bar:
         task = bar.add_task(JOINING, total=None)
         join(address)
@@ -53,13 +45,7 @@ def answers_of_each(
 
 
 def shard_bars(bar: Progress, store: ImageStore, answers: int) -> None:
-    """Show how far each shard is, if the store has some: a bar each, of many the slowest's.
-
-    Args:
-        bar: where they are shown.
-        store: any.
-        answers: how many are expected of each, see :func:`answers_of_each`.
-    """
+    """Show how far each shard is, if the store has some: a bar each, of many the slowest's."""
     paths = getattr(store, "paths", None)
     if paths is None:
         return

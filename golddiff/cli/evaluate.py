@@ -122,11 +122,7 @@ def evaluate(options: EvaluateOptions) -> None:
 def settings_of_each(
     methods: tuple[str, ...], settings: MethodSettings
 ) -> dict[str, MethodSettings]:
-    """What of the settings each method has; one that none of them has is an error.
-
-    Raises:
-        ArgumentError: an unknown method, one named twice, or a setting that none of them has.
-    """
+    """What of the settings each method has; one that none of them has is an error."""
     for i, name in enumerate(methods):
         check_method(name, MethodSettings())
         if name in methods[:i]:

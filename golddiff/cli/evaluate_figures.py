@@ -87,11 +87,7 @@ def panels(made: dict[str, Evaluation]) -> list[Panel]:
 
 
 def write_folder(
-    out: Path,
-    store: ImageStore,
-    reference: Run,
-    made: dict[str, Evaluation],
-    told: dict[str, Any],
+    out: Path, store: ImageStore, reference: Run, made: dict[str, Evaluation], told: dict[str, Any]
 ) -> None:
     """Write ``evaluation.json``, ``curves.png`` and, of images, ``images.png``."""
     from golddiff.figures.curves import draw_panels

@@ -19,11 +19,7 @@ TRIED = 1024  # images of a plain scan that compiles it: a few tasks of the kern
 def create_with_bars(
     method: str, store: ImageStore, settings: MethodSettings, seed: int = 0
 ) -> Denoiser:
-    """As :func:`golddiff.create`; what takes seconds once a store is done now, and shown.
-
-    Raises:
-        ArgumentError: as :func:`golddiff.create`.
-    """
+    """As :func:`golddiff.create`; what takes seconds once a store is done now, and shown."""
     from golddiff.estimators.network_like import NetworkLike
 
     if method == "recommended":
@@ -54,14 +50,7 @@ def take_steps(
 ) -> None:
     """Denoise two images and one at every noise level: what that makes of a store is kept.
 
-    Args:
-        denoiser: any; of one that weighs all images, few of them are weighed here.
-        sigmas: the noise levels.
-        labels: the classes.
-        on_level: called after each level of a class.
-
-    Raises:
-        ArgumentError: a class without images.
+    Of a denoiser that weighs all images, few of them are weighed here.
     """
     import numpy as np
 

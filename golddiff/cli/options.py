@@ -161,19 +161,10 @@ class MethodOptions:
     smoothing: Smoothing = None
 
     def settings(self) -> MethodSettings:
-        """The same as the registry has it.
-
-        Raises:
-            ArgumentError: a size that is neither a count nor a fraction.
-        """
+        """The same as the registry has it."""
         sizes = {name: getattr(self, name) for name in ("k_min", "k_max", "m_min", "m_max")}
         return MethodSettings(
             self.mask_threshold, self.weighting, parse_patch_size(self.patch_size), self.boundary,
             self.variant, **{name: parse_size(name, text) for name, text in sizes.items()},
             tol=self.tol, smoothing=self.smoothing,
         )  # fmt: skip
-
-
-def method_settings(*given: Any) -> MethodSettings:
-    """The settings of :class:`MethodOptions`, given in its order."""
-    return MethodOptions(*given).settings()

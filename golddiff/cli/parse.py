@@ -11,11 +11,7 @@ if TYPE_CHECKING:
 
 
 def parse_size(name: str, text: str | None) -> int | float | None:
-    """A whole number is a count, anything else ('0.05', '1/20') a fraction.
-
-    Raises:
-        ArgumentError: neither.
-    """
+    """A whole number is a count, anything else ('0.05', '1/20') a fraction."""
     if text is None:
         return None
     try:
@@ -30,11 +26,7 @@ def parse_size(name: str, text: str | None) -> int | float | None:
 
 
 def parse_numbers(name: str, text: str | None) -> tuple[float, ...] | None:
-    """Numbers with commas between; None for none given.
-
-    Raises:
-        ArgumentError: something that is no number.
-    """
+    """Numbers with commas between; None for none given."""
     if text is None:
         return None
     try:
@@ -44,11 +36,7 @@ def parse_numbers(name: str, text: str | None) -> tuple[float, ...] | None:
 
 
 def parse_whole_numbers(name: str, text: str) -> tuple[int, ...]:
-    """Whole numbers with commas between.
-
-    Raises:
-        ArgumentError: something else.
-    """
+    """Whole numbers with commas between."""
     try:
         return tuple(int(word) for word in text.split(","))
     except ValueError:
@@ -69,9 +57,6 @@ def parse_labels(text: str | None, store: ImageStore, n: int) -> list[int] | Non
         text: class indices, or names that are not numbers, with commas between; None for none.
         store: has the classes.
         n: number of images.
-
-    Raises:
-        ArgumentError: a class that is not there, or has no images.
     """
     if text is None:
         return None

@@ -29,10 +29,6 @@ def show(table: Table) -> None:
 
 
 def write_json(path: Path, figures: dict[str, Any]) -> None:
-    """Write figures to a JSON file, whole or not at all.
-
-    Raises:
-        ArgumentError: the file cannot be written.
-    """
+    """Write figures to a JSON file, whole or not at all."""
     with written_whole("json", path) as temporary:
         temporary.write_text(json.dumps(figures, indent=1, allow_nan=False) + "\n", "utf-8")

@@ -15,26 +15,15 @@ ALIKE = ("shape", "dtype", "labelled", "class_names", "proxy_shape")
 
 @dataclass(frozen=True)
 class About:
-    """What a shard says of itself.
+    """What a shard says of itself."""
 
-    Attributes:
-        manifest: of its store.
-        counts: images of each class; empty without labels.
-        radius: the largest norm of an image.
-    """
-
-    manifest: Manifest
-    counts: dict[int, int]
-    radius: float
+    manifest: Manifest  # of its store
+    counts: dict[int, int]  # images of each class; empty without labels
+    radius: float  # the largest norm of an image
 
 
 def agreed(listing: Listing, abouts: Sequence[About | None]) -> str:
-    """One checksum for all shards in their order.
-
-    Raises:
-        StoreError: shards of unlike images; one that is not what the list says.
-        ArgumentError: two shards hold the same images.
-    """
+    """One checksum for all shards in their order."""
     first: tuple[str, Manifest] | None = None
     seen: dict[str, str] = {}
     digests = []

@@ -37,11 +37,7 @@ def without_scheme(path: str) -> str:
 
 
 def read_text(path: str) -> str:
-    """A small text file, local or not.
-
-    Raises:
-        StoreError: it is missing or cannot be read.
-    """
+    """A small text file, local or not."""
     try:
         files, root = _file_system(path)
         return bytes(files.cat_file(root)).decode("utf-8")
@@ -55,9 +51,6 @@ def local_folder(path: str) -> Path:
     An address (s3://, gs://, https://, zip://...::...) is copied whole to the cache folder
     ($GOLDDIFF_CACHE) at first use, its checksums are verified, and it is found there afterwards
     under a name that changes with its contents.
-
-    Raises:
-        StoreError: it is missing, cannot be read or does not match its checksums.
     """
     if is_local(path):
         return Path(without_scheme(path))

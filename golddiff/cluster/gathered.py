@@ -18,12 +18,7 @@ MOST_BYTES = 2e9
 
 
 class Gathered:
-    """Some images of a training set, in memory.
-
-    Args:
-        shape: of an image.
-        values: (k, D) float32.
-    """
+    """Some images (k, D) of a training set, in memory."""
 
     scale, offset = 1.0, 0.0
 
@@ -40,11 +35,7 @@ def gathered_contributions(
     store: Any, estimator: Any, x: NDArray[np.float32], sigma: float, support: AnySupport, top: int,
     pixel: int | None,
 ) -> Iterator[Any]:  # fmt: skip
-    """The terms of one query's posterior (D,), in rows of the store.
-
-    Raises:
-        ArgumentError: more images than should travel.
-    """
+    """The terms of one query's posterior (D,), in rows of the store."""
     rows = support.rows
     size = 4 * store.d * len(rows)
     if size > MOST_BYTES:

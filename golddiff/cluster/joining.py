@@ -91,11 +91,7 @@ def _on_this_machine() -> Iterator[None]:
 
 
 def ray_package() -> Any:
-    """The package ray.
-
-    Raises:
-        ClusterError: it is not installed.
-    """
+    """The package ray."""
     try:
         import ray
     except ImportError as error:

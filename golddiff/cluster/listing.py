@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from golddiff.cluster.copies import is_local, joined, read_text, without_scheme
+from golddiff.store.manifest import sealed, unsealed
 from golddiff.system.errors import ArgumentError, StoreError
 from golddiff.system.files import leads_out, written_whole
 
@@ -50,25 +48,14 @@ class Listing:
         return [os.path.abspath(without_scheme(p)) if is_local(p) else p for p in paths]
 
     def write(self, folder: Path) -> None:
-        """Write the list into a folder, whole or not at all.
-
-        Raises:
-            ArgumentError: it cannot be written.
-        """
+        """Write the list into a folder, whole or not at all."""
         records = [asdict(shard) for shard in self.shards if not isinstance(shard, str)]
-        body: dict[str, Any] = {"format": FORMAT, "version": VERSION, "shards": records}
-        body["digest"] = _digest(body)
         with written_whole("out", folder / NAME) as temporary:
-            temporary.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+            temporary.write_text(sealed(FORMAT, VERSION, {"shards": records}), encoding="utf-8")
 
     @classmethod
     def of(cls, source: str | Path | Sequence[str | Path]) -> Listing:
-        """The shards that a user names: a folder with a list in it, the list, or several paths.
-
-        Raises:
-            ArgumentError: none, or the same path twice.
-            StoreError: the list cannot be read, is damaged, or names shards outside its folder.
-        """
+        """The shards that a user names: a folder with a list in it, the list, or several paths."""
         if isinstance(source, str | Path):
             return cls._read(str(source))
         if not isinstance(source, Sequence) or not all(isinstance(p, str | Path) for p in source):
@@ -81,11 +68,7 @@ class Listing:
         return listing
 
     def check(self) -> None:
-        """Raise where there is nothing, or something twice.
-
-        Raises:
-            ArgumentError: none, or the same path twice.
-        """
+        """Raise where there is nothing, or something twice."""
         if not self.shards:
             raise ArgumentError("source: got no shards, expected at least one")
         seen: set[str] = set()
@@ -99,21 +82,7 @@ class Listing:
     def _read(cls, source: str) -> Listing:
         home = source.removesuffix(NAME).rstrip("/") if source.endswith(NAME) else source
         path = joined(home or ".", NAME)
-        text = read_text(path)
-        try:
-            body = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise StoreError(f"store: {path} is damaged ({error}); write it again") from None
-        if not isinstance(body, dict) or body.get("format") != FORMAT:
-            raise StoreError(f"store: {path} is no list of shards of golddiff")
-        if body.get("version") != VERSION:
-            raise StoreError(
-                f"store: {path} has format version {body.get('version')!r}, this golddiff reads "
-                f"version {VERSION}; write it again"
-            )
-        digest = body.pop("digest", None)
-        if digest != _digest(body):
-            raise StoreError(f"store: {path} was altered or damaged; write it again")
+        body = unsealed(path, read_text(path), FORMAT, VERSION, "list of shards of golddiff")
         try:
             records = [ShardRecord(**record) for record in body["shards"]]
             if not all(type(r.path) is str and "\0" not in r.path for r in records):
@@ -123,7 +92,7 @@ class Listing:
             if not all(type(r.n) is int and type(r.identity) is str for r in records):
                 raise ValueError("a shard without its number of images")
         except (KeyError, TypeError, ValueError) as error:
-            raise StoreError(f"store: {path} is damaged ({error}); write it again") from None
+            raise StoreError(f"store: {path} is damaged ({error}); build the store again") from None
         listing = cls(records, home or ".")
         listing.check()
         return listing
@@ -136,8 +105,3 @@ def _leads_out(home: str, path: str) -> bool:
         return True
     folder = Path(without_scheme(home))
     return is_local(home) and leads_out(folder, folder / path)
-
-
-def _digest(body: dict[str, Any]) -> str:
-    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()

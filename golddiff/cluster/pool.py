@@ -62,36 +62,22 @@ class Resources:
 
 @dataclass
 class Traffic:
-    """Bytes between the driver and the shards since the last :meth:`Pool.start_counting`.
+    """Bytes between the driver and the shards since the last :meth:`Pool.start_counting`."""
 
-    Attributes:
-        sent: arguments of the steps' calls.
-        received: their answers.
-        calls: how many calls.
-        rounds: how many times shards were asked at once.
-        given: bytes that each machine fetches once: estimators with their masks, metrics.
-    """
-
-    sent: int = 0
-    received: int = 0
-    calls: int = 0
-    rounds: int = 0
-    given: int = 0
+    sent: int = 0  # arguments of the steps' calls
+    received: int = 0  # their answers
+    calls: int = 0  # how many calls
+    rounds: int = 0  # how many times shards were asked at once
+    given: int = 0  # bytes that each machine fetches once: estimators with their masks, metrics
 
 
 @dataclass
 class _Waiting:
-    """A shard that has not answered yet.
+    """A shard that has not answered yet."""
 
-    Attributes:
-        shard: its number.
-        heard: when it last gave a sign of life, or was asked.
-        pids: of the processes that gave one.
-    """
-
-    shard: int
-    heard: float
-    pids: set[int] = field(default_factory=set)
+    shard: int  # its number
+    heard: float  # when it last gave a sign of life, or was asked
+    pids: set[int] = field(default_factory=set)  # of the processes that gave one
 
 
 class Pool:
@@ -144,12 +130,7 @@ class Pool:
         return [i for i, path in enumerate(self.paths) if path not in self.missing]
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """A reference to something that is the same for many questions; fetched once a machine.
-
-        Args:
-            key: stands for it; held as long as the reference.
-            make: makes it, where there is none.
-        """
+        """A reference to what ``make`` makes, for many questions; fetched once a machine."""
         name: Any = key
         try:
             hash(key)
@@ -173,19 +154,8 @@ class Pool:
     ) -> Iterator[tuple[int, Any]]:
         """Call a method of every shard's server, or of some; all at once.
 
-        Args:
-            method: of :class:`golddiff.cluster.shard.ShardServer`.
-            arguments: the same for all, or what a shard is given.
-            once: references to what comes before them (:meth:`once`).
-            shards: which; None: all that are there.
-
-        Yields:
-            Shards and their answers, in the order of the shards, without those that are given up.
-
-        Raises:
-            ClusterError: a shard is lost, and none may be missing; another version of golddiff
-                where one runs.
-            ArgumentError: a shard refuses the call.
+        Arguments are the same for all or what a shard is given; before them come those of ``once``.
+        Yields shards and their answers in the order of the shards, but for those given up.
         """
         left = [s for s in self.present if shards is None or s in shards]
         self.traffic.rounds += 1
@@ -282,11 +252,7 @@ class Pool:
         return made
 
     def _lose(self, shard: int, why: str) -> None:
-        """Give a shard up.
-
-        Raises:
-            ClusterError: none may be missing.
-        """
+        """Give a shard up."""
         line = f"shard {self.paths[shard]} is lost: {why}"
         if not self._allow_missing:
             raise ClusterError(f"cluster: {line}")

@@ -39,13 +39,7 @@ KEPT = 64  # of what travels once: estimators at a noise level, metrics
 class ShardServer:
     """Answers for the images of one shard. There is no Ray in here.
 
-    Args:
-        path: of the shard's store: a folder, or an address that fsspec reads, which is then
-            copied to this machine's cache first.
-        memory_limit: bytes of its files that may be resident at a time.
-
-    Raises:
-        StoreError: it cannot be opened.
+    Its path is a folder, or an address that fsspec reads, which is copied to the cache first.
     """
 
     def __init__(self, path: str, memory_limit: float = DEFAULT_LIMIT) -> None:
@@ -61,14 +55,7 @@ class ShardServer:
     def posterior(
         self, estimator: Any, x: NDArray[np.float32], sigma: float, supports: Parts
     ) -> tuple[list[int], Posterior | None]:
-        """The partial posterior of those queries (b, D) that have images here, and which they are.
-
-        Args:
-            estimator: as :func:`golddiff.store.posteriors.at_level` made it.
-            x: queries.
-            sigma: noise level.
-            supports: of the queries.
-        """
+        """The partial posterior of those queries (b, D) that have images here, and which."""
         each = listed_here(self.store, supports)
         some = [i for i, support in enumerate(each) if len(support.rows)]
         if not some:
@@ -101,11 +88,7 @@ class ShardServer:
     def moments(self, all_: Part, images: int | None, seed: int) -> Moments:
         """Sums that mean and covariance are made of, of the images of a class (or all) here.
 
-        Args:
-            all_: the class.
-            images: how many to draw of all shards', as a single store draws them
-                (:func:`golddiff.store.statistics.factor_rows`).
-            seed: of the draw.
+        ``images`` of all shards' are drawn, as by :func:`golddiff.store.statistics.factor_rows`.
         """
         rows = of_part(self.store, all_).rows
         drawn = factor_places(all_.support.images, self.store.d, images, seed)
@@ -124,22 +107,14 @@ class ShardServer:
         return self.store.labels.numpy()
 
     def verify(self) -> None:
-        """Recompute the shard's checksums.
-
-        Raises:
-            StoreError: names the first file whose contents changed.
-        """
+        """Recompute the shard's checksums."""
         self.store.verify()
 
 
 class Worker:
     """The Ray actor around a :class:`ShardServer`; it opens the shard at its first question.
 
-    Args:
-        path: of the shard.
-        threads: for the kernels.
-        memory_limit: bytes of the shard's files that may be resident at a time.
-        version: of the driver's golddiff; what travels means the same in that one alone.
+    ``version`` is the driver's: what travels means the same in that one alone.
     """
 
     def __init__(self, path: str, threads: int, memory_limit: float, version: str) -> None:
@@ -149,19 +124,9 @@ class Worker:
         self._once: OrderedDict[str, Any] = OrderedDict()
 
     def ask(self, method: str, packed: bytes, once: Sequence[Any]) -> tuple[int, bytes]:
-        """Call a method of the server.
+        """Call a method of the server: this process's id, and what came out, packed.
 
-        Args:
-            method: its name.
-            packed: its arguments, but for the first ones.
-            once: references to the first ones, which are fetched once and kept.
-
-        Returns:
-            This process's id, and what came out, packed.
-
-        Raises:
-            ClusterError: the driver's golddiff is another version.
-            GoldDiffError: as the method.
+        The first arguments are references (``once``), fetched once and kept; the others are packed.
         """
         if self._driver != __version__:
             raise ClusterError(

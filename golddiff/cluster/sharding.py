@@ -27,13 +27,7 @@ from golddiff.sources.source import Skipped
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.manifest import VERSION, Manifest, identity_of
 from golddiff.system.arguments import path_of
-from golddiff.system.errors import (
-    ArgumentError,
-    ClusterError,
-    GoldDiffError,
-    SourceError,
-    one_line,
-)
+from golddiff.system.errors import ArgumentError, ClusterError, GoldDiffError, SourceError, one_line
 from golddiff.system.files import written_whole
 
 PLAN = "build.json"
@@ -44,21 +38,13 @@ IMAGES_A_SHARD = 1_000_000
 
 @dataclass(frozen=True)
 class Built:
-    """What :func:`build_shards` did.
+    """What :func:`build_shards` did."""
 
-    Attributes:
-        path: the folder, which holds the list of shards.
-        shards: how many there are.
-        found: how many were there already.
-        n: images in all of them.
-        skipped: images that could not be read, of those shards that were built now.
-    """
-
-    path: Path
-    shards: int
-    found: int
-    n: int
-    skipped: Skipped
+    path: Path  # the folder, which holds the list of shards
+    shards: int  # how many there are
+    found: int  # how many were there already
+    n: int  # images in all of them
+    skipped: Skipped  # images that could not be read, of those shards that were built now
 
 
 def build_shards(
@@ -156,11 +142,7 @@ def _built(jobs: list[Job]) -> Iterator[tuple[int, ShardRecord, Skipped]]:
 
 
 def build_one(job: Job) -> tuple[int, ShardRecord, Skipped]:
-    """Build one shard, on whatever machine this runs.
-
-    Raises:
-        GoldDiffError: names the shard.
-    """
+    """Build one shard, on whatever machine this runs."""
     from golddiff.store.build import build
 
     path = Path(job.path)
@@ -184,11 +166,7 @@ def build_one(job: Job) -> tuple[int, ShardRecord, Skipped]:
 
 
 def _found(job: Job) -> ShardRecord | None:
-    """The record of a shard that is there and whole, or None.
-
-    Raises:
-        StoreError: it is there and damaged.
-    """
+    """The record of a shard that is there and whole, or None."""
     path = Path(job.path)
     if not path.exists():
         return None
@@ -226,11 +204,7 @@ def _plan(source: str, options: SourceOptions, opened: ExampleSource, shards: in
 
 
 def _prepare(folder: Path, plan: str, overwrite: bool) -> None:
-    """Make the folder, or check that what lies in it is of the same plan.
-
-    Raises:
-        ArgumentError: it holds something else.
-    """
+    """Make the folder, or check that what lies in it is of the same plan."""
     file = folder / PLAN
     if folder.exists() and any(folder.iterdir()):
         if not file.is_file():

@@ -23,15 +23,10 @@ from golddiff.system.errors import ClusterError
 
 @dataclass(frozen=True)
 class Part:
-    """The part of a described support that lies in one shard.
+    """The part of a described support that lies in one shard."""
 
-    Attributes:
-        support: the whole.
-        place: how many images of its class the shards before have.
-    """
-
-    support: DescribedSupport
-    place: int
+    support: DescribedSupport  # the whole
+    place: int  # how many images of its class the shards before have
 
 
 Parts = Sequence[Support | TiledSupport | Part]  # of some queries' supports, those of one shard
@@ -55,15 +50,10 @@ def of_part(store: ImageStore, part: Support | TiledSupport | Part) -> AnySuppor
 
 @dataclass(frozen=True)
 class Borders:
-    """Where the shards lie in the store.
+    """Where the shards lie in the store."""
 
-    Attributes:
-        sizes: images of each shard.
-        counts: of each shard, images of each class; empty without labels.
-    """
-
-    sizes: Sequence[int]
-    counts: Sequence[dict[int, int]]
+    sizes: Sequence[int]  # images of each shard
+    counts: Sequence[dict[int, int]]  # of each shard, images of each class; empty without labels
 
     @property
     def firsts(self) -> list[int]:

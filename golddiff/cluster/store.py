@@ -11,7 +11,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
@@ -30,28 +30,19 @@ from golddiff.posterior import Posterior
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.build import PIXELS
 from golddiff.store.cache import cache_folder
-from golddiff.store.factors import Factors, silent
 from golddiff.store.manifest import FileRecord
 from golddiff.store.nearest import Drawing, Metric, supported
 from golddiff.store.posteriors import at_level
-from golddiff.store.selection import Indices, Part, check_class, checked_rows
 from golddiff.store.statistics import Axes, Factor, Moments
-from golddiff.support import (
-    AnySupport,
-    DescribedSupport,
-    LogWeights,
-    Prior,
-    Support,
-    TiledSupport,
-    one_each,
-)
+from golddiff.store.training_set import Supports, TrainingSet
+from golddiff.support import AnySupport, TiledSupport, one_each
 from golddiff.system.errors import ArgumentError, ClusterError
 from golddiff.system.residency import DEFAULT_LIMIT
 
 ELSEWHERE = ("flat", "norms", "proxies", "residency")
 
 
-class ShardedStore:
+class ShardedStore(TrainingSet):
     """A training set whose images lie in shards, each kept by a Ray actor.
 
     It takes an :class:`golddiff.ImageStore`'s place in every denoiser and schedule of golddiff; the
@@ -62,16 +53,10 @@ class ShardedStore:
         paths: of the shards, in order.
         borders: where they lie in the store.
         pool: their processes: which are missing, what has travelled.
-        n, shape, d, class_names, class_counts, classes, is_pixels, radius: as of an ImageStore.
-        manifest, artifacts, factors: the same.
+        n, shape, d, class_names, class_counts, classes, is_pixels, radius, labels, manifest,
+            artifacts, factors: as of an ImageStore.
         path: the folder of what is computed from all shards.
-        labels: (n,) class indices, fetched at the first question (8 bytes an image), -1 where a
-            shard is missing; or None.
-        share: of the images that results see: 1 unless a shard is missing.
     """
-
-    labels = Part(lambda store: store._labels())
-    share = Part(lambda store: store._share())
 
     def __init__(
         self, listing: Listing, pool: Pool, abouts: Sequence[About | None], identity: str
@@ -89,7 +74,6 @@ class ShardedStore:
         self.n, self.shape, self.d = sum(sizes), first.shape, math.prod(first.shape)
         self.class_names, self.is_pixels = first.class_names, first.dtype == "uint8"
         self.class_counts = self.borders.class_counts()
-        self.classes = list(self.class_counts)
         self.radius = max(about.radius for about in there)
         files = [file for about in there for file in about.manifest.files.values()]
         self.manifest = replace(
@@ -98,7 +82,7 @@ class ShardedStore:
         )  # fmt: skip
         self.path = _home(listing, identity)
         self.artifacts = Artifacts(self.path, identity)
-        self.factors = Factors(self, ShardedStore._make_factor, {}, lambda: not pool.missing)
+        self._factors = {}
 
     @classmethod
     def open(
@@ -160,9 +144,6 @@ class ShardedStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __len__(self) -> int:
-        return self.n
-
     def verify(self) -> None:
         """Recompute every checksum, in all shards at once.
 
@@ -171,44 +152,10 @@ class ShardedStore:
         """
         list(self.pool.ask("verify", ()))
 
-    # Rows and classes.
-
-    def count_of(self, prior: Prior) -> int:
-        """How many images a prior lets in, in all shards: of a class, all for None.
-
-        Raises:
-            ArgumentError: the store has no labels, or no image of that class.
-        """
-        if prior is None or isinstance(prior, LogWeights):
-            return len(prior.support) if prior is not None else self.n
-        check_class(prior, self.manifest.labelled, self.class_counts)
-        return self.class_counts[prior]
-
-    def rows_of(self, prior: Prior) -> NDArray[np.int64]:
-        """Their rows, ascending: 8 bytes an image here; raises as :meth:`count_of`."""
-        if isinstance(prior, LogWeights):
-            return prior.support.rows
-        self.count_of(prior)
-        if prior is None:
-            return np.arange(self.n)
-        assert self.labels is not None
-        return np.flatnonzero(self.labels.numpy() == prior)
-
-    def everything(self, prior: Prior) -> Support | DescribedSupport:
-        """All images that a prior lets in, with their log weights; raises as :meth:`count_of`."""
-        if isinstance(prior, LogWeights):
-            return prior.support
-        count, rows = self.count_of(prior), self.rows_of
-        return DescribedSupport(count, lambda one: one.rows_in(rows(one.label)), prior)
-
     # The three questions.
 
     def posterior(
-        self,
-        estimator: Any,
-        x: NDArray[np.float32],
-        sigma: float,
-        supports: AnySupport | Sequence[AnySupport],
+        self, estimator: Any, x: NDArray[np.float32], sigma: float, supports: Supports
     ) -> Posterior:
         """The posterior of queries (b, D), each over its support in all shards.
 
@@ -232,16 +179,9 @@ class ShardedStore:
         return total
 
     def nearest(
-        self,
-        x: NDArray[np.float32],
-        k: int,
-        metric: Metric,
-        within: AnySupport | Sequence[AnySupport],
+        self, x: NDArray[np.float32], k: int, metric: Metric, within: Supports
     ) -> list[AnySupport]:
-        """Of each query (b, D) the k nearest images; see :meth:`golddiff.ImageStore.nearest`.
-
-        Each shard gives its k nearest with their distances, 12 bytes an image and location.
-        """
+        """Each shard gives its k nearest with their distances, 12 bytes an image and location."""
         answers = list(one_each(within, len(x)))
         open_ = [i for i, support in enumerate(answers) if len(support) > k]
         if not open_:
@@ -254,13 +194,8 @@ class ShardedStore:
             answers[i] = supported(metric.side, nearest_of(of_query, k))
         return answers
 
-    def draw(
-        self,
-        x: NDArray[np.float32],
-        drawing: Drawing,
-        within: AnySupport | Sequence[AnySupport],
-    ) -> list[AnySupport]:
-        """Images drawn by weight for each query; see :meth:`golddiff.ImageStore.draw`."""
+    def draw(self, x: NDArray[np.float32], drawing: Drawing, within: Supports) -> list[AnySupport]:
+        """Two rounds: what all shards hold, then each its own."""
         parts = self.borders.parts(one_each(within, len(x)))
         once = [self.pool.once(drawing, lambda: drawing)]
         total = self.summary(x, drawing, within)
@@ -274,13 +209,8 @@ class ShardedStore:
             for i in range(len(x))
         ]
 
-    def summary(
-        self,
-        x: NDArray[np.float32],
-        drawing: Drawing,
-        within: AnySupport | Sequence[AnySupport],
-    ) -> Any:
-        """What a draw by weight has to know of all shards' images, before any is drawn."""
+    def summary(self, x: NDArray[np.float32], drawing: Drawing, within: Supports) -> Any:
+        """See :class:`TrainingSet`."""
         parts = self.borders.parts(one_each(within, len(x)))
         once = [self.pool.once(drawing, lambda: drawing)]
         firsts = self.borders.firsts
@@ -300,24 +230,8 @@ class ShardedStore:
 
     # Images and what is made of all of them.
 
-    def images(self, indices: Indices | None = None) -> torch.Tensor:
-        """Images as float32 in [-1, 1], (k, *shape), fetched from their shards.
-
-        Args:
-            indices: rows to read, in the order wanted; None for all.
-
-        Raises:
-            ArgumentError: an index outside 0..n-1.
-        """
-        rows = checked_rows(indices, self.n)
-        return torch.from_numpy(self.values(rows)).reshape(len(rows), *self.shape)
-
     def values(self, rows: NDArray[np.int64], onto: Axes | None = None) -> NDArray[np.float32]:
-        """Flattened images as float32 in [-1, 1], (k, d), fetched; or their coordinates, (k, r).
-
-        Args:
-            rows: which, in the order asked for.
-            onto: the axes that coordinates are along; then no pixel travels.
+        """See :class:`TrainingSet`; fetched, and of coordinates no pixel travels.
 
         Raises:
             ClusterError: a shard that has some of them is missing.
@@ -337,40 +251,31 @@ class ShardedStore:
             raise ClusterError(f"cluster: shard {self.paths[shard]} is missing")
         return out
 
-    def factor(self, label: int | None = None, progress: Callable[[int], None] = silent) -> Factor:
-        """Mean and covariance factor of all shards, or of one class; that of all is kept.
-
-        Of the images that a single store's are of. The shards send the sums that it is made of
-        (8 D^2 bytes each, once).
-
-        Args:
-            label: the class; None for all images.
-            progress: called with the number of images, once they are summed.
-        """
-        return self.factors.of(label, progress)
-
     def _make_factor(
         self, label: int | None, images: int | None, seed: int, progress: Callable[[int], None]
     ) -> Factor:
+        """From the sums that the shards send, 8 D^2 bytes each, once."""
         parts = self.borders.cut(self.everything(label))
         answers = self.pool.ask("moments", lambda shard: (parts[shard], images, seed))
         sums: Moments = reduce(Moments.merge, (part for _, part in answers))
         progress(sums.n)
         return sums.factor(*self.manifest.scaling)
 
-    def _share(self) -> float:
+    @property
+    def share(self) -> float:
+        """Of the images that results see: 1 unless a shard is missing."""
         there = sum(self.borders.sizes[shard] for shard in self.pool.present)
         return there / self.n if self.n else 0.0
 
-    def _labels(self) -> torch.Tensor | None:
-        found = None
-        if self.manifest.labelled:
-            there = dict(self.pool.ask("labels", ()))
-            sizes = enumerate(self.borders.sizes)
-            parts = [there.get(shard, np.full(n, -1, np.int64)) for shard, n in sizes]
-            found = torch.from_numpy(np.concatenate(parts))
-        vars(self)["labels"] = found  # from now on
-        return found
+    @cached_property
+    def labels(self) -> torch.Tensor | None:  # type: ignore[override]
+        """(n,) classes, fetched once, 8 bytes an image; -1 where a shard is missing; or None."""
+        if not self.manifest.labelled:
+            return None
+        there = dict(self.pool.ask("labels", ()))
+        sizes = enumerate(self.borders.sizes)
+        parts = [there.get(shard, np.full(n, -1, np.int64)) for shard, n in sizes]
+        return torch.from_numpy(np.concatenate(parts))
 
     def __getattr__(self, name: str) -> Any:
         if name in ELSEWHERE:

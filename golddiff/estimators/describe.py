@@ -9,63 +9,37 @@ A description is a dictionary that JSON can hold, with no code in it::
 
 from __future__ import annotations
 
-import importlib
+import inspect
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from pkgutil import resolve_name
+from typing import Any
 
 from golddiff.denoiser import Denoiser
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError
 
-
-class Kind(NamedTuple):
-    """A class that can be described: where it lives, and its constructor's plain settings."""
-
-    home: str
-    name: str
-    settings: tuple[str, ...]
-
-    def load(self) -> type:
-        """The class itself; its kernels load with it."""
-        loaded: type = getattr(importlib.import_module(self.home), self.name)
-        return loaded
-
-
+# Where each class lives: it is loaded, and its kernels with it, when it is asked for. Its settings
+# are the arguments of its constructor that may be given by place, but the store.
 METHODS = {
-    "optimal": Kind("golddiff.estimators.optimal", "Optimal", ("memory_limit",)),
-    "wiener": Kind("golddiff.estimators.wiener", "Wiener", ()),
-    "pca": Kind(
-        "golddiff.estimators.pca",
-        "PCA",
-        ("mask_threshold", "weighting", "batch_size", "memory_limit", "share"),
-    ),
-    "kamb": Kind("golddiff.estimators.kamb", "Kamb", ("patch_sizes", "boundary", "memory_limit")),
-    "nearest": Kind("golddiff.estimators.nearest_image", "NearestImage", ()),
-    "scfdm": Kind(
-        "golddiff.estimators.scfdm", "SCFDM", ("smoothing", "copies", "seed", "memory_limit")
-    ),
-    "pspc-square": Kind("golddiff.estimators.pspc", "PSPCSquare", ("patch_sizes", "memory_limit")),
-    "pspc-flex": Kind(
-        "golddiff.estimators.pspc", "PSPCFlex", ("thresholds", "heatmaps", "memory_limit")
-    ),
-    "network-like": Kind("golddiff.estimators.network_like", "NetworkLike", ("seed",)),
-    "golddiff": Kind("golddiff.estimators.golden", "GoldDiff", ("base", "schedule", "seed")),
+    "optimal": "golddiff.estimators.optimal:Optimal",
+    "wiener": "golddiff.estimators.wiener:Wiener",
+    "pca": "golddiff.estimators.pca:PCA",
+    "kamb": "golddiff.estimators.kamb:Kamb",
+    "nearest": "golddiff.estimators.nearest_image:NearestImage",
+    "scfdm": "golddiff.estimators.scfdm:SCFDM",
+    "pspc-square": "golddiff.estimators.pspc:PSPCSquare",
+    "pspc-flex": "golddiff.estimators.pspc:PSPCFlex",
+    "network-like": "golddiff.estimators.network_like:NetworkLike",
+    "golddiff": "golddiff.estimators.golden:GoldDiff",
 }
-
 SCHEDULES = {
-    "paper": Kind(
-        "golddiff.supports.paper", "PaperSchedule", ("k_min", "k_max", "m_min", "m_max", "variant")
-    ),
-    "adaptive": Kind("golddiff.supports.adaptive", "AdaptiveSchedule", ("tol",)),
+    "paper": "golddiff.supports.paper:PaperSchedule",
+    "adaptive": "golddiff.supports.adaptive:AdaptiveSchedule",
 }
 
 
 def describe(denoiser: Denoiser) -> dict[str, Any]:
-    """The method of a denoiser and all its settings, without its store.
-
-    Raises:
-        ArgumentError: a class that has no description here.
-    """
+    """The method of a denoiser and all its settings, without its store."""
     description = _described("denoiser", denoiser, "method", METHODS)
     if "base" in description:
         description["base"] = describe(description["base"])
@@ -80,9 +54,6 @@ def build(description: Mapping[str, Any], store: ImageStore) -> Denoiser:
     """The denoiser that a description stands for, over a store.
 
     Settings that the description leaves out have their defaults.
-
-    Raises:
-        ArgumentError: no such method or setting, or a value that the method does not allow.
     """
     kind, settings = _parsed(description, "method", METHODS)
     if "base" in settings:
@@ -99,14 +70,19 @@ def build(description: Mapping[str, Any], store: ImageStore) -> Denoiser:
     return made
 
 
-def _described(argument: str, thing: object, key: str, kinds: Mapping[str, Kind]) -> dict[str, Any]:
-    for name, kind in kinds.items():
-        if type(thing) is kind.load():
-            return {key: name, **{s: _plain(getattr(thing, s)) for s in kind.settings}}
+def _described(argument: str, thing: object, key: str, kinds: Mapping[str, str]) -> dict[str, Any]:
+    for name, place in kinds.items():
+        if type(thing) is (kind := resolve_name(place)):
+            return {key: name, **{s: _plain(getattr(thing, s)) for s in _settings(kind)}}
     raise ArgumentError(
         f"{argument}: got {type(thing).__name__}, which has no description; expected one of "
-        f"{', '.join(kind.name for kind in kinds.values())}"
+        f"{', '.join(place.rpartition(':')[2] for place in kinds.values())}"
     )
+
+
+def _settings(kind: type) -> list[str]:
+    given = inspect.signature(kind).parameters.values()
+    return [p.name for p in given if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "store"]
 
 
 def _plain(value: Any) -> Any:
@@ -116,9 +92,7 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def _parsed(
-    description: object, key: str, kinds: Mapping[str, Kind]
-) -> tuple[type, dict[str, Any]]:
+def _parsed(description: object, key: str, kinds: Mapping[str, str]) -> tuple[type, dict[str, Any]]:
     if not isinstance(description, Mapping):
         raise ArgumentError(
             f"description: got {type(description).__name__}, expected a dictionary with {key!r}"
@@ -128,10 +102,10 @@ def _parsed(
         raise ArgumentError(
             f"description: got {key} {name!r}, expected one of {', '.join(map(repr, kinds))}"
         )
-    kind = kinds[name]
-    settings = {s: value for s, value in description.items() if s != key}
+    kind: type = resolve_name(kinds[name])
+    settings, known = {s: v for s, v in description.items() if s != key}, _settings(kind)
     for setting in settings:
-        if setting not in kind.settings:
-            allowed = f"it has {', '.join(kind.settings)}" if kind.settings else "it has none"
+        if setting not in known:
+            allowed = f"it has {', '.join(known)}" if known else "it has none"
             raise ArgumentError(f"description: {name} has no setting {setting!r}; {allowed}")
-    return kind.load(), settings
+    return kind, settings

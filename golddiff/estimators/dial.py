@@ -21,9 +21,8 @@ from golddiff.estimators.shared import UnitMasks
 from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Float
 from golddiff.samplers import initial_noise, noise_levels, steps
-from golddiff.store.images import ImageStore
+from golddiff.store.images import ImageStore, opened
 from golddiff.store.novelty import novelty as novelty_of
-from golddiff.store.training_set import opened
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
 
@@ -166,7 +165,7 @@ class _Ladder:
         for threshold, its_masks, part in zip(THRESHOLDS, masks, parts, strict=True):
             denoiser = at_threshold(self.store, threshold)
             assert isinstance(denoiser.base, PCA)
-            denoiser.base.take_ready(level, its_masks)
+            denoiser.base.ready(level, its_masks)
             done.append(denoiser(part, level))
             self._on_images(len(part))
         return torch.cat(done)

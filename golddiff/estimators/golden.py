@@ -71,7 +71,7 @@ class GoldDiff(Denoiser):
             # It depends on what is weighed, so it is fitted to the estimator first.
             if schedule.guarantee and not base.provable:
                 raise ArgumentError(_ONLY_OPTIMAL.format("guarantee", type(base).__name__))
-            schedule = base.adapted(schedule)
+            schedule = schedule.fitted(base)
         if schedule is not None and not callable(getattr(schedule, "supports", None)):
             raise ArgumentError(
                 f"schedule: got {schedule!r}, expected PaperSchedule, AdaptiveSchedule or another "

@@ -26,19 +26,12 @@ NEGLIGIBLE = 1e-9
 
 @dataclass(frozen=True)
 class Components:
-    """The mixture in the subspace of the leading r principal components.
+    """The mixture in the subspace of the leading r principal components."""
 
-    Attributes:
-        log_weights: (K,) logs of the components' shares, which sum to 1.
-        means: (K, r).
-        variances: (K, r) eigenvalues of the covariances, >= 0.
-        axes: (K, r, r) float32, their eigenvectors in columns.
-    """
-
-    log_weights: Float
-    means: Float
-    variances: Float
-    axes: NDArray[np.float32]
+    log_weights: Float  # (K,) logs of the components' shares, which sum to 1
+    means: Float  # (K, r)
+    variances: Float  # (K, r) eigenvalues of the covariances, >= 0
+    axes: NDArray[np.float32]  # (K, r, r) float32, their eigenvectors in columns
 
 
 class GaussianMixture(GaussianDenoiser):

@@ -151,11 +151,7 @@ class NetworkLike(Denoiser):
     def estimator_supports(
         self, x: NDArray[np.float32], sigma: float, prior: Prior
     ) -> list[tuple[Estimator, AnySupport]]:
-        """Refuses: see :attr:`golden` for a part that weighs images.
-
-        Raises:
-            ArgumentError: always.
-        """
+        """Refuses: see :attr:`golden` for a part that weighs images."""
         raise ArgumentError(
             "denoiser: part of what NetworkLike returns is a mixture of Gaussians, which has no "
             "sources; expected Optimal, PCA, Kamb or GoldDiff, such as its attribute golden"

@@ -32,19 +32,12 @@ ROWS_AND_COLUMNS = 16  # of patches, at most about so many: a step of 2 pixels a
 
 @dataclass(frozen=True)
 class Patches:
-    """What is fitted.
+    """What is fitted."""
 
-    Attributes:
-        mean: (d,) of the patches' d = C * side^2 values.
-        eigenvalues: (d,) of their covariance, descending, >= 0.
-        eigenvectors: (d, d), in columns.
-        components: of their leading coordinates.
-    """
-
-    mean: Float
-    eigenvalues: Float
-    eigenvectors: Float
-    components: Components
+    mean: Float  # (d,) of the patches' d = C * side^2 values
+    eigenvalues: Float  # (d,) of their covariance, descending, >= 0
+    eigenvectors: Float  # (d, d), in columns
+    components: Components  # of their leading coordinates
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """The same as arrays, for a file; every name begins with "patches."."""

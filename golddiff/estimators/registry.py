@@ -130,8 +130,8 @@ def create(
         ArgumentError: no such method, or a setting that it does not have or allow; the covariance
             and masks, where they are not made yet, would take more memory than there is.
     """
+    from golddiff.store.images import opened  # torch comes with it
     from golddiff.store.needs import check_images
-    from golddiff.store.training_set import opened  # torch comes with it
 
     known = [field.name for field in fields(MethodSettings)]
     for setting in given:

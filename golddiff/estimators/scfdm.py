@@ -27,6 +27,30 @@ from golddiff.system.residency import resident_rows
 BYTES_A_VALUE = 64  # of a copy: its query, posterior and mean
 
 
+class OverCopies(FittedSchedule):
+    """An adaptive schedule over the noisy copies of each query; attribution takes all images.
+
+    Args:
+        smoothed: makes the copies.
+        settings: the schedule's.
+    """
+
+    def __init__(self, smoothed: SCFDM, settings: AdaptiveSchedule) -> None:
+        super().__init__(Optimal(smoothed.store, smoothed.memory_limit), settings)
+        self._smoothed = smoothed
+
+    def weighed(
+        self, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
+    ) -> list[Weighed]:
+        """The copies' means, and errors, averaged: the error of a mean is at most their mean."""
+        found = super().weighed(self._smoothed.noisy(x, sigma), sigma, label, seed)
+        means, errors, images = (
+            np.array([getattr(one, name) for one in found]).reshape(-1, *shape).mean(axis=0)
+            for name, shape in (("mean", x.shape), ("error", x.shape[:1]), ("images", x.shape[:1]))
+        )
+        return [Weighed(*one, None) for one in zip(means, errors, images, strict=True)]
+
+
 class SCFDM(Optimal):
     """D(x) = 1/M sum_m Optimal(x + s sqrt(1 + sigma^2) eps_m), with eps_m ~ N(0, I).
 
@@ -47,6 +71,7 @@ class SCFDM(Optimal):
 
     provable = False
     merges = False  # a mean of posterior means
+    fitted_schedule = OverCopies
 
     def __init__(
         self,
@@ -87,10 +112,6 @@ class SCFDM(Optimal):
             averaged[i : i + step] = means.reshape(self.copies, len(each), -1).mean(axis=0)
         return averaged
 
-    def adapted(self, schedule: AdaptiveSchedule) -> FittedSchedule:
-        """Each copy takes as many images as its own error asks for."""
-        return OverCopies(self, schedule)
-
     def exact(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> Exact:
         """Refused: a mean of posterior means belongs to no one posterior."""
         raise ArgumentError("posterior: SCFDM averages posterior means; expected Optimal")
@@ -117,27 +138,3 @@ class SCFDM(Optimal):
             with np.errstate(divide="ignore"):
                 logits = np.log((weights * shares).mean(axis=0)).clip(min=ABSENT)
             yield Contribution(part.rows, logits[None], values_at(images, part.rows, pixel))
-
-
-class OverCopies(FittedSchedule):
-    """An adaptive schedule over the noisy copies of each query; attribution takes all images.
-
-    Args:
-        smoothed: makes the copies.
-        settings: the schedule's.
-    """
-
-    def __init__(self, smoothed: SCFDM, settings: AdaptiveSchedule) -> None:
-        super().__init__(Optimal(smoothed.store, smoothed.memory_limit), settings)
-        self._smoothed = smoothed
-
-    def weighed(
-        self, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
-    ) -> list[Weighed]:
-        """The copies' means, and errors, averaged: the error of a mean is at most their mean."""
-        found = super().weighed(self._smoothed.noisy(x, sigma), sigma, label, seed)
-        means, errors, images = (
-            np.array([getattr(one, name) for one in found]).reshape(-1, *shape).mean(axis=0)
-            for name, shape in (("mean", x.shape), ("error", x.shape[:1]), ("images", x.shape[:1]))
-        )
-        return [Weighed(*one, None) for one in zip(means, errors, images, strict=True)]

@@ -44,9 +44,6 @@ def bootstrap(values: ArrayLike, seed: int = 0) -> Interval:
     Args:
         values: (n,) one value an image; NaN (r2 of a constant reference) is left out.
         seed: of the resampling: the same values give the same interval.
-
-    Raises:
-        ArgumentError: values that are not one-dimensional.
     """
     array = np.asarray(values, np.float64)
     if array.ndim != 1:
@@ -71,9 +68,6 @@ def paired_difference(a: Sequence[float | None], b: Sequence[float | None]) -> I
     Args:
         a: (n,) one value an image; None or NaN is left out.
         b: (n,) the other method's, in the same order.
-
-    Raises:
-        ArgumentError: another number of values in ``b``.
     """
     left, right = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if left.shape != right.shape:

@@ -25,15 +25,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Curve:
-    """Likeness at each step, averaged over images; r2 over the images where it is defined.
+    """Likeness at each step, averaged over images; r2 over the images where it is defined."""
 
-    Attributes:
-        mse: (steps,).
-        r2: (steps,); NaN where every reference image is constant.
-    """
-
-    mse: Array
-    r2: Array
+    mse: Array  # (steps,)
+    r2: Array  # (steps,); NaN where every reference image is constant
 
     def figures(self) -> dict[str, list[float | None]]:
         """The same for JSON."""
@@ -163,11 +158,7 @@ def evaluate(
 
 
 def check_oracle(oracle: object, store: Space) -> None:
-    """Raise where an oracle says that it is for images of another shape, or cannot be called.
-
-    Raises:
-        ArgumentError: says both shapes.
-    """
+    """Raise where an oracle says that it is for images of another shape, or cannot be called."""
     if not callable(oracle):
         raise ArgumentError(
             f"oracle: got {type(oracle).__name__}, expected a call D(x, sigma, labels)"

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import torch
 
+from golddiff.system.memory import process_memory
+
 _CLEAR = Path("/proc/self/clear_refs")
-_STATUS = Path("/proc/self/status")
 _RESET_PEAK = "5"  # proc(5): "reset the peak resident set size"
 
 
@@ -49,22 +50,13 @@ def peak_memory() -> Iterator[PeakMemory]:
     with contextlib.suppress(OSError):
         _CLEAR.write_text(_RESET_PEAK)
         kind = "resident"
-    peak.before = _status("VmRSS")
+    peak.before = process_memory().get("VmRSS", 0)
     yield peak
     if torch.cuda.is_available() and torch.cuda.max_memory_allocated() > 0:
         peak.bytes, peak.kind, peak.before = torch.cuda.max_memory_allocated(), "allocator", before
         return
-    peak.bytes = _status("VmHWM") or _of_process()
+    peak.bytes = process_memory().get("VmHWM") or _of_process()
     peak.kind = kind if peak.bytes else "unknown"
-
-
-def _status(field: str) -> int:
-    """Bytes of a field of Linux's process status; 0 where there is none."""
-    with contextlib.suppress(OSError):
-        for line in _STATUS.read_text().splitlines():
-            if line.startswith(f"{field}:"):
-                return 1024 * int(line.split()[1])
-    return 0
 
 
 def _of_process() -> int:

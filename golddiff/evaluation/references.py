@@ -70,9 +70,6 @@ def weights_checksum(path: Path) -> str:
 
     In a folder with .safetensors files these and .json files (the network's description) are its
     weights, logs and optimiser states beside them are not; in any other folder every file is.
-
-    Raises:
-        ArgumentError: nothing there.
     """
     if not path.exists():
         raise ArgumentError(f"oracle: {path} does not exist")
@@ -103,9 +100,6 @@ def reference_run(
         settings: what to sample; the batch size does not matter to the file.
         folder: of the files; default ``oracle-runs`` in the cache folder.
         on_step: called after each step of each batch, where the network has to run.
-
-    Raises:
-        ArgumentError: the oracle is for other images.
     """
     identity = json.dumps(_identity(oracle, store, settings), sort_keys=True)
     name = hashlib.sha256(identity.encode()).hexdigest()[:32]

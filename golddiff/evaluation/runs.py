@@ -28,23 +28,14 @@ class OracleCall(Protocol):
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What decides a run, whatever denoises.
+    """What decides a run, whatever denoises."""
 
-    Attributes:
-        n: images.
-        steps: denoising steps.
-        sampler: "ddim" or "heun".
-        seed: of the starting noise.
-        labels: a class for each image, or None.
-        batch: images denoised together; the images do not depend on it, the time does.
-    """
-
-    n: int = 128
-    steps: int = 10
-    sampler: str = "ddim"
-    seed: int = 0
-    labels: tuple[int, ...] | None = None
-    batch: int = 16
+    n: int = 128  # images
+    steps: int = 10  # denoising steps
+    sampler: str = "ddim"  # "ddim" or "heun"
+    seed: int = 0  # of the starting noise
+    labels: tuple[int, ...] | None = None  # a class for each image, or None
+    batch: int = 16  # images denoised together; the images do not depend on it, the time does
 
     def __post_init__(self) -> None:
         check_settings(self.n, self.steps, self.sampler, self.seed, self.batch)
@@ -107,11 +98,7 @@ class Watched:
 
 
 def denoise(denoiser: OracleCall, x: torch.Tensor, sigma: Sigma, labels: Labels) -> torch.Tensor:
-    """The denoiser's answer on x's device, of x's shape; a network without classes gets none.
-
-    Raises:
-        ArgumentError: an answer of another shape.
-    """
+    """The denoiser's answer on x's device, of x's shape; a network without classes gets none."""
     x0 = denoiser(x, sigma) if labels is None else denoiser(x, sigma, labels)
     if x0.shape != x.shape:
         raise ArgumentError(
@@ -122,10 +109,7 @@ def denoise(denoiser: OracleCall, x: torch.Tensor, sigma: Sigma, labels: Labels)
 
 
 def run(
-    denoiser: OracleCall,
-    store: Space,
-    settings: RunSettings,
-    on_step: OnStep = lambda images: None,
+    denoiser: OracleCall, store: Space, settings: RunSettings, on_step: OnStep = lambda images: None
 ) -> Run:
     """Sample, keeping what each step saw and predicted.
 

@@ -17,32 +17,20 @@ LABEL = 2.3
 
 @dataclass(frozen=True)
 class Made:
-    """What one method made from the block's noise.
+    """What one method made from the block's noise."""
 
-    Attributes:
-        images: (n, C, H, W) in [-1, 1].
-        seconds: measured time per image and step.
-    """
-
-    images: torch.Tensor
-    seconds: float
+    images: torch.Tensor  # (n, C, H, W) in [-1, 1]
+    seconds: float  # measured time per image and step
 
 
 @dataclass(frozen=True)
 class Block:
-    """One training set's columns.
+    """One training set's columns."""
 
-    Attributes:
-        name: short, for the row labels ("digits").
-        title: above the columns.
-        noise: (n, C, H, W), the starting noise.
-        made: by the method's title, in the order of the rows.
-    """
-
-    name: str
-    title: str
-    noise: torch.Tensor
-    made: dict[str, Made]
+    name: str  # short, for the row labels ("digits")
+    title: str  # above the columns
+    noise: torch.Tensor  # (n, C, H, W), the starting noise
+    made: dict[str, Made]  # by the method's title, in the order of the rows
 
 
 def draw_methods(blocks: Sequence[Block], caption: str = "") -> Figure:

@@ -17,15 +17,10 @@ CELL = 0.95  # inches
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the picture: an image at each step.
+    """One row of the picture: an image at each step."""
 
-    Attributes:
-        label: written at its left; may be empty.
-        images: (steps, C, H, W) in [-1, 1].
-    """
-
-    label: str
-    images: torch.Tensor
+    label: str  # written at its left; may be empty
+    images: torch.Tensor  # (steps, C, H, W) in [-1, 1]
 
 
 def draw_trajectory(

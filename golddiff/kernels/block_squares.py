@@ -151,16 +151,9 @@ def block_distances(
 ) -> None:
     """Write sum_b shares[t, b] sum_{n in b} (x_qn - x_in)^2 to out[q, t, begin + i].
 
-    Args:
-        flat: (N, D) uint8 or float32 stored values.
-        rows: (k,) images.
-        x: (Q, D) queries.
-        block_weights: of the tiles.
-        scale: stored value times this ...
-        offset: ... plus this is the value compared.
-        out: (Q, T, n) contiguous, n a multiple of 64 (:func:`golddiff.kernels.gather.padded`);
-            where ``rows`` end within 64 images, those behind them are written to as well.
-        begin: a multiple of 64.
+    ``out`` (Q, T, n) is contiguous, ``begin`` and n multiples of 64
+    (:func:`golddiff.kernels.gather.padded`); where ``rows`` end within 64 images, those behind them
+    are written to as well.
     """
     w = block_weights
     scaled = np.float32(scale), np.float32(offset)

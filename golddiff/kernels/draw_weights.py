@@ -84,19 +84,9 @@ def tempered_weights(
 
 
 def taken(
-    tempered: NDArray[np.float32],
-    mixture: Mixture,
-    uniform: NDArray[np.float32],
-    expected: int,
+    tempered: NDArray[np.float32], mixture: Mixture, uniform: NDArray[np.float32], expected: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Ascending places drawn with p = min(1, a t^T + b t + e), and their p.
-
-    Args:
-        tempered: (n,) t.
-        mixture: (a, b, e).
-        uniform: (n,) uniform numbers in [0, 1), which decide.
-        expected: about how many are drawn.
-    """
+    """Ascending places drawn with p = min(1, a t^T + b t + e), and their p, about ``expected``."""
     room = int(expected + 6 * expected**0.5) + 64
     while True:
         places, chances = np.empty(room, np.int64), np.empty(room, np.float32)

@@ -83,10 +83,6 @@ def runs(wanted: NDArray[np.integer[Any]], d: int) -> NDArray[np.int64]:
     """Columns that cover the wanted ones of 0..d-1 by runs of LANES neighbours.
 
     Fewer than LANES columns in all (d small) are one run; a column may be in two runs.
-
-    Args:
-        wanted: ascending columns.
-        d: number of columns there are.
     """
     if d < LANES:
         return np.arange(d)

@@ -40,18 +40,12 @@ class Axis:
     A run compares the outputs first <= u < last with u + offset, patch side 2 * reach + 1. Its
     source positions u - reach ... u + reach are listed in ``query`` and ``image``; -1 lies outside
     both images, where the difference is 0.
-
-    Attributes:
-        runs: (R, 3) int64 of first, last, and where the run's sources start.
-        query: source positions in the query, run after run.
-        image: the same in the training image.
-        reach: p // 2 along this axis.
     """
 
-    runs: NDArray[np.int64]
-    query: NDArray[np.int64]
-    image: NDArray[np.int64]
-    reach: int
+    runs: NDArray[np.int64]  # (R, 3) int64 of first, last, and where the run's sources start
+    query: NDArray[np.int64]  # source positions in the query, run after run
+    image: NDArray[np.int64]  # the same in the training image
+    reach: int  # p // 2 along this axis
 
     @classmethod
     def of(cls, length: int, patch: int, boundary: str) -> Axis:
@@ -105,16 +99,7 @@ def patch_posterior(
 ) -> Posterior:
     """Partial posterior of queries over some images; a location a pixel, shared by its channels.
 
-    Args:
-        flat: (N, C*H*W) uint8 or float32 stored values.
-        rows: (k,) rows of the support.
-        log_weights: (k,) added to the logits.
-        x: (b, C*H*W) queries.
-        sigma: noise level.
-        axes: the positions compared along height and along width.
-        shape: (C, H, W).
-        scale: stored value times this ...
-        offset: ... plus this is the value compared.
+    ``axes`` are the positions compared along height and along width of a shape (C, H, W).
     """
     channels, height, width = shape
     b, positions = len(x), height * width

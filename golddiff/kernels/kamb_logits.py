@@ -31,19 +31,10 @@ def patch_contributions(
     offset: float,
     top: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[NDArray[Any], ...]]:
-    """What some images contribute at each pixel of one query.
+    """What some images contribute at each pixel of one query (C*H*W,).
 
-    Args:
-        flat: (N, C*H*W) uint8 or float32 stored values.
-        rows: (k,) rows of the images.
-        log_weights: (k,) added to the logits.
-        x: (C*H*W,) query.
-        sigma: noise level.
-        axes: the positions compared along height and along width.
-        shape: (C, H, W).
-        scale: stored value times this ...
-        offset: ... plus this is the value compared.
-        top: how many (image, position) pairs to keep at each pixel.
+    Of the positions compared along height and width (``axes``); ``top`` (image, position) pairs
+    are kept at each pixel.
 
     Returns:
         Logits (H*W, k), the log of each image's sum over positions; its own mean over them at

@@ -19,12 +19,8 @@ def cut(tree: MaskTree, shape: tuple[int, ...], side: Side) -> list[MaskTree]:
     """The trees of the square tiles of one side, row by row.
 
     The tiles' outputs together are all outputs, each once, with the masks that they had. A tile
-    reads only the inputs that its own masks hold.
-
-    Args:
-        tree: of a whole image.
-        shape: (C, H, W) of the image.
-        side: a power of two of at least 2; tiles at a ragged edge are smaller.
+    reads only the inputs that its own masks hold. The side is a power of two of at least 2; those
+    at a ragged edge are smaller.
     """
     leaf = tree.output >= 0
     # A node's first output is the first leaf at or after it in preorder: its corner's.

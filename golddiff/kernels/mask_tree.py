@@ -90,9 +90,7 @@ def additions(mask: NDArray[np.bool_], shape: tuple[int, ...]) -> Additions:
 def assembled(added: Additions, shape: tuple[int, ...]) -> MaskTree:
     """The tree whose nodes add those inputs; all else follows from the images' shape.
 
-    Args:
-        added: consistent, as :func:`check` makes sure: compiled loops trust the tree.
-        shape: (C, H, W), or (D,).
+    They are consistent, as :func:`check` makes sure: compiled loops trust the tree.
     """
     c, h, w = _three_sides(shape)
     d = c * h * w

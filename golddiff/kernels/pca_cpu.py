@@ -126,18 +126,7 @@ def masked_posterior(
     scale: float,
     offset: float,
 ) -> Posterior:
-    """Partial posterior with logits l_iq = -sum_n M_nq (x_n - x_in)^2 / (2 sigma^2).
-
-    Args:
-        flat: (N, D) uint8 or float32 stored values.
-        rows: (k,) rows of the support, k >= 1.
-        log_weights: (k,) added to the logits.
-        x: (b, D) queries.
-        sigma: noise level.
-        tree: the masks of this sigma.
-        scale: stored value times this ...
-        offset: ... plus this is the value compared.
-    """
+    """Partial posterior with logits l_iq = -sum_n M_nq (x_n - x_in)^2 / (2 sigma^2), M a tree."""
     sums = Sums.empty(*x.shape)
     add_images(flat, rows, log_weights, x, sigma, tree, scale, offset, sums)
     return sums.posterior()

@@ -55,19 +55,9 @@ def masked_logits(
     scale: float,
     offset: float,
 ) -> NDArray[np.float64]:
-    """l_qi = -sum_n M_nq (x_n - x_in)^2 / (2 sigma^2) for one query.
+    """l_qi = -sum_n M_nq (x_n - x_in)^2 / (2 sigma^2) of one query (D,), (outputs, k) float64.
 
-    Args:
-        flat: (N, D) uint8 or float32 stored values.
-        rows: (k,) rows of the images.
-        x: (D,) query.
-        sigma: noise level.
-        tree: the masks of this sigma, or the part of them that some outputs need.
-        scale: stored value times this ...
-        offset: ... plus this is the value compared.
-
-    Returns:
-        (outputs of the tree, k) float64.
+    M are the masks of a tree, or of the part of it that some outputs need.
     """
     out = np.empty((int(tree.output.max()) + 1, len(rows)))
     with resident_rows(flat, rows) as (values, places):

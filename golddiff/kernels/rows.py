@@ -192,15 +192,6 @@ def weights_of(
 
     A logit is log weight - gain ||x_q - x_i||^2, rounded so little that averages by these weights
     of values of spread 1 are right to 1e-5. On this thread alone.
-
-    Args:
-        flat: (N, D) stored values.
-        rows: (k,) rows to compare with.
-        log_weights: (k,) of these rows.
-        x: (b, D) queries.
-        gain: 1 / (2 sigma^2).
-        scale: stored value times this ...
-        offset: ... plus this is the value compared.
     """
     weights, log_max = distances_of(flat, rows, x, scale, offset), np.empty(len(x))
     _weights(flat, rows, log_weights, x, gain, scale, offset, weights, log_max)
@@ -233,24 +224,9 @@ def sums_of(
 
 
 def squared_distances(
-    flat: NDArray[Any],
-    rows: NDArray[np.int64],
-    x: NDArray[np.float32],
-    scale: float,
-    offset: float,
+    flat: NDArray[Any], rows: NDArray[np.int64], x: NDArray[np.float32], scale: float, offset: float
 ) -> NDArray[np.float64]:
-    """||x_q - x_i||^2 for every query and row.
-
-    Args:
-        flat: (N, D) uint8 or float32 stored values.
-        rows: (k,) rows to compare with.
-        x: (b, D) queries.
-        scale: stored value times this ...
-        offset: ... plus this is the value compared.
-
-    Returns:
-        (b, k) float64.
-    """
+    """||x_q - x_i||^2 for every query and row, (b, k) float64."""
     out = np.empty((len(x), len(rows)))
 
     def task(start: int) -> None:

@@ -9,12 +9,7 @@ from numba import njit
 def add_counts(entries, diagonal, bounds, unit, counts):  # type: ignore[no-untyped-def]
     """Count |entries_nq| / diagonal_n >= bound, output by output, into the output's unit.
 
-    Args:
-        entries: (n, D) rows of a matrix.
-        diagonal: (n,) what a row is divided by.
-        bounds: (T,) ascending.
-        unit: (D,) int64 unit of each output.
-        counts: (T, n, U) integers to add to.
+    Of rows (n, D) of a matrix, for ascending bounds (T,), added to counts (T, n, U).
     """
     for n in range(len(entries)):
         row, scale = entries[n], diagonal[n]

@@ -30,22 +30,11 @@ MOST_SIZE, MOST_LAYERS, MOST_STEPS = 65_536, 64, 1_000_000
 
 
 def load_diffusers(folder: Path, resolution: int | None, device: str, batch_size: int) -> Oracle:
-    """A ``UNet2DModel`` as a denoiser.
+    """A ``UNet2DModel`` of a folder, or of ``unet`` in a pipeline's, as a denoiser.
 
     What it predicts, and its noise levels, are read from a ``scheduler_config.json`` in its folder
     or the pipeline's ``scheduler`` folder; without one: epsilon, on DDPM's steps. Its weights are
     read from one file, and no other: an index of several is not followed.
-
-    Args:
-        folder: of the model (``config.json`` and weights), or of a pipeline with it in ``unet``.
-        resolution: side of the images, where the configuration has no ``sample_size``.
-        device: where it runs.
-        batch_size: images denoised together.
-
-    Raises:
-        CheckpointError: another model or scheduler, damaged files, weights that do not fit, links
-            that lead out of the folder.
-        ArgumentError: no resolution, or one that contradicts the configuration.
     """
     home = folder if (folder / CONFIG).is_file() else folder / "unet"
     config = read_json(regular_file(home / CONFIG, folder))
@@ -70,11 +59,7 @@ def load_diffusers(folder: Path, resolution: int | None, device: str, batch_size
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file.
-
-    Raises:
-        CheckpointError: unreadable, or something else.
-    """
+    """A JSON object from a file."""
     try:
         found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -149,14 +134,7 @@ def _process(folder: Path, home: Path) -> tuple[Steps, str]:
 
 
 def vp_alphas(schedule: Mapping[str, Any]) -> torch.Tensor:
-    """Cumulative alphas (T,) of a diffusers scheduler.
-
-    Args:
-        schedule: of its configuration what :data:`SCHEDULE` names.
-
-    Raises:
-        ArgumentError: no such number of timesteps. Other values raise nearly anything.
-    """
+    """Cumulative alphas (T,) of a diffusers scheduler, of what :data:`SCHEDULE` names."""
     with LOADING:
         from diffusers import DDPMScheduler
 

@@ -6,15 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import save_file
-
 from golddiff.oracles.oracle import Oracle
 from golddiff.oracles.parameterisations import EPSILON, PREDICTIONS
 from golddiff.oracles.unet import TABLE, UNet, UNetConfig
 from golddiff.oracles.weights import checked_weights, fill, read_safetensors, regular_file
-from golddiff.system.errors import ArgumentError, CheckpointError, one_line
-from golddiff.system.files import written_whole
+from golddiff.system.errors import CheckpointError, one_line
 
 FORMAT = "golddiff-oracle"
 VERSION = 1
@@ -23,61 +19,10 @@ WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
 
 
-def describe_network(
-    config: UNetConfig,
-    resolution: int,
-    is_pixels: bool,
-    training: dict[str, Any],
-    prediction: str = EPSILON,
-) -> dict[str, Any]:
-    """What a file says of its network: format, sizes, what it predicts and how it was trained."""
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "network": config.as_dict(),
-        "resolution": resolution,
-        "is_pixels": is_pixels,
-        "prediction": prediction,
-        "training": training,
-    }
-
-
-def write_weights(
-    path: Path, network: UNet, description: dict[str, Any], dtype: torch.dtype = torch.float32
-) -> None:
-    """Write weights and description to one safetensors file, whole or not at all.
-
-    The table of timestep embeddings is left out: reading makes it again from its formula.
-
-    Raises:
-        ArgumentError: the file cannot be written; weights that ``dtype`` cannot hold.
-    """
-    tensors = {
-        name: value.detach().to("cpu", dtype).contiguous()
-        for name, value in network.state_dict().items()
-        if name != TABLE
-    }
-    for name, value in tensors.items():
-        if not bool(value.isfinite().all()):
-            raise ArgumentError(f"dtype: {name} has values that {dtype} cannot hold")
-    with written_whole("out", path) as temporary:
-        save_file(tensors, temporary, {KEY: json.dumps(description, allow_nan=False)})
-
-
-def write_folder(folder: Path, network: UNet, description: dict[str, Any]) -> None:
-    """Write ``model.safetensors``, and beside it ``config.json`` to be read by people."""
-    write_weights(folder / WEIGHTS, network, description)
-    with written_whole("out", folder / CONFIG) as temporary:
-        temporary.write_text(json.dumps(description, indent=1, allow_nan=False) + "\n", "utf-8")
-
-
 def read_weights(path: Path) -> tuple[UNet, dict[str, Any]]:
-    """The network of a file that :func:`write_weights` wrote, and what the file says of it.
+    """The network of a file that ``golddiff oracle`` wrote, and what the file says of it.
 
     It is in evaluation mode; half-precision weights become float32.
-
-    Raises:
-        CheckpointError: missing, truncated, not of this format, weights that do not fit it.
     """
     tensors, header = read_safetensors(path)
     description = check_description(path, header.get(KEY))
@@ -88,11 +33,7 @@ def read_weights(path: Path) -> tuple[UNet, dict[str, Any]]:
 
 
 def check_description(path: Path, header: str | None) -> dict[str, Any]:
-    """What the header of a file says of its network, checked.
-
-    Raises:
-        CheckpointError: as :func:`read_weights`.
-    """
+    """What the header of a file says of its network, checked."""
     if header is None:
         raise CheckpointError(
             f"{path} is a safetensors file without a description of its network; expected one that "
@@ -118,11 +59,7 @@ def check_description(path: Path, header: str | None) -> dict[str, Any]:
 
 
 def find_weights(path: Path) -> Path:
-    """The weights of a run's folder, or the file itself.
-
-    Raises:
-        CheckpointError: neither is there, or a link leads out of the folder.
-    """
+    """The weights of a run's folder, or the file itself."""
     return regular_file(path / WEIGHTS, path) if path.is_dir() else regular_file(path)
 
 

@@ -17,21 +17,16 @@ from golddiff.oracles.parameterisations import (
     find_parameterisation,
     find_schedule,
 )
-from golddiff.system.arguments import check_count, check_dense, check_shape, classes_of, levels_of
+from golddiff.system.arguments import check_batch, check_count, classes_of, levels_of
 from golddiff.system.errors import ArgumentError, CheckpointError, one_line
 
 
 @dataclass(frozen=True)
 class Images:
-    """What :func:`golddiff.sample` reads of a denoiser's store.
+    """What :func:`golddiff.sample` reads of a denoiser's store."""
 
-    Attributes:
-        shape: (C, H, W), or of whatever the network denoises.
-        is_pixels: whether values lie in [-1, 1].
-    """
-
-    shape: tuple[int, ...]
-    is_pixels: bool = True
+    shape: tuple[int, ...]  # (C, H, W), or of whatever the network denoises
+    is_pixels: bool = True  # whether values lie in [-1, 1]
 
 
 class Oracle:
@@ -184,12 +179,7 @@ class Oracle:
         return next((w.dtype for w in weights if w.is_floating_point()), torch.float32)
 
     def _check_x(self, x: torch.Tensor) -> None:
-        if not isinstance(x, torch.Tensor) or not x.is_floating_point():
-            kind = x.dtype if isinstance(x, torch.Tensor) else type(x).__name__
-            raise ArgumentError(f"x: got {kind}, expected a floating-point torch.Tensor")
-        check_dense("x", x)
-        if self.shape is not None:
-            check_shape("x", x, self.shape, "network")
+        check_batch("x", x, self.shape, "network")
         if x.ndim < 2:
             raise ArgumentError(f"x: got shape {tuple(x.shape)}, expected (B, ...)")
         if not bool(torch.isfinite(x).all()):
@@ -222,11 +212,7 @@ class Oracle:
 
 
 def checked_device(device: str | torch.device) -> str:
-    """The device's name, once a tensor could be put there.
-
-    Raises:
-        ArgumentError: no such device.
-    """
+    """The device's name, once a tensor could be put there."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:

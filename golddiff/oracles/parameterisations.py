@@ -45,9 +45,6 @@ class Steps:
 
     Attributes:
         sigmas: (T,) float64 noise levels sqrt((1 - alpha) / alpha), ascending.
-
-    Raises:
-        ArgumentError: no such alphas.
     """
 
     def __init__(self, alphas: torch.Tensor) -> None:
@@ -66,11 +63,8 @@ class Steps:
         """The timestep of each level (B,), float64, fractional between two training steps.
 
         Interpolated in log sigma; a level within 0.01 of a step is that step exactly. Below the
-        first step it is 0: the network takes the little noise for its smallest.
-
-        Raises:
-            ArgumentError: a level above the last training step's. No scaling makes up for it: the
-                prediction there is the network's guess about data that it cannot see.
+        first step it is 0: the network takes the little noise for its smallest. Above the last
+        it is refused: no scaling makes up for data that the network cannot see.
         """
         levels, log = self.sigmas.log(), sigma.to("cpu", torch.float64).log()
         if bool((log > levels[-1] + ABOVE).any()):
@@ -143,11 +137,7 @@ NAMED: dict[str, Parameterisation] = {
 
 
 def find_parameterisation(given: str | Parameterisation, sigma_data: float) -> Parameterisation:
-    """A parameterisation by its name, or the function itself.
-
-    Raises:
-        ArgumentError: an unknown name.
-    """
+    """A parameterisation by its name, or the function itself."""
     if given == "edm":
         return of_edm(sigma_data)
     found = given if callable(given) else NAMED.get(given) if isinstance(given, str) else None
@@ -160,11 +150,7 @@ def find_parameterisation(given: str | Parameterisation, sigma_data: float) -> P
 
 
 def find_schedule(given: Any, parameterisation: object, sigma_data: float) -> Schedule:
-    """A schedule: alphas, a diffusers scheduler, "sigma", a function, or a training's own.
-
-    Raises:
-        ArgumentError: none of them.
-    """
+    """A schedule: alphas, a diffusers scheduler, "sigma", a function, or a training's own."""
     if given is None:
         own = {"flow": flow_time, "edm": edm_noise(sigma_data)}
         named = own.get(parameterisation) if isinstance(parameterisation, str) else None

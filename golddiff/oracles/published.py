@@ -20,11 +20,7 @@ FOLDERS_OF_64 = ("afhq", "celeba_hq")
 
 
 def read_published(path: Path) -> UNet:
-    """The network of a checkpoint, its sizes inferred from the shapes of its weights.
-
-    Raises:
-        CheckpointError: unreadable, asks for other classes, another architecture.
-    """
+    """The network of a checkpoint, its sizes inferred from the shapes of its weights."""
     found = read_torch(path)
     if isinstance(found, Mapping) and STATE in found:
         found = found[STATE]
@@ -43,14 +39,6 @@ def resolution_of(config: UNetConfig, path: Path, resolution: int | None = None)
 
     Without ``resolution`` it is that of the published networks: 28 for three levels; for others
     64 where the file's folder bears the name of the published AFHQ or CelebA-HQ, else 32.
-
-    Args:
-        config: the network's sizes.
-        path: its file.
-        resolution: what the caller says.
-
-    Raises:
-        ArgumentError: a side that the network's levels do not divide.
     """
     if resolution is None:
         by_levels = 64 if path.absolute().parent.name in FOLDERS_OF_64 else 32
@@ -65,11 +53,7 @@ def resolution_of(config: UNetConfig, path: Path, resolution: int | None = None)
 
 
 def infer_config(tensors: Mapping[str, torch.Tensor], path: Path) -> UNetConfig:
-    """Sizes of the network that such weights are of.
-
-    Raises:
-        CheckpointError: weights of another architecture.
-    """
+    """Sizes of the network that such weights are of."""
     shapes = {name: tuple(value.shape) for name, value in tensors.items()}
     head = shapes.get("head.weight", ())
     widths, halvings = _down(shapes)

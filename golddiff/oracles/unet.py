@@ -59,11 +59,7 @@ class UNetConfig:
         return self.blocks * len(self.multipliers)
 
     def check(self) -> None:
-        """Raise for sizes that no network can have.
-
-        Raises:
-            ArgumentError: names the size.
-        """
+        """Raise for sizes that no network can have."""
         sizes = {"channels": self.channels, "blocks": self.blocks, "groups": self.groups}
         sizes["image_channels"] = self.image_channels
         sizes.update({f"multipliers[{i}]": m for i, m in enumerate(self.multipliers)})

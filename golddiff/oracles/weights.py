@@ -17,15 +17,10 @@ SHOWN = 10
 
 
 def regular_file(path: Path, folder: Path | None = None) -> Path:
-    """A path, where it is that of a file, and of the folder that it was found in.
+    """A path, where it is that of a file, and of the folder that the user named.
 
-    Args:
-        path: the file.
-        folder: which the user named; links that lead out of it are not followed, except within a
-            model of the hub's cache, whose snapshots are links.
-
-    Raises:
-        CheckpointError: nothing there, a folder, a pipe or device, a link that leads out.
+    Links that lead out of it are not followed, except within a model of the hub's cache, whose
+    snapshots are links.
     """
     if not path.is_file():
         raise CheckpointError(f"{path} is no file" if path.exists() else f"{path} does not exist")
@@ -37,11 +32,7 @@ def regular_file(path: Path, folder: Path | None = None) -> Path:
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """The tensors of a safetensors file, and its header's own entries.
-
-    Raises:
-        CheckpointError: unreadable, or truncated.
-    """
+    """The tensors of a safetensors file, and its header's own entries."""
     try:
         with safe_open(regular_file(path), "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -51,12 +42,7 @@ def read_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str
 
 
 def checked_weights(found: Any, path: Path) -> dict[str, torch.Tensor]:
-    """A state dict, once all of it is plain tensors of floating-point numbers.
-
-    Raises:
-        CheckpointError: no state dict; tensors that are sparse, quantised, without numbers, or of
-            8-bit floats, which are named; tensors that together are larger than the file.
-    """
+    """A state dict, once all of it is plain tensors of floating-point numbers."""
     if not isinstance(found, Mapping):
         raise CheckpointError(f"{path} holds a {type(found).__name__}, expected a state dict")
     others = []
@@ -89,19 +75,8 @@ def fill(
 ) -> Any:
     """Make a network and load ``tensors`` into it, in float32 and evaluation mode.
 
-    A file can describe a network of any size in a few bytes: the names and shapes are compared
-    before the network takes any memory.
-
-    Args:
-        make: builds the network; called a first time without memory.
-        tensors: by parameter name.
-        path: where they come from, for messages.
-        optional: names that may be missing.
-        parts: a number of weights that the network has at least.
-
-    Raises:
-        CheckpointError: names missing or left over, shapes that differ, values that are not
-            finite numbers in float32.
+    A file can describe a network of any size in a few bytes: names and shapes are compared before
+    the network takes any memory, and it has at least ``parts`` weights.
     """
     if parts > len(tensors):
         raise CheckpointError(

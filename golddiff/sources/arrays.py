@@ -36,10 +36,6 @@ def open_array(
         description: one line for the manifest.
         labels: the source's own labels, (N,) int64, or None.
         class_names: a name for each of the source's own classes, or None.
-
-    Raises:
-        SourceError: the array's data type, shape or values cannot be training data.
-        ArgumentError: the labels given do not fit, or size or channels do not apply.
     """
     values = as_array(array, description)
     pixels, rgba = _images_first(_checked(values, description))
@@ -102,11 +98,7 @@ def _floats(
 
 
 def ask_for_range(rows: Rows, options: SourceOptions) -> None:
-    """Raise where float images look as if they were not in [-1, 1], and nobody said so.
-
-    Raises:
-        ArgumentError: asks for value_range.
-    """
+    """Raise where float images look as if they were not in [-1, 1], and nobody said so."""
     shape = rows.info.shape
     is_images = rows.info.dtype != np.uint8 and len(shape) == 3 and shape[0] in (1, 3)
     if not is_images or options.value_range is not None:

@@ -46,25 +46,15 @@ class UnreadableImageError(Exception):
 
 
 class Header(NamedTuple):
-    """What an image's header says.
+    """What an image's header says."""
 
-    Attributes:
-        width: in pixels, after the EXIF rotation.
-        height: in pixels, after the EXIF rotation.
-        grey: whether the image is stored without colours.
-    """
-
-    width: int
-    height: int
-    grey: bool
+    width: int  # in pixels, after the EXIF rotation
+    height: int  # in pixels, after the EXIF rotation
+    grey: bool  # whether the image is stored without colours
 
 
 def read_header(data: bytes | Image.Image) -> Header:
-    """Read the size and kind of an encoded or Pillow image without decoding its pixels.
-
-    Raises:
-        UnreadableImageError: ``data`` is no image, or one too large.
-    """
+    """Read the size and kind of an encoded or Pillow image without decoding its pixels."""
     with _opened(data) as image:
         width, height = image.size
         if _orientation(image) >= 5:
@@ -101,11 +91,7 @@ def decode(
 
 
 def read_file(path: str | Path) -> bytes:
-    """An image file, unread where it is too large to be one.
-
-    Raises:
-        OSError: it is, or cannot be read.
-    """
+    """An image file, unread where it is too large to be one."""
     size = os.stat(path).st_size
     if size > MAX_ENCODED_BYTES:
         raise OSError(f"it has {size:,} bytes")

@@ -158,11 +158,8 @@ def _labelled(
 ) -> tuple[list[str], NDArray[np.int64] | None, tuple[str, ...] | None]:
     """The images of the split, their labels and the classes' names.
 
-    Args:
-        names: paths with ``/`` between folders, sorted.
-        table: EDM's dataset.json, which holds the labels where there is one; else folders do.
-        split: the one wanted, where the folders are named after splits.
-        description: the source's name for messages.
+    By EDM's dataset.json (``table``) where there is one, else by folders; names are sorted paths
+    with ``/`` between folders.
     """
     if table is not None:
         return names, _by_table(table, names, description), None

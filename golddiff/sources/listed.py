@@ -33,10 +33,6 @@ def open_listed(examples: Any, options: SourceOptions) -> ExampleSource:
         examples: a list, a Dataset with a length, or a DataLoader of one, whose batches are arrays.
             An image is a Pillow image, a path, an array or a tensor.
         options: how they are read.
-
-    Raises:
-        SourceError: there are none, or none can be read.
-        ArgumentError: they are no images, or the labels given do not fit.
     """
     options.refuse_columns("images handed over by Python")
     kind, in_batches = type(examples).__name__, not hasattr(examples, "__getitem__")

@@ -20,15 +20,7 @@ _one_at_a_time = threading.Lock()  # the largest takes half a gigabyte while it 
 
 
 def read_picture(name: str, path: str | Path) -> Image.Image:
-    """A file as a picture, grey or RGB, refused from its size or header before it is decoded.
-
-    Args:
-        name: the argument that it is, for messages.
-        path: the file.
-
-    Raises:
-        ArgumentError: too many bytes or pixels, or no image.
-    """
+    """A file as a picture, grey or RGB, refused from its size or header before it is decoded."""
     try:
         size = Path(path).stat().st_size
         if size > MOST_BYTES:
@@ -64,11 +56,7 @@ def decoded(name: str, data: bytes, most_pixels: int = MOST_PIXELS) -> Image.Ima
 
 
 def fitted(image: Image.Image, shape: Sequence[int]) -> torch.Tensor:
-    """A picture in a training set's shape (C, H, W), in [-1, 1]: scaled, cropped, in its colours.
-
-    Raises:
-        ArgumentError: the set does not hold grey or RGB images.
-    """
+    """A picture in a training set's shape (C, H, W) and colours, in [-1, 1]: scaled, cropped."""
     if len(shape) != 3 or shape[0] not in (1, 3):
         held = "points" if len(shape) == 1 else f"latents of {shape[0]} channels"
         raise ArgumentError(

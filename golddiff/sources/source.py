@@ -108,9 +108,6 @@ class Rows:
         description: one line for the manifest.
         labels: the source's own, (total,) int64, or None.
         class_names: of the source's own classes, or None.
-
-    Raises:
-        ArgumentError: the labels given do not fit.
     """
 
     def __init__(
@@ -134,11 +131,7 @@ class Rows:
         )
 
     def batches(self, size: int) -> Iterator[Batch]:
-        """Yield the examples in order, as copies: pixels (b, *shape) and labels (b,) or None.
-
-        Raises:
-            SourceError: an example cannot be used.
-        """
+        """Yield the examples in order, as copies: pixels (b, *shape) and labels (b,) or None."""
         starts = range(0, self.count, require_integer("size", size, least=1))
         spans = [(start, min(start + size, self.count)) for start in starts]
         return (
@@ -155,26 +148,14 @@ def chosen_labels(
     labels: NDArray[np.int64] | None,
     class_names: tuple[str, ...] | None,
 ) -> tuple[NDArray[np.int64] | None, tuple[str, ...] | None]:
-    """The labels that the caller gave, which have no names; else the source's own and theirs.
-
-    Raises:
-        ArgumentError: those given are too many or too few, not integers, or negative.
-    """
+    """The labels that the caller gave, which have no names; else the source's own and theirs."""
     if options.labels is None:
         return labels, class_names
     return check_labels(options.labels, total), None
 
 
 def check_labels(labels: Any, count: int) -> NDArray[np.int64]:
-    """Labels as (count,) int64 class indices.
-
-    Args:
-        labels: array-like or tensor of ``count`` whole numbers, none negative.
-        count: number of examples they belong to.
-
-    Raises:
-        ArgumentError: another length or shape, another data type, or a negative label.
-    """
+    """Labels, array-like or a tensor, as (count,) int64 class indices, none negative."""
     if hasattr(labels, "detach"):
         labels = labels.detach().cpu()
     try:

@@ -38,10 +38,7 @@ Labels = tuple[NDArray[np.int64] | None, tuple[str, ...] | None]
 def shards_of_split(names: Sequence[str], split: str, description: str) -> list[str]:
     """The parquet files of one split, sorted; all of them where names say no split.
 
-    Args:
-        names: paths with ``/`` between folders, such as ``data/train-00000-of-00002.parquet``.
-        split: the split that is wanted.
-        description: the source's name for messages.
+    Names are paths with ``/`` between folders, such as ``data/train-00000-of-00002.parquet``.
     """
     splits = {name: _split_of(name) for name in sorted(names)}
     found = sorted({one for one in splits.values() if one is not None})
@@ -251,11 +248,7 @@ def _list_columns(schema: Any) -> str:
 
 
 def _labels(
-    schema: Any,
-    column: Callable[[str], Any],
-    total: int,
-    options: SourceOptions,
-    description: str,
+    schema: Any, column: Callable[[str], Any], total: int, options: SourceOptions, description: str
 ) -> Labels:
     """Class indices of all rows, and the classes' names; nothing where the caller gave labels."""
     name = _label_column(schema, options.label_column, description)

@@ -29,12 +29,7 @@ Tensors = dict[str, NDArray[Any]]
 
 
 class Artifacts:
-    """The files of one training set.
-
-    Args:
-        folder: where they lie.
-        identity: says which images the training set has.
-    """
+    """The files of one training set."""
 
     def __init__(self, folder: Path, identity: str) -> None:
         self.folder, self._identity = folder, identity
@@ -57,12 +52,7 @@ class Artifacts:
         return said if ours.items() <= said.items() and "digest" in said else None
 
     def load(self, name: str, made_of: Mapping[str, str] | None = None) -> Tensors | None:
-        """The arrays of a name, or None where they have to be made.
-
-        Args:
-            name: of the file.
-            made_of: what else they have to be made of.
-        """
+        """The arrays of a name, or None where they have to be made."""
         said = self.head(name)
         if said is None or not (made_of or {}).items() <= said.items():
             return None
@@ -86,11 +76,8 @@ class Artifacts:
     ) -> None:
         """Keep arrays under a name, if the folder may be written to.
 
-        Args:
-            name: of the file.
-            tensors: the arrays.
-            made_of: what else they were made of.
-            most: bytes that the files of its folder may take with it; those used longest ago go.
+        ``made_of`` says what else they were made of. Files of its folder take ``most`` bytes at
+        most; those used longest ago go.
         """
         path = self.path(name)
         if not self.folder.is_dir() or leads_out(self.folder, path.parent):

@@ -44,20 +44,9 @@ COPIES = 16
 def build(
     source: Source, path: Path, *, overwrite: bool, progress: bool, factor: bool = True
 ) -> None:
-    """Write ``source`` as a store at ``path``.
+    """Write ``source``, read once from start to end, as a store at ``path``.
 
-    Args:
-        source: read once from start to end.
-        path: the folder to make.
-        overwrite: replace a store that is there.
-        progress: show a bar.
-        factor: make mean and covariance too, where images are small; a shard needs none of its
-            own.
-
-    Raises:
-        ArgumentError: ``path`` exists and ``overwrite`` is not set.
-        SourceError: the source fails or is empty.
-        StoreError: the disk is full or cannot be written.
+    With mean and covariance (``factor``) where images are small; a shard needs none of its own.
     """
     if path.exists() and not overwrite:
         raise ArgumentError(
@@ -91,9 +80,6 @@ def is_store_of(path: Path, source: Source) -> bool:
     """Whether a store holds what a source says of itself, and, of arrays, their very values.
 
     Encoded images are not decoded for this: files that changed in place count as the same.
-
-    Raises:
-        StoreError: there is no sound store.
     """
     manifest, info = Manifest.read(path), source.info
     names = None if manifest.class_names is None else tuple(manifest.class_names)

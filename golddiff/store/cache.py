@@ -23,10 +23,13 @@ __all__ = ["SourceOptions", "cache_folder", "cache_name", "cached_store", "entri
 # Folders of the cache that are no stores.
 OTHERS = {
     "oracle-runs": "what networks made of starting noise",
+    "cluster": "what is computed from shards without a folder of their own",
     "shards": "copies of shards from other places",
     "truth": "full scans that errors are measured against",
     "scaling": "times of golddiff bench scaling, and its stores",
 }
+
+_CLUSTER = re.compile(r"^cluster-[0-9a-f]{16}$")
 
 
 def load(source: Any, labels: Any = None, *, progress: bool = False, **options: Any) -> ImageStore:
@@ -61,16 +64,8 @@ def cached_store(
 ) -> ImageStore:
     """Open the cached store of a source, built first where there is none or it is damaged.
 
-    Args:
-        source: a path, a built-in name or a hub name; or what else is a source.
-        options: how it is read.
-        say: called with one line that says whether a store is built or used, and where.
-        progress: show a bar while building.
-        needed: bytes of memory that what follows takes for n images of d values each.
-
-    Raises:
-        ArgumentError: what follows would take more memory than there is; nothing was built.
-        GoldDiffError: the source cannot be read, or the cache cannot be written.
+    ``say`` is told in a line whether a store is built or used, and where. ``needed`` gives the
+    bytes that n images of d values take later: what is too much is refused before building.
     """
     from golddiff.store.build import build
     from golddiff.store.images import ImageStore
@@ -106,19 +101,12 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class Entry:
-    """A folder of the cache.
+    """A folder of the cache."""
 
-    Attributes:
-        path: where it is.
-        what: what it holds, in words.
-        bytes: of all its files.
-        used: seconds since the epoch, of its newest file.
-    """
-
-    path: Path
-    what: str
-    bytes: int
-    used: float
+    path: Path  # where it is
+    what: str  # what it holds, in words
+    bytes: int  # of all its files
+    used: float  # seconds since the epoch, of its newest file
 
 
 def entries() -> list[Entry]:
@@ -127,11 +115,12 @@ def entries() -> list[Entry]:
 
     found, folder = [], cache_folder()
     for path in folder.iterdir() if folder.is_dir() else ():
-        if path.is_symlink() or not (path.name in OTHERS or is_store(path)):
+        what = OTHERS.get("cluster" if _CLUSTER.match(path.name) else path.name)
+        if path.is_symlink() or not (what or is_store(path)):
             continue
         status = [file.lstat() for file in path.rglob("*") if not file.is_dir()]
         used = max((one.st_mtime for one in status), default=path.stat().st_mtime)
-        what = OTHERS.get(path.name) or f"store of {Manifest.read(path).source}"
+        what = what or f"store of {Manifest.read(path).source}"
         found.append(Entry(path, what, sum(one.st_size for one in status), used))
     return sorted(found, key=lambda entry: (-entry.bytes, entry.path.name))
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-from golddiff.store.artifacts import Artifacts
 from golddiff.store.statistics import Factor, default_images
 from golddiff.system.errors import ArgumentError
 
@@ -14,41 +13,16 @@ NAME = "factor-of-all"  # made since, in place of it
 Progress = Callable[[int], None]
 
 
-class Images(Protocol):
-    """What has images: an ImageStore, or shards of one."""
-
-    n: int
-    d: int
-    artifacts: Artifacts
-
-    def count_of(self, label: int | None) -> int:
-        """How many images a class has, or all."""
-        ...
-
-
 def silent(done: int) -> None:
     """Progress that nobody watches."""
 
 
 class Factors:
-    """The factors of a training set.
+    """The factors of a training set, which holds those that are made, by class."""
 
-    Args:
-        images: the set.
-        make: the set's factor of a class (None: all), of how many of its images (None: the
-            default), by a seed of their draw.
-        made: factors that are made already, by class; more are added.
-        keeps: whether results may be kept at this moment.
-    """
-
-    def __init__(
-        self,
-        images: Images,
-        make: Callable[[Any, int | None, int | None, int, Progress], Factor],
-        made: dict[int | None, Factor],
-        keeps: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self._images, self._make, self._made, self._keeps = images, make, made, keeps
+    def __init__(self, images: Any) -> None:
+        self._images = images
+        self._made: dict[int | None, Factor] = images._factors
 
     def of(self, label: int | None, progress: Progress = silent) -> Factor:
         """The factor of a class, or of all images; that of all is kept with the store."""
@@ -69,9 +43,6 @@ class Factors:
                 :meth:`golddiff.ImageStore.factor`; as many as there are, or more, for all.
             seed: of the draw.
             progress: called with the number of images done.
-
-        Raises:
-            ArgumentError: ``images`` is no integer of 2 or more.
         """
         whole = isinstance(images, int) and not isinstance(images, bool)
         if images is not None and not (whole and images >= 2):
@@ -92,7 +63,7 @@ class Factors:
     def put(self, factor: Factor) -> None:
         """Take the factor of all images as given, and keep it."""
         self._made[None] = factor
-        if self._keeps():
+        if self._images.share == 1:
             self._images.artifacts.save(NAME, factor.tensors(), {"of": str(factor.images)})
 
     @property
@@ -101,10 +72,12 @@ class Factors:
         if None in self._made:
             return self._made[None].images
         of = (self._head() or {}).get("of", "")
-        return int(of) if of.isdecimal() else default_images(self._images.n, self._images.d)
+        n, d = self._images.n, self._images.d
+        return int(of) if of.isdecimal() else default_images(n, d)
 
     def _new(self, label: int | None, images: int | None, seed: int, progress: Progress) -> Factor:
-        factor = self._made[label] = self._make(self._images, label, images, seed, progress)
+        factor: Factor = self._images._make_factor(label, images, seed, progress)
+        self._made[label] = factor
         if label is None:
             self.put(factor)
         return factor

@@ -8,7 +8,7 @@ a manifest with the format version and a checksum of each.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +20,23 @@ from golddiff.posterior import Posterior
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.build import LABELS, NORMS, PIXELS, PROXIES
-from golddiff.store.factors import Factors, silent
 from golddiff.store.manifest import Manifest, identity_of
 from golddiff.store.nearest import Drawing, Metric, nearest
-from golddiff.store.posteriors import Weigher, weighed, whole
+from golddiff.store.posteriors import weighed, whole
 from golddiff.store.proxy import Proxies
-from golddiff.store.selection import Indices, Part, check_class, checked_rows, counts_of
+from golddiff.store.selection import counts_of
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
-from golddiff.support import (
-    AnySupport,
-    DescribedSupport,
-    LogWeights,
-    Prior,
-    Support,
-    TiledSupport,
-    listed,
-    one_each,
-)
+from golddiff.store.training_set import Supports, TrainingSet
+from golddiff.support import AnySupport, LogWeights, Prior, TiledSupport, listed, one_each
 from golddiff.system.arguments import path_of
+from golddiff.system.errors import ArgumentError
 from golddiff.system.pictures import png
 from golddiff.system.residency import DEFAULT_LIMIT, Residency, parts, resident_rows
 
 SHOWN = 24  # images in a notebook
 
 
-class ImageStore:
+class ImageStore(TrainingSet):
     """A training set on disk, read by row.
 
     Attributes:
@@ -61,18 +53,13 @@ class ImageStore:
         scale, offset: from stored values to [-1, 1]: 1/127.5 and -1 for uint8, 1 and 0 for floats.
         norms: (n,) float32 Euclidean norms in [-1, 1] units.
         radius: R = max_i ||x_i||, the data radius of the paper's Theorem 1.
-        proxies: average-pooled images, (n, d') of a shape that is asked for.
         residency: how many bytes of its files may be in memory, and which are.
         artifacts: what was computed from it and is kept with it.
         factors: mean and covariance of all images and of classes.
-        share: of the images that results see: all of them.
         first_row: where the images are a part of a larger training set, the row of the first there.
     """
 
-    share = 1.0
     first_row = 0
-    factors = Part(lambda store: Factors(store, ImageStore._make_factor, store._factors))
-    proxies = Part(lambda store: Proxies(store, store._pooled))
 
     def __init__(self, path: Path, manifest: Manifest, memory_limit: float = DEFAULT_LIMIT) -> None:
         """Use :meth:`open` or :meth:`build`."""
@@ -92,7 +79,6 @@ class ImageStore:
         labels = np.array(self._map(LABELS, "int64", (self.n,))) if manifest.labelled else None
         self.labels = None if labels is None else torch.from_numpy(labels)
         self.class_counts = counts_of(labels)
-        self.classes = list(self.class_counts)
         self._rows: dict[int | None, NDArray[np.int64]] = {None: np.arange(self.n)}
         width = math.prod(manifest.proxy_shape)
         self._pooled: dict[tuple[int, ...], NDArray[np.float32]] = {
@@ -174,6 +160,11 @@ class ImageStore:
         build_from(source, path_of("path", path), options, overwrite, exist_ok, progress)
         return cls.open(path)
 
+    @property
+    def proxies(self) -> Proxies:
+        """Average-pooled images, (n, d') of a shape that is asked for."""
+        return Proxies(self, self._pooled)
+
     def verify(self) -> None:
         """Recompute every checksum.
 
@@ -182,25 +173,8 @@ class ImageStore:
         """
         self.manifest.verify(self.path)
 
-    def images(self, indices: Indices | None = None) -> torch.Tensor:
-        """Images as float32 in [-1, 1] (float stores: as they were given), (k, *shape).
-
-        Args:
-            indices: rows to read, in the order wanted; None for all.
-
-        Raises:
-            ArgumentError: an index outside 0..n-1.
-        """
-        rows = checked_rows(indices, self.n)
-        return torch.from_numpy(self.values(rows)).reshape(len(rows), *self.shape)
-
     def values(self, rows: NDArray[np.int64], onto: Axes | None = None) -> NDArray[np.float32]:
-        """Flattened images as float32 in [-1, 1], (k, d); or their coordinates, (k, r).
-
-        Args:
-            rows: which.
-            onto: the axes that coordinates are along.
-        """
+        """See :class:`TrainingSet`."""
         if onto is not None:
             return onto.coordinates(self.values, rows)
         values = np.empty((len(rows), self.d), np.float32)
@@ -213,125 +187,47 @@ class ImageStore:
         return values
 
     def rows_of(self, prior: Prior) -> NDArray[np.int64]:
-        """Ascending rows of the images that a prior lets in: a class, all for None.
-
-        Raises:
-            ArgumentError: the store has no labels, or no image of that class.
-        """
+        """See :class:`TrainingSet`; those of a class are listed once."""
         if isinstance(prior, LogWeights):
             return prior.support.rows
         if prior not in self._rows:
-            check_class(prior, self.labels is not None, self.class_counts)
-            assert self.labels is not None
-            self._rows[prior] = np.flatnonzero(self.labels.numpy() == prior)
+            self._rows[prior] = super().rows_of(prior)
         return self._rows[prior]
 
-    def count_of(self, prior: Prior) -> int:
-        """How many they are.
-
-        Raises:
-            ArgumentError: as :meth:`rows_of`.
-        """
-        if prior is None or isinstance(prior, LogWeights):
-            return len(prior.support) if prior is not None else self.n
-        check_class(prior, self.labels is not None, self.class_counts)
-        return self.class_counts[prior]
-
-    def everything(self, prior: Prior) -> Support | DescribedSupport:
-        """The support of all images that a prior lets in, with their log weights.
-
-        Raises:
-            ArgumentError: as :meth:`count_of`.
-        """
-        if isinstance(prior, LogWeights):
-            return prior.support
-        count, rows = self.count_of(prior), self.rows_of
-        return DescribedSupport(count, lambda one: one.rows_in(rows(one.label)), prior)
-
     def posterior(
-        self,
-        estimator: Weigher,
-        x: NDArray[np.float32],
-        sigma: float,
-        supports: AnySupport | Sequence[AnySupport],
+        self, estimator: Any, x: NDArray[np.float32], sigma: float, supports: Supports
     ) -> Posterior:
-        """The posterior of queries (b, D), each over its support; see :func:`weighed`."""
+        """See :class:`TrainingSet` and :func:`weighed`."""
         return weighed(estimator, x, sigma, supports)
 
     def nearest(
-        self,
-        x: NDArray[np.float32],
-        k: int,
-        metric: Metric,
-        within: AnySupport | Sequence[AnySupport],
+        self, x: NDArray[np.float32], k: int, metric: Metric, within: Supports
     ) -> list[AnySupport]:
-        """Of each query (b, D) the k nearest images, of those that it may have.
-
-        Args:
-            x: queries.
-            k: how many, for each location of the metric; of equally near ones the first rows.
-            metric: what is near.
-            within: the images that compete, for all queries or for each; where they are no more
-                than k, they come back as they are.
-
-        Returns:
-            A support for each query, rows ascending, with the log weights they have in ``within``.
-        """
+        """See :class:`TrainingSet`."""
         return nearest(self, x, k, metric, within)
 
-    def draw(
-        self,
-        x: NDArray[np.float32],
-        drawing: Drawing,
-        within: AnySupport | Sequence[AnySupport],
-    ) -> list[AnySupport]:
-        """Images drawn at random by weight for each query (b, D); see :class:`Drawing`.
-
-        Args:
-            x: queries.
-            drawing: decides how many, by which weights.
-            within: the images that compete, for all queries or for each.
-        """
+    def draw(self, x: NDArray[np.float32], drawing: Drawing, within: Supports) -> list[AnySupport]:
+        """See :class:`TrainingSet`."""
         among = [whole(support) for support in one_each(within, len(x))]
         return list(drawing.chosen(self, x, among, drawing.summary(self, x, among)))
 
-    def summary(
-        self,
-        x: NDArray[np.float32],
-        drawing: Drawing,
-        within: AnySupport | Sequence[AnySupport],
-    ) -> Any:
-        """What a draw by weight has to know of all images, before any is drawn."""
+    def summary(self, x: NDArray[np.float32], drawing: Drawing, within: Supports) -> Any:
+        """See :class:`TrainingSet`."""
         return drawing.summary(self, x, [whole(one) for one in one_each(within, len(x))])
 
     def contributions(
         self, estimator: Any, x: NDArray[np.float32], sigma: float, support: AnySupport, top: int,
         pixel: int | None,
     ) -> Iterator[Any]:  # fmt: skip
-        """The terms of one query's posterior (D,), some images at a time; the estimator's own."""
+        """See :class:`TrainingSet`; the estimator's own."""
         images = support if isinstance(support, TiledSupport) else listed(support)
         yield from estimator.contributions(x, sigma, images, top, pixel)
-
-    def factor(self, label: int | None = None, progress: Callable[[int], None] = silent) -> Factor:
-        """Mean and covariance factor of the store, or of one class (computed once, kept).
-
-        Of all its images; of 100,000 drawn at random where there are more, of more than 4,096
-        values each (``Factor.images`` says). ``factors.estimate`` takes another number.
-
-        Args:
-            label: the class; None for all images.
-            progress: called with the number of images done, where it is computed.
-        """
-        return self.factors.of(label, progress)
 
     def _make_factor(
         self, label: int | None, images: int | None, seed: int, progress: Callable[[int], None]
     ) -> Factor:
         rows = factor_rows(self.rows_of(label), self.d, images, seed)
         return covariance_factor(self.flat, self.scale, self.offset, rows, progress)
-
-    def __len__(self) -> int:
-        return self.n
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle holds the path and the limit; it opens the store where that is."""
@@ -350,3 +246,14 @@ class ImageStore:
 
     def _map(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         return self.residency.map(self.path / name, dtype, shape)
+
+
+def opened(store: ImageStore | str | Path) -> ImageStore:
+    """A training set as it is, or the store in a folder."""
+    if isinstance(store, str | Path):
+        return ImageStore.open(store)
+    if not all(hasattr(store, name) for name in ("shape", "d", "posterior")):
+        raise ArgumentError(
+            f"store: got {type(store).__name__}, expected an ImageStore or the path of one"
+        )
+    return store

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from golddiff.store.training_set import TrainingSet, opened
+from golddiff.store.images import opened
+from golddiff.store.training_set import TrainingSet
 from golddiff.system.arguments import check_dense, check_not_negative
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory

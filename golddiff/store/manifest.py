@@ -29,29 +29,17 @@ class FileRecord:
 
 @dataclass
 class Manifest:
-    """What a store holds.
+    """What a store holds."""
 
-    Attributes:
-        n: number of examples.
-        shape: shape of one example, (C, H, W) or (D,).
-        dtype: "uint8" or "float32".
-        labelled: whether labels.bin is there.
-        class_names: a name for each class index, or None.
-        proxy_shape: shape of one screening proxy.
-        source: one line that says where the images came from.
-        skipped: how many unreadable images were left out.
-        files: a record for each file.
-    """
-
-    n: int
-    shape: tuple[int, ...]
-    dtype: str
-    labelled: bool
-    class_names: list[str] | None
-    proxy_shape: tuple[int, ...]
-    source: str
-    skipped: int = 0
-    files: dict[str, FileRecord] = field(default_factory=dict)
+    n: int  # number of examples
+    shape: tuple[int, ...]  # shape of one example, (C, H, W) or (D,)
+    dtype: str  # "uint8" or "float32"
+    labelled: bool  # whether labels.bin is there
+    class_names: list[str] | None  # a name for each class index, or None
+    proxy_shape: tuple[int, ...]  # shape of one screening proxy
+    source: str  # one line that says where the images came from
+    skipped: int = 0  # how many unreadable images were left out
+    files: dict[str, FileRecord] = field(default_factory=dict)  # a record for each file
 
     @property
     def images_checksum(self) -> str:
@@ -68,17 +56,11 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Write the manifest, with a digest of its own contents."""
-        body: dict[str, Any] = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        body["digest"] = _digest(body)
-        (folder / NAME).write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+        (folder / NAME).write_text(sealed(FORMAT, VERSION, asdict(self)), encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Read and check the manifest of the store in ``folder``.
-
-        Raises:
-            StoreError: no manifest, not one of ours, another format version, or altered.
-        """
+        """Read and check the manifest of the store in ``folder``."""
         path = folder / NAME
         if not folder.exists():
             raise StoreError(f"store: {folder} does not exist")
@@ -89,44 +71,24 @@ class Manifest:
                 f"store: {path} is a symbolic link that leads out of the store; copy the file"
             )
         try:
-            body = json.loads(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
         except OSError as error:
             raise StoreError(f"store: {path} cannot be read ({error.strerror or error})") from error
-        except (ValueError, RecursionError) as error:
-            raise StoreError(f"store: {path} is damaged ({error}); build the store again") from None
-        if not isinstance(body, dict) or body.get("format") != FORMAT:
-            raise StoreError(f"store: {path} is not the manifest of a golddiff store")
-        if body.get("version") != VERSION:
-            raise StoreError(
-                f"store: {folder} has format version {body.get('version')!r}, "
-                f"this golddiff reads version {VERSION}; build the store again"
-            )
-        digest = body.pop("digest", None)
-        if digest != _digest(body):
-            raise StoreError(f"store: {path} was altered or damaged; build the store again")
+        body = unsealed(str(path), text, FORMAT, VERSION, "manifest of a golddiff store")
         problem = _problem(body)
         if problem:
             raise StoreError(f"store: {path} {problem}; build the store again")
-        names = body["class_names"]
-        return cls(
-            n=body["n"],
-            shape=tuple(body["shape"]),
-            dtype=body["dtype"],
-            labelled=body["labelled"],
-            class_names=names and [printable(name) for name in names],
-            proxy_shape=tuple(body["proxy_shape"]),
-            source=printable(body["source"]),
-            skipped=body["skipped"],
-            files={name: FileRecord(**record) for name, record in body["files"].items()},
-        )
+        made = {name: body[name] for name in cls.__dataclass_fields__}
+        names, files = made["class_names"], made["files"]
+        return cls(**made | {
+            "shape": tuple(made["shape"]), "proxy_shape": tuple(made["proxy_shape"]),
+            "class_names": names and [printable(name) for name in names],
+            "source": printable(made["source"]),
+            "files": {name: FileRecord(**record) for name, record in files.items()},
+        })  # fmt: skip
 
     def check_sizes(self, folder: Path) -> None:
-        """Check that every file is there and has its size, and that labels are class indices.
-
-        Raises:
-            StoreError: a file is missing or has another size than recorded or implied; labels are
-                negative; floats of a store of up to 256 MB are not finite.
-        """
+        """Check that every file is there and has its size, and that labels are class indices."""
         implied = {
             "pixels.bin": self.n * math.prod(self.shape) * (1 if self.dtype == "uint8" else 4),
             "proxies.bin": self.n * math.prod(self.proxy_shape) * 4,
@@ -152,11 +114,7 @@ class Manifest:
         self._check_values(folder)
 
     def verify(self, folder: Path) -> None:
-        """Recompute every checksum, and look through all floats.
-
-        Raises:
-            StoreError: names the first file whose contents changed, or are no training data.
-        """
+        """Recompute every checksum, and look through all floats."""
         for name, record in self.files.items():
             if file_record(folder / name) != record:
                 raise StoreError(
@@ -244,6 +202,30 @@ def file_record(path: Path) -> FileRecord:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return FileRecord(path.stat().st_size, digest)
+
+
+def sealed(form: str, version: int, body: dict[str, Any]) -> str:
+    """A record as text, with its format, version and a digest of all of it."""
+    whole = {"format": form, "version": version, **body}
+    return json.dumps({**whole, "digest": _digest(whole)}, indent=1) + "\n"
+
+
+def unsealed(path: str, text: str, form: str, version: int, kind: str) -> dict[str, Any]:
+    """The record that :func:`sealed` wrote; StoreError where it is none, or was altered."""
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"store: {path} is damaged ({error}); build the store again") from None
+    if not isinstance(body, dict) or body.get("format") != form:
+        raise StoreError(f"store: {path} is no {kind}")
+    if body.get("version") != version:
+        raise StoreError(
+            f"store: {path} has format version {body.get('version')!r}, this golddiff reads "
+            f"version {version}; build the store again"
+        )
+    if body.pop("digest", None) != _digest(body):
+        raise StoreError(f"store: {path} was altered or damaged; build the store again")
+    return body
 
 
 def _digest(body: dict[str, Any]) -> str:

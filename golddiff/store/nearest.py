@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,19 +22,6 @@ from golddiff.store.proxy import pool
 from golddiff.support import AnySupport, Side, Support, TiledSupport, grouped, one_each, tile_count
 
 BYTES_AT_ONCE = 2.5e8  # of distances
-
-
-class Images(Protocol):
-    """The images of a part of a training set, or of all of it."""
-
-    shape: tuple[int, ...]
-    flat: NDArray[Any]
-    scale: float
-    offset: float
-
-    def proxies(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """Average-pooled images of a shape, (n, d')."""
-        ...
 
 
 class Metric(Protocol):
@@ -67,66 +54,40 @@ class Drawing(Protocol):
     set (a part's ``first_row`` and the row in it), so that parts draw what the whole would.
     """
 
-    def summary(self, images: Any, x: NDArray[np.float32], within: Sequence[Support]) -> Summary:
-        """What the weights depend on, of a part's images (their rows in it)."""
+    def summary(self, images: Any, x: NDArray[np.float32], within: Sequence[Support]) -> Any:
+        """What the weights depend on, of a part's images; merges with that of another part."""
         ...
 
     def chosen(
         self, images: Any, x: NDArray[np.float32], within: Sequence[Support], total: Any
     ) -> Sequence[Support | TiledSupport]:
-        """The images of a part that are drawn for each query, with log weights.
+        """The images of a part that are drawn for each query (b, D), with log weights.
 
-        Args:
-            images: of the part.
-            x: (b, D) queries.
-            within: of each query the rows of the part that compete.
-            total: the summaries of all parts, merged.
+        ``within`` are the rows of the part that compete, ``total`` all parts' summaries, merged.
         """
-        ...
-
-
-class Summary(Protocol):
-    """What one part of a training set sends to the others before images are drawn."""
-
-    def merge(self, other: Any) -> Any:
-        """That of both parts."""
-        ...
-
-
-@runtime_checkable
-class Vectors(Metric, Protocol):
-    """A metric that is the squared distance of one vector an image: any device can compare them."""
-
-    @property
-    def nat(self) -> float:
-        """See :class:`Metric`."""
-        ...
-
-    def of_queries(self, images: Images, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The vectors (b, d') of queries (b, D)."""
-        ...
-
-    def of_images(self, images: Images) -> NDArray[np.float32] | None:
-        """The vectors (n, d') of all images; None: their pixels."""
         ...
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """Squared distance of whole images; with ``nat`` 2 sigma^2 the order of posterior weights."""
+    """Squared distance of whole images; with ``nat`` 2 sigma^2 the order of posterior weights.
+
+    Like :class:`Pooled` one vector an image (``of_images``, None: its pixels): any device can
+    compare them.
+    """
 
     nat: float = 0.0
     side = None
 
-    def of_queries(self, images: Images, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The queries themselves; see :class:`Vectors`."""
+    def of_queries(self, images: Any, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Their vectors (b, d'): the queries themselves."""
         return x
 
-    def of_images(self, images: Images) -> None:
-        """The pixels themselves; see :class:`Vectors`."""
+    def of_images(self, images: Any) -> None:
+        """The pixels themselves."""
 
     def distances(
-        self, images: Images, x: NDArray[np.float32], rows: NDArray[np.int64]
+        self, images: Any, x: NDArray[np.float32], rows: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """(b, n); see :class:`Metric`."""
         return squared_distances(images.flat, rows, x, images.scale, images.offset)
@@ -145,37 +106,36 @@ class Pooled:
     nat: float = 0.0
     side = None
 
-    def of_queries(self, images: Images, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Pooled queries; see :class:`Vectors`."""
+    def of_queries(self, images: Any, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Pooled queries (b, d')."""
         return pool(x.reshape(-1, *images.shape), self.shape)
 
-    def of_images(self, images: Images) -> NDArray[np.float32]:
-        """Pooled images; see :class:`Vectors`."""
-        return images.proxies(self.shape)
+    def of_images(self, images: Any) -> NDArray[np.float32]:
+        """Pooled images (n, d')."""
+        pooled: NDArray[np.float32] = images.proxies(self.shape)
+        return pooled
 
     def distances(
-        self, images: Images, x: NDArray[np.float32], rows: NDArray[np.int64]
+        self, images: Any, x: NDArray[np.float32], rows: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """(b, n); see :class:`Metric`."""
         queries = self.of_queries(images, x)
         return squared_distances(self.of_images(images), rows, queries, 1.0, 0.0)
 
 
+Vectors = Pixels | Pooled
+
+
 @dataclass(frozen=True)
 class Found:
-    """The nearest images of one query in a part of a training set.
+    """The nearest images of one query in a part of a training set."""
 
-    Attributes:
-        tiles: of each location its images.
-        distances: of each location, (k,) of these images.
-    """
-
-    tiles: list[Support]
-    distances: list[NDArray[np.floating[Any]]]
+    tiles: list[Support]  # of each location its images
+    distances: list[NDArray[np.floating[Any]]]  # of each location, (k,) of these images
 
 
 def nearest(
-    images: Images,
+    images: Any,
     x: NDArray[np.float32],
     k: int,
     metric: Metric,
@@ -195,22 +155,16 @@ def supported(side: Side | None, tiles: list[Support]) -> AnySupport:
 
 
 def nearest_with_distances(
-    images: Images,
+    images: Any,
     x: NDArray[np.float32],
     k: int,
     metric: Metric,
     within: Sequence[AnySupport],
     always: bool = False,
 ) -> list[Found | None]:
-    """Of each query the k nearest images; None where there are no more than k.
+    """Of each query (b, D) the k nearest images for each location; None where there are no more.
 
-    Args:
-        images: of the store.
-        x: (b, D) queries.
-        k: how many, for each location.
-        metric: what is near.
-        within: of each query the images that it may have.
-        always: find the distances where there are no more than k, too.
+    ``always``: find the distances where there are no more than k, too.
     """
     answers: list[Found | None] = [None] * len(x)
     for support, queries in grouped(within):

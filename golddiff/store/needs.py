@@ -26,17 +26,7 @@ def mask_bytes(n: int, d: int) -> float:
 def check_images(
     n: int, shape: tuple[int, ...], needed: Callable[[int, int], float], what: str
 ) -> None:
-    """Raise where the work over images would take more memory than there is.
-
-    Args:
-        n: how many.
-        shape: of one.
-        needed: bytes for n images of d values each.
-        what: takes them, for the message.
-
-    Raises:
-        ArgumentError: says the largest size that would fit.
-    """
+    """Raise where the work over images would take more memory than there is."""
     side = 0
     if len(shape) == 3:
         side = largest_side(lambda side: needed(n, shape[0] * side * side))

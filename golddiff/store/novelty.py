@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Pixels
 from golddiff.store.posteriors import whole
-from golddiff.system.arguments import check_dense, check_shape
+from golddiff.system.arguments import check_batch
 from golddiff.system.errors import ArgumentError
 
 SPACING = "spacing-1"
@@ -68,11 +68,7 @@ def novelty(images: torch.Tensor, store: ImageStore) -> Novelty:
     Raises:
         ArgumentError: images of another shape, not finite, or none; a store of one image.
     """
-    if not isinstance(images, torch.Tensor) or not images.is_floating_point():
-        got = images.dtype if isinstance(images, torch.Tensor) else type(images).__name__
-        raise ArgumentError(f"images: got {got}, expected a tensor of floats in [-1, 1]")
-    check_dense("images", images)
-    check_shape("images", images, store.shape, "store")
+    check_batch("images", images, store.shape, "store")
     if len(images) == 0:
         raise ArgumentError("images: got none")
     if not torch.isfinite(images).all():
@@ -85,11 +81,7 @@ def novelty(images: torch.Tensor, store: ImageStore) -> Novelty:
 
 
 def spacing(store: ImageStore) -> float:
-    """The mean distance that a training image has to its nearest other one, above 0.
-
-    Raises:
-        ArgumentError: a store of one image.
-    """
+    """The mean distance that a training image has to its nearest other one, above 0."""
     if store.n < 2:
         raise ArgumentError("store: got one image, and novelty needs two or more to compare with")
     kept = store.artifacts.load(SPACING)
@@ -105,15 +97,9 @@ def spacing(store: ImageStore) -> float:
 def two_nearest(
     store: ImageStore, x: NDArray[np.float32]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The two training images nearest to each query and their distances.
+    """The two training images nearest to each query (b, D), of equals the lower row, and how far.
 
-    Args:
-        store: the training set, of at least two images.
-        x: (b, D) queries.
-
-    Returns:
-        (b, 2) rows, nearest first, of equals the lower one; and (b, 2) distances
-        ||x - x_i|| / sqrt(D) in units of x0.
+    (b, 2) rows, nearest first, and (b, 2) distances ||x - x_i|| / sqrt(D) in units of x0.
     """
     supports = store.nearest(x, 2, Pixels(), store.everything(None))
     rows = np.array([whole(support).rows for support in supports])

@@ -61,17 +61,7 @@ def is_store(path: Path) -> bool:
 
 
 def open_store(path: Path, options: SourceOptions, description: str = "") -> Rows:
-    """The images of a store, in its order.
-
-    Args:
-        path: the store's folder.
-        options: ``limit`` and ``labels`` apply.
-        description: one line for the manifest; that of the store where it is empty.
-
-    Raises:
-        SourceError: the store is damaged.
-        ArgumentError: an option that does not apply.
-    """
+    """The images of a store, in its order; the options ``limit`` and ``labels`` apply."""
     options.refuse_columns("a store")
     for name in ("size", "channels"):
         if getattr(options, name) is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,30 +23,8 @@ Task = tuple[int, Support]
 SMALLEST_PART = 64  # images: smaller ones take longer to hand out than to weigh
 
 
-class Weigher(Protocol):
-    """What weighs images: an estimator over the store (:class:`golddiff.denoiser.Estimator`)."""
-
-    memory_limit: float
-    part_size: int
-    parts: int
-
-    def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
-        """The partial posterior of queries (b, D) over some images, on this thread alone."""
-        ...
-
-    def tiled_posterior(
-        self, x: NDArray[np.float32], sigma: float, support: TiledSupport
-    ) -> Posterior:
-        """The partial posterior of queries (b, D), each tile's outputs over the tile's images."""
-        ...
-
-    def working_bytes(self, images: int) -> tuple[int, int]:
-        """Memory that so many images take: (fixed, for each query)."""
-        ...
-
-
 def weighed(
-    estimator: Weigher,
+    estimator: Any,
     x: NDArray[np.float32],
     sigma: float,
     supports: AnySupport | Sequence[AnySupport],
@@ -56,17 +34,6 @@ def weighed(
     Queries that share a support (the same object) go through its images together; parts of
     different supports go side by side. Sums are added in the order of the images, so the result
     does not depend on the number of threads.
-
-    Args:
-        estimator: over the store that holds the images.
-        x: queries.
-        sigma: noise level.
-        supports: one for all queries, or one each.
-
-    Raises:
-        ArgumentError: one query alone needs more than the estimator's ``memory_limit``; tiles,
-            and the estimator has one location.
-        ZeroDivisionError: a query has no image.
     """
     groups: list[list[int]] = []
     tasks: list[Task] = []
@@ -86,7 +53,8 @@ def weighed(
 
     def weigh(task: Task) -> Posterior:
         group, part = task
-        return estimator.weigh(x[groups[group]], sigma, part)
+        made: Posterior = estimator.weigh(x[groups[group]], sigma, part)
+        return made
 
     for (group, _), part in zip(tasks, map_ordered(weigh, tasks), strict=True):
         if group in totals:
@@ -99,12 +67,8 @@ def weighed(
     return Posterior.of_queries(made, [query for queries in groups for query in queries])
 
 
-def queries_at_once(estimator: Weigher, images: int) -> int:
-    """How many queries can be weighed over so many images within the memory limit.
-
-    Raises:
-        ArgumentError: one query alone needs more.
-    """
+def queries_at_once(estimator: Any, images: int) -> int:
+    """How many queries can be weighed over so many images within the memory limit."""
     fixed, each = estimator.working_bytes(images)
     if fixed + each > estimator.memory_limit:
         raise ArgumentError(
@@ -115,11 +79,7 @@ def queries_at_once(estimator: Weigher, images: int) -> int:
 
 
 def whole(support: AnySupport) -> Support:
-    """The support, which must be one for the whole image.
-
-    Raises:
-        ArgumentError: it is one for each tile.
-    """
+    """The support, which must be one for the whole image."""
     if isinstance(support, TiledSupport):
         raise ArgumentError("support: got one for each tile, expected one for the whole image")
     return listed(support)

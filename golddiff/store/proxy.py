@@ -8,14 +8,14 @@ import shutil
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from golddiff.system.errors import StoreError
-from golddiff.system.residency import Residency, parts
+from golddiff.system.residency import parts
 from golddiff.system.units import byte_size
 
 AT_ONCE = 1024  # images that are pooled together
@@ -68,28 +68,10 @@ def _averages(side: int, pools: int) -> NDArray[np.float32]:
     return matrix
 
 
-class Images(Protocol):
-    """What has images, and a folder."""
-
-    n: int
-    shape: tuple[int, ...]
-    path: Path
-    residency: Residency
-
-    def values(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Images (k, D) by row."""
-        ...
-
-
 class Proxies:
-    """The average-pooled images of a store, of any shape.
+    """The average-pooled images (n, d') of a store, of any shape; those made are kept."""
 
-    Args:
-        images: the store.
-        made: those made already, (n, d'), by their shape; more are added.
-    """
-
-    def __init__(self, images: Images, made: dict[tuple[int, ...], NDArray[np.float32]]) -> None:
+    def __init__(self, images: Any, made: dict[tuple[int, ...], NDArray[np.float32]]) -> None:
         self._images, self._made = images, made
 
     def __call__(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
@@ -97,9 +79,6 @@ class Proxies:
 
         Those that do not lie in the store are made when first asked for and kept: in memory, or
         where that would take more than the store's memory limit in a temporary file.
-
-        Raises:
-            StoreError: there is no room for that file.
         """
         if shape not in self._made:
             self._made[shape] = self._pooled(shape)
@@ -138,6 +117,7 @@ class Proxies:
                     file.write(np.ascontiguousarray(part, np.float32).data)
                 file.flush()
                 # The mapping keeps the data when the name goes.
-                return store.residency.map(Path(file.name), "float32", shape)
+                rows: NDArray[np.float32] = store.residency.map(Path(file.name), "float32", shape)
+                return rows
         except OSError as error:
             raise StoreError(f"store: {folder} cannot be written ({error.strerror})") from error

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from golddiff.noise import Sigma
 from golddiff.support import LogWeights, Prior
-from golddiff.system.arguments import check_dense, check_shape, levels_of, numbers_of
+from golddiff.system.arguments import check_batch, levels_of, numbers_of
 from golddiff.system.errors import ArgumentError
 
 # Past these noise levels float32 answers are the same, and squares overflow.
@@ -22,12 +22,8 @@ FURTHEST = 1e7  # times as long as images and noise a query may be; squares woul
 def checked_queries(
     store: Any, x: torch.Tensor, sigma: Sigma
 ) -> tuple[NDArray[np.float32], list[float]]:
-    """Noisy images as queries (b, D), and a noise level for each.
-
-    Raises:
-        ArgumentError: as a denoiser's call.
-    """
-    check_images(store, x)
+    """Noisy images as queries (b, D), and a noise level for each."""
+    check_batch("x", x, store.shape, "store")
     queries = x.detach().to("cpu", torch.float32).reshape(len(x), store.d).numpy()
     if not np.isfinite(queries).all():
         bad = int(np.flatnonzero(~np.isfinite(queries).all(axis=1))[0])
@@ -45,24 +41,10 @@ def checked_queries(
     return np.ascontiguousarray(queries), sigmas.tolist()
 
 
-def check_images(store: Any, x: torch.Tensor) -> None:
-    """Raise ArgumentError where x is no batch of the store's images in a float type."""
-    if not isinstance(x, torch.Tensor):
-        raise ArgumentError(f"x: got {type(x).__name__}, expected a torch.Tensor")
-    check_dense("x", x)
-    check_shape("x", x, store.shape, "store")
-    if not x.is_floating_point():
-        raise ArgumentError(f"x: got {x.dtype}, expected a floating-point tensor")
-
-
 def added_priors(
     store: Any, before: Sequence[LogWeights], log_weights: Any
 ) -> tuple[LogWeights, ...]:
-    """What was given before, and log weights (N,) or (B, N) besides: one for all or one a query.
-
-    Raises:
-        ArgumentError: another shape, NaN, +inf, or all images excluded.
-    """
+    """What was given before, and log weights (N,) or (B, N) besides: one for all or one a query."""
     numbers = numbers_of("log_weights", log_weights, "natural logs (N,) or (B, N)")
     if numbers.is_complex():
         raise ArgumentError(f"log_weights: got {numbers.dtype}, expected real numbers")
@@ -90,11 +72,7 @@ def added_priors(
 def priors_of(
     store: Any, given: Sequence[LogWeights], classes: Sequence[int | None]
 ) -> list[Prior]:
-    """The prior of each query: its class, what was given, or both.
-
-    Raises:
-        ArgumentError: another number of queries than of priors; a class that is all excluded.
-    """
+    """The prior of each query: its class, what was given, or both."""
     for label in set(classes):
         store.count_of(label)  # raises where the class has no images
     if not given:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,16 +11,11 @@ from numpy.typing import NDArray
 
 from golddiff.system.errors import ArgumentError
 
-T = TypeVar("T")
 Indices = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
 
 
 def checked_rows(indices: Indices | None, n: int) -> NDArray[np.int64]:
-    """The rows that indices stand for, of n; None: all.
-
-    Raises:
-        ArgumentError: an index outside 0..n-1.
-    """
+    """The rows that indices stand for, of n; None: all."""
     if indices is None:
         return np.arange(n)
     if isinstance(indices, slice):
@@ -47,11 +42,7 @@ def counts_of(labels: NDArray[np.int64] | None) -> dict[int, int]:
 
 
 def check_class(label: int | None, labelled: bool, counts: dict[int, int]) -> None:
-    """Raise where a class has no images.
-
-    Raises:
-        ArgumentError: there are no labels, or no image of that class.
-    """
+    """Raise where a class has no images."""
     if label is None or label in counts:
         return
     if not labelled:
@@ -60,16 +51,3 @@ def check_class(label: int | None, labelled: bool, counts: dict[int, int]) -> No
     raise ArgumentError(
         f"labels: got {label}, a class with no images; the store has classes {shown}"
     )
-
-
-class Part(Generic[T]):
-    """A part of a store that is made for whoever asks, and holds the store.
-
-    The store does not hold it: with a circle, its files would stay mapped when it goes.
-    """
-
-    def __init__(self, make: Callable[[Any], T]) -> None:
-        self._make = make
-
-    def __get__(self, store: Any, owner: Any = None) -> T:
-        return self._make(store)

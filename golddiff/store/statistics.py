@@ -80,11 +80,7 @@ class Factor:
         return gains
 
     def wiener_matrix(self, sigma: float, dtype: type[np.floating] = np.float64) -> NDArray[Any]:
-        """W = U diag(L / (L + sigma^2)) U^T, (D, D), computed in ``dtype``; exactly symmetric.
-
-        Raises:
-            ArgumentError: it would take more memory than there is.
-        """
+        """W = U diag(L / (L + sigma^2)) U^T, (D, D), computed in ``dtype``; exactly symmetric."""
         d = len(self.mean)
         require_memory(
             np.dtype(dtype).itemsize * d * (d + len(self.eigenvalues)),
@@ -106,27 +102,15 @@ class Factor:
 
 @dataclass(frozen=True, eq=False)
 class Axes:
-    """Some directions that images are projected on.
+    """Some directions that images are projected on."""
 
-    Attributes:
-        mean: (D,) float32, where coordinates are 0.
-        columns: (D, r) float32, the directions.
-    """
-
-    mean: NDArray[np.float32]
-    columns: NDArray[np.float32]
+    mean: NDArray[np.float32]  # (D,) float32, where coordinates are 0
+    columns: NDArray[np.float32]  # (D, r) float32, the directions
 
     def coordinates(
-        self,
-        values: Callable[[NDArray[np.int64]], NDArray[np.float32]],
-        rows: NDArray[np.int64],
+        self, values: Callable[[NDArray[np.int64]], NDArray[np.float32]], rows: NDArray[np.int64]
     ) -> NDArray[np.float32]:
-        """Of images, (k, r).
-
-        Args:
-            values: gives images (k, D) by row.
-            rows: which.
-        """
+        """Of images by row, (k, r); ``values`` gives them (k, D)."""
         made = [(values(part) - self.mean) @ self.columns for _, part in parts(rows, AT_ONCE)]
         return np.concatenate([np.empty((0, self.columns.shape[1]), np.float32), *made])
 
@@ -139,14 +123,10 @@ def default_images(n: int, d: int) -> int:
 def factor_rows(
     rows: NDArray[np.int64], d: int, images: int | None = None, seed: int = 0
 ) -> NDArray[np.int64]:
-    """The images that a factor is made from, ascending.
+    """The images, of those in ``rows``, that a factor is made from, ascending.
 
-    Args:
-        rows: those there are.
-        d: values an image.
-        images: how many to draw at random without replacement; None: all, or ``FACTOR_IMAGES``
-            where there are more than that, of more than ``LARGE`` values each.
-        seed: of the draw.
+    ``images`` of them, drawn at random without replacement; None: all, or ``FACTOR_IMAGES`` where
+    there are more than that, of more than ``LARGE`` values each.
     """
     drawn = factor_places(len(rows), d, images, seed)
     return rows if drawn is None else rows[drawn]
@@ -191,11 +171,7 @@ class Moments:
         )
 
     def factor(self, scale: float, offset: float) -> Factor:
-        """Mean and covariance factor of the images value = v * scale + offset.
-
-        Raises:
-            ZeroDivisionError: no images.
-        """
+        """Mean and covariance factor of the images value = v * scale + offset."""
         return _factor_of_sums(replace(self, second=self.second.copy()), scale, offset)
 
 
@@ -237,19 +213,7 @@ def covariance_factor(
     rows: NDArray[np.int64] | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Factor:
-    """Factor the covariance of the images value = flat * scale + offset.
-
-    Args:
-        flat: (N, D) uint8 or float32.
-        scale: factor from stored to [-1, 1] units.
-        offset: offset from stored to [-1, 1] units.
-        rows: use these images only (a class); None for all.
-        progress: called with the number of images done.
-
-    Raises:
-        ArgumentError: it would take more memory than there is.
-        ZeroDivisionError: no images.
-    """
+    """Factor the covariance of images value = flat * scale + offset, of all or some rows."""
     n = len(flat) if rows is None else len(rows)
     if n == 0:
         raise ZeroDivisionError("the covariance of no images is not defined")

@@ -2,134 +2,165 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from golddiff.posterior import Posterior
-from golddiff.store.images import ImageStore
+from golddiff.store.artifacts import Artifacts
+from golddiff.store.factors import Factors, silent
+from golddiff.store.manifest import Manifest
 from golddiff.store.nearest import Drawing, Metric
-from golddiff.store.statistics import Factor
-from golddiff.support import AnySupport, DescribedSupport, Prior, Support
-from golddiff.system.errors import ArgumentError
+from golddiff.store.selection import Indices, check_class, checked_rows
+from golddiff.store.statistics import Axes, Factor
+from golddiff.support import AnySupport, DescribedSupport, LogWeights, Prior, Support
+
+Supports = AnySupport | Sequence[AnySupport]  # one for all queries, or one each
 
 
-class TrainingSet(Protocol):
+class TrainingSet(ABC):
     """An :class:`golddiff.ImageStore` on this disk, or shards of one on other machines.
 
     It has shape and number of its images, their classes and statistics, and answers three
     questions: :meth:`posterior`, :meth:`nearest` and :meth:`draw`. Rows are those of the whole set.
-    See :class:`golddiff.ImageStore` for what each member is.
     """
 
+    path: Path
+    manifest: Manifest
     n: int
     shape: tuple[int, ...]
     d: int
+    labels: torch.Tensor | None
     class_names: list[str] | None
-    classes: list[int]  # that have images, ascending
+    class_counts: dict[int, int]  # of those that have images, ascending
+    is_pixels: bool
+    radius: float
+    artifacts: Artifacts
+    _factors: dict[int | None, Factor]
+
+    def __len__(self) -> int:
+        return self.n
+
+    @property
+    def classes(self) -> list[int]:
+        """The classes that have images, ascending."""
+        return list(self.class_counts)
 
     @property
     def share(self) -> float:
         """Of the images that results see; below 1 where some cannot be reached."""
-        ...
+        return 1.0
 
     @property
-    def labels(self) -> torch.Tensor | None:
-        """(n,) class indices."""
-        ...
+    def factors(self) -> Factors:
+        """Mean and covariance of all images and of classes."""
+        return Factors(self)  # for whoever asks: in a circle, files would stay mapped
 
-    @property
-    def is_pixels(self) -> bool:
-        """Whether the values are known to lie in [-1, 1]."""
-        ...
-
-    def images(self, indices: Any = None) -> torch.Tensor:
-        """Images (k, *shape) float32 in [-1, 1]."""
-        ...
-
-    def values(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The same flattened, (k, d)."""
-        ...
-
-    def count_of(self, prior: Prior) -> int:
-        """How many images a prior lets in; ArgumentError where a class has none."""
-        ...
-
-    def rows_of(self, prior: Prior) -> NDArray[np.int64]:
-        """Their rows, ascending: 8 bytes an image."""
-        ...
-
-    def everything(self, prior: Prior) -> Support | DescribedSupport:
-        """The support of all of them, with their log weights; nobody lists those of a class."""
-        ...
-
-    def factor(
-        self, label: int | None = None, progress: Callable[[int], None] = lambda done: None
-    ) -> Factor:
-        """Mean and covariance."""
-        ...
-
+    @abstractmethod
     def posterior(
-        self,
-        estimator: Any,
-        x: NDArray[np.float32],
-        sigma: float,
-        supports: AnySupport | Sequence[AnySupport],
+        self, estimator: Any, x: NDArray[np.float32], sigma: float, supports: Supports
     ) -> Posterior:
-        """Weigh these images for these queries."""
-        ...
+        """The posterior of queries (b, D), each over its support."""
 
+    @abstractmethod
     def nearest(
-        self,
-        x: NDArray[np.float32],
-        k: int,
-        metric: Metric,
-        within: AnySupport | Sequence[AnySupport],
+        self, x: NDArray[np.float32], k: int, metric: Metric, within: Supports
     ) -> list[AnySupport]:
-        """The k nearest images of those that a query may have."""
-        ...
+        """Of each query (b, D) the k nearest images, of those that it may have.
 
-    def draw(
-        self,
-        x: NDArray[np.float32],
-        drawing: Drawing,
-        within: AnySupport | Sequence[AnySupport],
-    ) -> list[AnySupport]:
-        """Images drawn at random by weight."""
-        ...
+        Args:
+            x: queries.
+            k: how many, for each location of the metric; of equally near ones the first rows.
+            metric: what is near.
+            within: the images that compete, for all queries or for each; where they are no more
+                than k, they come back as they are.
 
-    def summary(
-        self,
-        x: NDArray[np.float32],
-        drawing: Drawing,
-        within: AnySupport | Sequence[AnySupport],
-    ) -> Any:
+        Returns:
+            A support for each query, rows ascending, with the log weights they have in ``within``.
+        """
+
+    @abstractmethod
+    def draw(self, x: NDArray[np.float32], drawing: Drawing, within: Supports) -> list[AnySupport]:
+        """Images drawn at random by weight for each query (b, D), of those that it may have."""
+
+    @abstractmethod
+    def summary(self, x: NDArray[np.float32], drawing: Drawing, within: Supports) -> Any:
         """What a draw by weight has to know of all images, before any is drawn."""
-        ...
 
+    @abstractmethod
     def contributions(
         self, estimator: Any, x: NDArray[np.float32], sigma: float, support: AnySupport, top: int,
         pixel: int | None,
     ) -> Iterator[Any]:  # fmt: skip
-        """The terms of one query's posterior, for attribution."""
-        ...
+        """The terms of one query's posterior (D,), some images at a time, for attribution."""
 
+    @abstractmethod
+    def values(self, rows: NDArray[np.int64], onto: Axes | None = None) -> NDArray[np.float32]:
+        """Flattened images as float32 in [-1, 1], (k, d); or their coordinates, (k, r).
 
-def opened(store: ImageStore | str | Path) -> ImageStore:
-    """A training set as it is, or the store in a folder.
+        Args:
+            rows: which, in the order asked for.
+            onto: the axes that coordinates are along.
+        """
 
-    Raises:
-        ArgumentError: names what came.
-        StoreError: the folder holds no sound store.
-    """
-    if isinstance(store, str | Path):
-        return ImageStore.open(store)
-    if not all(hasattr(store, name) for name in ("shape", "d", "posterior")):
-        raise ArgumentError(
-            f"store: got {type(store).__name__}, expected an ImageStore or the path of one"
-        )
-    return store
+    def images(self, indices: Indices | None = None) -> torch.Tensor:
+        """Images as float32 in [-1, 1] (float stores: as they were given), (k, *shape).
+
+        Args:
+            indices: rows to read, in the order wanted; None for all.
+
+        Raises:
+            ArgumentError: an index outside 0..n-1.
+        """
+        rows = checked_rows(indices, self.n)
+        return torch.from_numpy(self.values(rows)).reshape(len(rows), *self.shape)
+
+    def rows_of(self, prior: Prior) -> NDArray[np.int64]:
+        """Ascending rows of the images that a prior lets in: a class, all for None.
+
+        Raises:
+            ArgumentError: the store has no labels, or no image of that class.
+        """
+        if isinstance(prior, LogWeights):
+            return prior.support.rows
+        self.count_of(prior)
+        if prior is None or self.labels is None:
+            return np.arange(self.n)
+        return np.flatnonzero(self.labels.numpy() == prior)
+
+    def count_of(self, prior: Prior) -> int:
+        """How many they are; raises as :meth:`rows_of`."""
+        if prior is None or isinstance(prior, LogWeights):
+            return self.n if prior is None else len(prior.support)
+        check_class(prior, self.manifest.labelled, self.class_counts)
+        return self.class_counts[prior]
+
+    def everything(self, prior: Prior) -> Support | DescribedSupport:
+        """The support of all of them, with their log weights; raises as :meth:`rows_of`."""
+        if isinstance(prior, LogWeights):
+            return prior.support
+        count, rows = self.count_of(prior), self.rows_of
+        return DescribedSupport(count, lambda one: one.rows_in(rows(one.label)), prior)
+
+    def factor(self, label: int | None = None, progress: Callable[[int], None] = silent) -> Factor:
+        """Mean and covariance factor of the store, or of one class (computed once, kept).
+
+        Of all its images; of 100,000 drawn at random where there are more, of more than 4,096
+        values each (``Factor.images`` says). ``factors.estimate`` takes another number.
+
+        Args:
+            label: the class; None for all images.
+            progress: called with the number of images done, where it is computed.
+        """
+        return self.factors.of(label, progress)
+
+    @abstractmethod
+    def _make_factor(
+        self, label: int | None, images: int | None, seed: int, progress: Callable[[int], None]
+    ) -> Factor:
+        """The factor of a class, of some of its images drawn by a seed; see :class:`Factors`."""

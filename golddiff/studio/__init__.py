@@ -16,11 +16,7 @@ INSTALL = "pip install 'golddiff[studio]'"
 
 
 def check_installed() -> None:
-    """Raise where the page's library is missing.
-
-    Raises:
-        ArgumentError: gives the command that installs it.
-    """
+    """Raise where the page's library is missing."""
     if find_spec("gradio") is None:
         raise ArgumentError(f"studio: needs gradio, which is not installed; run: {INSTALL}")
 
@@ -41,10 +37,6 @@ def serve(
         port: 0 for any that is free.
         open_browser: open the page, where there is a screen.
         say: called with each line for the person at the terminal.
-
-    Raises:
-        ArgumentError: gradio is missing, the port is in use, a store holds no images.
-        GoldDiffError: a store cannot be opened.
     """
     check_installed()
 

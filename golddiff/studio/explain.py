@@ -27,11 +27,7 @@ MOST_SECONDS = 4.0
 
 
 def sources_at(run: Run, selected: Selection, step: int) -> PixelSources:
-    """The training images behind a pixel at one step.
-
-    Raises:
-        ArgumentError: a method that weighs no training images; nothing denoised yet.
-    """
+    """The training images behind a pixel at one step."""
     state = run.state(selected.method, step)
     if state is None:
         raise ArgumentError("nothing is denoised yet")

@@ -49,12 +49,7 @@ def readable() -> Iterator[None]:
 
 
 class Handlers:
-    """The callbacks of one studio.
-
-    Args:
-        library: its stores.
-        folder: for the files that are downloaded.
-    """
+    """The callbacks of one studio."""
 
     def __init__(self, library: Library, folder: Path) -> None:
         self.library = library

@@ -20,9 +20,6 @@ def drawn(url: object) -> Image.Image:
 
     Args:
         url: the sheet as a data URL of a PNG.
-
-    Raises:
-        ArgumentError: nothing was drawn, or something else than the page's sheet.
     """
     text = url if isinstance(url, str) else ""
     if not text.startswith(_URL) or len(text) > MOST_CHARACTERS:

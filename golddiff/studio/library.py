@@ -46,9 +46,6 @@ class OpenStore:
             variant: of the golden subsets' schedule, for the methods that have one.
             novelty: of the pictures of ``recommended``, 0 to 1.
             seed: of the images that a golden subset draws at random.
-
-        Raises:
-            ArgumentError: no such method, or one that this store does not allow.
         """
         given = {"novelty": novelty} if method == "recommended" else {}
         with self._making:
@@ -86,11 +83,7 @@ class Library:
         return list(self._openers)
 
     def get(self, name: str) -> OpenStore:
-        """The store of that name, if it is still whole on disk; opened again if it was rebuilt.
-
-        Raises:
-            GoldDiffError: an unknown name; a store deleted, damaged or holding no images.
-        """
+        """The store of that name, if it is still whole on disk; opened again if it was rebuilt."""
         if name not in self._openers:
             raise ArgumentError(f"store: got {name!r}, expected one of {', '.join(self.names)}")
         with self._lock:

@@ -148,9 +148,6 @@ def prepare(opened: OpenStore, settings: Settings, image: torch.Tensor | None) -
         opened: the store.
         settings: what is asked for.
         image: (*shape) to start from, where ``settings.start`` is a noise level.
-
-    Raises:
-        ArgumentError: a setting that is not allowed, or a run too large to keep in memory.
     """
     s, store = settings, opened.store
     if not s.methods:

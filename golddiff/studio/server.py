@@ -24,11 +24,7 @@ from golddiff.system.errors import ArgumentError, GoldDiffError
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that holds the port, so that no other program takes it before the page is ready.
-
-    Raises:
-        ArgumentError: the port is in use or not allowed, or the host is not this machine's.
-    """
+    """A socket that holds the port, so that no other program takes it before the page is ready."""
     if not 0 <= port <= 65535:
         raise ArgumentError(f"port: got {port}, expected 0 (any that is free) to 65535")
     try:

@@ -102,7 +102,9 @@ class AdaptiveSchedule:
                 f"{name}: got True over a store in shards; that works on a single store "
                 "(golddiff.ImageStore)"
             )
-        return FittedSchedule(estimator, self)
+        kind = getattr(estimator, "fitted_schedule", FittedSchedule)
+        fitted: FittedSchedule = kind(estimator, self)
+        return fitted
 
     def __repr__(self) -> str:
         return f"AdaptiveSchedule(tol={self.tol!r})"

@@ -17,11 +17,7 @@ SHOWN = 60  # characters of a value that is refused
 
 
 def check_dense(name: str, x: torch.Tensor) -> None:
-    """Raise where a tensor is no plain array of numbers.
-
-    Raises:
-        ArgumentError: it is sparse, nested, or has no values (meta).
-    """
+    """Raise where a tensor is no plain array of numbers."""
     if x.is_nested or x.layout is not torch.strided or x.is_meta:
         kind = "a nested tensor" if x.is_nested else f"{x.layout} on {x.device.type}"
         raise ArgumentError(f"{name}: got {kind}, expected a dense tensor that holds numbers")
@@ -30,17 +26,7 @@ def check_dense(name: str, x: torch.Tensor) -> None:
 def numbers_of(
     name: str, value: Any, expected: str, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """A number, list or tensor as a dense tensor on the processor.
-
-    Args:
-        name: the argument, for the message.
-        value: of it.
-        expected: what it should have been.
-        dtype: of what is no tensor yet; None: torch's.
-
-    Raises:
-        ArgumentError: something else.
-    """
+    """A number or list (of ``dtype``) or a tensor as a dense tensor on the processor."""
     try:
         made = value if isinstance(value, torch.Tensor) else torch.as_tensor(value, dtype=dtype)
     except (TypeError, ValueError, RuntimeError, OverflowError):
@@ -50,22 +36,14 @@ def numbers_of(
 
 
 def of_batch(name: str, values: torch.Tensor, b: int, one: str) -> torch.Tensor:
-    """One value for all images or one each, as (b,).
-
-    Raises:
-        ArgumentError: another shape.
-    """
+    """One value for all images or one each, as (b,)."""
     if values.ndim > 1 or (values.ndim == 1 and len(values) not in (1, b)):
         raise ArgumentError(f"{name}: got shape {tuple(values.shape)}, expected {one} or ({b},)")
     return values.expand(b)
 
 
 def classes_of(labels: int | Sequence[int] | torch.Tensor, b: int) -> torch.Tensor:
-    """A class index for each of b images, int64.
-
-    Raises:
-        ArgumentError: no integers; another shape.
-    """
+    """A class index for each of b images, int64."""
     values = numbers_of("labels", labels, "integers")
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise ArgumentError(f"labels: got {values.dtype}, expected integers")
@@ -73,11 +51,7 @@ def classes_of(labels: int | Sequence[int] | torch.Tensor, b: int) -> torch.Tens
 
 
 def levels_of(sigma: float | Sequence[float] | torch.Tensor, b: int) -> torch.Tensor:
-    """A noise level for each of b images, float64.
-
-    Raises:
-        ArgumentError: no numbers; another shape; not positive and finite.
-    """
+    """A noise level for each of b images, float64."""
     values = numbers_of("sigma", sigma, "a finite number above 0", torch.float64)
     if values.is_complex():
         raise ArgumentError(f"sigma: got {values.dtype}, expected a finite number above 0")
@@ -89,32 +63,20 @@ def levels_of(sigma: float | Sequence[float] | torch.Tensor, b: int) -> torch.Te
 
 
 def check_count(name: str, value: object) -> None:
-    """Raise where a value is no whole number of 1 or more.
-
-    Raises:
-        ArgumentError: names what came.
-    """
+    """Raise where a value is no whole number of 1 or more."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ArgumentError(f"{name}: got {value!r}, expected an integer of 1 or more")
 
 
 def check_not_negative(name: str, value: object) -> None:
-    """Raise where a value is no finite number of 0 or more.
-
-    Raises:
-        ArgumentError: names what came.
-    """
+    """Raise where a value is no finite number of 0 or more."""
     number = isinstance(value, int | float | np.integer | np.floating)
     if isinstance(value, bool) or not number or not 0 <= float(value) < math.inf:  # type: ignore[arg-type]
         raise ArgumentError(f"{name}: got {value!r}, expected a finite number of 0 or more")
 
 
 def check_shape(name: str, x: torch.Tensor, shape: tuple[int, ...], owner: str) -> None:
-    """Raise where a tensor is no batch (B, *shape).
-
-    Raises:
-        ArgumentError: says whose shape it should have been.
-    """
+    """Raise where a tensor is no batch (B, *shape)."""
     if tuple(x.shape[1:]) != shape:
         raise ArgumentError(
             f"{name}: got shape {tuple(x.shape)}, expected (B, {', '.join(map(str, shape))}) "
@@ -122,22 +84,25 @@ def check_shape(name: str, x: torch.Tensor, shape: tuple[int, ...], owner: str) 
         )
 
 
-def check_seed(seed: object) -> None:
-    """Raise where a seed is none.
+def check_batch(name: str, x: object, shape: tuple[int, ...] | None, owner: str) -> None:
+    """Raise where ``x`` is no batch (B, *shape) in a float type; None: of any shape."""
+    if not isinstance(x, torch.Tensor):
+        raise ArgumentError(f"{name}: got {type(x).__name__}, expected a torch.Tensor")
+    check_dense(name, x)
+    if shape is not None:
+        check_shape(name, x, shape, owner)
+    if not x.is_floating_point():
+        raise ArgumentError(f"{name}: got {x.dtype}, expected a floating-point tensor")
 
-    Raises:
-        ArgumentError: names what came.
-    """
+
+def check_seed(seed: object) -> None:
+    """Raise where a seed is none."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
         raise ArgumentError(f"seed: got {seed!r}, expected an integer from 0 to 2**64 - 1")
 
 
 def path_of(name: str, value: str | os.PathLike[str]) -> Path:
-    """A path that the system could know.
-
-    Raises:
-        ArgumentError: no path, or one with a NUL in it.
-    """
+    """A path that the system could know."""
     if not isinstance(value, str | os.PathLike) or "\0" in os.fspath(value):
         raise ArgumentError(f"{name}: got {value!r:.{SHOWN}}, expected a file or folder")
     return Path(value)

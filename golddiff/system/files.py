@@ -21,15 +21,9 @@ _FROM_LIBRARIES = re.compile(
 
 
 def check_writable(name: str, path: Path, suffixes: Sequence[str] = ()) -> None:
-    """Raise now where writing ``path`` would fail later.
+    """Raise now where writing ``path``, the argument ``name``, would fail later.
 
-    Args:
-        name: the argument, for the message.
-        path: the file to be written; its folder need not exist yet.
-        suffixes: the file name endings allowed, with the dot; empty for any.
-
-    Raises:
-        ArgumentError: another ending, a folder, or a place that cannot be written.
+    Its folder need not exist yet; its name has to end in one of ``suffixes``, if there are any.
     """
     if suffixes and path.suffix.lower() not in suffixes:
         raise ArgumentError(f"{name}: got {path}, expected a name ending in {', '.join(suffixes)}")
@@ -57,14 +51,9 @@ def leads_out(folder: Path, path: Path) -> bool:
 
 @contextlib.contextmanager
 def written_whole(name: str, path: Path) -> Iterator[Path]:
-    """A temporary file beside ``path``, which takes its place if the block ends well.
+    """A temporary file beside ``path``, the argument ``name``, whose place it takes in the end.
 
-    Args:
-        name: the argument, for the message.
-        path: the file to be written; its folder is made where it is missing.
-
-    Raises:
-        ArgumentError: the file cannot be written.
+    Only if the block ends well; the folder is made where it is missing.
     """
     temporary: Path | None = None
     try:
@@ -87,14 +76,7 @@ def written_whole(name: str, path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def system_errors(path: Path) -> Iterator[None]:
-    """What libraries raise of their own where the system refused a file, as the system's error.
-
-    Args:
-        path: the file, for the message.
-
-    Raises:
-        OSError: the disk is full, and the like.
-    """
+    """What libraries raise of their own where the system refused a file, as the system's error."""
     try:
         yield
     except OSError:

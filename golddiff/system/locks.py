@@ -23,14 +23,6 @@ def locked(place: Path, message: str) -> Iterator[None]:
 
     The system frees it when the process ends, however it ends; a file that is left then is no
     lock. A symbolic link of the file's name is not followed.
-
-    Args:
-        place: the file.
-        message: of the error where another process holds it.
-
-    Raises:
-        StoreError: another holds it.
-        OSError: the file cannot be made.
     """
     lock = FileLock(place)
     try:

@@ -16,10 +16,7 @@ LARGEST_SIDE = 1 << 15
 
 def free_memory() -> float:
     """Bytes of memory that may still be taken; infinite where the system does not say."""
-    free = math.inf
-    with contextlib.suppress(OSError, ValueError, IndexError, StopIteration):
-        lines = _MEMINFO.read_text("ascii").splitlines()
-        free = 1024.0 * int(next(x for x in lines if x.startswith("MemAvailable:")).split()[1])
+    free = float(_sizes(_MEMINFO).get("MemAvailable", math.inf))
     with contextlib.suppress(OSError, ValueError, KeyError):  # "max" is no number: no limit
         most = int((_GROUP / "memory.max").read_text("ascii"))
         stat = (_GROUP / "memory.stat").read_text("ascii").split()
@@ -28,17 +25,21 @@ def free_memory() -> float:
     return free
 
 
+def process_memory() -> dict[str, int]:
+    """Bytes of Linux's process status by field (VmRSS, VmHWM ...); empty where there is none."""
+    return _sizes(Path("/proc/self/status"))
+
+
+def _sizes(path: Path) -> dict[str, int]:
+    """What a file of Linux's says in lines of 'Name: 12 kB'."""
+    with contextlib.suppress(OSError):
+        words = [line.split() for line in path.read_text("utf-8", "replace").splitlines()]
+        return {w[0][:-1]: 1024 * int(w[1]) for w in words if len(w) == 3 and w[2] == "kB"}
+    return {}
+
+
 def require_memory(needed: float, what: str, instead: str) -> None:
-    """Raise where something would take more memory than there is.
-
-    Args:
-        needed: bytes.
-        what: takes them, for the message.
-        instead: what to do about it.
-
-    Raises:
-        ArgumentError: says how much it takes, how much there is, and what to do.
-    """
+    """Raise where something would take more memory than there is."""
     free = free_memory()
     if needed > free:
         raise ArgumentError(
@@ -48,11 +49,7 @@ def require_memory(needed: float, what: str, instead: str) -> None:
 
 
 def largest_side(needed: Callable[[int], float]) -> int:
-    """The largest side of square images whose work fits into free memory; 0: none.
-
-    Args:
-        needed: bytes for images of a side, growing with it.
-    """
+    """The largest side of square images whose work, bytes of a side, fits into memory; 0: none."""
     free, low, high = free_memory(), 0, LARGEST_SIDE
     while low < high:
         side = (low + high + 1) // 2

@@ -53,9 +53,7 @@ Names = Mapping[tuple[str, str], Any]
 
 
 def read_pickle(
-    data: bytes | IO[bytes],
-    allowed: Names,
-    persistent: Callable[[Any], Any] | None = None,
+    data: bytes | IO[bytes], allowed: Names, persistent: Callable[[Any], Any] | None = None
 ) -> Any:
     """Read one pickle.
 
@@ -122,25 +120,13 @@ class _Unpickler(pickle._Unpickler):
         return self._persistent(identifier)
 
     def spend(self, count: int) -> None:
-        """Count memory.
-
-        Raises:
-            UnpicklingError: it is too much.
-        """
+        """Count memory."""
         self._left -= count
         if self._left < 0:
             raise UnpicklingError(f"asks for more than {self._most:,} bytes of memory")
 
     def measure(self, value: Any, made: Mapping[int, tuple[Any, list[Any]]] = {}) -> None:
-        """Count the memory of a value unfolded.
-
-        Args:
-            value: of containers, and of objects that count as what they are alone.
-            made: objects that count as what they were handed, by id.
-
-        Raises:
-            UnpicklingError: it is too much, or nested too deep.
-        """
+        """Count the memory of a value unfolded; objects ``made``, as what they were handed."""
         inside: list[Iterator[Any]] = [iter((value,))]
         while inside:
             part: Any = next(inside[-1], inside)

@@ -31,12 +31,10 @@ CELL_SIDE, CELL_GAP = 96, 6
 
 
 def to_pixels(images: torch.Tensor) -> Pixels:
-    """Pixels to draw: (n, H, W) grey, or (n, H, W, 3) colour.
+    """Pixels to draw of images (n, C, H, W): (n, H, W) grey, or (n, H, W, 3) colour.
 
-    Args:
-        images: (n, C, H, W); 1 or 3 channels in [-1, 1], clipped. Any other number of channels
-            (latents) is drawn as the mean over the channels, black to white from the smallest
-            value to the largest.
+    1 or 3 channels in [-1, 1], clipped; any other number (latents) as the mean over the channels,
+    black to white from the smallest value to the largest.
     """
     channels = images.shape[1]
     values = images.detach().float().cpu()
@@ -67,13 +65,7 @@ def cells(images: torch.Tensor, side: int) -> Pixels:
 
 
 def mosaic(pixels: Pixels, columns: int, gap: int) -> Pixels:
-    """Images in rows of ``columns``, in reading order, white between them and at the edge.
-
-    Args:
-        pixels: (n, H, W) or (n, H, W, 3).
-        columns: images in a row.
-        gap: pixels between images, and around them all.
-    """
+    """Images (n, H, W[, 3]) in rows, in reading order, white in gaps between and around them."""
     n, height, width = pixels.shape[:3]
     rows = math.ceil(n / columns)
     shape = (rows * (height + gap) + gap, columns * (width + gap) + gap, *pixels.shape[3:])
@@ -85,12 +77,7 @@ def mosaic(pixels: Pixels, columns: int, gap: int) -> Pixels:
 
 
 def draw_grid(images: torch.Tensor, columns: int | None = None) -> Image.Image:
-    """Images in reading order, as square a grid as they fill, at least 512 pixels wide.
-
-    Args:
-        images: (n, C, H, W) in [-1, 1]; grey images give a grey picture.
-        columns: images in a row; default the square root of n, rounded up.
-    """
+    """Images (n, C, H, W) in reading order, as square as they fill, at least 512 pixels wide."""
     pixels = to_pixels(images)
     columns = min(len(pixels), columns or math.ceil(math.sqrt(len(pixels))))
     width = GRID_WIDTH - GRID_GAP * (columns + 1)
@@ -101,14 +88,7 @@ def draw_grid(images: torch.Tensor, columns: int | None = None) -> Image.Image:
 def draw_rows(
     axes: Axes, images: torch.Tensor, labels: Sequence[str], heads: Sequence[str] = ()
 ) -> None:
-    """Rows of images with a label at the left of each, and texts over the columns.
-
-    Args:
-        axes: to draw in.
-        images: (rows * columns, C, H, W) in [-1, 1], a row after the other.
-        labels: one a row.
-        heads: one a column, or none.
-    """
+    """Rows of images (rows * columns, C, H, W), a label at the left of each, heads over columns."""
     columns = len(images) // len(labels)
     picture = mosaic(cells(images, CELL_SIDE), columns, CELL_GAP)
     axes.imshow(picture, interpolation="nearest")
@@ -145,17 +125,7 @@ def rendered(figure: Figure) -> Image.Image:
 
 
 def save(name: str, picture: Any, path: Path, texts: Mapping[str, str] | None = None) -> None:
-    """Write a picture, whole or not at all.
-
-    Args:
-        name: the argument that ``path`` comes from, for messages.
-        picture: a ``PIL.Image`` or a matplotlib ``Figure``.
-        path: ends in one of ``SUFFIXES``.
-        texts: what a PNG of Pillow's carries besides, by keyword.
-
-    Raises:
-        ArgumentError: the file cannot be written.
-    """
+    """Write a Pillow picture or a figure, whole or not at all; a PNG of Pillow's carries texts."""
     with written_whole(name, path) as temporary:
         if hasattr(picture, "savefig"):
             picture.savefig(temporary, dpi=DPI)

@@ -5,13 +5,7 @@ from __future__ import annotations
 import sys
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 
 def watched() -> bool:
@@ -20,11 +14,7 @@ def watched() -> bool:
 
 
 def progress_bar(shown: bool = True) -> Progress:
-    """A bar with the time left, on a terminal or in a notebook.
-
-    Args:
-        shown: False: none at all.
-    """
+    """A bar with the time left, on a terminal or in a notebook, where it is to be shown."""
     console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}", markup=False),  # names of files are shown as they are

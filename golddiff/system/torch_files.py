@@ -208,12 +208,7 @@ def _read_zip(path: Path, file: IO[bytes]) -> Any:
 def read_row(file: IO[bytes], names: dict[tuple[str, str], Any] | None = None) -> Any:
     """The values of pickles in a row, with :class:`StoredTensor` in place of tensors.
 
-    Args:
-        file: stands at the beginning, and has to end with the last storage.
-        names: what the values may ask for; default all that tensors and arrays need.
-
-    Raises:
-        UnpicklingError: not of this form, or not whole.
+    The file has to end with the last storage; ``names`` is what the values may ask for.
     """
     magic, version, words = (read_pickle(file, {}) for _ in range(3))
     if magic != MAGIC or version != VERSION or type(words) is not dict:

@@ -238,7 +238,8 @@ def export(
 
     import torch
 
-    from golddiff.oracles.files import find_weights, read_weights, write_weights
+    from golddiff.oracles.files import find_weights, read_weights
+    from golddiff_lab.training.writing import write_weights
 
     network, description = read_weights(find_weights(path))
     if command is not None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from golddiff.oracles.files import describe_network, find_weights, read_weights, write_folder
+from golddiff.oracles.files import find_weights, read_weights
 from golddiff.oracles.unet import UNet
 from golddiff.oracles.weights import regular_file
 from golddiff.store.build import PIXELS
@@ -22,6 +22,7 @@ from golddiff.system.errors import ArgumentError, CheckpointError
 from golddiff.system.files import written_whole
 from golddiff.system.torch_files import read_torch
 from golddiff_lab.training.settings import TrainSettings
+from golddiff_lab.training.writing import describe_network, write_folder
 
 STATE = "state.pt"
 LOSSES = "loss.csv"

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from golddiff.oracles.files import describe_network, write_weights
 from golddiff.oracles.load import load_oracle
 from golddiff.oracles.unet import UNet, UNetConfig
 from golddiff_lab.training.run import STATE, fingerprint, read_state, save, start
 from golddiff_lab.training.settings import TrainSettings
+from golddiff_lab.training.writing import describe_network, write_weights
 from reliability.fuzz.bundle import bundle, unbundle
 from reliability.fuzz.structured import safetensors_header, zip_members
 from reliability.fuzz.target import MEGABYTE, Target

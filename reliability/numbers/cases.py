@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from golddiff.estimators.reference import Array
 from golddiff.store.images import ImageStore
+from golddiff_lab.reference import Array
 
 KINDS = (
     *("noise", "smooth", "noise", "smooth", "points", "latents"),

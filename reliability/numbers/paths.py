@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 
 from golddiff import PCA, GaussianMixture, GoldDiff, Kamb, Optimal, PaperSchedule, Wiener
 from golddiff.denoiser import Denoiser, Estimator
-from golddiff.estimators import reference as direct
 from golddiff.estimators.masks import locality_mask
-from golddiff.estimators.reference_kamb import kamb
 from golddiff.kernels.block_squares import block_of_each
 from golddiff.support import Support, TiledSupport
 from golddiff.supports.certificate import certify
@@ -20,6 +18,8 @@ from golddiff.supports.index.blocks import MIDDLE
 from golddiff.supports.index.distances import KeptBlocks, TileBlocks
 from golddiff.supports.index.image_index import Index
 from golddiff.supports.index.search import NeighborSearch
+from golddiff_lab import reference as direct
+from golddiff_lab.reference_kamb import kamb
 from reliability.numbers.cases import Case
 
 Array = direct.Array

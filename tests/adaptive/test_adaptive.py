@@ -49,17 +49,19 @@ def noised(images, sigma, seed=3):
     return images + sigma * torch.randn(images.shape, generator=generator)
 
 
-def points_of_a_run(store, n=8):
+@pytest.fixture(scope="module")
+def points_of_a_run(digits):
     """Where a run of another method comes by, level by level."""
+    store, _ = digits
     denoiser = GoldDiff(PCA(store, 0.05), PaperSchedule())
-    return [state.x for state in steps(denoiser, initial_noise(n, store.shape, 5), LEVELS)]
+    return [state.x for state in steps(denoiser, initial_noise(8, store.shape, 5), LEVELS)]
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_queries_are_within_the_error_at_every_level(digits, base):
+def test_queries_are_within_the_error_at_every_level(digits, points_of_a_run, base):
     """95 of 100: noised images that are in the store, and are not; points of another's run."""
     store, others = digits
-    full, run = BASES[base](store), points_of_a_run(store)
+    full, run = BASES[base](store), points_of_a_run
     within = saved = 0
     for tol in (0.05, 0.02):
         golden = GoldDiff(full, AdaptiveSchedule(tol))

@@ -19,6 +19,8 @@ except ImportError:  # an extra
 
 HERE = Path(__file__).parent
 STARTS = 3
+# A node that does not answer is dead after 3 seconds, not 15; one that is slow to, as ever.
+NOTICED = {"health_check_period_ms": 600}
 
 
 def pytest_collection_modifyitems(items):
@@ -67,7 +69,7 @@ def _two_nodes():
     for left in reversed(range(STARTS)):
         others, made = _children(), Cluster()
         try:
-            made.add_node(num_cpus=1, include_dashboard=False)
+            made.add_node(num_cpus=1, include_dashboard=False, _system_config=NOTICED)
             made.add_node(num_cpus=1)
             return made
         except Exception:  # Ray's own kinds

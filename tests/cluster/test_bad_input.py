@@ -121,7 +121,7 @@ def test_shards_of_unlike_images_do_not_agree(pair, odd_ones, kind, message):
 
 def test_shards_of_other_format_versions_do_not_open(cluster, odd_ones):
     with pytest.raises(
-        ClusterError, match=r"version has format version 7, this .* reads version 1"
+        ClusterError, match=r"manifest.json has format version 7, this .* reads version 1"
     ) as error:
         ShardedStore.open([odd_ones["version"]])
     one_line(error)

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from golddiff import PCA, GoldDiff, Kamb, Optimal, PaperSchedule, Wiener
-from golddiff.estimators import reference
 from golddiff.noise import ddim_sigmas
 from golddiff.support import Support
 from golddiff.system.errors import ArgumentError
+from golddiff_lab import reference
 from tests.conftest import float64_images
 
 BASES = {

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from golddiff.estimators.kamb import Kamb, nearest_odd, preset
 from golddiff.estimators.pca import mask_width
-from golddiff.estimators.reference_kamb import kamb
 from golddiff.support import Support
 from golddiff.system.errors import ArgumentError
+from golddiff_lab.reference_kamb import kamb
 from tests.conftest import float64_images
 
 BOUNDARIES = ("none", "circular", "zeros")

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from golddiff import PatchMixture, Wiener
-from golddiff.estimators import reference
 from golddiff.system.errors import ArgumentError
+from golddiff_lab import reference
 
 SIGMAS = (0.01, 0.3, 1.0, 6.0, 157.0)
 

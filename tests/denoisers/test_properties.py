@@ -120,7 +120,7 @@ def test_a_class_alone_is_the_store_of_that_class(store, make_store, queries, na
 
 
 def test_the_class_narrows_pca_images_but_not_its_mask(store, queries):
-    from golddiff.estimators import reference
+    from golddiff_lab import reference
     from tests.conftest import float64_images
 
     images = float64_images(store)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.system.reading import read_pieces
+from golddiff.system.residency import read_pieces
 
 SIZE = 5000
 
@@ -51,9 +51,3 @@ def test_a_file_that_ends_too_soon(file):
 def test_a_descriptor_that_is_none():
     with pytest.raises(OSError, match=r"\S"):
         read_pieces(1_000_000, np.array([0]), np.array([4]), np.empty(4, np.uint8))
-
-
-@pytest.mark.parametrize("out", [np.empty(5, np.uint8), np.empty((4, 2), np.uint8)[:, 0]])
-def test_room_of_another_size_is_refused(file, out):
-    with pytest.raises(ValueError, match="out: got"):
-        read_pieces(file.fileno(), np.array([0]), np.array([4]), out)

@@ -32,7 +32,7 @@ def store(make_store, smooth_images):
 
 
 def job(store, sizes="40,120", methods=("golddiff-pca",), **changes):
-    settings = {"batch": 3, "seconds": 0.05, **changes}
+    settings = {"batch": 3, "seconds": 0.005, **changes}
     return ScalingJob(str(store.path), sizes, list(methods), **settings)
 
 
@@ -156,7 +156,7 @@ class TestRun:
         out, picture = tmp_path / "s.json", tmp_path / "s.png"
         code = run(
             ["bench", "scaling", "--data", str(store.path), "--sizes", "40,120", "--method",
-             "golddiff-pca,wiener", "--batch", "2", "--seconds", "0.05", "--truth-queries", "1",
+             "golddiff-pca,wiener", "--batch", "2", "--seconds", "0.005", "--truth-queries", "1",
              "--json", str(out), "--plot", str(picture)]
         )  # fmt: skip
         said = capsys.readouterr().out

@@ -5,9 +5,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from golddiff import CheckpointError, Oracle, load_oracle
-from golddiff.oracles.files import describe_network, write_folder, write_weights
 from golddiff.oracles.unet import TABLE
 from golddiff.system.errors import ArgumentError
+from golddiff_lab.training.writing import describe_network, write_folder, write_weights
 from tests.oracles import direct
 
 

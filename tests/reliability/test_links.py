@@ -6,9 +6,10 @@ import os
 import numpy as np
 import pytest
 
-from golddiff.cluster.listing import Listing, ShardRecord, _digest
+from golddiff.cluster.listing import Listing, ShardRecord
 from golddiff.estimators import kept_masks
 from golddiff.store.images import ImageStore
+from golddiff.store.manifest import _digest
 from golddiff.supports.index import Index
 from golddiff.supports.index.indexing import PARTIAL, STATE
 from golddiff.system.errors import StoreError

@@ -11,11 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from golddiff.oracles.files import describe_network, write_weights
 from golddiff.oracles.load import load_oracle
 from golddiff.oracles.unet import UNet, UNetConfig
 from golddiff.system.errors import CheckpointError
 from golddiff.system.torch_files import read_torch
+from golddiff_lab.training.writing import describe_network, write_weights
 from reliability.fuzz.bundle import unbundle
 from reliability.fuzz.networks import TINY, diffusers
 from tests.oracles.edm.make import SMALLEST, make_network, pickled

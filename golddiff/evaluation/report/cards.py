@@ -25,11 +25,7 @@ DARKEST, LIGHTEST = 0x70, 0xC0
 
 
 def card(
-    number: int,
-    image: torch.Tensor,
-    found: Attribution,
-    new: Novelty | None,
-    to_images: ToImages,
+    number: int, image: torch.Tensor, found: Attribution, new: Novelty | None, to_images: ToImages
 ) -> str:
     """An ``article`` element.
 

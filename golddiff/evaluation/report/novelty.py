@@ -29,9 +29,6 @@ def write_novelty_report(
         images: (B, C, H, W) in [-1, 1].
         store: the training set.
         path: the page, ``.html``.
-
-    Raises:
-        ArgumentError: points instead of images, or a path that cannot be written.
     """
     target = Path(path)
     check_writable("path", target, (".html", ".htm"))

@@ -30,10 +30,7 @@ Rule = tuple[str, Callable[[Any], bool]]
 
 
 def _whole(low: int, high: int) -> Rule:
-    return (
-        f"a whole number from {low} to {high}",
-        lambda v: type(v) is int and low <= v <= high,
-    )
+    return (f"a whole number from {low} to {high}", lambda v: type(v) is int and low <= v <= high)
 
 
 def _is_number(value: Any) -> bool:
@@ -76,34 +73,17 @@ RULES: dict[str, Rule] = {
 
 @dataclass(frozen=True)
 class Arguments:
-    """The constructor arguments of a preconditioned network, checked.
+    """The constructor arguments of a preconditioned network, checked."""
 
-    Attributes:
-        precond: class of the preconditioner.
-        model: class of the network.
-        images: ``img_resolution``, ``img_channels``, ``label_dim``.
-        settings: the preconditioner's own.
-        network: the network's.
-    """
-
-    precond: str
-    model: str
-    images: dict[str, int]
-    settings: dict[str, Any]
-    network: dict[str, Any]
+    precond: str  # class of the preconditioner
+    model: str  # class of the network
+    images: dict[str, int]  # ``img_resolution``, ``img_channels``, ``label_dim``
+    settings: dict[str, Any]  # the preconditioner's own
+    network: dict[str, Any]  # the network's
 
 
 def check_arguments(precond: str, positional: Any, named: Any) -> Arguments:
-    """Sort and check what a preconditioned network was constructed with.
-
-    Args:
-        precond: its class.
-        positional: positional arguments, a tuple or list.
-        named: named arguments, a dict.
-
-    Raises:
-        CheckpointError: another class, an unknown argument, or a value that is not allowed.
-    """
+    """Sort and check what a preconditioned network was constructed with."""
     if precond not in PRECONDITIONINGS:
         known = ", ".join(PRECONDITIONINGS)
         raise CheckpointError(f"its network is a {precond}, expected one of {known}")

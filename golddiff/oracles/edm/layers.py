@@ -15,15 +15,10 @@ from torch.nn import functional
 
 
 class Conv2d(nn.Module):
-    """A convolution with zero padding, before which the image may be resampled by 2.
+    """A convolution with zero padding, before which the image may be doubled or halved.
 
-    Args:
-        in_channels: channels of the input.
-        out_channels: channels of the output.
-        kernel: odd side of the kernel; 0: resample only.
-        up: double height and width first.
-        down: halve them first.
-        resample_filter: the 1-D low-pass filter; the 2-D one is its outer product, of sum 1.
+    Of an odd side, 0 to resample only. ``resample_filter`` is the 1-D low-pass filter; the 2-D one
+    is its outer product, of sum 1.
     """
 
     resample_filter: torch.Tensor | None
@@ -182,11 +177,9 @@ class UNetBlock(nn.Module):
 
 
 class PositionalEmbedding(nn.Module):
-    """cos and sin of a number at frequencies from 1 down to 1e-4 (DDPM++ and ADM).
+    """Half cosines, half sines of a number at frequencies from 1 down to 1e-4 (DDPM++ and ADM).
 
-    Args:
-        channels: length of the embedding; half cosines, then half sines.
-        endpoint: the last frequency is 1e-4 itself, else one step above it.
+    ``endpoint``: the last frequency is 1e-4 itself, else one step above it.
     """
 
     def __init__(self, channels: int, *, endpoint: bool = False) -> None:
@@ -203,11 +196,7 @@ class PositionalEmbedding(nn.Module):
 
 
 class FourierEmbedding(nn.Module):
-    """cos and sin of a number at random frequencies that the file holds (NCSN++).
-
-    Args:
-        channels: length of the embedding; half cosines, then half sines.
-    """
+    """Half cosines, half sines of a number at random frequencies that the file holds (NCSN++)."""
 
     freqs: torch.Tensor
 

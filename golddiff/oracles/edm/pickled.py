@@ -177,11 +177,7 @@ def _network(path: Path, record: Record, arguments: Arguments) -> nn.Module:
 
 
 def architecture(arguments: Arguments) -> nn.Module:
-    """The network of checked arguments, its tensors not yet set: on the default device.
-
-    Raises:
-        CheckpointError: arguments that do not fit together.
-    """
+    """The network of checked arguments, its tensors not yet set: on the default device."""
     side, channels, classes = arguments.images.values()
     # iDDPM's networks predict a variance too.
     out = 2 * channels if arguments.precond == "iDDPMPrecond" else channels

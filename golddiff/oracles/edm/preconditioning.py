@@ -11,13 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from golddiff.oracles.parameterisations import (
-    Parameterisation,
-    Schedule,
-    edm_noise,
-    of_edm,
-    of_eps,
-)
+from golddiff.oracles.parameterisations import Parameterisation, Schedule, edm_noise, of_edm, of_eps
 
 
 class Preconditioning(NamedTuple):
@@ -39,13 +33,9 @@ def edm(
 def vp(
     beta_d: float = 19.9, beta_min: float = 0.1, M: int = 1000, epsilon_t: float = 1e-5
 ) -> Preconditioning:
-    """Variance preserving (Song et al. 2021): the network predicts the noise at a time of 1,000.
+    """Variance preserving (Song et al. 2021): the network predicts the noise at a time of M.
 
-    Args:
-        beta_d: slope of beta(t).
-        beta_min: beta(0).
-        M: time steps.
-        epsilon_t: lowest t in (0, 1] that was trained.
+    beta(t) = beta_min + beta_d t; ``epsilon_t`` is the lowest t in (0, 1] that was trained.
     """
 
     def schedule(sigma: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -72,10 +62,7 @@ def ve(sigma_min: float = 0.02, sigma_max: float = 100.0) -> Preconditioning:
 def iddpm(C_1: float = 0.001, C_2: float = 0.008, M: int = 1000) -> Preconditioning:
     """Improved DDPM (Nichol and Dhariwal 2021): the network knows M noise levels and no others.
 
-    Args:
-        C_1: lower bound of the ratio of neighbouring alpha-bars.
-        C_2: offset of the cosine schedule.
-        M: noise levels; the nearest stands for sigma.
+    C_1 bounds the ratio of neighbouring alpha-bars, C_2 is the offset of the cosine schedule.
     """
     levels = iddpm_levels(C_1, C_2, M)
     known = torch.tensor(levels, dtype=torch.float64)

@@ -174,16 +174,7 @@ class SongUNet(nn.Module):
     def forward(
         self, x: torch.Tensor, noise: torch.Tensor, labels: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Run the network.
-
-        Args:
-            x: (B, in_channels, side, side).
-            noise: (B,) transformed noise levels.
-            labels: (B,) int64 classes, or None for an unconditional network.
-
-        Returns:
-            (B, out_channels, side, side).
-        """
+        """(B, C, side, side), noise levels (B,), classes (B,) -> (B, out_channels, side, side)."""
         cosines, sines = self.map_noise(noise).chunk(2, dim=1)
         features = torch.cat([sines, cosines], dim=1)
         if self.map_label is not None:
@@ -198,17 +189,7 @@ class SongUNet(nn.Module):
 class DhariwalUNet(nn.Module):
     """U-Net of ADM (Dhariwal and Nichol 2021): the embedding scales and shifts.
 
-    Args:
-        img_resolution: side of the images.
-        in_channels: channels of the images.
-        out_channels: channels of the output.
-        label_dim: classes; 0: unconditional.
-        augment_dim: length of augmentation labels, which are only used in training.
-        model_channels: base number of channels.
-        channel_mult: each level's multiple of ``model_channels``.
-        channel_mult_emb: the embedding's.
-        num_blocks: residual blocks a level.
-        attn_resolutions: sides at which blocks have self-attention.
+    Arguments as of :class:`SongUNet`.
     """
 
     def __init__(

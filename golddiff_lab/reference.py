@@ -1,7 +1,7 @@
 """The equations, once more: plain float64 versions to read and to test the fast ones against.
 
 One query and all images at a time, arrays of every size the formula has. Nothing here is shared
-with the fast paths. (Kamb's stands in :mod:`golddiff.estimators.reference_kamb`.)
+with the fast paths. (Kamb's stands in :mod:`golddiff_lab.reference_kamb`.)
 """
 
 from __future__ import annotations
