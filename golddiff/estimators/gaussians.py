@@ -59,7 +59,7 @@ class GaussiansPosterior:
     def __init__(
         self,
         components: Callable[[], Iterator[Gaussian]],
-        x: NDArray[np.float32],
+        x: NDArray[np.floating[Any]],
         sigma: float,
     ) -> None:
         self._components, self.x, self.sigma = components, x.astype(np.float64), sigma
