@@ -50,7 +50,9 @@ class SecondPass:
     def __init__(self, estimator: Any, what: str) -> None:
         self.images, self.store, self.what = estimator.images, estimator.store, what
         self.memory_limit, self.parts = estimator.memory_limit, estimator.parts
-        self.part_size = estimator.part_size
+        self._decoded = estimator.part_size  # images, at a time and thread
+        self._itself = what == PULL and estimator.sums_its_terms  # nothing is decoded
+        self.part_size = self._decoded * (4 if self._itself else 1)
         self._estimator = estimator
         self._ready: dict[float, Any] = {}
 
@@ -68,15 +70,16 @@ class SecondPass:
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """As the estimator's, in float64, with what derivatives keep."""
-        part = 8 * 8 * self.images.d * min(images, self.part_size)
+        part = 8 * 8 * self.images.d * min(images, self._decoded)
         return part * torch.get_num_threads(), 8 * 4 * self.images.d
 
     def weigh(self, x: Float, sigma: float, part: Support) -> Posterior:
         """The sums of some images for queries (b, 3 D + L)."""
-        estimator = over(self.ready(sigma), self.images)
-        if self.what == PULL and estimator.sums_its_terms:
+        if self._itself:
             query, known, cotangent = self._unpacked(x)
-            pulled = estimator.pulled(query.numpy(), sigma, part, known, cotangent.numpy())
+            pulled = over(self.ready(sigma), self.images).pulled(
+                query.numpy(), sigma, part, known, cotangent.numpy()
+            )
             return _plain(torch.from_numpy(pulled))
         return self._sums(x, sigma, part, torch.from_numpy(part.log_importance())[:, None])
 
