@@ -237,7 +237,7 @@ class Estimator(Denoiser):
     parts = 1  # that a support of some hundred images is cut into, at least
 
     merges = True  # whether its mean is that of its merged posteriors
-    sums_its_terms = False  # whether weigh() sums the very logits that terms() gives, to the digit
+    sums_its_terms = False  # whether weigh() sums what terms() gives, to the digit; has pulled()
 
     def __init__(self, store: ImageStore, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
         super().__init__(store)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -35,13 +35,13 @@ class Gaussian:
     """One component.
 
     Attributes:
-        log_weight: log of its share.
-        mean: (D,).
+        log_weight: log of its share; or of each query's, (b,).
+        mean: (D,), or (b, D).
         values: (m,) eigenvalues of its covariance above 0.
         vectors: (D, m), their eigenvectors in columns.
     """
 
-    log_weight: float
+    log_weight: Any
     mean: Float
     values: Float
     vectors: Float
@@ -59,7 +59,7 @@ class GaussiansPosterior:
     def __init__(
         self,
         components: Callable[[], Iterator[Gaussian]],
-        x: NDArray[np.float32],
+        x: NDArray[np.floating[Any]],
         sigma: float,
     ) -> None:
         self._components, self.x, self.sigma = components, x.astype(np.float64), sigma
@@ -129,9 +129,16 @@ class GaussiansPosterior:
     def directions(self, k: int) -> tuple[Float, Float]:
         """The covariance's k largest eigenvalues (b, k), descending, and eigenvectors (b, k, D)."""
         alone = [
-            GaussiansPosterior(self._components, row[None], self.sigma).times for row in self.x
+            GaussiansPosterior(partial(self._of, q), self.x[q : q + 1], self.sigma).times
+            for q in range(len(self.x))
         ]
         return main_directions(alone, self.x.shape[1], k)
+
+    def _of(self, query: int) -> Iterator[Gaussian]:
+        for one in self._components():
+            log_weight = np.broadcast_to(one.log_weight, len(self.x))[query]
+            mean = np.broadcast_to(one.mean, self.x.shape)[query]
+            yield replace(one, log_weight=log_weight, mean=mean)
 
     def draw(self, n: int, seed: int, places: Sequence[int]) -> NDArray[np.float32]:
         """(n, b, D) samples; each query's hang on its place, and on no other query."""
@@ -179,8 +186,8 @@ class MeasuredGaussians(GaussianDenoiser):
 
         w_c N(y; A mu_c, S_c),    mu_c + C_c A^T S_c^-1 (y - A mu_c),    C_c - C_c A^T S_c^-1 A C_c
 
-    up to one factor of all weights (Bishop 2006, Sec. 2.3.3). Its covariances hold no y: they are
-    made at the first call, D^2 numbers a component, for all measurements.
+    up to one factor of all weights (Bishop 2006, Sec. 2.3.3). The first call makes D^2 numbers a
+    component, which calls with as many images go on with.
 
     Args:
         unmeasured: the denoiser before y was known.
@@ -203,45 +210,47 @@ class MeasuredGaussians(GaussianDenoiser):
         made = linear(operator, self.store.shape, tuple(y.shape[1:]))
         self._matrix = made.matrix.astype(np.float64)
         self._values = (measured - made.constant).numpy()[:, made.seen]
-        self._made: dict[Any, list[tuple[Float, Float, Float, Float]]] = {}
+        self._made: tuple[Any, list[Gaussian]] = (None, [])
 
-    def checked(
+    def _groups(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels
-    ) -> tuple[NDArray[np.float32], list[float], list[Any]]:
-        """As of every denoiser; a prior is that before y, and which of the measurements."""
-        queries, sigmas, priors = self.unmeasured.checked(x, sigma, labels)
+    ) -> tuple[NDArray[np.float32], dict[tuple[float, Any], list[int]]]:
+        """As of every denoiser; a prior is that before y, and the measurement of each query."""
+        queries, groups = self.unmeasured._groups(x, sigma, labels)
         b = len(self._values)
         if b not in (1, len(queries)):
             raise ArgumentError(f"x: got {len(queries)} images, but {b} measurements were given")
-        return queries, sigmas, [(prior, i % b) for i, prior in enumerate(priors)]
+        return queries, {
+            (level, (before, tuple(i % b for i in group))): group
+            for (level, before), group in groups.items()
+        }
 
     def denoise(self, x: NDArray[np.float32], sigma: float, prior: Any) -> NDArray[np.float32]:
         """Posterior means (b, D), in float64."""
         return self.exact(x, sigma, prior).mean().astype(np.float32)
 
     def gaussians(self, prior: Any) -> Iterator[Gaussian]:
-        """The components of the prior given one measurement."""
-        before, which = prior
-        if before not in self._made:
-            self._made[before] = [self._given(one) for one in self.unmeasured.gaussians(before)]
-        made = self._made[before]
-        total = np.logaddexp.reduce([logs[which] for logs, *_ in made])
-        for logs, means, values, vectors in made:
-            yield Gaussian(float(logs[which] - total), means[which], values, vectors)
+        """The components given the measurement of each query; those of the last call are kept."""
+        if self._made[0] != prior:
+            before, which = prior
+            made = [self._given(one, list(which)) for one in self.unmeasured.gaussians(before)]
+            total = np.logaddexp.reduce([one.log_weight for one in made])
+            made = [replace(one, log_weight=one.log_weight - total) for one in made]
+            self._made = prior, made
+        yield from self._made[1]
 
-    def _given(self, one: Gaussian) -> tuple[Float, Float, Float, Float]:
-        """Log weights (B,), means (B, D), and the covariance's eigenvalues and eigenvectors."""
-        d, k, precision = len(one.mean), self._values.shape[1], self.noise**-2
+    def _given(self, one: Gaussian, which: list[int]) -> Gaussian:
+        d, k, precision = one.vectors.shape[0], self._values.shape[1], self.noise**-2
         require_memory(24 * d * d, f"a covariance of {d:,} values", "use smaller images")
         root = one.vectors * np.sqrt(one.values)  # C = root root^T
         seen = self._matrix @ root
         # S^-1 = p - p^2 seen (I + p seen^T seen)^-1 seen^T, p the noise's precision.
         e, axes = np.linalg.eigh(np.eye(len(one.values)) + precision * seen.T @ seen)
-        residual = self._values - self._matrix @ one.mean
+        residual = self._values[which] - (self._matrix @ one.mean.T).T
         along, root = residual @ seen @ axes * precision, root @ axes
         distance = precision * (residual**2).sum(axis=1) - (along**2 / e).sum(axis=1)
         size = np.log(e).sum() + k * math.log(2 * math.pi / precision)
         values, vectors = np.linalg.eigh(root / e @ root.T)
         kept = values > 0
-        means = one.mean + along / e @ root.T
-        return one.log_weight - 0.5 * (distance + size), means, values[kept], vectors[:, kept]
+        log_weight = one.log_weight - 0.5 * (distance + size)
+        return Gaussian(log_weight, one.mean + along / e @ root.T, values[kept], vectors[:, kept])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,11 +12,17 @@ from numpy.typing import NDArray
 
 from golddiff.denoiser import Estimator
 from golddiff.kernels.contributions import Contribution, values_at
-from golddiff.kernels.rows import ROWS_PER_TASK, exact_distances, sums_of, weights_of
-from golddiff.kernels.terms import ABSENT, Known, Terms, WholeLogits
+from golddiff.kernels.rows import (
+    ROWS_PER_TASK,
+    exact_distances,
+    products_of,
+    sums_of,
+    weights_of,
+)
+from golddiff.kernels.terms import ABSENT, Known, Terms
 from golddiff.kernels.torch_kernels import whole_images
 from golddiff.noise import precision
-from golddiff.posterior import Posterior
+from golddiff.posterior import Float, Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.posteriors import whole
 from golddiff.support import AnySupport, Support
@@ -54,22 +61,49 @@ class Optimal(Estimator):
     def terms(
         self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known
     ) -> Terms:
-        """See the base class; images of no weight are left out."""
-        images, queries = self.images, x.detach().numpy().astype(np.float32)
-        prior, least = part.log_importance(), known.log_total.numpy() - LIGHTEST
+        """See the base class; images of no weight are left out, and nothing can be derived."""
+        prior = part.log_importance()
+        with resident_rows(self.images.flat, part.rows) as (values, places):
+            found = self._logits(x.numpy(), sigma, values, places, prior)
+        least = np.maximum(known.log_total.numpy() - LIGHTEST, ABSENT / 2)
+        seen = np.flatnonzero((found > least).any(axis=0))
+        if len(seen):
+            logits = torch.from_numpy(found[:, seen] - prior[seen])[:, :, None]
+            yield slice(None), seen, logits, torch.from_numpy(self.images.values(part.rows[seen]))
+
+    def pulled(
+        self, x: Float, sigma: float, part: Support, known: Known, cotangent: Float
+    ) -> Float:
+        """Derivatives (b, D + 1) in x and the gain g = 1 / (2 sigma^2) of u . mean, u a cotangent.
+
+        With c_i = w_i u . (x_i - m) they are 2 g sum_i c_i (x_i - m) and sum_i c_i l_i / g.
+        """
+        images, prior, gain = self.images, part.log_importance(), precision(sigma)
+        mean, total = known.mean.numpy(), known.log_total.numpy()
         with resident_rows(images.flat, part.rows) as (values, places):
-            log_max, weights = weights_of(
-                values, places, prior, queries, precision(sigma), images.scale, images.offset
-            )
+            logits = self._logits(x, sigma, values, places, prior)
+            seen = np.flatnonzero((logits > total - LIGHTEST).any(axis=0))
+            rows, below = places[seen], logits[:, seen] - total
+            u = cotangent.astype(np.float32)
+            along = products_of(values, rows, u, images.scale, images.offset)
+            pulls = np.exp(below) * (along - (u * mean).sum(axis=1, keepdims=True))
+            sums = sums_of(values, rows, pulls, images.scale, images.offset)
+        in_x = 2 * gain * (sums - pulls.sum(axis=1, keepdims=True) * mean)
+        # What all logits share has no part in it: sum_i c_i = 0.
+        in_gain = (pulls * (below - prior[seen])).sum(axis=1, keepdims=True) / gain
+        return np.concatenate([in_x, in_gain], axis=1)
+
+    def _logits(
+        self, x: Float, sigma: float, values: Any, places: NDArray[np.int64], prior: Float
+    ) -> Float:
+        """Log weights and logits together, (b, k)."""
+        log_max, weights = weights_of(
+            values, places, prior, x.astype(np.float32), precision(sigma), self.images.scale,
+            self.images.offset,
+        )  # fmt: skip
         with np.errstate(divide="ignore"):
-            found = np.log(weights).clip(min=ABSENT) + log_max[:, None]
-        seen = np.flatnonzero((found > np.maximum(least, ABSENT / 2)).any(axis=0))
-        if len(seen) == 0:
-            return
-        shown = torch.from_numpy(images.values(part.rows[seen]))
-        logits = torch.from_numpy(found[:, seen] - prior[seen])
-        logits = WholeLogits.apply(x, gain, logits, shown, known.mean)  # type: ignore[no-untyped-call]
-        yield slice(None), seen, logits[:, :, None], shown
+            found: Float = np.log(weights).clip(min=ABSENT) + log_max[:, None]
+        return found
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
         """As :meth:`weigh`, by torch."""

@@ -56,7 +56,8 @@ def _convert(flat, rows, first, start, scale, offset, values):  # type: ignore[n
 
 
 @njit(nogil=True, cache=True)
-def _squared_distances(flat, rows, x, scale, offset):  # type: ignore[no-untyped-def]
+def _pairs(flat, rows, x, scale, offset, squares):  # type: ignore[no-untyped-def]
+    """Squared distances of queries and rows, or else their inner products: (b, k)."""
     d = flat.shape[1]
     padded = -(-d // LANES) * LANES
     queries, values = empty_numbers(len(x) * padded), empty_numbers(ROWS * STRETCH)
@@ -71,7 +72,14 @@ def _squared_distances(flat, rows, x, scale, offset):  # type: ignore[no-untyped
             for q in range(len(x)):
                 at, total = q * padded + start, totals[q]
                 a = b = c = e = spread(np.float32(0.0))
-                for n in range(0, min(STRETCH, padded - start), LANES):
+                length = min(STRETCH, padded - start)
+                for n in range(0, 0 if squares else length, LANES):
+                    value = load(queries, at + n)
+                    a = a + value * load(values, n)
+                    b = b + value * load(values, n + STRETCH)
+                    c = c + value * load(values, n + 2 * STRETCH)
+                    e = e + value * load(values, n + 3 * STRETCH)
+                for n in range(0, length if squares else 0, LANES):
                     value = load(queries, at + n)
                     o = value - load(values, n)
                     p = value - load(values, n + STRETCH)
@@ -173,9 +181,15 @@ def distances_of(
     flat: NDArray[Any], rows: NDArray[np.int64], x: NDArray[np.float32], scale: float, offset: float
 ) -> NDArray[np.float64]:
     """As :func:`squared_distances`, of an array in memory, on this thread alone."""
-    found: NDArray[np.float64] = _squared_distances(
-        flat, rows, x, np.float32(scale), np.float32(offset)
-    )
+    found: NDArray[np.float64] = _pairs(flat, rows, x, np.float32(scale), np.float32(offset), True)
+    return found
+
+
+def products_of(
+    flat: NDArray[Any], rows: NDArray[np.int64], u: NDArray[np.float32], scale: float, offset: float
+) -> NDArray[np.float64]:
+    """u_q . x_i, (b, k), of rows of an array in memory, on this thread alone."""
+    found: NDArray[np.float64] = _pairs(flat, rows, u, np.float32(scale), np.float32(offset), False)
     return found
 
 

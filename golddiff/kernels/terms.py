@@ -36,35 +36,6 @@ Terms = Iterator[tuple[slice, Any, torch.Tensor, torch.Tensor]]
 ABSENT = -1e300  # the logit of what is not compared: finite, so that its product with 0 is 0
 
 
-class WholeLogits(torch.autograd.Function):
-    """One logit an image (b, m), computed elsewhere, with its derivatives in x and the gain.
-
-    That in x is 2 gain (x_i - x), of which all images share 2 gain x: it is taken as
-    2 gain (x_i - mean), which loses no digits where the mean is near.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: torch.Tensor,
-        gain: torch.Tensor,
-        logits: torch.Tensor,
-        values: torch.Tensor,
-        mean: torch.Tensor,
-    ) -> torch.Tensor:
-        """The logits."""
-        ctx.save_for_backward(gain, logits, values, mean)
-        return logits.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *cotangents: torch.Tensor) -> Any:
-        """In x and the gain."""
-        gain, logits, values, mean = ctx.saved_tensors
-        (u,) = cotangents
-        along = (u.to(values.dtype) @ values).double() - u.sum(dim=1, keepdim=True) * mean
-        return 2 * gain * along, (u * logits).sum(dim=1, keepdim=True) / gain, None, None, None
-
-
 def pixel_terms(
     values: torch.Tensor,
     x: torch.Tensor,

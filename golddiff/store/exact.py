@@ -50,7 +50,9 @@ class SecondPass:
     def __init__(self, estimator: Any, what: str) -> None:
         self.images, self.store, self.what = estimator.images, estimator.store, what
         self.memory_limit, self.parts = estimator.memory_limit, estimator.parts
-        self.part_size = estimator.part_size
+        self._decoded = estimator.part_size  # images, at a time and thread
+        self._itself = what == PULL and estimator.sums_its_terms  # nothing is decoded
+        self.part_size = self._decoded * (4 if self._itself else 1)
         self._estimator = estimator
         self._ready: dict[float, Any] = {}
 
@@ -68,11 +70,17 @@ class SecondPass:
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """As the estimator's, in float64, with what derivatives keep."""
-        part = 8 * 8 * self.images.d * min(images, self.part_size)
+        part = 8 * 8 * self.images.d * min(images, self._decoded)
         return part * torch.get_num_threads(), 8 * 4 * self.images.d
 
     def weigh(self, x: Float, sigma: float, part: Support) -> Posterior:
         """The sums of some images for queries (b, 3 D + L)."""
+        if self._itself:
+            query, known, cotangent = self._unpacked(x)
+            pulled = over(self.ready(sigma), self.images).pulled(
+                query.numpy(), sigma, part, known, cotangent.numpy()
+            )
+            return _plain(torch.from_numpy(pulled))
         return self._sums(x, sigma, part, torch.from_numpy(part.log_importance())[:, None])
 
     def tiled_posterior(self, x: Float, sigma: float, support: TiledSupport) -> Posterior:
@@ -86,11 +94,14 @@ class SecondPass:
         assert total is not None
         return total
 
+    def _unpacked(self, x: Float) -> tuple[torch.Tensor, Known, torch.Tensor]:
+        d, packed = self.images.d, torch.from_numpy(np.asarray(x, np.float64))
+        query, mean, cotangent, log_total = packed.tensor_split([d, 2 * d, 3 * d], dim=1)
+        return query, Known(mean, log_total), cotangent
+
     def _sums(self, x: Float, sigma: float, part: Support, prior: torch.Tensor) -> Posterior:
         estimator, d = over(self.ready(sigma), self.images), self.images.d
-        packed = torch.from_numpy(np.asarray(x, np.float64))
-        query, mean, cotangent, log_total = packed.tensor_split([d, 2 * d, 3 * d], dim=1)
-        known = Known(mean, log_total)
+        query, known, cotangent = self._unpacked(x)
         gain = torch.full((len(x), 1), precision(sigma), dtype=torch.float64)
         if self.what != PULL:
             with torch.no_grad():
@@ -161,14 +172,7 @@ def _pulled(
     for queries, images, logits, values in terms:
         u, centre = cotangent[queries], known.mean[queries]
         weights = _weights(logits, prior[images], known.log_total[queries])
-        if weights.shape[2] == 1:
-            along = (u.to(values.dtype) @ values.T).double()
-            along = along - (u * centre).sum(dim=1, keepdim=True)
-            off = along[:, :, None]
-        else:
-            locations = weights.shape[2]
-            off = u * (values - centre)
-            off = off.reshape(len(values), -1, locations).sum(dim=1)[None]
+        off = (u * (values - centre)).reshape(len(values), -1, weights.shape[2]).sum(dim=1)[None]
         score = score + ((weights * off) * (logits - shared[queries][:, None])).sum()
     return score
 

@@ -73,6 +73,8 @@ EXPERIMENTS = {
                    "MNIST"),
         Experiment("ablation", "What each part of network_like adds", NOT_IN_PAPER, "ablation",
                    "ABLATION"),
+        Experiment("posterior-samplers", "Posterior samplers against the exact posterior",
+                   NOT_IN_PAPER, "posterior_samplers"),
     )
 }  # fmt: skip
 

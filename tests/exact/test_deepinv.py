@@ -1,18 +1,10 @@
 """In deepinv's place of a denoiser: equal to its MMSE, and its samplers run on it."""
 
-import contextlib
-
 import pytest
 import torch
 
 import golddiff
-
-# torchvision, which deepinv imports, may be of another torch's build: it then lacks these.
-DECLARED = torch.library.Library("torchvision", "FRAGMENT")
-for name in ("nms", "qnms"):
-    with contextlib.suppress(RuntimeError):
-        DECLARED.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-deepinv = pytest.importorskip("deepinv", exc_type=ImportError)
+from tests.deepinv_for_tests import deepinv
 
 
 @pytest.fixture(scope="module")

@@ -114,6 +114,8 @@ def test_a_measurement_is_gaussian_conditioning(store, queries, make, label, sig
         assert (found.mean[q].reshape(-1) - mean[0]).abs().max() < 1e-5
         assert (found.variance[q].reshape(-1) - covariance[0].diagonal()).abs().max() < 1e-5
         assert float(found.log_density[q]) == pytest.approx(float(density[0]), rel=1e-5)
+        values = torch.linalg.eigvalsh(covariance[0]).flip(0)[:2]
+        assert (found.directions(2)[0][q] - values).abs().max() < 1e-5
     assert torch.allclose(measured(x, sigma, label), found.mean, atol=1e-6)
     # One half of the measured values after the other is both at once.
     half = d.given_measurement(lambda v: operator(v)[:, :2], y[:, :2], noise)
