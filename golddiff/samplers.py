@@ -208,9 +208,6 @@ def level_of_strength(strength: float) -> float:
 
     Args:
         strength: share of DDIM's 1000 timesteps that the run goes back over, above 0 to 1.
-
-    Raises:
-        ArgumentError: outside that range.
     """
     if not 0 < strength <= 1:
         raise ArgumentError(f"strength: got {strength}, expected above 0 to 1")
@@ -218,11 +215,7 @@ def level_of_strength(strength: float) -> float:
 
 
 def checked_levels(sigmas: Sequence[float]) -> list[float]:
-    """Noise levels as floats.
-
-    Raises:
-        ArgumentError: none, one that is not positive and finite, or one not below that before it.
-    """
+    """Noise levels as floats."""
     try:
         levels = [float(sigma) for sigma in sigmas]
     except (TypeError, ValueError):
@@ -234,21 +227,13 @@ def checked_levels(sigmas: Sequence[float]) -> list[float]:
 
 
 def check_sampler(sampler: str) -> None:
-    """Raise where there is no such sampler.
-
-    Raises:
-        ArgumentError: names those that there are.
-    """
+    """Raise where there is no such sampler."""
     if sampler not in SAMPLERS:
         raise ArgumentError(f"sampler: got {sampler!r}, expected one of {', '.join(SAMPLERS)}")
 
 
 def check_settings(n: int, steps: int, sampler: str, seed: int, batch_size: int = 64) -> None:
-    """Raise where :func:`golddiff.sample` would, before a store is opened or built for it.
-
-    Raises:
-        ArgumentError: an argument outside its range, an unknown sampler.
-    """
+    """Raise where :func:`golddiff.sample` would, before a store is opened or built for it."""
     for name, value in (("n", n), ("steps", steps), ("batch_size", batch_size)):
         check_count(name, value)
     if steps > MOST_STEPS:

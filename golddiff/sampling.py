@@ -281,9 +281,6 @@ def check_room(n: int, shape: tuple[int, ...], kept: int) -> None:
         n: number of images.
         shape: of one.
         kept: predictions of each that are kept: the steps of a trajectory.
-
-    Raises:
-        ArgumentError: says how much it takes, and how much there is.
     """
     needed = 4 * n * math.prod(shape) * (STATES + kept)
     require_memory(needed, f"n = {n:,} images", "ask for fewer at a time")

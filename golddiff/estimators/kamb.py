@@ -201,9 +201,6 @@ def preset(name: str) -> list[tuple[float, int]]:
 
     Entry i of 20 belongs to t = i / 20 and alpha_bar = cos^2(pi/2 * t / 1.008), so that sigma =
     sqrt((1 - alpha_bar) / alpha_bar) = tan(pi/2 * t / 1.008). Entry 0, of sigma 0, is left out.
-
-    Raises:
-        ArgumentError: no such preset.
     """
     presets = _presets()
     if name not in presets:

@@ -54,15 +54,10 @@ MEASURED_AT = 0.02  # threshold of the masks whose width is Kamb's patch size
 
 @dataclass
 class Masks:
-    """The masks of one noise level; a copy elsewhere cuts the tiles' own itself.
+    """The masks of one noise level; a copy elsewhere cuts the tiles' own itself."""
 
-    Attributes:
-        tree: of whole images.
-        shape: of an image.
-    """
-
-    tree: MaskTree
-    shape: tuple[int, ...]
+    tree: MaskTree  # of whole images
+    shape: tuple[int, ...]  # of an image
     _tiles: dict[Side, list[MaskTree]] = field(default_factory=dict)
     _dense: torch.Tensor | None = None
 
