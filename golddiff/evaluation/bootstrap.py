@@ -19,18 +19,13 @@ AT_ONCE = 10**6  # values drawn in one go
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and what it would have been for other images of the same kind.
+    """A mean and what it would have been for other images of the same kind."""
 
-    Attributes:
-        mean: over the values that are not NaN; NaN where there is none.
-        low, high: bounds of the percentile interval; the mean itself for a single value.
-        count: values averaged.
-    """
-
-    mean: float
+    mean: float  # over the values that are not NaN; NaN where there is none
+    # low, high: bounds of the percentile interval; the mean itself for a single value
     low: float
     high: float
-    count: int
+    count: int  # values averaged
 
     def figures(self) -> dict[str, float | int | None]:
         """The same for JSON, which has no NaN."""

@@ -18,21 +18,15 @@ _RESET_PEAK = "5"  # proc(5): "reset the peak resident set size"
 
 @dataclass
 class PeakMemory:
-    """Filled in when the block of :func:`peak_memory` ends.
+    """Filled in when the block of :func:`peak_memory` ends."""
 
-    Attributes:
-        bytes: the peak.
-        kind: what it is the peak of. "allocator": the GPU tensors of torch's allocator. "resident":
-            the process's resident memory during the block, all of it: interpreter, libraries and
-            the mapped pages of the store included. "process": the same since the process started,
-            where the system cannot reset the counter (not Linux). "unknown": no system call here
-            gives it; bytes is 0.
-        before: what was held already when the block began, 0 where that is not known.
-    """
-
-    bytes: int = 0
+    bytes: int = 0  # the peak
+    # What it is the peak of. "allocator": the GPU tensors of torch's allocator. "resident": the
+    # process's resident memory during the block, all of it: interpreter, libraries and the mapped
+    # pages of the store included. "process": the same since the process started, where the system
+    # cannot reset the counter (not Linux). "unknown": no system call here gives it; bytes is 0
     kind: str = "unknown"
-    before: int = 0
+    before: int = 0  # what was held already when the block began, 0 where that is not known
 
     def figures(self) -> dict[str, int | str]:
         """The same for JSON."""

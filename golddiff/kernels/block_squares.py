@@ -41,25 +41,16 @@ def block_of_each(shape: tuple[int, ...]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class BlockWeights:
-    """How blocks are weighed for each of some tiles: two tiles at a time.
+    """How blocks are weighed for each of some tiles: two tiles at a time."""
 
-    Attributes:
-        columns: input values that are read, for :func:`golddiff.kernels.gather.gather`.
-        inputs: (D,) places in ``columns`` of the values, block by block.
-        values: (D,) the values themselves, in the same order.
-        ends: (blocks + 1,) where each block's values begin and end.
-        used: blocks that a pair of tiles sees anything of, pair by pair.
-        pairs: (pairs + 1,) where each pair's begin and end.
-        shares: (2, used) what each tile of the pair sees of them.
-    """
-
+    # Input values that are read, for :func:`golddiff.kernels.gather.gather`
     columns: NDArray[np.int64]
-    inputs: NDArray[np.int64]
-    values: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    used: NDArray[np.int64]
-    pairs: NDArray[np.int64]
-    shares: NDArray[np.float32]
+    inputs: NDArray[np.int64]  # (D,) places in ``columns`` of the values, block by block
+    values: NDArray[np.int64]  # (D,) the values themselves, in the same order
+    ends: NDArray[np.int64]  # (blocks + 1,) where each block's values begin and end
+    used: NDArray[np.int64]  # blocks that a pair of tiles sees anything of, pair by pair
+    pairs: NDArray[np.int64]  # (pairs + 1,) where each pair's begin and end
+    shares: NDArray[np.float32]  # (2, used) what each tile of the pair sees of them
 
     @classmethod
     def of(cls, block: NDArray[np.int64], shares: NDArray[np.float32]) -> BlockWeights:

@@ -27,16 +27,11 @@ KEPT_SHARE = 0.25
 
 @dataclass(frozen=True)
 class Ranking:
-    """The highest scores met so far at each of L locations, in no order.
+    """The highest scores met so far at each of L locations, in no order."""
 
-    Attributes:
-        scores: (L, top) float64; -inf where fewer were met.
-        rows: (L, top) rows of the training images that they belong to.
-        positions: (L, top) pixel of that image (y * W + x), or None where a source has none.
-    """
-
-    scores: Float
-    rows: Rows
+    scores: Float  # (L, top) float64; -inf where fewer were met
+    rows: Rows  # (L, top) rows of the training images that they belong to
+    # (L, top) pixel of that image (y * W + x), or None where a source has none
     positions: Rows | None = None
 
     @classmethod

@@ -20,16 +20,11 @@ from torch.nn.functional import avg_pool2d, pad
 
 @dataclass
 class Partial:
-    """The accumulator of :mod:`golddiff.posterior` on a device, float32.
+    """The accumulator of :mod:`golddiff.posterior` on a device, float32."""
 
-    Attributes:
-        log_max: (b, L) largest logit seen.
-        total: (b, L) sum of exp(logit - log_max).
-        weighted: (b, D) sum of exp(logit - log_max) * value, D a multiple of L: channel by channel.
-    """
-
-    log_max: torch.Tensor
-    total: torch.Tensor
+    log_max: torch.Tensor  # (b, L) largest logit seen
+    total: torch.Tensor  # (b, L) sum of exp(logit - log_max)
+    # (b, D) sum of exp(logit - log_max) * value, D a multiple of L: channel by channel
     weighted: torch.Tensor
 
     def merge(self, other: Partial) -> Partial:

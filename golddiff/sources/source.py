@@ -38,23 +38,15 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceInfo:
-    """What is known of a source before it is read.
+    """What is known of a source before it is read."""
 
-    Attributes:
-        shape: shape of one example: (C, H, W), or (D,) for plain points.
-        dtype: ``uint8`` or ``float32``.
-        labelled: whether batches carry labels.
-        class_names: a name for each class index, where the source has them.
-        count: number of examples, or None where it is known after reading alone.
-        description: one line for the manifest and the progress bar ("folder photos").
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[np.generic]
-    labelled: bool
+    shape: tuple[int, ...]  # shape of one example: (C, H, W), or (D,) for plain points
+    dtype: np.dtype[np.generic]  # ``uint8`` or ``float32``
+    labelled: bool  # whether batches carry labels
+    # A name for each class index, where the source has them
     class_names: tuple[str, ...] | None = None
-    count: int | None = None
-    description: str = ""
+    count: int | None = None  # number of examples, or None where it is known after reading alone
+    description: str = ""  # one line for the manifest and the progress bar ("folder photos")
 
 
 @dataclass

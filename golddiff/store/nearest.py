@@ -95,14 +95,10 @@ class Pixels:
 
 @dataclass(frozen=True)
 class Pooled:
-    """Squared distance of average-pooled images.
+    """Squared distance of average-pooled images."""
 
-    Attributes:
-        shape: of one, pooled.
-        nat: see :class:`Metric`; pooled distances are less than all pixels' by the pooled area.
-    """
-
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # of one, pooled
+    # See :class:`Metric`; pooled distances are less than all pixels' by the pooled area
     nat: float = 0.0
     side = None
 

@@ -36,19 +36,13 @@ FACTOR_IMAGES = 100_000  # of larger ones at most so many, at random
 
 @dataclass(frozen=True)
 class Factor:
-    """Mean and covariance of a set of images in [-1, 1] units.
+    """Mean and covariance of a set of images in [-1, 1] units."""
 
-    Attributes:
-        mean: (D,) float64.
-        eigenvalues: (r,) float64, descending, all > 0; r = rank, at most min(D, N - 1).
-        eigenvectors: (D, r) float64, orthonormal columns.
-        images: how many images they are the mean and covariance of.
-    """
-
-    mean: NDArray[np.float64]
+    mean: NDArray[np.float64]  # (D,) float64
+    # (r,) float64, descending, all > 0; r = rank, at most min(D, N - 1)
     eigenvalues: NDArray[np.float64]
-    eigenvectors: NDArray[np.float64]
-    images: int
+    eigenvectors: NDArray[np.float64]  # (D, r) float64, orthonormal columns
+    images: int  # how many images they are the mean and covariance of
 
     @classmethod
     def of_tensors(cls, tensors: dict[str, NDArray[Any]], d: int) -> Factor | None:
@@ -149,19 +143,13 @@ def factor_places(
 
 @dataclass(frozen=True)
 class Moments:
-    """Sums over stored values v less a shift, of some images; those of parts of a set add up.
+    """Sums over stored values v less a shift, of some images; those of parts of a set add up."""
 
-    Attributes:
-        n: how many images.
-        shift: 128 for uint8, 0 for floats.
-        first: (D,) float64 sum of v - shift.
-        second: (D, D) float64 sum of (v - shift)(v - shift)^T; made only in blocks of side
-            ``SIDE`` from the diagonal on, 0 in the others.
-    """
-
-    n: int
-    shift: float
-    first: NDArray[np.float64]
+    n: int  # how many images
+    shift: float  # 128 for uint8, 0 for floats
+    first: NDArray[np.float64]  # (D,) float64 sum of v - shift
+    # (D, D) float64 sum of (v - shift)(v - shift)^T; made only in blocks of side ``SIDE`` from the
+    # diagonal on, 0 in the others
     second: NDArray[np.float64]
 
     def merge(self, other: Moments) -> Moments:

@@ -26,28 +26,19 @@ MOST_VALUES = 2**27
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run was asked for.
+    """What a run was asked for."""
 
-    Attributes:
-        store: its name in the library.
-        methods: names, in the order shown.
-        variant: of the golden subsets' schedule, "released" or "text".
-        novelty: of the pictures of the method ``recommended``, 0 to 1.
-        sampler: "ddim" or "heun".
-        steps, seed, n: of the sampler; n images a method.
-        label: class index, or None for all.
-        start: noise level added to an image that the run starts from; None: pure noise.
-    """
-
-    store: str
-    methods: tuple[str, ...]
-    variant: str = "released"
-    novelty: float = NOVELTY
-    sampler: str = "ddim"
+    store: str  # its name in the library
+    methods: tuple[str, ...]  # names, in the order shown
+    variant: str = "released"  # of the golden subsets' schedule, "released" or "text"
+    novelty: float = NOVELTY  # of the pictures of the method ``recommended``, 0 to 1
+    sampler: str = "ddim"  # "ddim" or "heun"
+    # steps, seed, n: of the sampler; n images a method
     steps: int = 10
     seed: int = 0
     n: int = 1
-    label: int | None = None
+    label: int | None = None  # class index, or None for all
+    # Noise level added to an image that the run starts from; None: pure noise
     start: float | None = None
 
 
