@@ -182,11 +182,7 @@ def noised(
 ) -> torch.Tensor:
     """Start a run from an image: the ``x_init`` whose first state has x = image + sigma * noise.
 
-    Args:
-        image: (*shape) or (n, *shape), in [-1, 1] where it is pixels.
-        sigma: noise level added, the run's first.
-        noise: (n, *shape), unit normal.
-        sampler: of the run.
+    An image (*shape), or (n, *shape) of them; unit normal noise (n, *shape).
     """
     return (image + sigma * noise) / SAMPLERS[sampler].spread(sigma)
 
@@ -204,11 +200,7 @@ def noise_levels(steps: int, sampler: str, start: float | None = None) -> list[f
 
 
 def level_of_strength(strength: float) -> float:
-    """The noise level for a run from an image that is to be so much noise.
-
-    Args:
-        strength: share of DDIM's 1000 timesteps that the run goes back over, above 0 to 1.
-    """
+    """The noise level of a run from an image, by the share of DDIM's steps that it goes back."""
     if not 0 < strength <= 1:
         raise ArgumentError(f"strength: got {strength}, expected above 0 to 1")
     return ddim_sigmas(MOST_STEPS)[MOST_STEPS - max(1, round(strength * MOST_STEPS))]

@@ -275,13 +275,7 @@ def sample(
 
 
 def check_room(n: int, shape: tuple[int, ...], kept: int) -> None:
-    """Raise where a run would take more memory than there is, before any of it is taken.
-
-    Args:
-        n: number of images.
-        shape: of one.
-        kept: predictions of each that are kept: the steps of a trajectory.
-    """
+    """Raise where a run, with so many predictions of each image kept, takes more than is free."""
     needed = 4 * n * math.prod(shape) * (STATES + kept)
     require_memory(needed, f"n = {n:,} images", "ask for fewer at a time")
 

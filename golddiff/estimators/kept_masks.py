@@ -34,11 +34,7 @@ def tree_of(
 ) -> MaskTree:
     """The tree of the masks of one noise level; read where it is kept, else made and kept.
 
-    Args:
-        store: the training set.
-        sigma: noise level.
-        threshold: fraction of max|M| that an entry must reach, in [0, 1].
-        artifacts: where masks are kept; default the store's. Stores of one factor may share them.
+    Stores of one factor may share the place where masks are kept.
     """
     if store.d < FEWEST_VALUES:
         return mask_tree(locality_mask(store.factor(), sigma, threshold), store.shape)

@@ -60,14 +60,8 @@ def unit_counts(
 ) -> NDArray[np.unsignedinteger]:
     """How many masks of each unit of outputs hold input n, (T, D, U), a page a threshold.
 
-    The masks are those of :func:`locality_mask`; the (D, D) matrix is held only up to a gigabyte,
-    and no mask of it is made.
-
-    Args:
-        factor: of the training set.
-        sigma: noise level.
-        thresholds: (T,) ascending, in [0, 1].
-        unit: (D,) unit of each output value, 0 to U - 1.
+    The masks are those of :func:`locality_mask` at ascending thresholds (T,); the (D, D) matrix is
+    held only up to a gigabyte, and no mask of it is made. ``unit`` (D,) is that of each output.
     """
     d = len(factor.mean)
     kind = np.float64 if d <= FLOAT64_COUNTED else np.float32

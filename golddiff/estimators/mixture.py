@@ -141,12 +141,9 @@ def cluster(z: NDArray[np.float32], clusters: int, seed: int) -> NDArray[np.int6
 
 
 def fit(z: NDArray[np.float32], member: NDArray[np.int64], shrinkage: float) -> Components:
-    """Weights, means and shrunk covariances of clusters.
+    """Weights, means and shrunk covariances of clusters of points (n, r).
 
-    Args:
-        z: (n, r) points.
-        member: (n,) the cluster of each, 0 to K - 1.
-        shrinkage: images that have the average within-cluster covariance, added to each cluster.
+    ``shrinkage`` images that have the average within-cluster covariance are added to each.
     """
     counts = np.bincount(member)
     k, r = len(counts), z.shape[1]

@@ -33,14 +33,7 @@ def add_tiles(
 ) -> None:
     """Add each tile's images to the sums of its outputs, tiles side by side.
 
-    Args:
-        support: of the tiles.
-        store: that holds the images.
-        x: (b, D) queries.
-        sigma: noise level.
-        trees: the tiles' masks.
-        memory: bytes that rows may take that have to be read.
-        sums: of the queries.
+    ``trees`` are the tiles' masks; ``memory`` is what rows may take that have to be read.
     """
     weights = [tile.log_importance().astype(np.float32) for tile in support.tiles]
 

@@ -94,12 +94,7 @@ def reference_run(
 ) -> Run:
     """The oracle's run with these settings: read from disk, or made and kept there.
 
-    Args:
-        oracle: the network.
-        store: gives the images' shape.
-        settings: what to sample; the batch size does not matter to the file.
-        folder: of the files; default ``oracle-runs`` in the cache folder.
-        on_step: called after each step of each batch, where the network has to run.
+    The batch size does not matter to the file; by default it lies in the cache folder.
     """
     identity = json.dumps(_identity(oracle, store, settings), sort_keys=True)
     name = hashlib.sha256(identity.encode()).hexdigest()[:32]

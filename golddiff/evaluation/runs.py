@@ -111,14 +111,7 @@ def denoise(denoiser: OracleCall, x: torch.Tensor, sigma: Sigma, labels: Labels)
 def run(
     denoiser: OracleCall, store: Space, settings: RunSettings, on_step: OnStep = lambda images: None
 ) -> Run:
-    """Sample, keeping what each step saw and predicted.
-
-    Args:
-        denoiser: anything with a denoiser's call.
-        store: gives the shape of the images, and whether predictions are clipped.
-        settings: what to sample.
-        on_step: called after each step of each batch with the number of images in it.
-    """
+    """Sample with anything that has a denoiser's call, keeping what each step saw and predicted."""
     watched = Watched(denoiser, store)
     x_init = initial_noise(settings.n, store.shape, settings.seed)
     levels = noise_levels(settings.steps, settings.sampler)

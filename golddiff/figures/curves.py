@@ -75,12 +75,7 @@ class Panel:
 
 
 def draw_panels(panels: Sequence[Panel], title: str = "") -> Figure:
-    """Panels in rows of three, one legend for all.
-
-    Args:
-        panels: at least one.
-        title: above all.
-    """
+    """Panels in rows of three, one legend for all."""
     columns = 2 if len(panels) == 4 else min(COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
     lines = [line for panel in panels for line in panel.series]

@@ -34,12 +34,7 @@ class Block:
 
 
 def draw_methods(blocks: Sequence[Block], caption: str = "") -> Figure:
-    """A row a method, a block of columns a training set; the top row is the starting noise.
-
-    Args:
-        blocks: all with the same methods in the same order.
-        caption: under the picture.
-    """
+    """A row a method, a block of columns a training set; the top row is the starting noise."""
     methods = list(blocks[0].made)
     widths = [len(block.noise) for block in blocks]
     size = (LABEL + CELL * sum(widths), 0.95 + CELL * (1 + len(methods)))

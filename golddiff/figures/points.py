@@ -15,12 +15,9 @@ GREY, BLUE = "#b8b8b8", "#0077cc"
 def draw_points(
     training: torch.Tensor, samples: torch.Tensor, paths: torch.Tensor | None = None
 ) -> Figure:
-    """Training points grey, samples blue, in their first two values.
+    """Training points (N, D) grey, samples (n, D) blue, in their first two values.
 
-    Args:
-        training: (N, D); every so manieth is drawn where there are more than 20,000.
-        samples: (n, D).
-        paths: (steps, n, D) predicted x0 of each step, drawn as a line to each sample, or None.
+    Of more than 20,000 points some are drawn; ``paths`` (steps, n, D) as a line to each sample.
     """
     figure = Figure(figsize=(6, 6), layout="constrained")
     axes = figure.add_subplot()

@@ -31,13 +31,7 @@ def draw_trajectory(
 ) -> Figure:
     """A row a sample, a column a step, noise and golden subset size over each column.
 
-    More than 12 steps are thinned evenly, the first and the last always shown.
-
-    Args:
-        rows: at most 8 are drawn.
-        sigmas: noise level of each step.
-        subset_sizes: size of the golden subset at each step, as text; None: no such line.
-        title: above it all.
+    At most 8 rows; more than 12 steps are thinned evenly, the first and the last always shown.
     """
     shown = thinned(len(sigmas), COLUMNS)
     rows = rows[:ROWS]

@@ -41,10 +41,7 @@ def sources_at(run: Run, selected: Selection, step: int) -> PixelSources:
 def curves(run: Run, selected: Selection, most_seconds: float = MOST_SECONDS) -> Curves:
     """The effective number of images behind a pixel at every step, by each method that has it.
 
-    Args:
-        run: the run, complete or not.
-        selected: the pixel; its method comes first, the others while there is time.
-        most_seconds: for all of them.
+    The chosen pixel's method comes first, the others while there is time.
     """
     done = len(run.states[selected.method])
     if (selected, done) in run.curves:

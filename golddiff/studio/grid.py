@@ -49,13 +49,9 @@ def selection_at(run: Run, x: int, y: int) -> Selection | None:
 
 
 def draw_grid(run: Run, step: int, noisy: bool, selected: Selection | None) -> Image.Image:
-    """All methods at one step, from the same start.
+    """All methods at one step, or their last one before it, from the same start.
 
-    Args:
-        run: what to draw; methods that have not reached the step show their last one.
-        step: from 0.
-        noisy: show what each method saw instead of what it predicts.
-        selected: a pixel to mark.
+    ``noisy`` shows what each method saw instead of what it predicts; a selected pixel is marked.
     """
     columns = [cells(run.start, SIDE)]
     heads = [("starting noise" if run.settings.start is None else "noisy image",

@@ -16,11 +16,7 @@ _URL = "data:image/png;base64,"
 
 
 def drawn(url: object) -> Image.Image:
-    """A drawing from the page, black where there is no ink.
-
-    Args:
-        url: the sheet as a data URL of a PNG.
-    """
+    """A drawing from the page, a data URL of a PNG, black where there is no ink."""
     text = url if isinstance(url, str) else ""
     if not text.startswith(_URL) or len(text) > MOST_CHARACTERS:
         raise ArgumentError("drawing: got no drawing of this page")

@@ -41,11 +41,8 @@ class OpenStore:
     def denoiser(self, method: str, variant: str, novelty: float, seed: int) -> Denoiser:
         """A denoiser by its method's name.
 
-        Args:
-            method: one of ``SHOWN``.
-            variant: of the golden subsets' schedule, for the methods that have one.
-            novelty: of the pictures of ``recommended``, 0 to 1.
-            seed: of the images that a golden subset draws at random.
+        ``variant`` is of the golden subsets' schedule, ``novelty`` of ``recommended``, ``seed`` of
+        the images that a golden subset draws at random.
         """
         given = {"novelty": novelty} if method == "recommended" else {}
         with self._making:
@@ -64,11 +61,7 @@ class OpenStore:
 
 
 class Library:
-    """Stores by name, opened when first chosen, and checked again before every use.
-
-    Args:
-        openers: opens (or builds) each store.
-    """
+    """Stores by name, opened (or built) when first chosen, and checked again before every use."""
 
     def __init__(self, openers: Mapping[str, Opener]) -> None:
         if not openers:

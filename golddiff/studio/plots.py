@@ -19,12 +19,8 @@ def draw_plots(
 ) -> Figure | None:
     """The plots that there is something to draw in, or None.
 
-    Args:
-        run: the run.
-        step: the one shown, from 0; marked in the plots against sigma.
-        selected: the clicked pixel.
-        found: its sources at that step, or None.
-        made: its effective sizes at all steps.
+    Of the step shown, which those against sigma mark, and of the clicked pixel: its sources at that
+    step, and its effective sizes at all.
     """
     sigma, budgets = run.sigmas[step], run.budgets()
     panels = []

@@ -133,13 +133,7 @@ class Run:
 
 
 def prepare(opened: OpenStore, settings: Settings, image: torch.Tensor | None) -> Run:
-    """Check the settings and make everything ready for the first step.
-
-    Args:
-        opened: the store.
-        settings: what is asked for.
-        image: (*shape) to start from, where ``settings.start`` is a noise level.
-    """
+    """Check the settings and make everything ready for the first step, from noise or an image."""
     s, store = settings, opened.store
     if not s.methods:
         raise ArgumentError("methods: none is ticked; tick at least one")

@@ -58,11 +58,7 @@ MOST_BYTES = 400_000_000
 
 
 def keep_files_local(components: Iterable[Any]) -> None:
-    """Let no control take a file from another host, which gradio would fetch by itself.
-
-    Args:
-        components: gradio's; those that can take files are changed in place.
-    """
+    """Let no control take a file from another host, which gradio would fetch; changed in place."""
     for component in components:
         fetch = getattr(component, "async_move_resource_to_block_cache", None)
         if fetch is not None:

@@ -97,11 +97,8 @@ def _ended_like_ctrl_c() -> Iterator[None]:
 def make_app(library: Library, folder: Path, local: bool, port: int) -> FastAPI:
     """The application: gradio's page behind the rules of this machine.
 
-    Args:
-        library: the stores.
-        folder: for all files that come and go, uploads included.
-        local: answer only to requests for this machine.
-        port: where it is served.
+    All files that come and go, uploads included, lie in ``folder``; ``local`` answers only to
+    requests for this machine.
     """
     # Both are read when gradio is imported or its parts are made.
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
