@@ -83,8 +83,9 @@ Weighting = Annotated[str | None, advanced("PCA: ss (exact; default) or wss.")]
 PatchSize = Annotated[
     str | None,
     advanced(
-        "Kamb: an odd number, or the name of a calibration; default: from the data. "
-        "PSPC-Square: a number; default: its authors' for CIFAR-10."
+        "Kamb: an odd number, the name of a calibration, or the JSON of golddiff oracle "
+        "patch-sizes; default: from the data. PSPC-Square: a number; default: its authors' for "
+        "CIFAR-10."
     ),
 ]
 BoundaryRule = Annotated[str | None, advanced("Kamb: zeros (default), circular or none.")]

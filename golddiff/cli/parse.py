@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from golddiff.system.errors import ArgumentError
@@ -45,9 +47,22 @@ def parse_whole_numbers(name: str, text: str) -> tuple[int, ...]:
         ) from None
 
 
-def parse_patch_size(text: str | None) -> int | str | None:
-    """An odd number, or the name of a calibration."""
-    return int(text) if text is not None and text.lstrip("+-").isdigit() else text
+def parse_patch_size(text: str | None) -> int | str | tuple[tuple[float, int], ...] | None:
+    """An odd number, the name of a calibration, or the pairs of ``golddiff oracle patch-sizes``.
+
+    Raises:
+        ArgumentError: a JSON file that is not there or holds no pairs (sigma, size).
+    """
+    if text is None or not text.endswith(".json"):
+        return int(text) if text is not None and text.lstrip("+-").isdigit() else text
+    try:
+        pairs = json.loads(Path(text).read_text("utf-8"))["patch_sizes"]
+        return tuple((float(sigma), size) for sigma, size in pairs)
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ArgumentError(
+            f"patch_size: {text} is not what golddiff oracle patch-sizes --json writes "
+            f"({type(error).__name__})"
+        ) from None
 
 
 def parse_labels(text: str | None, store: ImageStore, n: int) -> list[int] | None:

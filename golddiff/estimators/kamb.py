@@ -76,9 +76,7 @@ class Kamb(Estimator):
             raise ArgumentError(
                 f"store: got data of shape {self.store.shape}, Kamb needs images (C, H, W)"
             )
-        if boundary not in get_args(Boundary):
-            allowed = ", ".join(map(repr, get_args(Boundary)))
-            raise ArgumentError(f"boundary: got {boundary!r}, expected one of {allowed}")
+        check_boundary(boundary)
         self.patch_sizes = patch_sizes
         self.boundary: Boundary = boundary  # type: ignore[assignment]
         self._pairs = None if patch_sizes is None else _pairs(patch_sizes)
@@ -208,8 +206,12 @@ def preset(name: str) -> list[tuple[float, int]]:
             f"patch_sizes: got {name!r}, expected one of the presets {', '.join(sorted(presets))}"
         )
     sizes = presets[name]
-    angles = [math.pi / 2 * i / len(sizes) / 1.008 for i in range(len(sizes))]
-    return [(math.tan(a), p) for a, p in zip(angles, sizes, strict=True)][1:]
+    return [(calibration_sigma(i / len(sizes)), p) for i, p in enumerate(sizes)][1:]
+
+
+def calibration_sigma(t: float) -> float:
+    """The noise level of the authors' time t in [0, 1]."""
+    return math.tan(math.pi / 2 * t / 1.008)
 
 
 @cache
@@ -239,6 +241,13 @@ def _pairs(patch_sizes: int | str | Sequence[tuple[float, int]]) -> list[tuple[f
             f"patch_sizes: got {patch_sizes!r}, expected at least one pair, each of another sigma"
         )
     return sorted(pairs)
+
+
+def check_boundary(boundary: str) -> None:
+    """Raise ArgumentError where a boundary rule is none."""
+    if boundary not in get_args(Boundary):
+        allowed = ", ".join(map(repr, get_args(Boundary)))
+        raise ArgumentError(f"boundary: got {boundary!r}, expected one of {allowed}")
 
 
 def _checked_size(size: object) -> int:

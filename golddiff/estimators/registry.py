@@ -30,8 +30,8 @@ class MethodSettings:
         novelty: of recommended, 0 (copies) to 1; default 0.7.
         mask_threshold: of PCA; default :func:`default_mask_threshold`.
         weighting: of PCA, "ss" or "wss".
-        patch_size: of Kamb: odd, or the name of one of its authors' calibrations; of PSPC-Square:
-            a number.
+        patch_size: of Kamb: odd, the name of one of its authors' calibrations, or (sigma, size)
+            pairs; of PSPC-Square: a number.
         boundary: of Kamb: "zeros", "circular" or "none".
         variant: of the schedule: "released" (default here: it reproduces the paper's figures) or
             "text".
@@ -42,7 +42,7 @@ class MethodSettings:
 
     mask_threshold: float | None = None
     weighting: str | None = None
-    patch_size: int | str | None = None
+    patch_size: int | str | tuple[tuple[float, int], ...] | None = None
     boundary: str | None = None
     variant: str | None = None
     k_min: int | float | None = None

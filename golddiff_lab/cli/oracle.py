@@ -1,4 +1,4 @@
-"""``golddiff oracle train | info | export``: networks to compare with."""
+"""``golddiff oracle train | info | export | patch-sizes``: networks to compare with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 import signal
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from golddiff.cli.command import command
-from golddiff.cli.options import JsonPath
+from golddiff.cli.options import BoundaryRule, JsonPath, Seed, Threads
+from golddiff.cli.parse import parse_whole_numbers
 from golddiff.cli.terminal import progress_bar, say, watched, write_json
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.errors import ArgumentError, CheckpointError
@@ -32,7 +33,8 @@ DTYPES = ("float16", "float32")
 
 oracle = typer.Typer(
     name="oracle",
-    help="Train a network to compare with, show what a checkpoint is, pack weights.",
+    help="Train a network to compare with, show what a checkpoint is, pack weights, measure what "
+    "it looks at.",
     no_args_is_help=True,
 )
 
@@ -246,6 +248,69 @@ def export(
         description = {**description, "training": {**description["training"], "command": command}}
     write_weights(out, network, description, getattr(torch, dtype))
     say(f"{out}: {byte_size(out.stat().st_size)}, {dtype}")
+
+
+@dataclass(frozen=True)
+class PatchSizesOptions:
+    """The options of ``golddiff oracle patch-sizes``."""
+
+    network: Annotated[Path, typer.Argument(help="A checkpoint that load_oracle reads.")]
+    store: Annotated[str, typer.Argument(help="A store of its training images, or a source.")]
+    sizes: Annotated[
+        str | None, typer.Option(help="Odd sizes to try, 3,5,7; default: from 3 to the image's.")
+    ] = None
+    boundary: BoundaryRule = None
+    samples: Annotated[int, typer.Option(help="Runs of the network; the authors' 20.")] = 8
+    images: Annotated[
+        int, typer.Option(help="Training images compared, drawn at random; the authors' 5000.")
+    ] = 1000
+    seed: Seed = 0
+    threads: Threads = None
+    json: JsonPath = None
+
+
+@oracle.command(name="patch-sizes")
+@command
+def patch_sizes(options: PatchSizesOptions) -> None:
+    """Measure the size of patch that a network looks at, at each noise level, for Kamb's denoiser.
+
+    The sizes whose predictions point most nearly the network's way, by the calibration of Kamb and
+    Ganguli. Its file is what --patch-size takes.
+
+    For example:
+
+      golddiff oracle patch-sizes mnist.safetensors mnist.store --json sizes.json
+
+      golddiff sample --store mnist.store --method kamb --patch-size sizes.json --n 4
+    """
+    if options.threads is not None:
+        from golddiff.system.parallel import use_threads
+
+        use_threads(options.threads)
+
+    from golddiff.oracles.load import load_oracle
+    from golddiff_lab.patch_sizes import Settings, calibrated
+
+    settings = Settings(
+        None if options.sizes is None else parse_whole_numbers("sizes", options.sizes),
+        options.boundary or "zeros", options.samples, options.images, options.seed,
+    )  # fmt: skip
+    network, store = load_oracle(options.network), _store(options.store)
+    with progress_bar() as bar:
+        task = bar.add_task("patch sizes")
+        found = calibrated(
+            network, store, settings,
+            lambda done, total: bar.update(task, completed=done, total=total),
+        )  # fmt: skip
+    for (sigma, size), chosen in zip(found.pairs, found.chosen, strict=True):
+        say(f"sigma {sigma:8.3f}: {size:2} x {size} (samples {min(chosen)} to {max(chosen)})")
+    if options.json is not None:
+        figures = {
+            "kind": "patch-sizes", "network": str(options.network), "store": options.store,
+            **asdict(settings), "patch_sizes": found.pairs, "sizes": found.sizes,
+            "chosen": found.chosen.tolist(), "cosines": found.cosines.mean(axis=2).tolist(),
+        }  # fmt: skip
+        write_json(options.json, figures)
 
 
 def _described(path: Path, resolution: int | None) -> dict[str, Any]:

@@ -71,6 +71,8 @@ EXPERIMENTS = {
                    "sensitivity", "run_k_min"),
         Experiment("mnist", "MNIST and Fashion-MNIST", "Table 7, appendix", "likeness_tables",
                    "MNIST"),
+        Experiment("field", "Other estimators of the field", NOT_IN_PAPER, "likeness_tables",
+                   "FIELD"),
         Experiment("ablation", "What each part of network_like adds", NOT_IN_PAPER, "ablation",
                    "ABLATION"),
         Experiment("posterior-samplers", "Posterior samplers against the exact posterior",
