@@ -41,8 +41,8 @@ class StepJob:
         list[str] | None,
         typer.Option(
             help="A checkout of another's code, told by its content (shangxinyi/GoldDiff, "
-            "analytic-diffusion-studio, convolutional_diffusion), or 'faiss'. Its code is run. May "
-            "be repeated.",
+            "analytic-diffusion-studio, convolutional_diffusion, pspc), or 'faiss'. Its code is "
+            "run. May be repeated.",
             show_default=False,
         ),
     ] = None

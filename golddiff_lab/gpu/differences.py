@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from golddiff import AdaptiveSchedule, GoldDiff, Kamb, Optimal, PaperSchedule, Wiener, sample
+from golddiff import (
+    AdaptiveSchedule,
+    GoldDiff,
+    Kamb,
+    Optimal,
+    PaperSchedule,
+    PSPCFlex,
+    PSPCSquare,
+    Wiener,
+    sample,
+)
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.pca import PCA
 from golddiff.noise import ddim_sigmas
@@ -42,6 +52,8 @@ METHODS: dict[str, tuple[Make, int]] = {
     "Kamb, zeros": (lambda store: Kamb(store, 5), FEW),
     "Kamb, circular": (lambda store: Kamb(store, 5, "circular"), FEW),
     "Kamb, none": (lambda store: Kamb(store, 5, "none"), FEW),
+    "PSPC-Square": (lambda store: PSPCSquare(store, 5), FEW),
+    "PSPC-Flex": (PSPCFlex, FEW),
     "Wiener (by the processor)": (Wiener, IMAGES),
     "GoldDiff, the text's schedule": (lambda store: GoldDiff(PCA(store, 0.03), TEXT), IMAGES),
     "GoldDiff, the released schedule": (lambda store: GoldDiff(PCA(store, 0.03), RELEASED), IMAGES),
