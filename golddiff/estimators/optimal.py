@@ -19,13 +19,13 @@ from golddiff.kernels.rows import (
     sums_of,
     weights_of,
 )
-from golddiff.kernels.terms import ABSENT, Known, Terms
+from golddiff.kernels.terms import Known, Terms
 from golddiff.kernels.torch_kernels import whole_images
 from golddiff.noise import precision
 from golddiff.posterior import Float, Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.posteriors import whole
-from golddiff.support import AnySupport, Support
+from golddiff.support import ABSENT, AnySupport, Support
 from golddiff.system.parallel import results_held
 from golddiff.system.residency import resident_rows
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from golddiff.kernels.torch_kernels import box_sums, offsets
+from golddiff.support import ABSENT
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,6 @@ class Known:
 
 
 Terms = Iterator[tuple[slice, Any, torch.Tensor, torch.Tensor]]
-ABSENT = -1e300  # the logit of what is not compared: finite, so that its product with 0 is 0
 
 
 def pixel_terms(

@@ -75,12 +75,6 @@ class SecondPass:
 
     def weigh(self, x: Float, sigma: float, part: Support) -> Posterior:
         """The sums of some images for queries (b, 3 D + L)."""
-        if self._itself:
-            query, known, cotangent = self._unpacked(x)
-            pulled = over(self.ready(sigma), self.images).pulled(
-                query.numpy(), sigma, part, known, cotangent.numpy()
-            )
-            return _plain(torch.from_numpy(pulled))
         return self._sums(x, sigma, part, torch.from_numpy(part.log_importance())[:, None])
 
     def tiled_posterior(self, x: Float, sigma: float, support: TiledSupport) -> Posterior:
@@ -94,14 +88,14 @@ class SecondPass:
         assert total is not None
         return total
 
-    def _unpacked(self, x: Float) -> tuple[torch.Tensor, Known, torch.Tensor]:
-        d, packed = self.images.d, torch.from_numpy(np.asarray(x, np.float64))
-        query, mean, cotangent, log_total = packed.tensor_split([d, 2 * d, 3 * d], dim=1)
-        return query, Known(mean, log_total), cotangent
-
     def _sums(self, x: Float, sigma: float, part: Support, prior: torch.Tensor) -> Posterior:
         estimator, d = over(self.ready(sigma), self.images), self.images.d
-        query, known, cotangent = self._unpacked(x)
+        packed = torch.from_numpy(np.asarray(x, np.float64))
+        query, mean, cotangent, log_total = packed.tensor_split([d, 2 * d, 3 * d], dim=1)
+        known = Known(mean, log_total)
+        if self._itself:
+            pulled = estimator.pulled(query.numpy(), sigma, part, known, cotangent.numpy())
+            return _plain(torch.from_numpy(pulled))
         gain = torch.full((len(x), 1), precision(sigma), dtype=torch.float64)
         if self.what != PULL:
             with torch.no_grad():
@@ -113,8 +107,6 @@ class SecondPass:
             inputs = query.clone().requires_grad_(), gain.requires_grad_()
             terms = estimator.terms(*inputs, sigma, part, known)
             score = _pulled(terms, prior, known, cotangent, inputs[1])
-            if not score.requires_grad:  # none of these images has any weight
-                return _plain(torch.zeros(len(x), d + 1, dtype=torch.float64))
             return _plain(torch.cat(torch.autograd.grad(score, inputs), dim=1))
 
 

@@ -163,11 +163,11 @@ def ddpm(fidelity: str | None, denoiser: Any, steps: int) -> Any:
     return sampling.PosteriorDiffusion(known, denoiser, schedule, solver)
 
 
-def dps(denoiser: Any, steps: int) -> Any:
-    """Chung et al. 2023."""
+def dps(weight: float, denoiser: Any, steps: int) -> Any:
+    """Chung et al. 2023, with the weight of the gradient of ||y - A D(x)||."""
     from deepinv.sampling import DPS
 
-    return DPS(denoiser, num_steps=steps, rng=torch.Generator())
+    return DPS(denoiser, num_steps=steps, weight=weight, rng=torch.Generator())
 
 
 def ddrm(denoiser: Any, steps: int) -> Any:
@@ -187,7 +187,8 @@ def diffpir(denoiser: Any, steps: int) -> Any:
 
 SAMPLERS: dict[str, Callable[[Any, int], Any]] = {
     GIVEN: partial(ddpm, None),
-    "DPS": dps,
+    "DPS": partial(dps, 1.0),
+    "DPS, weight 100": partial(dps, 100.0),
     "PiGDM": partial(ddpm, "PiGDMDataFidelity"),
     "DDRM": ddrm,
     "DiffPIR": diffpir,
