@@ -74,15 +74,10 @@ def at_threshold(store: ImageStore, threshold: float, seed: int = 0) -> GoldDiff
 
 @dataclass(frozen=True)
 class Dial:
-    """How new a store's pictures are at each mask threshold.
+    """How new a store's pictures are at each mask threshold."""
 
-    Attributes:
-        thresholds: (T,) float64, ascending.
-        novelty: (T,) float64, mean novelty of the pictures, made not to fall.
-    """
-
-    thresholds: Float
-    novelty: Float
+    thresholds: Float  # (T,) float64, ascending
+    novelty: Float  # (T,) float64, mean novelty of the pictures, made not to fall
 
     def threshold(self, novelty: float) -> float:
         """The mask threshold whose pictures are as new, to two digits; the widest that reaches it.
@@ -112,9 +107,6 @@ def dial(store: ImageStore, watch: Watch = lambda done, total: None) -> Dial:
     Args:
         store: the training set.
         watch: called with the images and steps done, and how many there are.
-
-    Raises:
-        ArgumentError: as :func:`golddiff.novelty`.
     """
     store = opened(store)
     if store not in _dials:

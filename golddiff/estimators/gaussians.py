@@ -32,28 +32,18 @@ from golddiff.system.memory import require_memory
 
 @dataclass(frozen=True)
 class Gaussian:
-    """One component.
+    """One component."""
 
-    Attributes:
-        log_weight: log of its share; or of each query's, (b,).
-        mean: (D,), or (b, D).
-        values: (m,) eigenvalues of its covariance above 0.
-        vectors: (D, m), their eigenvectors in columns.
-    """
-
-    log_weight: Any
-    mean: Float
-    values: Float
-    vectors: Float
+    log_weight: Any  # log of its share; or of each query's, (b,)
+    mean: Float  # (D,), or (b, D)
+    values: Float  # (m,) eigenvalues of its covariance above 0
+    vectors: Float  # (D, m), their eigenvectors in columns
 
 
 class GaussiansPosterior:
-    """The posterior of queries that share a noise level; see :class:`Exact`.
+    """The posterior of queries (b, D) that share a noise level; see :class:`Exact`.
 
-    Args:
-        components: gives them one by one, as often as it is called; only one is held at a time.
-        x: (b, D) queries.
-        sigma: noise level.
+    ``components`` gives them one by one, as often as it is called; only one is held at a time.
     """
 
     def __init__(
@@ -194,9 +184,6 @@ class MeasuredGaussians(GaussianDenoiser):
         operator: A, linear, but for a constant.
         y: (B, *measured), one for all queries or one each.
         noise: its standard deviation, above 0.
-
-    Raises:
-        ArgumentError: as ``log_likelihood``; an operator that is not linear; noise 0.
     """
 
     def __init__(

@@ -176,13 +176,8 @@ def denoised(
 ) -> NDArray[np.float32]:
     """Posterior means of x (b, D): the mixture's on the leading axes, one Gaussian's on the rest.
 
-    Args:
-        x: noisy.
-        sigma: noise level.
-        mean: (D,) of the one Gaussian.
-        eigenvectors: (D, m) of its covariance, a column each.
-        shrinkage: (m,) of its eigenvalues e, e / (e + sigma^2).
-        components: of the mixture, over the first r of these axes.
+    The one Gaussian has a mean (D,), and of its covariance eigenvectors (D, m), a column each, and
+    shrinkage e / (e + sigma^2) (m,) of its eigenvalues; the mixture is over the first r axes.
     """
     coefficients: Float = (x - mean) @ eigenvectors
     r = components.means.shape[1]

@@ -28,12 +28,7 @@ BYTES_A_VALUE = 64  # of a copy: its query, posterior and mean
 
 
 class OverCopies(FittedSchedule):
-    """An adaptive schedule over the noisy copies of each query; attribution takes all images.
-
-    Args:
-        smoothed: makes the copies.
-        settings: the schedule's.
-    """
+    """An adaptive schedule over the noisy copies of each query; attribution takes all images."""
 
     def __init__(self, smoothed: SCFDM, settings: AdaptiveSchedule) -> None:
         super().__init__(Optimal(smoothed.store, smoothed.memory_limit), settings)

@@ -40,12 +40,9 @@ ABSENT = np.float32(-1e37)  # log weight of a place in the last block that holds
 
 @dataclass(frozen=True)
 class PatchSet:
-    """The patches of one noise level.
+    """The patches of one noise level."""
 
-    Attributes:
-        masks: (K, P) bool, the pixels that each patch holds; every pixel lies in some patch.
-    """
-
+    # (K, P) bool, the pixels that each patch holds; every pixel lies in some patch
     masks: NDArray[np.bool_]
 
     @cached_property
@@ -159,19 +156,8 @@ def patch_means(
 ) -> Posterior:
     """Partial posterior of each patch k: logits -sum_{n in k} (x_n - x_in)^2 / (2 sigma^2).
 
-    Args:
-        flat: (N, C * P) uint8 or float32 stored values.
-        rows: (m,) rows of the support, m >= 1.
-        log_weights: (m,) added to the logits.
-        x: (b, C * P) queries.
-        sigma: noise level.
-        patches: of this sigma.
-        scale: stored value times this ...
-        offset: ... plus this is the value compared.
-
-    Returns:
-        A location a patch, K in all. Values are (C, width, K), the j-th pixel of patch k in channel
-        c at (c, j, k); those past a patch's last pixel mean nothing.
+    A location a patch, K in all. Values are (C, width, K), the j-th pixel of patch k in channel c
+    at (c, j, k); those past a patch's last pixel mean nothing.
     """
     (b, d), (count, positions) = x.shape, patches.masks.shape
     columns = runs(np.arange(d), d)

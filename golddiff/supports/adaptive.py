@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from golddiff.noise import bits, precision
 from golddiff.posterior import Float, Posterior
 from golddiff.store.images import ImageStore
+from golddiff.store.nearest import Metric
 from golddiff.store.training_set import TrainingSet
 from golddiff.support import (
     AnySupport,
@@ -32,11 +33,10 @@ from golddiff.support import (
 )
 from golddiff.supports.comparison import Comparison
 from golddiff.supports.enlarging import DrawnImages, NearestImages
-from golddiff.supports.index.distances import Metric
 from golddiff.supports.index.drawing import Drawn
 from golddiff.supports.index.image_index import Index, open_or_build
-from golddiff.supports.index.search import NeighborSearch, Search
-from golddiff.supports.index.search_parts import SearchInParts
+from golddiff.supports.index.search import NeighborSearch
+from golddiff.supports.index.search_parts import Search, SearchInParts
 from golddiff.supports.rule import (
     FEWEST,
     FIRST_DRAW,
@@ -112,28 +112,16 @@ class AdaptiveSchedule:
 
 @dataclass(frozen=True)
 class Weighed:
-    """What was made of one query.
+    """What was made of one query."""
 
-    Attributes:
-        mean: (D,) float64, the posterior mean over the images weighed.
-        error: estimated RMSE to the full scan; 0 where all images were weighed.
-        images: how many were weighed, on average over the outputs.
-        support: what was weighed; None: all images.
-    """
-
-    mean: Float
-    error: float
-    images: float
-    support: AnySupport | None
+    mean: Float  # (D,) float64, the posterior mean over the images weighed
+    error: float  # estimated RMSE to the full scan; 0 where all images were weighed
+    images: float  # how many were weighed, on average over the outputs
+    support: AnySupport | None  # what was weighed; None: all images
 
 
 class FittedSchedule:
-    """An :class:`AdaptiveSchedule` over one estimator.
-
-    Args:
-        estimator: what weighs the images.
-        settings: the schedule's.
-    """
+    """An :class:`AdaptiveSchedule` over one estimator."""
 
     def __init__(self, estimator: Any, settings: AdaptiveSchedule) -> None:
         self.estimator, self.settings = estimator, settings
@@ -239,14 +227,7 @@ _One = Callable[[NDArray[np.float32], Search, int], _Outcome]
 
 
 class _Level:
-    """Queries of one noise level and class: draws from larger and larger samples, or the nearest.
-
-    Args:
-        schedule: whose they are.
-        sigma: noise level.
-        label: class, or a log weight for every image.
-        seed: of what is drawn.
-    """
+    """Queries of one noise level and prior: draws from ever larger samples, or the nearest."""
 
     def __init__(self, schedule: FittedSchedule, sigma: float, label: Prior, seed: int) -> None:
         self._schedule, self._sigma = schedule, sigma

@@ -34,17 +34,11 @@ Float = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Certified:
-    """A posterior mean and what is proved of it.
+    """A posterior mean and what is proved of it."""
 
-    Attributes:
-        mean: (D,) float64, over ``rows``.
-        bound: the full scan's posterior mean is not further away, in Euclidean distance.
-        rows: ascending images that were weighed.
-    """
-
-    mean: Float
-    bound: float
-    rows: NDArray[np.int64]
+    mean: Float  # (D,) float64, over ``rows``
+    bound: float  # the full scan's posterior mean is not further away, in Euclidean distance
+    rows: NDArray[np.int64]  # ascending images that were weighed
 
 
 def certify(
@@ -87,11 +81,7 @@ def certify(
 
 
 def guaranteed(
-    index: Index,
-    x: NDArray[np.float32],
-    sigma: float,
-    label: int | None,
-    most: float,
+    index: Index, x: NDArray[np.float32], sigma: float, label: int | None, most: float
 ) -> list[Certified]:
     """Posterior means of queries (b, D) whose error is proved to be at most ``most``."""
     rows = index.store.rows_of(label)

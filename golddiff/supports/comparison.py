@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.store.nearest import Metric
 from golddiff.support import Side
-from golddiff.supports.index.distances import KeptBlocks, Metric, TileBlocks
+from golddiff.supports.index.distances import KeptBlocks, TileBlocks
 from golddiff.supports.index.image_index import Index
 from golddiff.supports.rule import side_of
 

@@ -12,14 +12,7 @@ from golddiff.noise import bits, normalised_noise, precision
 from golddiff.store.nearest import Pixels, Pooled
 from golddiff.store.proxy import quarter_shape, side_16_shape
 from golddiff.store.training_set import TrainingSet
-from golddiff.support import (
-    AnySupport,
-    DescribedSupport,
-    Prior,
-    RandomSample,
-    Support,
-    stream_of,
-)
+from golddiff.support import AnySupport, DescribedSupport, Prior, RandomSample, Support, stream_of
 from golddiff.system.errors import ArgumentError
 
 Size = int | float

@@ -31,9 +31,6 @@ def truncation_bound(logits: ArrayLike, k: int, radius: float) -> float:
 
     Returns:
         A bound on ||f_S - f_D||_2 in the units of ``radius``; 0 for k = N.
-
-    Raises:
-        ArgumentError: an argument out of range.
     """
     ordered = _ordered(logits, k, radius)
     n = len(ordered)
@@ -57,9 +54,6 @@ def truncation_error(logits: ArrayLike, values: ArrayLike, k: int) -> float:
         logits: (N,) finite log weights.
         values: (N, D) the images.
         k: images kept, 1 to N; of equal logits the earlier.
-
-    Raises:
-        ArgumentError: an argument out of range, or another number of images than of logits.
     """
     ordered = _ordered(logits, k, 0.0)
     images = np.asarray(values, np.float64)

@@ -24,17 +24,11 @@ SLACK = 1.25  # what lies further out than this times any of the sample is clipp
 
 @dataclass(frozen=True)
 class Blocks:
-    """How blocks are seen: z = basis block, kept as the byte 128 + round(z / unit).
+    """How blocks are seen: z = basis block, kept as the byte 128 + round(z / unit)."""
 
-    Attributes:
-        columns: (B, W) int64 input values of each block.
-        basis: (q, W) float32, orthonormal rows.
-        unit: of all numbers alike.
-    """
-
-    columns: NDArray[np.int64]
-    basis: NDArray[np.float32]
-    unit: float
+    columns: NDArray[np.int64]  # (B, W) int64 input values of each block
+    basis: NDArray[np.float32]  # (q, W) float32, orthonormal rows
+    unit: float  # of all numbers alike
 
     @property
     def numbers(self) -> int:
@@ -106,11 +100,7 @@ def fitted(shape: tuple[int, ...], sample: NDArray[np.float32]) -> Blocks:
 
 
 def of_tensors(shape: tuple[int, ...], tensors: dict[str, NDArray[Any]]) -> Blocks:
-    """Those of :meth:`Blocks.tensors`, checked: compiled code reads as many numbers.
-
-    Raises:
-        ValueError, KeyError: arrays of other shapes or types, or with values that are no numbers.
-    """
+    """Those of :meth:`Blocks.tensors`, checked: compiled code reads as many numbers."""
     columns = columns_of(shape)
     q = numbers_of(shape) // len(columns)
     expected = {"basis": ((q, columns.shape[1]), np.float32), "unit": ((1,), np.float64)}

@@ -13,7 +13,7 @@ the image and the query alone, not on the batch, the threads or the processor's 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,44 +31,13 @@ from golddiff.system.residency import resident_rows
 IMAGES_AT_ONCE = 512
 
 
-class Metric(Protocol):
-    """A cheap estimate of what an image weighs at each of T locations.
-
-    Attributes:
-        side: of the tiles that are locations; None: the whole image is one.
-        block_weights: which blocks of numbers are compared, and how each location weighs them.
-    """
-
-    @property
-    def side(self) -> Side | None:
-        """See the class."""
-        ...
-
-    @property
-    def block_weights(self) -> BlockWeights:
-        """See the class."""
-        ...
-
-    def distances(
-        self, store: ImageStore, x: NDArray[np.float32], rows: NDArray[np.int64]
-    ) -> NDArray[np.float32]:
-        """(Q, T, n) squared distances of queries (Q, D) to images (n,), less what all share."""
-        ...
-
-
 @dataclass(frozen=True)
 class TileBlocks:
-    """Squared differences in blocks of 4x4 pixels, times each tile's share of them.
+    """Squared differences in blocks of 4x4 pixels, times each tile's share of them."""
 
-    Attributes:
-        block_weights: of the blocks.
-        tiles: how many there are, T.
-        side: see :class:`Metric`.
-    """
-
-    block_weights: BlockWeights
-    tiles: int
-    side: Side | None = None
+    block_weights: BlockWeights  # of the blocks
+    tiles: int  # how many there are, T
+    side: Side | None = None  # of the tiles; None: the whole image is one
 
     @classmethod
     def of(
@@ -85,7 +54,7 @@ class TileBlocks:
     def distances(
         self, store: ImageStore, x: NDArray[np.float32], rows: NDArray[np.int64]
     ) -> NDArray[np.float32]:
-        """See :class:`Metric`."""
+        """(Q, T, n) of queries (Q, D) to images (n,)."""
         return _compared(
             store.flat, rows, x, self.block_weights, store.scale, store.offset, self.tiles
         )
@@ -98,18 +67,12 @@ class KeptBlocks:
     With P the rows of all blocks, only |P x - P x_i|^2 is compared and nothing of the rest r: what
     an image weighs over one without a rest, exp((|r|^2 - |r - r_i|^2) / (2 sigma^2)), has
     expectation 1 over queries whose rest is noise of that sigma in every direction.
-
-    Attributes:
-        index: of the store.
-        block_weights: of the blocks.
-        tiles: how many there are, T.
-        side: see :class:`Metric`.
     """
 
-    index: Index
-    block_weights: BlockWeights
-    tiles: int
-    side: Side | None = None
+    index: Index  # of the store
+    block_weights: BlockWeights  # of the blocks
+    tiles: int  # how many there are, T
+    side: Side | None = None  # of the tiles; None: the whole image is one
 
     @classmethod
     def of(

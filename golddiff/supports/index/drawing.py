@@ -30,21 +30,13 @@ GROUPS = 4  # that images are divided into at random, so that a draw estimates i
 
 @dataclass(frozen=True)
 class Sums:
-    """Of the weights by distance of some images, for one location of one query.
+    """Of the weights by distance of some images, for one location of one query."""
 
-    Attributes:
-        best: the least distance; infinite where there are no images.
-        exact: sum of w = exp(-(d - best) gain).
-        squares: sum of w^2.
-        tempered: sum of w^(1/T).
-        images: how many.
-    """
-
-    best: float
-    exact: float
-    squares: float
-    tempered: float
-    images: int
+    best: float  # the least distance; infinite where there are no images
+    exact: float  # sum of w = exp(-(d - best) gain)
+    squares: float  # sum of w^2
+    tempered: float  # sum of w^(1/T)
+    images: int  # how many
 
     @property
     def effective(self) -> float:
@@ -68,30 +60,19 @@ class Sums:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Images of one location.
+    """Images of one location."""
 
-    Attributes:
-        rows: (k,) ascending.
-        log_weights: (k,) -log p, 0 for those that are sure.
-        group: (k,) 0 to ``GROUPS`` - 1.
-    """
-
-    rows: NDArray[np.int64]
-    log_weights: NDArray[np.float64]
-    group: NDArray[np.uint8]
+    rows: NDArray[np.int64]  # (k,) ascending
+    log_weights: NDArray[np.float64]  # (k,) -log p, 0 for those that are sure
+    group: NDArray[np.uint8]  # (k,) 0 to ``GROUPS`` - 1
 
 
 @dataclass(frozen=True)
 class RandomNumbers:
-    """What decides about each image, by its number in the whole training set.
+    """What decides about each image, by its number in the whole training set."""
 
-    Attributes:
-        uniform: (n,) float32 in [0, 1).
-        group: (n,) 0 to ``GROUPS`` - 1.
-    """
-
-    uniform: NDArray[np.float32]
-    group: NDArray[np.uint8]
+    uniform: NDArray[np.float32]  # (n,) float32 in [0, 1)
+    group: NDArray[np.uint8]  # (n,) 0 to ``GROUPS`` - 1
 
     @classmethod
     def of(cls, seeds: tuple[int, ...], rows: NDArray[np.int64]) -> RandomNumbers:

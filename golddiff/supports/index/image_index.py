@@ -41,15 +41,10 @@ _verified: set[tuple[str, int, int, int, str]] = set()
 
 @dataclass(frozen=True)
 class Index:
-    """The index of a store; :meth:`open` it or :meth:`build` it.
+    """The index of a store; :meth:`open` it or :meth:`build` it."""
 
-    Attributes:
-        store: the training set.
-        blocks: what its numbers are of an image.
-    """
-
-    store: ImageStore
-    blocks: Blocks
+    store: ImageStore  # the training set
+    blocks: Blocks  # what its numbers are of an image
 
     @cached_property
     def numbers(self) -> NDArray[np.uint8]:
@@ -75,11 +70,7 @@ class Index:
 
     @classmethod
     def open(cls, store: ImageStore) -> Index:
-        """Open the index in a store's folder; format, store, sizes and ranges are checked.
-
-        Raises:
-            StoreError: none is there, it is damaged, of another format version or of another store.
-        """
+        """Open the index in a store's folder; format, store, sizes and ranges are checked."""
         folder = store.path / FOLDER
         body = _manifest(folder)
         if body["version"] != VERSION:
@@ -122,30 +113,17 @@ class Index:
         memory_limit: float = 2e9,
         progress: Progress = lambda what, done, total: None,
     ) -> Index:
-        """Build the index of a store in its folder and open it.
-
-        Raises:
-            ArgumentError: ``memory_limit`` is too small.
-            StoreError: the folder cannot be written.
-        """
+        """Build the index of a store in its folder and open it."""
         build(store, memory_limit=memory_limit, progress=progress)
         return cls.open(store)
 
     def verify(self) -> None:
-        """Recompute every checksum.
-
-        Raises:
-            StoreError: names the first file whose contents changed.
-        """
+        """Recompute every checksum."""
         _verified.difference_update({key for key in _verified if key[0] == str(self.folder)})
         self.check_contents()
 
     def check_contents(self) -> None:
-        """As :meth:`verify`, once for a file as it lies there: before anything is proved from it.
-
-        Raises:
-            StoreError: names the first file whose contents changed.
-        """
+        """As :meth:`verify`, once for a file as it lies there: then proofs may rest on it."""
         for name, record in _manifest(self.folder)["files"].items():
             path = self.folder / name
             now = path.stat()
@@ -160,11 +138,7 @@ class Index:
 
 
 def open_or_build(store: ImageStore) -> Index:
-    """The index of a store; built where there is none, or none that is sound and of the store.
-
-    Raises:
-        StoreError: it cannot be built.
-    """
+    """The index of a store; built where there is none, or none that is sound and of the store."""
     try:
         return Index.open(store)
     except StoreError as error:

@@ -54,10 +54,6 @@ def build(
         store: the training set; the index lies in its folder.
         memory_limit: bytes that may be resident for it.
         progress: called with what is done, how far, and of how many.
-
-    Raises:
-        ArgumentError: ``memory_limit`` is too small for one piece; a store in shards.
-        StoreError: the folder cannot be written, or the disk is full.
     """
     if not isinstance(store, ImageStore):
         raise ArgumentError(

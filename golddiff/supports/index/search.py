@@ -9,7 +9,6 @@ once for all queries and locations, and supports of any size are then chosen fro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,53 +16,15 @@ from numpy.typing import NDArray
 from golddiff.kernels.aligned import empty
 from golddiff.kernels.lowest import lowest
 from golddiff.store.images import ImageStore
-from golddiff.supports.index.distances import Metric
+from golddiff.store.nearest import Metric
 from golddiff.supports.index.drawing import Drawn, RandomNumbers, Sums, drawn, summary
 from golddiff.system.parallel import map_ordered
 
 LOOKED_AHEAD = 4  # times as many images as were asked for are put in order at once
 
 
-class Search(Protocol):
-    """The images of a training set as some queries see them, at T locations each.
-
-    Attributes:
-        images: how many there are.
-    """
-
-    images: int
-
-    def rings(
-        self, query: int, spans: Mapping[int, tuple[int, int]]
-    ) -> dict[int, NDArray[np.int64]]:
-        """Ascending rows of some locations' images of rank ``first`` to before ``stop``.
-
-        The nearest has rank 0; of equally near images the one with the lower row comes first.
-
-        Args:
-            query: which.
-            spans: (first, stop) by location.
-        """
-        ...
-
-    def summary(self, query: int, gain: float) -> Sums:
-        """The sums of the images' weights by distance, at the first location."""
-        ...
-
-    def drawn(self, query: int, count: int, gain: float, seeds: tuple[int, ...]) -> Drawn:
-        """About so many images, by their weight at the first location.
-
-        Args:
-            query: which.
-            count: how many.
-            gain: 1 / (2 sigma^2).
-            seeds: of the random numbers that decide.
-        """
-        ...
-
-
 class NeighborSearch:
-    """The images of one store; see :class:`Search`.
+    """The images of one store as some queries see them, at T locations each.
 
     Args:
         store: the training set.
@@ -94,7 +55,11 @@ class NeighborSearch:
     def rings(
         self, query: int, spans: Mapping[int, tuple[int, int]]
     ) -> dict[int, NDArray[np.int64]]:
-        """See :class:`Search`."""
+        """Ascending rows of some locations' images of rank ``first`` to before ``stop``.
+
+        The nearest has rank 0; of equally near images the one with the lower row comes first.
+        ``spans`` are (first, stop) by location.
+        """
 
         def one(location: int) -> NDArray[np.int64]:
             first, stop = spans[location]
@@ -103,21 +68,19 @@ class NeighborSearch:
         return dict(zip(spans, map_ordered(one, list(spans)), strict=True))
 
     def summary(self, query: int, gain: float) -> Sums:
-        """See :class:`Search`; found once, however often images are drawn."""
+        """The sums of the images' weights by distance at the first location; found once."""
         if (query, gain) not in self._sums:
             found = summary(self._distances[query, 0], gain, empty((self.images,)))
             self._sums[query, gain] = found
         return self._sums[query, gain]
 
     def drawn(
-        self,
-        query: int,
-        count: int,
-        gain: float,
-        seeds: tuple[int, ...],
-        total: Sums | None = None,
+        self, query: int, count: int, gain: float, seeds: tuple[int, ...], total: Sums | None = None
     ) -> Drawn:
-        """See :class:`Search`; ``total`` is the sums of all parts, where this is one of them."""
+        """About ``count`` images, by their weight at the first location; ``seeds`` decide.
+
+        ``total`` is the sums of all parts, where this is one of them.
+        """
         if seeds not in self._numbers:
             self._numbers[seeds] = RandomNumbers.of(seeds, self.rows + self._first)
         if total is None:

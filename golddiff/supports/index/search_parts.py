@@ -14,24 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.store.images import ImageStore
+from golddiff.store.nearest import Metric
 from golddiff.store.training_set import TrainingSet
 from golddiff.support import DescribedSupport, Support, TiledSupport
-from golddiff.supports.index.distances import Metric
 from golddiff.supports.index.drawing import Drawn, RandomNumbers, Sums
 from golddiff.supports.index.search import NeighborSearch
 
 
 @dataclass(frozen=True)
 class Totals:
-    """What one part sends to the others before images are drawn.
+    """What one part sends to the others before images are drawn."""
 
-    Attributes:
-        sums: of each query.
-        gain: 1 / (2 sigma^2).
-    """
-
-    sums: list[Sums]
-    gain: float
+    sums: list[Sums]  # of each query
+    gain: float  # 1 / (2 sigma^2)
 
     def merge(self, other: Totals) -> Totals:
         """Of both parts' images."""
@@ -41,19 +36,12 @@ class Totals:
 
 @dataclass(frozen=True)
 class WeightedDraw:
-    """A draw as the parts of a training set are asked for it, in two rounds.
+    """A draw as the parts of a training set are asked for it, in two rounds."""
 
-    Attributes:
-        metric: cheap distances; those of its first location count.
-        gain: 1 / (2 sigma^2).
-        count: how many images, about.
-        seeds: of the random numbers that decide.
-    """
-
-    metric: Metric
-    gain: float
-    count: int = 0
-    seeds: tuple[int, ...] = ()
+    metric: Metric  # cheap distances; those of its first location count
+    gain: float  # 1 / (2 sigma^2)
+    count: int = 0  # how many images, about
+    seeds: tuple[int, ...] = ()  # of the random numbers that decide
 
     def summary(
         self, images: ImageStore, x: NDArray[np.float32], within: Sequence[Support]
@@ -63,11 +51,7 @@ class WeightedDraw:
         return Totals([search.summary(q, self.gain) for q in range(len(x))], self.gain)
 
     def chosen(
-        self,
-        images: ImageStore,
-        x: NDArray[np.float32],
-        within: Sequence[Support],
-        total: Totals,
+        self, images: ImageStore, x: NDArray[np.float32], within: Sequence[Support], total: Totals
     ) -> list[Support]:
         """A part's images that are drawn, by the sums of all parts."""
         search = NeighborSearch(images, self.metric, x, within[0].rows, images.first_row)
@@ -79,7 +63,7 @@ class WeightedDraw:
 
 
 class SearchInParts:
-    """The images of a training set in parts; see :class:`golddiff.supports.index.search.Search`.
+    """The images of a training set in parts; answers as :class:`NeighborSearch` does.
 
     Args:
         store: the training set.
@@ -89,11 +73,7 @@ class SearchInParts:
     """
 
     def __init__(
-        self,
-        store: TrainingSet,
-        metric: Metric,
-        x: NDArray[np.float32],
-        within: DescribedSupport,
+        self, store: TrainingSet, metric: Metric, x: NDArray[np.float32], within: DescribedSupport
     ) -> None:
         self.images = len(within)
         self._store, self._metric, self._x, self._within = store, metric, x, within
@@ -103,7 +83,7 @@ class SearchInParts:
     def rings(
         self, query: int, spans: Mapping[int, tuple[int, int]]
     ) -> dict[int, NDArray[np.int64]]:
-        """See the protocol."""
+        """See :class:`NeighborSearch`."""
         found = {}
         for t, (first, stop) in spans.items():
             inner = self._up_to(query, t, first) if first else np.empty(0, np.int64)
@@ -111,14 +91,14 @@ class SearchInParts:
         return found
 
     def summary(self, query: int, gain: float) -> Sums:
-        """See the protocol; all queries' are asked for at once."""
+        """All queries' are asked for at once."""
         if self._totals is None:
             draw = WeightedDraw(self._metric, gain)
             self._totals = self._store.summary(self._x, draw, self._within)
         return self._totals.sums[query]
 
     def drawn(self, query: int, count: int, gain: float, seeds: tuple[int, ...]) -> Drawn:
-        """See the protocol."""
+        """See :class:`NeighborSearch`."""
         draw = WeightedDraw(self._metric, gain, count, seeds)
         (support,) = self._store.draw(self._x[query : query + 1], draw, self._within)
         assert isinstance(support, Support)
@@ -137,3 +117,6 @@ class SearchInParts:
             for t, tile in enumerate(tiles):
                 self._nearest[query, t, count] = tile.rows
         return self._nearest[query, location, count]
+
+
+Search = NeighborSearch | SearchInParts
