@@ -61,7 +61,7 @@ class EnlargedSource:
                 "images of 1 or 3 channels can be enlarged"
             )
         self._originals, self._limit, self._seed = originals, limit, seed
-        self.skipped = originals.skipped
+        self.skipped, self.names = originals.skipped, list[str]()
         about = f"enlarged (crops, flips, colours; seed {seed}): {info.description}"
         self.info = replace(info, count=limit, description=about)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -71,7 +72,7 @@ def novelty(options: NoveltyOptions) -> None:
     else:
         reading = SourceOptions(options.size, skip_bad=True)
         opened = cached_store(options.store, reading, say=say, progress=watched())
-    images = _read(options.pictures, opened)
+    images, names = _read(options.pictures, opened)
     found = novelty_of(images, opened)
     figures: dict[str, Any] = {
         "pictures": len(images),
@@ -82,7 +83,9 @@ def novelty(options: NoveltyOptions) -> None:
         "spacing": found.spacing,
         **_look(images, opened),
         "novelty": found.novelty.tolist(),
+        "files": names or None,
         "nearest": found.nearest.tolist(),
+        "nearest_files": found.files,
         "copied": found.copies.tolist(),
     }
     say(
@@ -93,14 +96,14 @@ def novelty(options: NoveltyOptions) -> None:
     if figures["sharpness"] is not None:
         say(f"sharpness {figures['sharpness']:.2f}, speckle {figures['speckle']:.2f} (the data: 1)")
     if out is not None:
-        write_novelty_report(found, images, opened, out)
+        write_novelty_report(found, images, opened, out, names)
         say(f"{out}: the pictures, those least new first, beside their nearest training images")
     if json is not None:
         write_json(json, figures)
 
 
-def _read(pictures: str, store: ImageStore) -> torch.Tensor:
-    """The pictures as the store's images are: size, channels, scale."""
+def _read(pictures: str, store: ImageStore) -> tuple[torch.Tensor, list[str]]:
+    """The pictures as the store's images are (size, channels, scale), and their files if any."""
     import numpy as np
     import torch
 
@@ -125,7 +128,7 @@ def _read(pictures: str, store: ImageStore) -> torch.Tensor:
         say(line)
     if not parts:
         raise ArgumentError(f"pictures: {pictures} holds no picture that can be read")
-    return torch.from_numpy(np.concatenate(parts))
+    return torch.from_numpy(np.concatenate(parts)), [os.path.basename(n) for n in source.names]
 
 
 def _without_grid(pictures: str) -> str | list[Path]:

@@ -143,6 +143,7 @@ def _novelty_figures(samples: Samples) -> dict[str, Any]:
         "spacing": found.spacing,
         "each": found.novelty.tolist(),
         "nearest": found.nearest.tolist(),
+        "nearest_files": found.files,
         "distances": found.distances[:, 0].tolist(),
         "copies": found.copies.tolist(),
     }

@@ -24,10 +24,13 @@ def class_name(store: ImageStore, label: int) -> str:
 
 
 def image_name(store: ImageStore, row: int) -> str:
-    """'#12 (cat)', escaped for a page."""
+    """'IMG_0012.jpg', or '#12' where it was no file, and its class: escaped for a page."""
+    names = getattr(store, "names", None)  # shards have none
+    name = f"#{row}" if names is None else html.escape(names[row])
     if store.labels is None:
-        return f"#{row}"
-    return f"#{row} ({html.escape(class_name(store, int(store.labels[row])))})"
+        return name
+    kind = html.escape(class_name(store, int(store.labels[row])))
+    return name if f"/{kind}/" in f"/{name}" else f"{name} ({kind})"
 
 
 def figure(picture: Image.Image | Pixels, alt: str, caption: str, style: str = "") -> str:

@@ -9,13 +9,16 @@ from numba import njit
 def add_counts(entries, diagonal, bounds, unit, counts):  # type: ignore[no-untyped-def]
     """Count |entries_nq| / diagonal_n >= bound, output by output, into the output's unit.
 
-    Of rows (n, D) of a matrix, for ascending bounds (T,), added to counts (T, n, U).
+    Of rows (n, D) of a matrix, for ascending bounds (T,), in counts (T, n, U), which begin at 0.
     """
     for n in range(len(entries)):
         row, scale = entries[n], diagonal[n]
         for q in range(len(row)):
-            ratio = abs(row[q]) / scale
+            ratio, reached = abs(row[q]) / scale, 0
             for t in range(len(bounds)):
-                if ratio < bounds[t]:
-                    break
-                counts[t, n, unit[q]] += 1
+                reached += ratio >= bounds[t]
+            if reached:
+                counts[reached - 1, n, unit[q]] += 1
+        for t in range(len(bounds) - 1, 0, -1):  # what reaches one reaches those below it
+            for u in range(counts.shape[2]):
+                counts[t - 1, n, u] += counts[t, n, u]

@@ -31,7 +31,7 @@ _CHUNK_EXAMPLES = 32
 
 
 class Item(NamedTuple):
-    """One example: its name for messages, how to get it, and its label where it brings one.
+    """One example: its name for messages, how to get it, its label and its file where it has one.
 
     What is got is an encoded image (bytes), a Pillow image, or an array or tensor.
     """
@@ -39,6 +39,7 @@ class Item(NamedTuple):
     name: str
     load: Callable[[], Any]
     label: Any = None
+    file: str | None = None
 
 
 Items = Callable[[int, int], Iterator[Item]]
@@ -68,6 +69,7 @@ class ExampleSource:
 
     Attributes:
         total: how many are to be read, those that cannot be read among them.
+        names: the files of those read so far, where they are files.
 
     Raises:
         SourceError: there are none, or the first ones cannot be read or do not fit together.
@@ -88,7 +90,7 @@ class ExampleSource:
         self._labels, class_names = chosen_labels(options, total, labels, class_names)
         self._items, self._start, self.total = items, 0, options.limited(total)
         self._options = replace(options, labels=None, limit=None)
-        self.skipped = Skipped()
+        self.skipped, self.names = Skipped(), list[str]()
         self._first, self._guessed_grey = self._probed(description)
         self.info = SourceInfo(
             self._first.shape, self._first.dtype, self._labels is not None or self._first.labelled,
@@ -105,6 +107,7 @@ class ExampleSource:
         require_integer("size", size, least=1)
         self.skipped.names.clear()
         self.skipped.reasons.clear()
+        self.names.clear()
         return rebatch(self._pieces(), size)
 
     def part(self, start: int, stop: int) -> ExampleSource:
@@ -113,7 +116,8 @@ class ExampleSource:
         Those before are not read. It can be sent to another process that finds the same files.
         """
         part = copy.copy(self)
-        part._start, part.total, part.skipped = self._start + start, stop - start, Skipped()
+        part._start, part.total = self._start + start, stop - start
+        part.skipped, part.names = Skipped(), []
         part._labels = None if self._labels is None else self._labels[start:stop]
         part.info = replace(self.info, count=None if self._options.skip_bad else part.total)
         return part
@@ -164,7 +168,8 @@ class ExampleSource:
         numbered = enumerate(self._passed())
         chunks = iter(lambda: list(itertools.islice(numbered, length)), [])
         found = 0
-        for batch, failures in ahead(self._decode, chunks):
+        for batch, failures, names in ahead(self._decode, chunks):
+            self.names += names
             self.skipped.names += failures.names
             self.skipped.reasons += failures.reasons
             found += len(batch.pixels)
@@ -172,7 +177,7 @@ class ExampleSource:
         if not found:
             raise _nothing_readable(self.info.description, self.skipped)
 
-    def _decode(self, chunk: list[tuple[int, Item]]) -> tuple[Batch, Skipped]:
+    def _decode(self, chunk: list[tuple[int, Item]]) -> tuple[Batch, Skipped, list[str]]:
         pixels = np.empty((len(chunk), *self.info.shape), self.info.dtype)
         kept: list[tuple[int, Item]] = []
         failures = Skipped()
@@ -187,7 +192,8 @@ class ExampleSource:
             labels = self._labels[[row for row, _ in kept]]
         elif self.info.labelled or any(item.label is not None for _, item in kept):
             labels = np.array([self._label(item) for _, item in kept], np.int64)
-        return Batch(pixels[: len(kept)], labels), failures
+        names = [item.file for _, item in kept if item.file is not None]
+        return Batch(pixels[: len(kept)], labels), failures, names
 
     def _pixels(self, item: Item) -> NDArray[Any]:
         """The values of one example, of the shape and type of all."""

@@ -99,13 +99,13 @@ def open_zip(path: Path, options: SourceOptions) -> ExampleSource:
 
 def _files(folder: Path, names: Sequence[str], start: int, stop: int) -> Iterator[Item]:
     for name in names[start:stop]:
-        yield Item(name, partial(read_file, folder / name))
+        yield Item(name, partial(read_file, folder / name), file=name)
 
 
 def _members(path: Path, names: Sequence[str], start: int, stop: int) -> Iterator[Item]:
     archive = zipfile.ZipFile(path)  # open until the last of its items is gone
     for name in names[start:stop]:
-        yield Item(f"{name} in {path.name}", partial(_member, archive, name))
+        yield Item(f"{name} in {path.name}", partial(_member, archive, name), file=name)
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes:

@@ -69,7 +69,8 @@ def _items(one_by_one: Any, kind: str, start: int, stop: int) -> Iterator[Item]:
         image, label = _pair(example)
         name = f"example {place}"
         if isinstance(image, str | os.PathLike):
-            yield Item(name, partial(read_file, os.fspath(image)), label)
+            path = os.fspath(image)
+            yield Item(name, partial(read_file, path), label, path)
         elif isinstance(image, Image.Image) or is_array(image):
             yield Item(name, partial(_itself, image), label)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -81,6 +81,7 @@ class Source(Protocol):
 
     info: SourceInfo
     skipped: Skipped
+    names: list[str]  # files of the examples read so far, where they are files
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield the examples in order, ``size`` at a time (the last batch may be shorter)."""
@@ -100,6 +101,7 @@ class Rows:
         description: one line for the manifest.
         labels: the source's own, (total,) int64, or None.
         class_names: of the source's own classes, or None.
+        names: the file of each example, or none.
     """
 
     def __init__(
@@ -112,11 +114,12 @@ class Rows:
         description: str,
         labels: NDArray[np.int64] | None = None,
         class_names: tuple[str, ...] | None = None,
+        names: Sequence[str] = (),
     ) -> None:
         self.pixels = read
         self.labels, class_names = chosen_labels(options, total, labels, class_names)
         self.count = options.limited(total)
-        self.skipped = Skipped()
+        self.skipped, self.names = Skipped(), list(names[: self.count])
         labelled = self.labels is not None
         self.info = SourceInfo(
             shape, np.dtype(dtype), labelled, class_names, self.count, description

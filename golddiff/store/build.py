@@ -21,7 +21,7 @@ from rich.progress import Progress
 from golddiff.sources.source import Rows, Source, SourceInfo
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.factors import BUILT as FACTOR
-from golddiff.store.manifest import FileRecord, Manifest, file_record, identity_of
+from golddiff.store.manifest import FILE_NAMES, FileRecord, Manifest, file_record, identity_of
 from golddiff.store.needs import check_images
 from golddiff.store.proxy import pool, quarter_shape
 from golddiff.store.statistics import covariance_factor
@@ -130,6 +130,10 @@ def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> Non
         if manifest.n == 0:
             raise SourceError(f"source: {info.description} holds no images")
         manifest.files = {name: file.record() for name, file in files.items()}
+    if len(source.names) == manifest.n:
+        named = folder / FILE_NAMES
+        named.write_text("".join(f"{printable(n)}\n" for n in source.names), encoding="utf-8")
+        manifest.files[FILE_NAMES] = file_record(named)
     manifest.skipped = len(source.skipped)
     if with_factor and math.prod(info.shape) <= FACTOR_AT_BUILD:
         _write_factor(folder, manifest, bar)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ class ImageStore(TrainingSet):
         class_names: a name for each class index, or None.
         class_counts: images of each class that has any, ascending; empty without labels.
         classes: these classes.
+        names: the file of each image, as it was called in its folder; None where it was none.
         is_pixels: whether the store holds 8-bit images: their values lie in [-1, 1].
         flat: (n, d) uint8 or float32, memory-mapped; value = flat * scale + offset.
         scale, offset: from stored values to [-1, 1]: 1/127.5 and -1 for uint8, 1 and 0 for floats.
@@ -86,6 +88,11 @@ class ImageStore(TrainingSet):
         }
         self.artifacts = Artifacts(path, identity_of(manifest))
         self._factors: dict[int | None, Factor] = {}
+
+    @cached_property
+    def names(self) -> list[str] | None:
+        """See the class."""
+        return self.manifest.names(self.path)
 
     @classmethod
     def open(cls, path: str | Path, memory_limit: float = DEFAULT_LIMIT) -> ImageStore:

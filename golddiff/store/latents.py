@@ -101,7 +101,7 @@ class _Latents:
                 f"source: got examples of shape {shape}, but the VAE takes ({channels}, H, W)"
             )
         self._pictures, self._vae, self._batch_size = pictures, vae, batch_size
-        self.skipped = pictures.skipped
+        self.skipped, self.names = pictures.skipped, pictures.names
         self.info = replace(
             pictures.info,
             shape=tuple(encode(vae, torch.zeros(1, *shape)).shape[1:]),

@@ -16,6 +16,7 @@ from golddiff.system.files import leads_out
 FORMAT = "golddiff-store"
 VERSION = 1
 NAME = "manifest.json"
+FILE_NAMES = "names.txt"  # of the file of each image, a line each, where they were files
 CHECKED_BYTES = 1 << 28  # of floats are looked through when a store is opened
 
 
@@ -86,6 +87,20 @@ class Manifest:
             "source": printable(made["source"]),
             "files": {name: FileRecord(**record) for name, record in files.items()},
         })  # fmt: skip
+
+    def names(self, folder: Path) -> list[str] | None:
+        """The file of each image of the store in ``folder``; None where its source was no files.
+
+        Raises:
+            StoreError: they are not one for each image.
+        """
+        if FILE_NAMES not in self.files:
+            return None
+        text = (folder / FILE_NAMES).read_text(encoding="utf-8", errors="replace")
+        names = [printable(name) for name in text.split("\n")[:-1]]
+        if len(names) != self.n:
+            raise StoreError(f"store: {folder / FILE_NAMES} is damaged; build the store again")
+        return names
 
     def check_sizes(self, folder: Path) -> None:
         """Check that every file is there and has its size, and that labels are class indices."""

@@ -33,12 +33,14 @@ class Novelty:
         distances: (B, 2) float64 distances to it and to the second nearest,
             ||x - x_i|| / sqrt(D) in units of x0.
         spacing: the mean distance that a training image has to its nearest other one, of 100.
+        files: (B,) the file of the nearest training image, where the store was made of files.
     """
 
     novelty: torch.Tensor
     nearest: torch.Tensor
     distances: torch.Tensor = field(repr=False)
     spacing: float
+    files: list[str] | None = field(default=None, repr=False)
 
     @property
     def copies(self) -> torch.Tensor:
@@ -77,7 +79,9 @@ def novelty(images: torch.Tensor, store: ImageStore) -> Novelty:
     typical = spacing(store)
     rows, distances = two_nearest(store, np.ascontiguousarray(x))
     found = torch.from_numpy(np.where(distances < SAME, 0.0, distances))
-    return Novelty(found[:, 0] / typical, torch.from_numpy(rows[:, 0].copy()), found, typical)
+    nearest, names = rows[:, 0], getattr(store, "names", None)  # shards have none
+    files = None if names is None else [names[row] for row in nearest]
+    return Novelty(found[:, 0] / typical, torch.from_numpy(nearest.copy()), found, typical, files)
 
 
 def spacing(store: ImageStore) -> float:

@@ -87,5 +87,5 @@ def open_store(path: Path, options: SourceOptions, description: str = "") -> Row
 
     return Rows(
         read, n, shape, flat.dtype, options, description or manifest.source, labels,
-        None if names is None else tuple(names),
+        None if names is None else tuple(names), manifest.names(path) or (),
     )  # fmt: skip

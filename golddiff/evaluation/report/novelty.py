@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -20,7 +22,11 @@ MOST_CARDS = 64
 
 
 def write_novelty_report(
-    found: Novelty, images: torch.Tensor, store: ImageStore, path: str | os.PathLike[str]
+    found: Novelty,
+    images: torch.Tensor,
+    store: ImageStore,
+    path: str | os.PathLike[str],
+    names: Sequence[str] = (),
 ) -> None:
     """Write one HTML page with everything in it.
 
@@ -29,6 +35,7 @@ def write_novelty_report(
         images: (B, C, H, W) in [-1, 1].
         store: the training set.
         path: the page, ``.html``.
+        names: of the pictures, if they have any.
     """
     target = Path(path)
     check_writable("path", target, (".html", ".htm"))
@@ -42,8 +49,9 @@ def write_novelty_report(
     cards = []
     for i, own, other in zip(order.tolist(), drawn, nearest, strict=True):
         row, copied = int(found.nearest[i]), ", <b>a copy</b>" if found.copies[i] else ""
+        called = html.escape(names[i]) if names else f"picture {i}"
         figures = (
-            figure(own, f"picture {i}", f"picture {i}: novelty {found.novelty[i]:.2f}{copied}"),
+            figure(own, f"picture {i}", f"{called}: novelty {found.novelty[i]:.2f}{copied}"),
             figure(other, "nearest training image", f"nearest: {image_name(store, row)}"),
         )
         cards.append(f'<article><div class="main">{"".join(figures)}</div></article>')

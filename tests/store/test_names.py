@@ -1,0 +1,81 @@
+"""The files of a store's images: kept where there are any, and named wherever sources are shown."""
+
+import io
+import zipfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import golddiff
+from golddiff.figures.sources import image_name
+from golddiff.sources import open_source
+from golddiff.system.errors import StoreError
+
+
+def picture(value: int) -> bytes:
+    body = io.BytesIO()
+    Image.fromarray(np.full((8, 8), 20 * value, np.uint8)).save(body, "PNG")
+    return body.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "photos"
+    made.mkdir()
+    for i, name in enumerate(["b.png", "a.png", "naïve <b>.png"]):
+        (made / name).write_bytes(picture(i))
+    return made
+
+
+def test_a_folder_s_images_are_named_and_those_left_out_are_not(folder, tmp_path):
+    (folder / "ab.png").write_bytes(b"no picture")
+    store = golddiff.ImageStore.build(folder, tmp_path / "s", skip_bad=True)
+    assert store.names == ["a.png", "b.png", "naïve <b>.png"]
+    assert float(store.images(0).max()) == pytest.approx(20 / 127.5 - 1)  # a.png was the second
+    assert [image_name(store, i) for i in (0, 2)] == ["a.png", "naïve &lt;b&gt;.png"]
+    store.verify()
+
+
+def test_a_class_is_not_named_twice(tmp_path):
+    for kind in ("cat", "dog"):
+        (tmp_path / "pets" / kind).mkdir(parents=True)
+        (tmp_path / "pets" / kind / "1.png").write_bytes(picture(1))
+    store = golddiff.ImageStore.build(tmp_path / "pets", tmp_path / "s")
+    assert image_name(store, 1) == "dog/1.png"
+
+
+def test_zips_lists_of_paths_parts_and_copies_of_stores_have_names(folder, tmp_path):
+    archive = tmp_path / "photos.zip"
+    with zipfile.ZipFile(archive, "w") as written:
+        for name in ("x/2.png", "x/1.png"):
+            written.writestr(name, picture(len(name)))
+    first = golddiff.ImageStore.build(archive, tmp_path / "s")
+    assert first.names == ["x/1.png", "x/2.png"]
+    assert golddiff.ImageStore.build(first.path, tmp_path / "t", limit=1).names == ["x/1.png"]
+    paths = sorted(folder.iterdir())
+    assert golddiff.ImageStore.build(paths, tmp_path / "u").names == [str(p) for p in paths]
+    part = open_source(folder).part(1, 3)
+    list(part.batches(2))
+    assert part.names == ["b.png", "naïve <b>.png"]
+
+
+def test_other_sources_have_none(make_store, smooth_images):
+    store = make_store(smooth_images(5, (1, 4, 4)))
+    assert store.names is None
+    assert image_name(store, 3) == "#3"
+    assert golddiff.novelty(store.images([0]), store).files is None
+
+
+def test_novelty_names_the_nearest(folder, tmp_path):
+    store = golddiff.ImageStore.build(folder, tmp_path / "s")
+    assert golddiff.novelty(store.images([2, 0]), store).files == ["naïve <b>.png", "a.png"]
+
+
+def test_names_that_are_too_few_are_refused(folder, tmp_path):
+    store = golddiff.ImageStore.build(folder, tmp_path / "s")
+    (store.path / "names.txt").write_text("a.png\nb.png\n")
+    with pytest.raises(StoreError, match=r"names.txt has 12 bytes"):
+        golddiff.ImageStore.open(store.path)
+    with pytest.raises(StoreError, match=r"names.txt is damaged"):
+        _ = store.names
