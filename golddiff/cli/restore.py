@@ -66,7 +66,7 @@ class RestoreJob:
     ] = 0.0
     softness: Annotated[
         float | None,
-        typer.Option(help="How freely to depart from what fits best; default 0.1.", min=0.0),
+        typer.Option(help="How freely to depart from what fits best; default 0.07.", min=0.0),
     ] = None
     method: Annotated[str, typer.Option(help=", ".join(RESTORABLE) + ".", metavar="NAME")] = (
         DEFAULT_METHOD
@@ -115,7 +115,10 @@ def restore(options: RestoreJob) -> None:
         reading = job.reading.source(skip_bad=True)
         opened = cached_store(job.data, reading, say=say, progress=watched())
     y, operator = _measured(job, opened)
-    denoiser = create_with_bars(job.method, opened, MethodSettings(novelty=job.novelty), job.seed)
+    novelty = job.novelty
+    if novelty is None and job.method == DEFAULT_METHOD:
+        novelty = 1.0  # what is known holds a picture together, so masks may be narrow
+    denoiser = create_with_bars(job.method, opened, MethodSettings(novelty=novelty), job.seed)
     softness = SOFTNESS if job.softness is None else job.softness
     with progress_bar() as bar:
         task = bar.add_task(f"restoring {job.picture.name}", total=job.n * job.steps)
@@ -140,7 +143,7 @@ def restore(options: RestoreJob) -> None:
     if copies:
         say(
             f"{copies} of {job.n} copy a training image: of {opened.n:,} images one fits what is "
-            "known by far the best; more images, --novelty 1 or more --softness help"
+            "known by far the best; more images or more --softness help"
         )
     if job.json is not None:
         found = samples.novelty if opened.n > 1 else None

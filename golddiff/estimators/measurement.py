@@ -21,57 +21,8 @@ from golddiff.system.memory import require_memory
 AT_ONCE = 256  # basis images that an operator is applied to
 ENTRY_BYTES = 36  # of a sparse matrix, of the shares made of it, and while either is made
 MOST_ITERATIONS = 48
+EXACT = 1e-3  # a quarter of an 8-bit step: nearer than this to y is no better
 LINEAR = 1e-3  # of an operator's values on noise, how far a sum's may be from the sum of them
-
-
-@dataclass(frozen=True, eq=False)
-class Measurement:
-    """One measurement of one image.
-
-    Attributes:
-        matrix: A, (m, D) float32.
-        shares: |A| with rows that sum to 1, transposed, (D, m) float32.
-        y: (m,) float64 measured values, less what A makes of zeros.
-        noise: standard deviation of their noise.
-        soft: standard deviation that images are weighed by.
-    """
-
-    matrix: Any
-    shares: Any
-    y: NDArray[np.float64]
-    noise: float
-    soft: float
-
-    def penalties(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """How far images (k, D) are from it, at each input: (k, D), to sum over masks.
-
-        sum_c |A_cn| / (sum_n |A_cn|) (y_c - (A x_i)_c)^2 / (2 soft^2) at input n.
-        """
-        residual = self.y.astype(np.float32)[:, None] - self.matrix @ images.T
-        found = (self.shares @ np.square(residual)).T * np.float32(precision(self.soft))
-        return np.ascontiguousarray(found)
-
-    def put_back(self, x0: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """Estimates (b, D), moved so little that A x0 is within ``noise`` of y (root mean square).
-
-        x0 + a A^+ (y - A x0), with the least a in [0, 1] for that. A^+ is taken by LSQR, in steps
-        from 0, which stop where the noise begins: a blur is not undone any further.
-        """
-        return np.stack([self._one_put_back(one.astype(np.float64)) for one in x0])
-
-    def _one_put_back(self, x0: NDArray[np.float64]) -> NDArray[np.float64]:
-        residual = self.y - self.matrix @ x0
-        far, near = float(np.linalg.norm(residual)), self.noise * math.sqrt(len(self.y))
-        if far <= near or far == 0:
-            return x0
-        moved = lsqr(self.matrix, residual, atol=0, btol=near / far, iter_lim=MOST_ITERATIONS)[0]
-        step: NDArray[np.float64] = self.matrix @ moved
-        left = float(np.linalg.norm(residual - step))
-        size = float(np.linalg.norm(step))
-        # LSQR's residual is at right angles to the step: ||r - a step||^2 = left^2 + (1-a)^2 size^2
-        short = math.sqrt(max(near**2 - left**2, 0)) / size if size else 1.0
-        back: NDArray[np.float64] = x0 + (1 - min(short, 1.0)) * moved
-        return back
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +31,7 @@ class LinearOperator:
 
     Attributes:
         forward: the operator, on images (b, *shape).
+        shape: of an image.
         matrix: (m, D) float32, of the measured values that images move.
         shares: its absolute values with rows that sum to 1, transposed, (D, m) float32.
         constant: what it makes of zeros, all measured values.
@@ -87,6 +39,7 @@ class LinearOperator:
     """
 
     forward: Callable[[torch.Tensor], torch.Tensor]
+    shape: tuple[int, ...]
     matrix: Any
     shares: Any
     constant: torch.Tensor
@@ -95,6 +48,56 @@ class LinearOperator:
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """What it makes of images (b, *shape)."""
         return self.forward(images)
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """One measurement of one image.
+
+    Attributes:
+        operator: A.
+        y: (m,) float64 measured values that images move, less what A makes of zeros.
+        noise: standard deviation of their noise.
+        soft: standard deviation that images are weighed by.
+    """
+
+    operator: LinearOperator
+    y: NDArray[np.float64]
+    noise: float
+    soft: float
+
+    def penalties(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """How far images (k, D) are from its values: (y_c - (A x_i)_c)^2 / (2 soft^2), (k, m)."""
+        a = self.operator
+        made = a(torch.from_numpy(images).reshape(-1, *a.shape)).reshape(len(images), -1)
+        off = (made.float() - a.constant.float()).numpy()[:, a.seen] - self.y.astype(np.float32)
+        found: NDArray[np.float32] = np.square(off) * np.float32(precision(self.soft))
+        return found
+
+    def put_back(self, x0: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        """Estimates (b, D), moved so little that A x0 is within ``noise`` of y (root mean square).
+
+        x0 + a A^+ (y - A x0), with the least a in [0, 1] for that. A^+ is taken by LSQR, in steps
+        from 0, which stop where the noise begins (or at ``EXACT``): a blur is not undone further.
+        """
+        return np.stack([self._one_put_back(one.astype(np.float64)) for one in x0])
+
+    def _one_put_back(self, x0: NDArray[np.float64]) -> NDArray[np.float64]:
+        matrix = self.operator.matrix
+        residual = self.y - matrix @ x0
+        near = max(self.noise, EXACT) * math.sqrt(len(self.y))
+        far = float(np.linalg.norm(residual))
+        if far <= near:
+            return x0
+        moved = lsqr(matrix, residual, atol=0, btol=near / far, iter_lim=MOST_ITERATIONS)[0]
+        step: NDArray[np.float64] = matrix @ moved
+        left = float(np.linalg.norm(residual - step))
+        size = float(np.linalg.norm(step))
+        # LSQR's residual is at right angles to the step: ||r - a step||^2 = left^2 + (1-a)^2 size^2
+        near = self.noise * math.sqrt(len(self.y))
+        short = math.sqrt(max(near**2 - left**2, 0)) / size if size else 1.0
+        back: NDArray[np.float64] = x0 + (1 - min(short, 1.0)) * moved
+        return back
 
 
 def linear(operator: Any, shape: tuple[int, ...], measured: tuple[int, ...]) -> LinearOperator:
@@ -136,7 +139,7 @@ def linear(operator: Any, shape: tuple[int, ...], measured: tuple[int, ...]) -> 
     if not len(seen):
         raise ArgumentError("operator: makes the same of all images, so nothing was measured")
     shares = csr_array(abs(matrix[seen]).multiply(1 / total[seen, None]).T).astype(np.float32)
-    return LinearOperator(forward, matrix[seen].astype(np.float32), shares, constant, seen)
+    return LinearOperator(forward, shape, matrix[seen].astype(np.float32), shares, constant, seen)
 
 
 def measurements(
@@ -156,4 +159,4 @@ def measurements(
     """
     made = linear(operator, shape, tuple(y.shape[1:]))
     values = (y.detach().to("cpu", torch.float64).reshape(len(y), -1) - made.constant).numpy()
-    return [Measurement(made.matrix, made.shares, one[made.seen], noise, soft) for one in values]
+    return [Measurement(made, one[made.seen], noise, soft) for one in values]

@@ -39,6 +39,7 @@ class Restoring(Estimator):
         measured: the measurement.
         likelihood: of it under all images.
         given: the denoiser as it was given, whose log weights count too.
+        softness: standard deviation that images are from x beside its noise.
     """
 
     merges = False  # its mean is put back
@@ -50,18 +51,20 @@ class Restoring(Estimator):
         measured: Measurement,
         likelihood: LogWeights,
         given: Denoiser,
+        softness: float,
     ) -> None:
         super().__init__(base.store, base.memory_limit)
         self.base, self.schedule, self.measured = base, schedule, measured
+        self.softness = softness
         self.priors = given.priors
         self.seed = getattr(given, "seed", 0)
         self._likelihood = likelihood
         self._both: dict[Prior, LogWeights] = {None: likelihood}
 
-    def make_ready(self, sigma: float) -> Masks | UnitMasks:
-        """The masks of a noise level, those of ``base``."""
-        made: Masks | UnitMasks = self.base.ready(sigma)
-        return made
+    def make_ready(self, sigma: float) -> tuple[Masks | UnitMasks, NDArray[np.float32] | None]:
+        """The masks of a noise level, those of ``base``, and of units their W, (m, U)."""
+        masks, shares = self.base.ready(sigma), self.measured.operator.shares
+        return masks, shares.T @ masks.shares if isinstance(masks, UnitMasks) else None
 
     def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
         """The means (b, D) over golden subsets, put back."""
@@ -79,7 +82,8 @@ class Restoring(Estimator):
                 assert prior is not None
                 both = self._likelihood.of_class(prior, self.store.rows_of(prior))
             self._both[prior] = both
-        near = self.schedule.supports(self.store, x, sigma, self._both[prior], self.seed)
+        soft = math.hypot(sigma, self.softness)
+        near = self.schedule.supports(self.store, x, soft, self._both[prior], self.seed)
         given = prior.values if isinstance(prior, LogWeights) else np.zeros(self.store.n)
         return [(self, Support(one.rows, given[one.rows])) for one in near]
 
@@ -137,11 +141,14 @@ class Restoring(Estimator):
         x: NDArray[np.float32],
         sigma: float,
     ) -> Float:
-        """One query's logits (L, k): both terms are sums over the same masks, so one sum."""
-        terms = np.square(values - x) * np.float32(precision(sigma)) + penalties
-        masks: Masks | UnitMasks = self.ready(sigma)
+        """One query's logits (L, k): both terms are sums over the same masks."""
+        masks, weights = self.ready(sigma)
+        gain = np.float32(precision(math.hypot(sigma, self.softness)))
+        terms = np.square(values - x) * gain
         if isinstance(masks, UnitMasks):
-            return -masks.at_pixels(terms @ masks.shares).T.astype(np.float64)
+            of_units = terms @ masks.shares + penalties @ weights
+            return -masks.at_pixels(of_units).T.astype(np.float64)
+        terms += (self.measured.operator.shares @ penalties.T).T
         rows, nothing = np.arange(len(terms)), np.zeros_like(x)
         return masked_logits(np.sqrt(terms), rows, nothing, UNIT_SIGMA, masks.tree, 1.0, 0.0)
 

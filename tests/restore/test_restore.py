@@ -45,18 +45,19 @@ def dense(operator):
 @pytest.mark.parametrize("share", [None, "pixel"])
 @pytest.mark.parametrize("sigma", [0.2, 3.0])
 def test_one_step_is_the_equation(store, other, name, share, sigma):
+    soft = 0.3
     s, y, threshold = 0.4, OPERATORS[name](other[:1]), 0.1
     base, schedule = parts_of(golddiff.PCA(store, threshold, share=share))
     measured = measurements(OPERATORS[name], y, SHAPE, s, s)[0]
     everywhere = LogWeights.of(np.zeros(60))
     x = other[1:2] + sigma * torch.randn(1, *SHAPE, generator=torch.Generator().manual_seed(1))
-    restoring = Restoring(base, schedule, measured, everywhere, base)
+    restoring = Restoring(base, schedule, measured, everywhere, base, soft)
 
     a, images = dense(OPERATORS[name]), store.images().reshape(60, -1).double().numpy()
     mask = locality_mask(store.factor(), sigma, threshold).astype(float)
     weights = np.abs(a) @ mask / np.abs(a).sum(axis=1, keepdims=True)  # W, (c, q)
     query = x.reshape(-1).double().numpy()
-    logits = -np.square(query - images) @ mask / (2 * sigma**2)
+    logits = -np.square(query - images) @ mask / (2 * (sigma**2 + soft**2))
     logits -= np.square(y.reshape(-1).double().numpy() - images @ a.T) @ weights / (2 * s**2)
     if share == "pixel":
         logits = np.tile(logits.reshape(60, 3, 64).mean(axis=1), (1, 3))
@@ -92,7 +93,7 @@ def test_a_whole_picture_without_noise_comes_back(store, other):
 def test_a_measurement_of_all_noise_says_nothing(store, other, share):
     pca = golddiff.PCA(store, 0.1, share=share)
     y = OPERATORS["hole"](other[:1])
-    made = golddiff.restore(pca, y, OPERATORS["hole"], 1e6, n=2, steps=4, seed=3)
+    made = golddiff.restore(pca, y, OPERATORS["hole"], 1e6, softness=0, n=2, steps=4, seed=3)
     free = golddiff.sample(pca, 2, 4, seed=3)
     torch.testing.assert_close(made.images, free.images, rtol=0, atol=1e-4)
 
