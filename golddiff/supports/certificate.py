@@ -5,7 +5,7 @@ over all others,
 
     f_S - f = Z_out / (Z_S + Z_out) (f_S - f_out),   ||f_S - f_out|| <= R + ||f_S||,
 
-with R the largest norm of an image (paper, Theorem 1; :mod:`golddiff.supports.truncation`).
+with R the largest norm of an image (paper, Theorem 1).
 Z_S is computed. Z_out is bounded from above: no image is nearer than
 :mod:`golddiff.supports.index.bounds` allows. Where the query is so noisy that nearly all of its
 length is noise, these bounds say little, and a guaranteed error takes nearly all images: there a
