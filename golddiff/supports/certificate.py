@@ -49,19 +49,11 @@ def certify(
     label: int | None = None,
     most: float = np.inf,
 ) -> Certified:
-    """The posterior mean of ``Optimal`` over at least some images, and a bound on its error.
+    """The posterior mean of ``Optimal`` at a query (D,) over at least some images, and its bound.
 
-    Images are weighed in the order of what they may weigh until the bound is at most ``most``:
-    those whose bound on the distance does not rule them out.
-
-    Args:
-        index: of the store.
-        x: (D,) query.
-        sigma: noise level.
-        rows: images to weigh, of the class.
-        label: class whose images count; None: all.
-        most: the bound asked for; it may come out larger where not even all images give it in
-            float64.
+    Of the class's images, those whose bound on the distance does not rule them out are weighed in
+    the order of what they may weigh, until the bound is at most ``most``; it may come out larger
+    where not even all images give it in float64.
     """
     index.check_contents()
     store, gain = index.store, precision(sigma)
