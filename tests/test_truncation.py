@@ -5,8 +5,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from golddiff.supports.truncation import tail_bound, truncation_bound, truncation_error
 from golddiff.system.errors import ArgumentError
+from golddiff_lab.paper.truncation import tail_bound, truncation_bound, truncation_error
 
 
 @st.composite

@@ -68,10 +68,7 @@ def parse_patch_size(text: str | None) -> int | str | tuple[tuple[float, int], .
 def parse_labels(text: str | None, store: ImageStore, n: int) -> list[int] | None:
     """The class of each of ``n`` images: one class for all, or several in turn.
 
-    Args:
-        text: class indices, or names that are not numbers, with commas between; None for none.
-        store: has the classes.
-        n: number of images.
+    They are indices, or names that are not numbers, with commas between; None for none.
     """
     if text is None:
         return None

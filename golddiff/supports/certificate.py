@@ -5,7 +5,7 @@ over all others,
 
     f_S - f = Z_out / (Z_S + Z_out) (f_S - f_out),   ||f_S - f_out|| <= R + ||f_S||,
 
-with R the largest norm of an image (paper, Theorem 1; :mod:`golddiff.supports.truncation`).
+with R the largest norm of an image (paper, Theorem 1).
 Z_S is computed. Z_out is bounded from above: no image is nearer than
 :mod:`golddiff.supports.index.bounds` allows. Where the query is so noisy that nearly all of its
 length is noise, these bounds say little, and a guaranteed error takes nearly all images: there a
@@ -49,19 +49,11 @@ def certify(
     label: int | None = None,
     most: float = np.inf,
 ) -> Certified:
-    """The posterior mean of ``Optimal`` over at least some images, and a bound on its error.
+    """The posterior mean of ``Optimal`` at a query (D,) over at least some images, and its bound.
 
-    Images are weighed in the order of what they may weigh until the bound is at most ``most``:
-    those whose bound on the distance does not rule them out.
-
-    Args:
-        index: of the store.
-        x: (D,) query.
-        sigma: noise level.
-        rows: images to weigh, of the class.
-        label: class whose images count; None: all.
-        most: the bound asked for; it may come out larger where not even all images give it in
-            float64.
+    Of the class's images, those whose bound on the distance does not rule them out are weighed in
+    the order of what they may weigh, until the bound is at most ``most``; it may come out larger
+    where not even all images give it in float64.
     """
     index.check_contents()
     store, gain = index.store, precision(sigma)

@@ -17,11 +17,6 @@ from golddiff.supports.rule import side_of
 class Comparison:
     """How the images of a noise level are compared: cheap distances of the store's or the index's.
 
-    Args:
-        estimator: whose masks say what is compared.
-        sigma: noise level.
-        index: None: all pixels are compared.
-
     Attributes:
         side: of the tiles that may choose their nearest images; None: there are none.
         whole: distances as all outputs together see them.

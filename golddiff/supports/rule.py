@@ -31,11 +31,9 @@ MARGIN = 1.4  # an estimate times this, or more, must be within the tolerance
 
 
 def side_of(sides: tuple[Side, ...], width: float) -> Side | None:
-    """The tiles that may take their nearest images; None: the image is one.
+    """Of an estimator's tiles those that may take their nearest images; None: there are none.
 
-    Args:
-        sides: what the estimator can cut its outputs into.
-        width: the mean share of the inputs that an output's mask holds.
+    By the mean share of the inputs that an output's mask holds (``width``).
     """
     if width >= WIDE or not sides:
         return None

@@ -18,11 +18,11 @@ from golddiff.sampling import initial_noise
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.store.images import ImageStore
 from golddiff.support import Support
-from golddiff.supports.truncation import tail_bound, truncation_bound
 from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DATA_SETS
 from golddiff_lab.paper.page import Page
+from golddiff_lab.paper.truncation import tail_bound, truncation_bound
 from golddiff_lab.tables import markdown_table
 
 Float = NDArray[np.float64]

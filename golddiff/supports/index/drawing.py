@@ -100,16 +100,10 @@ def drawn(
     numbers: RandomNumbers,
     room: NDArray[np.float32],
 ) -> Drawn:
-    """Of some images those that are in, about ``count`` or fewer of all that ``total`` is of.
+    """Of some images (n,) those that are in, about ``count`` or fewer of all that ``total`` is of.
 
-    Args:
-        distances: (n,) to one query, less a constant that all images share.
-        rows: (n,) ascending.
-        count: k.
-        gain: 1 / (2 sigma^2).
-        total: the sums of all images.
-        numbers: of these images.
-        room: (n,) memory for tempered weights.
+    By their distances to one query, less a constant that all images share, and random numbers;
+    ``room`` (n,) is memory for tempered weights.
     """
     tempered_weights(distances, total.best, gain, room)
     a, b, e = SHARES

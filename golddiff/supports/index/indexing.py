@@ -50,10 +50,7 @@ def build(
 ) -> Path:
     """Build the index of a store, or go on with one that was interrupted; its folder.
 
-    Args:
-        store: the training set; the index lies in its folder.
-        memory_limit: bytes that may be resident for it.
-        progress: called with what is done, how far, and of how many.
+    ``progress`` is called with what is done, how far, and of how many.
     """
     if not isinstance(store, ImageStore):
         raise ArgumentError(

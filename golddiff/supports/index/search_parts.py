@@ -63,14 +63,7 @@ class WeightedDraw:
 
 
 class SearchInParts:
-    """The images of a training set in parts; answers as :class:`NeighborSearch` does.
-
-    Args:
-        store: the training set.
-        metric: cheap distances.
-        x: (Q, D) queries.
-        within: the images to choose from.
-    """
+    """The images of a training set in parts for queries (Q, D), as :class:`NeighborSearch`."""
 
     def __init__(
         self, store: TrainingSet, metric: Metric, x: NDArray[np.float32], within: DescribedSupport
