@@ -62,8 +62,12 @@ class RestoreJob:
     ] = None
     n: Annotated[int, typer.Option("--n", help="How many restorations.")] = 4
     noise: Annotated[
-        float, typer.Option(help="Standard deviation of the picture's noise; white is 1, black -1.")
-    ] = 0.0
+        float | None,
+        typer.Option(
+            help="Standard deviation of the picture's noise; white is 1, black -1. Default: judged "
+            "from the picture."
+        ),
+    ] = None
     softness: Annotated[
         float | None,
         typer.Option(help="How freely to depart from what fits best; default 0.07.", min=0.0),
@@ -105,6 +109,7 @@ def restore(options: RestoreJob) -> None:
     job = options
     _check(job)
 
+    from golddiff.estimators.noise_level import judged_noise
     from golddiff.evaluation.restored import SOFTNESS
     from golddiff.evaluation.restored import restore as restored
     from golddiff.store.images import ImageStore
@@ -115,6 +120,14 @@ def restore(options: RestoreJob) -> None:
         reading = job.reading.source(skip_bad=True)
         opened = cached_store(job.data, reading, say=say, progress=watched())
     y, operator = _measured(job, opened)
+    noise = job.noise
+    if noise is None:
+        noise, least = judged_noise(opened, operator, y[None])
+        say(
+            f"noise {noise:.2g}, judged from the picture; give --noise if you know it"
+            if noise
+            else f"no noise seen; below {least:.2g} it cannot be told from texture (--noise)"
+        )
     novelty = job.novelty
     if novelty is None and job.method == DEFAULT_METHOD:
         novelty = 1.0  # what is known holds a picture together, so masks may be narrow
@@ -123,14 +136,14 @@ def restore(options: RestoreJob) -> None:
     with progress_bar() as bar:
         task = bar.add_task(f"restoring {job.picture.name}", total=job.n * job.steps)
         samples = restored(
-            denoiser, y[None], operator, job.noise, softness=softness, n=job.n, steps=job.steps,
+            denoiser, y[None], operator, noise, softness=softness, n=job.n, steps=job.steps,
             seed=job.seed, attribution=job.explain is not None,
             on_step=lambda images: bar.advance(task, images),
         )  # fmt: skip
     if job.explain is not None:
         from golddiff.evaluation.report import write_report
 
-        settings = {"restored": job.picture, "noise": job.noise, "softness": softness}
+        settings = {"restored": job.picture, "noise": noise, "softness": softness}
         write_report(samples, denoiser, job.explain, settings=settings)
         say(f"{job.explain}: the pictures behind every restoration")
     spread = samples.images.std(dim=0, correction=0)
@@ -149,7 +162,7 @@ def restore(options: RestoreJob) -> None:
         found = samples.novelty if opened.n > 1 else None
         figures = {
             "picture": str(job.picture), "n": job.n, "steps": job.steps, "seed": job.seed,
-            "method": job.method, "noise": job.noise, "softness": softness,
+            "method": job.method, "noise": noise, "softness": softness,
             "training_images": opened.n, "spread": float(spread.mean()), "copies": copies,
             "novelty": None if found is None else found.novelty.tolist(),
             "nearest": None if found is None else found.nearest.tolist(), "out": str(job.out),
@@ -180,7 +193,8 @@ def _check(job: RestoreJob) -> None:
     check_method(job.method, MethodSettings(novelty=job.novelty))
     from golddiff.system.arguments import check_not_negative
 
-    check_not_negative("noise", job.noise)
+    if job.noise is not None:
+        check_not_negative("noise", job.noise)
     if job.softness is not None:
         check_not_negative("softness", job.softness)
     out = job.out if job.out.suffix else job.out / "grid.png"

@@ -12,6 +12,7 @@ from golddiff import sampling
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.measurement import measurements
+from golddiff.estimators.noise_level import judged_noise
 from golddiff.estimators.pca import PCA
 from golddiff.estimators.restoring import Restoring
 from golddiff.noise import Labels
@@ -32,7 +33,7 @@ def restore(
     denoiser: Denoiser,
     y: torch.Tensor,
     operator: Any,
-    noise: float,
+    noise: float | None = None,
     *,
     softness: float = SOFTNESS,
     n: int = 1,
@@ -56,12 +57,13 @@ def restore(
     least a that brings A x0 within ``noise`` of y. The golden subset is the nearest under both.
 
     Args:
-        denoiser: PCA, or GoldDiff over it, such as ``golddiff.recommended(store, novelty=1)``:
-            narrow masks fit best. Golden subsets drawn at random give way to the nearest 300.
+        denoiser: PCA, or GoldDiff over it, such as ``golddiff.recommended(store, novelty=1)``,
+            whose narrow masks fit best. Golden subsets drawn at random become the nearest 300.
         y: (B, *measured) measurements of B images.
         operator: A, linear and of local footprint: a callable on (b, *shape) in [-1, 1], or a
             deepinv physics.
-        noise: standard deviation of y's noise, >= 0, in its units.
+        noise: standard deviation of y's noise, >= 0, in its units; None: judged from y, see
+            :func:`golddiff.estimators.noise_level.judged_noise`.
         softness: how far training images may be from x and y, as a standard deviation, beside
             the noise. More mixes more images: nearer the truth on average, but less sharp.
         n: restorations of each measurement.
@@ -80,11 +82,9 @@ def restore(
             output is not of y's shape, noise or softness out of range, both 0; as ``sample``.
     """
     base, schedule = parts_of(denoiser)
-    check_not_negative("noise", noise)
+    if noise is not None:
+        check_not_negative("noise", noise)
     check_not_negative("softness", softness)
-    soft = math.hypot(noise, softness)
-    if soft == 0:
-        raise ArgumentError("noise: got 0, and softness 0; expected one of them above 0")
     if not isinstance(y, torch.Tensor) or y.ndim < 2 or not len(y) or not y.is_floating_point():
         got = tuple(y.shape) if isinstance(y, torch.Tensor) else type(y).__name__
         raise ArgumentError(f"y: got {got}, expected a float tensor (B, *measured)")
@@ -93,6 +93,11 @@ def restore(
         raise ArgumentError("y: got NaN or infinity, expected finite values")
     check_count("n", n)
     store = base.store
+    if noise is None:
+        noise, _ = judged_noise(store, operator, y)
+    soft = math.hypot(noise, softness)
+    if soft == 0:
+        raise ArgumentError("noise: got 0, and softness 0; expected one of them above 0")
     sampling.check_settings(n * len(y), steps, "ddim", seed)
     sampling.check_room(n * len(y), store.shape, 0)
     found = measurements(operator, y, store.shape, float(noise), soft)

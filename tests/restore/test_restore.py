@@ -11,6 +11,7 @@ from golddiff.cli import run
 from golddiff.estimators import operators
 from golddiff.estimators.masks import locality_mask
 from golddiff.estimators.measurement import measurements
+from golddiff.estimators.noise_level import judged_noise
 from golddiff.estimators.restoring import Restoring
 from golddiff.evaluation.restored import parts_of
 from golddiff.support import LogWeights
@@ -82,6 +83,25 @@ def test_what_was_measured_is_kept_to_its_noise(store, other, name, noise):
     assert rms.max() <= noise + 2e-3
     if name not in ("grey", "both"):  # colours of these pictures are random
         assert (made.images - other).square().mean() < 0.7 * other.square().mean()
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_noise_is_judged_from_the_picture(make_store, smooth_images, name):
+    shape = (3, 32, 32)
+    store, other = make_store(smooth_images(60, shape)), smooth_images(4, shape, seed=9)
+    operator = OPERATORS[name] if name != "hole" else operators.kept(KNOWN.repeat(4, 4))
+    y = operator(other.float() / 127.5 - 1)
+    noise, least = judged_noise(store, operator, y)
+    assert noise <= 1.5 * least
+    noisy = y + 0.3 * torch.randn(y.shape, generator=torch.Generator().manual_seed(2))
+    assert judged_noise(store, operator, noisy)[0] == pytest.approx(
+        0.3, rel=0.2 if y[0].numel() > 64 else 0.5
+    )
+
+
+def test_noise_of_two_values_cannot_be_judged(store):
+    with pytest.raises(ArgumentError, match="noise: cannot be judged"):
+        golddiff.restore(golddiff.PCA(store), torch.zeros(1, 3, 2, 2), operators.smaller(4))
 
 
 def test_a_whole_picture_without_noise_comes_back(store, other):
@@ -181,6 +201,7 @@ def test_the_command_from_end_to_end(folder, capsys, monkeypatch):
     assert run([*asked, *explained, "--json", str(folder / "run.json")]) == 0
     said = capsys.readouterr().out
     assert "2 restorations" in said
+    assert "noise" in said
     assert "novelty" in said
     with Image.open(folder / "out.png") as picture:
         assert picture.width > 3 * picture.height
