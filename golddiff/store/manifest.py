@@ -72,7 +72,7 @@ class Manifest:
                 f"store: {path} is a symbolic link that leads out of the store; copy the file"
             )
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_bytes()
         except OSError as error:
             raise StoreError(f"store: {path} cannot be read ({error.strerror or error})") from error
         body = unsealed(str(path), text, FORMAT, VERSION, "manifest of a golddiff store")
@@ -225,7 +225,7 @@ def sealed(form: str, version: int, body: dict[str, Any]) -> str:
     return json.dumps({**whole, "digest": _digest(whole)}, indent=1) + "\n"
 
 
-def unsealed(path: str, text: str, form: str, version: int, kind: str) -> dict[str, Any]:
+def unsealed(path: str, text: str | bytes, form: str, version: int, kind: str) -> dict[str, Any]:
     """The record that :func:`sealed` wrote; StoreError where it is none, or was altered."""
     try:
         body = json.loads(text)
