@@ -183,3 +183,22 @@ class TestCommand:
     def test_no_store(self, tmp_path, capsys):
         assert run(["prepare", str(tmp_path / "none")]) == 2
         assert "does not exist" in capsys.readouterr().err
+
+
+def test_a_first_look_is_drawn_until_the_dial_is_measured(
+    make_store, smooth_images, tmp_path, monkeypatch, capsys
+):
+    from golddiff.cli.first_use import first_look
+    from golddiff.estimators.dial import dial
+
+    store, out = make_store(smooth_images(20, (1, 8, 8))), tmp_path / "look.png"
+    first_look(store, out, 2, 0, None)  # small images: the picture itself is there as soon
+    assert not out.exists()
+    monkeypatch.setattr("golddiff.cli.first_use.LARGE", 1)
+    first_look(store, out, 2, 0, None)
+    assert "a first look, 2 rough images" in capsys.readouterr().out
+    assert out.exists()
+    dial(store)
+    out.unlink()
+    first_look(store, out, 2, 0, None)
+    assert not out.exists()

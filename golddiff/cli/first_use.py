@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from golddiff.cli.terminal import progress_bar, say
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from golddiff.denoiser import Denoiser
     from golddiff.store.images import ImageStore
 
+LOOKED_AT, LOOK_STEPS = 8, 4  # images and steps of a first look
+LOOK_THRESHOLD = 0.13  # where few photographs are neither copied nor torn
+LARGE = 4096  # values of images whose dial takes longer than a few seconds
 TRIED = 1024  # images of a plain scan that compiles it: a few tasks of the kernels
 
 
@@ -29,6 +33,29 @@ def create_with_bars(
         say("fitting the Gaussians of network-like, once for this store")
         denoiser.fit()
     return denoiser
+
+
+def first_look(
+    store: ImageStore, out: Path, n: int, seed: int, labels: Sequence[int] | None
+) -> None:
+    """Draw a few images roughly, where the picture itself has to wait for the dial.
+
+    Only of a store of large images whose dial is not measured yet.
+    """
+    from golddiff.estimators.dial import at_threshold, is_measured
+    from golddiff.sampling import sample
+
+    if store.d < LARGE or len(store.shape) != 3 or store.n < 2 or is_measured(store):
+        return
+    with progress_bar() as bar:
+        task = bar.add_task("a first look", total=n * LOOK_STEPS)
+        run = sample(
+            at_threshold(store, LOOK_THRESHOLD, seed), n, LOOK_STEPS, seed=seed,
+            labels=None if labels is None else list(labels)[:n], trajectory=False,
+            on_step=lambda images: bar.advance(task, images),
+        )  # fmt: skip
+    run.save(out, "out")
+    say(f"{out}: a first look, {n} rough images; the picture itself follows")
 
 
 def measure_dial(store: ImageStore) -> None:

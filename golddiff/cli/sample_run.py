@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from golddiff.cli.cluster import answers_of_each, open_sharded, shard_bars
 from golddiff.cli.command import command
-from golddiff.cli.first_use import create_with_bars
+from golddiff.cli.first_use import LOOKED_AT, create_with_bars, first_look
 from golddiff.cli.options import ReadingOptions
 from golddiff.cli.parse import parse_labels
 from golddiff.cli.sample import SampleJob
@@ -75,6 +75,8 @@ def run_sample(job: SampleJob) -> None:
     labels = parse_labels(job.labels, store, job.n)
     image = None if job.start is None else fitted(read_picture("start", job.start), store.shape)
     _check_explainable(job, store)
+    if job.method == "recommended" and job.start is None and job.out.suffix.lower() in PICTURES:
+        first_look(store, job.out, min(job.n, LOOKED_AT), job.seed, labels)
     denoiser = create_with_bars(job.method, store, job.settings, job.seed)
     _fit_to_address_space(denoiser)
     levels = noise_levels(job.steps, job.sampler, first)
