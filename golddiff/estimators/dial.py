@@ -28,10 +28,11 @@ from golddiff.system.errors import ArgumentError
 
 NOVELTY = 0.7  # new, and whole: the default
 # The name changes with what is kept in it and how that is found: an older file is not read.
-KEPT = "dial-3"
+KEPT = "dial-4"
 THRESHOLDS = tuple(float(f"{0.0002 * 1.8**i:.2g}") for i in range(13))  # 0.0002 to 0.23
 STEPS, SEED = 10, 1
 FEW, MORE = 64, 128  # images a golden subset: of more the pictures are blurred, and take longer
+GREY_FEW, GREY_MORE = 16, 32  # of grey images, which are blurred sooner
 SMALLEST = 16  # pixels a side that an image has for units of several pixels
 
 Watch = Callable[[int, int], None]
@@ -44,7 +45,7 @@ def recommended(store: ImageStore, novelty: float = NOVELTY, seed: int = 0) -> G
 
     GoldDiff over PCA with one softmax for the values of a neighbourhood, so that what belongs
     together comes from the same images; the released code's schedule, with 64 to 128
-    images a golden subset; and the mask threshold that gives pictures of
+    images a golden subset, 16 to 32 of grey ones; and the mask threshold that gives pictures of
     that novelty, measured once a store (seconds) and kept with it: see :func:`dial`.
 
     Args:
@@ -64,10 +65,11 @@ def recommended(store: ImageStore, novelty: float = NOVELTY, seed: int = 0) -> G
 
 def at_threshold(store: ImageStore, threshold: float, seed: int = 0) -> GoldDiff:
     """What :func:`recommended` is made of, with a mask threshold."""
-    k_min: float = FEW
-    k_max: float = MORE
-    if min(map(store.count_of, store.classes), default=store.n) < MORE:  # fractions of a class
-        k_min, k_max = max(1 / 20, min(1.0, FEW / store.n)), max(1 / 10, min(1.0, MORE / store.n))
+    few, more = (GREY_FEW, GREY_MORE) if _is_grey(store.shape) else (FEW, MORE)
+    k_min: float = few
+    k_max: float = more
+    if min(map(store.count_of, store.classes), default=store.n) < more:  # fractions of a class
+        k_min, k_max = max(1 / 20, min(1.0, few / store.n)), max(1 / 10, min(1.0, more / store.n))
     schedule = PaperSchedule(k_min=k_min, k_max=k_max, variant="released")
     return GoldDiff(PCA(store, threshold, share=_share(store.shape)), schedule, seed)
 
@@ -164,4 +166,10 @@ class _Ladder:
 
 
 def _share(shape: tuple[int, ...]) -> str:
-    return "smooth" if len(shape) == 3 and min(shape[1:]) >= SMALLEST else "pixel"
+    """Units of several pixels keep a picture's colours together; grey ones they only blur."""
+    large = len(shape) == 3 and min(shape[1:]) >= SMALLEST
+    return "smooth" if large and not _is_grey(shape) else "pixel"
+
+
+def _is_grey(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 3 and shape[0] == 1
