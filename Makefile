@@ -9,7 +9,7 @@ demo: $(VENV)/.installed
 	$(BIN)/golddiff demo --out demo
 
 # Two processes side by side: most tests keep one core busy.
-PROCESSES := tests/cluster tests/lab tests/docs tests/studio tests/reliability
+PROCESSES := tests/cluster tests/docs tests/studio tests/reliability
 
 test: $(VENV)/.installed lint
 	$(MAKE) -O -j2 test-processes test-rest
