@@ -235,7 +235,7 @@ class Estimator(Denoiser):
     provable = False  # whether the error of a golden subset has a proved bound (Theorem 1)
     part_size = 512  # images that weigh() is given at a time, at most
     parts = 1  # that a support of some hundred images is cut into, at least
-
+    one_logit = False  # whether an image has one for all outputs: weighing all is comparing all
     merges = True  # whether its mean is that of its merged posteriors
     sums_its_terms = False  # whether weigh() sums what terms() gives, to the digit; has pulled()
 

@@ -42,6 +42,7 @@ class Optimal(Estimator):
     """
 
     provable = True
+    one_logit = True
     sums_its_terms = True
     part_size = ROWS_PER_TASK
     parts = 8  # of a golden subset, so that all threads have something to do

@@ -31,6 +31,7 @@ from golddiff.support import (
     tile_count,
     tile_of_each,
 )
+from golddiff.supports.certificate import guaranteed
 from golddiff.supports.comparison import Comparison
 from golddiff.supports.enlarging import DrawnImages, NearestImages
 from golddiff.supports.index.drawing import Drawn
@@ -72,7 +73,8 @@ class AdaptiveSchedule:
     Args:
         tol: RMSE to the full scan, in units of x0 in [-1, 1]; 0 is the full scan.
         index: whether images are looked for through the store's index instead of comparing all as
-            finely; None: where there are more than 100,000 of them.
+            finely; None: where there are more than 100,000 of them. Without it ``Optimal`` weighs
+            all, which takes no longer than to compare them.
         guarantee: prove it instead of estimating it (``Optimal`` alone): each query's images are
             added until the bound of :mod:`golddiff.supports.certificate` is at most ``tol``. At
             high noise that takes nearly all of them.
@@ -164,6 +166,8 @@ class FittedSchedule:
     ) -> Sequence[AnySupport]:
         """The support of each query (b, D): all that was weighed for it."""
         everything = store.everything(label)
+        if not self.saves(label):
+            return [everything] * len(x)
         found = self.weighed(x, sigma, label, seed)
         return [everything if one.support is None else one.support for one in found]
 
@@ -189,8 +193,13 @@ class FittedSchedule:
 
     def saves(self, label: Prior) -> bool:
         """Whether fewer images than all are tried."""
-        if isinstance(label, LogWeights) and not isinstance(self.estimator.store, ImageStore):
-            return False  # shards do not search by log weights
+        one_logit = self.estimator.one_logit
+        if one_logit and not self.indexed:
+            return False  # to choose images takes as long as to weigh them all
+        if isinstance(label, LogWeights) and (
+            one_logit or not isinstance(self.estimator.store, ImageStore)
+        ):
+            return False  # neither proofs nor shards know log weights
         enough = self.estimator.store.count_of(label) > FEWEST
         return enough and self.settings.tol > 0 and self.estimator.merges
 
@@ -234,7 +243,7 @@ class _Level:
         self._estimator, self._tol = schedule.estimator, schedule.settings.tol
         self._comparison = schedule.comparison(sigma)
         self._gain = precision(sigma)
-        self._everything = self._estimator.store.everything(label)
+        self._label, self._everything = label, self._estimator.store.everything(label)
         self._prior = label if isinstance(label, LogWeights) else None
         self._seeds = (seed, bits(sigma), stream_of(label))
 
@@ -254,6 +263,9 @@ class _Level:
             if size < images:
                 within = within.sampled(RandomSample(size, (3, *self._seeds)))
             search(_Else.LARGER_SAMPLE, within, comparison.whole, self._drawn)
+        for query, found in outcome.items():
+            if found is _Else.NEAREST and self._estimator.one_logit:
+                outcome[query] = self._proved(x[query])
         if comparison.side is not None:
             search(_Else.NEAREST, self._everything, comparison.tiles(comparison.side), self._ranked)
         made = {i: found for i, found in outcome.items() if isinstance(found, Weighed)}
@@ -301,6 +313,8 @@ class _Level:
         count = FIRST_DRAW
         while True:
             drawn.enlarge(count)
+            if self._estimator.one_logit and drawn.largest_share() > SHARED:
+                return _Else.NEAREST
             square, directions = drawn.square()
             excess = square * margin(directions) ** 2 / self._tol**2
             if excess <= 1:
@@ -312,6 +326,17 @@ class _Level:
             count = int(count * min(max(1.1 * excess, 1.5), MOST_AT_ONCE))
             if count > most:
                 return beyond
+
+    def _proved(self, x: NDArray[np.float32]) -> Weighed:
+        """One query (D,) of ``Optimal`` for which single images decide, by a proof.
+
+        An index's distances may take another image for the nearest, and no estimate would tell.
+        """
+        assert not isinstance(self._label, LogWeights)  # which weigh all
+        index, root = self._schedule.index, math.sqrt(len(x))
+        (made,) = guaranteed(index, x[None], self._sigma, self._label, self._tol * root)
+        rows = made.rows
+        return Weighed(made.mean, made.bound / root, float(len(rows)), Support(rows))
 
     def _ranked(self, x: NDArray[np.float32], search: Search, query: int) -> _Outcome:
         """From the nearest images of each tile."""

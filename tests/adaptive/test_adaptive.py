@@ -64,7 +64,7 @@ def test_queries_are_within_the_error_at_every_level(digits, points_of_a_run, ba
     full, run = BASES[base](store), points_of_a_run
     within = saved = 0
     for tol in (0.05, 0.02):
-        golden = GoldDiff(full, AdaptiveSchedule(tol))
+        golden = GoldDiff(full, AdaptiveSchedule(tol, index=base == "optimal"))
         for sigma, passed in zip(LEVELS, run, strict=True):
             inside = store.images(range(0, 160, 20))
             x = torch.cat([noised(others[:8], sigma), noised(inside, sigma), passed])
@@ -145,7 +145,9 @@ def test_a_result_is_its_query_s_alone(pictures, sigma):
 def test_the_seed_decides_what_is_drawn(pictures):
     store, others = pictures
     x = noised(others[:2], 40.0)
-    one, other = (GoldDiff(Optimal(store), AdaptiveSchedule(0.1), seed=s)(x, 40.0) for s in (0, 1))
+    one, other = (
+        GoldDiff(PCA(store, 0.05), AdaptiveSchedule(0.1), seed=s)(x, 40.0) for s in (0, 1)
+    )
     assert not torch.equal(one, other)
     assert rmse(one, other).max() < 0.2
 
@@ -170,9 +172,8 @@ def test_what_is_told_as_support_gives_the_output_again(pictures, sigma):
 
 def test_tiles_choose_where_masks_are_narrow(pictures):
     store, others = pictures
-    whole, golden = (
-        GoldDiff(base(store), AdaptiveSchedule(0.1)) for base in (Optimal, BASES["pca"])
-    )
+    whole = GoldDiff(Optimal(store), AdaptiveSchedule(0.1, index=True))
+    golden = GoldDiff(BASES["pca"](store), AdaptiveSchedule(0.1))
     (wide,) = whole.supports(noised(others[:1], 60.0), 60.0)
     (narrow,) = golden.supports(noised(others[:1], 0.3), 0.3)
     assert isinstance(wide, Support)
@@ -224,7 +225,7 @@ def test_the_first_images_are_drawn_from_a_sample(make_store):
     store = make_store(images)
     full = Optimal(store)
     compared = []
-    golden = GoldDiff(full, AdaptiveSchedule(0.1))
+    golden = GoldDiff(full, AdaptiveSchedule(0.1, index=True))
     for sigma in (40.0, 4.0, 1.0, 0.2):
         x = noised(store.images(range(20)), sigma)
         out = golden(x, sigma)
@@ -291,6 +292,15 @@ def test_equal_images(make_store, base):
         assert (out - store.images([0])).abs().max() < 1e-5
 
 
+def test_optimal_without_an_index_weighs_all(digits):
+    store, others = digits
+    full, x = Optimal(store), noised(others[:4], 3.0)
+    golden = GoldDiff(full, AdaptiveSchedule(0.2))
+    assert torch.equal(golden(x, 3.0), full(x, 3.0))
+    assert not golden.estimated(x, 3.0)[1].any()
+    assert golden.describe_step(3.0) == "weighs all 1,500 images"
+
+
 def test_points(make_store):
     generator = torch.Generator().manual_seed(0)
     points = torch.randn(3000, 2, generator=generator)
@@ -317,7 +327,7 @@ def test_a_bad_tol_is_named(tol):
 
 def test_samples_tell_their_errors(digits):
     store, _ = digits
-    golden = GoldDiff(Optimal(store), AdaptiveSchedule(0.05))
+    golden = GoldDiff(PCA(store, 0.05), AdaptiveSchedule(0.05))
     samples = golddiff.sample(golden, n=5, steps=4, batch_size=2)
     assert samples.errors.shape == (4, 5)
     assert (samples.errors >= 0).all()

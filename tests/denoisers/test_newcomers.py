@@ -50,7 +50,10 @@ def test_a_golden_subset_of_everything_is_the_full_scan(store, queries):
 
 def test_adaptive_supports_keep_their_error_and_save_images(make_store, smooth_images, queries):
     store = make_store(smooth_images(6000, (1, 6, 6)))
-    full, golden = SCFDM(store, 0.3), GoldDiff(SCFDM(store, 0.3), AdaptiveSchedule(0.05))
+    full, golden = (
+        SCFDM(store, 0.3),
+        GoldDiff(SCFDM(store, 0.3), AdaptiveSchedule(0.05, index=True)),
+    )
     for sigma in (0.3, 3.0, 40.0):
         x = queries(store, sigma)
         out, _ = golden.estimated(x, sigma)
