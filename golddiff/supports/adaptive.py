@@ -45,6 +45,7 @@ from golddiff.supports.rule import (
     MOST,
     MOST_AT_ONCE,
     MOST_OF_TILES,
+    PROVED_BELOW,
     SHARED,
     margin,
     samples_of,
@@ -243,6 +244,7 @@ class _Level:
         self._estimator, self._tol = schedule.estimator, schedule.settings.tol
         self._comparison = schedule.comparison(sigma)
         self._gain = precision(sigma)
+        self._proves = self._estimator.one_logit and sigma < PROVED_BELOW
         self._label, self._everything = label, self._estimator.store.everything(label)
         self._prior = label if isinstance(label, LogWeights) else None
         self._seeds = (seed, bits(sigma), stream_of(label))
@@ -264,7 +266,7 @@ class _Level:
                 within = within.sampled(RandomSample(size, (3, *self._seeds)))
             search(_Else.LARGER_SAMPLE, within, comparison.whole, self._drawn)
         for query, found in outcome.items():
-            if found is _Else.NEAREST and self._estimator.one_logit:
+            if found is _Else.NEAREST and self._proves:
                 outcome[query] = self._proved(x[query])
         if comparison.side is not None:
             search(_Else.NEAREST, self._everything, comparison.tiles(comparison.side), self._ranked)
@@ -313,7 +315,7 @@ class _Level:
         count = FIRST_DRAW
         while True:
             drawn.enlarge(count)
-            if self._estimator.one_logit and drawn.largest_share() > SHARED:
+            if self._proves and drawn.largest_share() > SHARED:
                 return _Else.NEAREST
             square, directions = drawn.square()
             excess = square * margin(directions) ** 2 / self._tol**2

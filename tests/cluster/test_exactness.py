@@ -101,7 +101,7 @@ def test_an_adaptive_support_is_the_single_stores(sharded, digits, queries, meth
         assert (mine - theirs).abs().max() <= TOLERANCE
         assert torch.allclose(told, said, atol=1e-5)
         some += int((told > 0).sum())
-    assert some > 0
+    assert (some > 0) == (method != "optimal")  # which weighs all
     for a, b in zip(one.supports(x, 3.0), many.supports(x, 3.0), strict=True):
         np.testing.assert_array_equal(a.rows, b.rows)
 
