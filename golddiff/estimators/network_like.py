@@ -17,7 +17,7 @@ and keeps the haze (docs/results/likeness.md). No network is asked, and nothing 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -95,6 +95,8 @@ class NetworkLike(Denoiser):
         golden: the part with wide masks, which weighs training images and so has sources.
     """
 
+    joined: Callable[..., Any] = staticmethod(np.median)  # of means (parts, b, D)
+
     def __init__(self, store: ImageStore, seed: int = 0) -> None:
         super().__init__(store)
         self.seed = seed
@@ -112,7 +114,8 @@ class NetworkLike(Denoiser):
         means = np.stack([part.denoise(x, sigma, prior) for part in self.parts(sigma)])
         if self.store.is_pixels:
             means = means.clip(-1, 1)
-        return np.median(means, axis=0).astype(np.float32)
+        joined: NDArray[np.float32] = self.joined(means, axis=0).astype(np.float32)
+        return joined
 
     def parts(self, sigma: float) -> list[Denoiser]:
         """Those that run at a noise level."""

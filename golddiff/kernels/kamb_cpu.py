@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from golddiff.kernels.aligned import empty_numbers
 from golddiff.kernels.boxsum import box_sum
 from golddiff.kernels.lanes import LANES, any_above, exp, largest, load, spread, store
+from golddiff.kernels.roots import roots
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.system.residency import resident_rows
@@ -107,13 +108,10 @@ def patch_posterior(
     total = np.zeros((b, positions))
     weighted = np.zeros((b, channels * positions))
     gain = np.float32(precision(sigma))
-    # (r - y)(s - y) with r = s = x is (x - y)^2; with r = 2x, s = 0 it lacks x^2, which is the same
-    # for all patches that a position is compared with and, at high noise, only costs digits.
-    roots = (x + x, np.zeros_like(x)) if sigma > 1 else (x, x)
     vertical, horizontal = axes
     with resident_rows(flat, rows) as (values, places):
         _patch_posterior(
-            values, places, log_weights, *roots, gain, channels, height, width,
+            values, places, log_weights, *roots(x, sigma), gain, channels, height, width,
             vertical.runs, vertical.query, vertical.image, vertical.reach,
             horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,
             np.float32(scale), np.float32(offset), log_max, total, weighted,

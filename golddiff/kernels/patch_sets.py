@@ -30,6 +30,7 @@ from golddiff.kernels.lanes import (
     store,
     sum_of,
 )
+from golddiff.kernels.roots import roots
 from golddiff.noise import precision
 from golddiff.posterior import Float, Posterior
 from golddiff.system.residency import parts, resident_rows
@@ -165,13 +166,11 @@ def patch_means(
     log_max = np.full((b, count), -np.inf, np.float32)
     total = np.zeros((b, count))
     weighted = np.zeros((b, count, d // positions, patches.width))
-    # (x_i - a)(x_i - b) with a = b = x is the square; with a = 2x, b = 0 it lacks x^2, which all
-    # images share and which, at high noise, only costs digits.
-    roots = (x + x, np.zeros_like(x)) if sigma > 1 else (x, x)
+    both = roots(x, sigma)
     for start, part in parts(rows):
         with resident_rows(flat, part) as (values, among):
             _patch_means(
-                values, among, log_weights[start : start + len(part)], *roots,
+                values, among, log_weights[start : start + len(part)], *both,
                 np.float32(scale), np.float32(offset), np.float32(-precision(sigma)),
                 patches.pixels, patches.stops, columns, place, positions,
                 log_max, total, weighted,

@@ -29,6 +29,7 @@ from golddiff.kernels.lanes import (
     sum_of,
 )
 from golddiff.kernels.mask_tree import LEVELS, MaskTree
+from golddiff.kernels.roots import roots
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.system.residency import parts, resident_rows
@@ -172,9 +173,7 @@ def add_images(
     As :func:`masked_posterior`; the tree may be that of a tile.
     """
     x = x[:, tree.columns]
-    # (x_i - a)(x_i - b) with a = b = x is the square; with a = 2x, b = 0 it lacks x^2, which all
-    # images share and which, at high noise, only costs digits.
-    first_root, second_root = (x + x, np.zeros_like(x)) if sigma > 1 else (x, x)
+    first_root, second_root = roots(x, sigma)
     for start, part in parts(rows):  # whole blocks of images: the sums are the same to the bit
         with resident_rows(flat, part) as (values, places):
             _masked_posterior(

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.network_like import NetworkLike
 from golddiff.store.images import ImageStore
-from golddiff.support import Prior
 from golddiff_lab.paper.likeness import Row
 from golddiff_lab.paper.likeness_tables import (
     GOLDDIFF,
@@ -43,21 +42,15 @@ class Changed(NetworkLike):
         store: ImageStore,
         seed: int,
         kept: tuple[int, ...] = (WIDE, NARROW, MIXTURE, PATCHES),
-        joined: Callable[..., NDArray[np.float32]] = np.median,
+        joined: Callable[..., Any] = np.median,
     ) -> None:
         super().__init__(store, seed)
-        self._kept, self._joined = kept, joined
+        self._kept, self.joined = kept, joined
 
     def parts(self, sigma: float) -> list[Denoiser]:
         """Those kept; the mixture where there is one part alone."""
         parts = super().parts(sigma)
         return parts if len(parts) == 1 else [parts[place] for place in self._kept]
-
-    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
-        """The parts' means (b, D), joined."""
-        self.fit()
-        means = np.stack([part.denoise(x, sigma, prior) for part in self.parts(sigma)])
-        return self._joined(means.clip(-1, 1), axis=0).astype(np.float32)
 
 
 CHANGES = {
