@@ -276,7 +276,7 @@ def test_a_store_that_is_gone_is_named(tmp_path, smooth_images, store):
 @pytest.mark.parametrize(
     ("description", "message"),
     [
-        ({"method": "unet"}, "got method 'unet', expected one of 'optimal', 'wiener'"),
+        ({"method": "unet"}, "got method 'unet', expected one of 'recommended'"),
         ({"method": "pca", "patch_sizes": 3}, "pca has no setting 'patch_sizes'; it has mask_thr"),
         ({"method": "pca", "weighting": "sss"}, "weighting: got 'sss'"),
         ({"method": "golddiff"}, "golddiff needs a base"),

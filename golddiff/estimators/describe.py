@@ -11,36 +11,27 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from pkgutil import resolve_name
 from typing import Any
 
 from golddiff.denoiser import Denoiser
+from golddiff.estimators.golden import GoldDiff
+from golddiff.estimators.registry import METHODS
 from golddiff.store.images import ImageStore
+from golddiff.supports.adaptive import AdaptiveSchedule
+from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
 
-# Where each class lives: it is loaded, and its kernels with it, when it is asked for. Its settings
-# are the arguments of its constructor that may be given by place, but the store.
-METHODS = {
-    "optimal": "golddiff.estimators.optimal:Optimal",
-    "wiener": "golddiff.estimators.wiener:Wiener",
-    "pca": "golddiff.estimators.pca:PCA",
-    "kamb": "golddiff.estimators.kamb:Kamb",
-    "nearest": "golddiff.estimators.nearest_image:NearestImage",
-    "scfdm": "golddiff.estimators.scfdm:SCFDM",
-    "pspc-square": "golddiff.estimators.pspc:PSPCSquare",
-    "pspc-flex": "golddiff.estimators.pspc:PSPCFlex",
-    "network-like": "golddiff.estimators.network_like:NetworkLike",
-    "golddiff": "golddiff.estimators.golden:GoldDiff",
-}
-SCHEDULES = {
-    "paper": "golddiff.supports.paper:PaperSchedule",
-    "adaptive": "golddiff.supports.adaptive:AdaptiveSchedule",
-}
+SCHEDULES = {"paper": PaperSchedule, "adaptive": AdaptiveSchedule}
+
+
+def _methods() -> dict[str, Any]:
+    own = {name: method.kind for name, method in METHODS.items() if method.subsets is None}
+    return own | {"golddiff": GoldDiff}
 
 
 def describe(denoiser: Denoiser) -> dict[str, Any]:
     """The method of a denoiser and all its settings, without its store."""
-    description = _described("denoiser", denoiser, "method", METHODS)
+    description = _described("denoiser", denoiser, "method", _methods())
     if "base" in description:
         description["base"] = describe(description["base"])
         # A schedule that was fitted to its estimator is described as it was before.
@@ -55,7 +46,7 @@ def build(description: Mapping[str, Any], store: ImageStore) -> Denoiser:
 
     Settings that the description leaves out have their defaults.
     """
-    kind, settings = _parsed(description, "method", METHODS)
+    kind, settings = _parsed(description, "method", _methods())
     if "base" in settings:
         settings["base"] = build(settings["base"], store)
     elif description["method"] == "golddiff":
@@ -70,17 +61,18 @@ def build(description: Mapping[str, Any], store: ImageStore) -> Denoiser:
     return made
 
 
-def _described(argument: str, thing: object, key: str, kinds: Mapping[str, str]) -> dict[str, Any]:
-    for name, place in kinds.items():
-        if type(thing) is (kind := resolve_name(place)):
+def _described(argument: str, thing: object, key: str, kinds: Mapping[str, Any]) -> dict[str, Any]:
+    for name, kind in kinds.items():
+        if type(thing) is kind:
             return {key: name, **{s: _plain(getattr(thing, s)) for s in _settings(kind)}}
     raise ArgumentError(
         f"{argument}: got {type(thing).__name__}, which has no description; expected one of "
-        f"{', '.join(place.rpartition(':')[2] for place in kinds.values())}"
+        f"{', '.join(kind.__name__ for kind in kinds.values())}"
     )
 
 
-def _settings(kind: type) -> list[str]:
+def _settings(kind: Any) -> list[str]:
+    """Arguments of what makes it that may be given by place, but the store."""
     given = inspect.signature(kind).parameters.values()
     return [p.name for p in given if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "store"]
 
@@ -92,7 +84,7 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def _parsed(description: object, key: str, kinds: Mapping[str, str]) -> tuple[type, dict[str, Any]]:
+def _parsed(description: object, key: str, kinds: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     if not isinstance(description, Mapping):
         raise ArgumentError(
             f"description: got {type(description).__name__}, expected a dictionary with {key!r}"
@@ -102,7 +94,7 @@ def _parsed(description: object, key: str, kinds: Mapping[str, str]) -> tuple[ty
         raise ArgumentError(
             f"description: got {key} {name!r}, expected one of {', '.join(map(repr, kinds))}"
         )
-    kind: type = resolve_name(kinds[name])
+    kind = kinds[name]
     settings, known = {s: v for s, v in description.items() if s != key}, _settings(kind)
     for setting in settings:
         if setting not in known:

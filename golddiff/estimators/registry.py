@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from golddiff.system.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from golddiff.denoiser import Denoiser, Estimator
+    from golddiff.denoiser import Denoiser
     from golddiff.estimators.golden import GoldDiff
     from golddiff.store.images import ImageStore
-    from golddiff.supports.adaptive import AdaptiveSchedule
 
 
 DEFAULT_METHOD = "recommended"
@@ -61,15 +61,54 @@ class MethodSettings:
 
 @dataclass(frozen=True)
 class Method:
-    """One method: its title in pictures, the settings it takes, and how it is made.
+    """One method, and how it is made.
 
-    Its output has sources where it is a weighted sum of training images.
+    Attributes:
+        title: in pictures.
+        maker: (store, **settings) -> denoiser; or where it is, "module:name", a module of this
+            folder with a dot before it: imported when it is used, since torch comes with it.
+        names: of each setting that it takes ("seed" is one), what its maker calls it.
+        subsets: "golden" by the paper's schedule, "adaptive"; None: what the maker makes.
+        has_sources: whether its output is a weighted sum of training images.
     """
 
     title: str
-    settings: frozenset[str]
-    make: Callable[[ImageStore, MethodSettings, int], Denoiser]
+    maker: Callable[..., Denoiser] | str
+    names: Mapping[str, str]
+    subsets: str | None = None
     has_sources: bool = True
+
+    @property
+    def settings(self) -> frozenset[str]:
+        """The settings that it takes."""
+        own = frozenset(self.names) - {"seed"}
+        return own | _OF_SUBSETS[self.subsets] if self.subsets else own
+
+    @property
+    def kind(self) -> Callable[..., Any]:
+        """What makes it, imported."""
+        if not isinstance(self.maker, str):
+            return self.maker
+        place = f"{__package__}{self.maker}" if self.maker[0] == "." else self.maker
+        found: Callable[..., Any] = resolve_name(place)
+        return found
+
+    def make(self, store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
+        """The method over a store."""
+        given = settings.given() | {"seed": seed}
+        if "mask_threshold" in self.names:
+            given.setdefault("mask_threshold", default_mask_threshold(store.shape))
+        named = {self.names[one]: given[one] for one in given if one in self.names}
+        made: Denoiser = self.kind(store, **named)
+        if self.subsets == "golden":
+            return golden(made, settings, seed)
+        return adaptive(made, settings, seed) if self.subsets == "adaptive" else made
+
+
+_OF_SUBSETS = {
+    "golden": frozenset({"variant", "k_min", "k_max", "m_min", "m_max"}),
+    "adaptive": frozenset({"tol"}),
+}
 
 
 def default_mask_threshold(shape: tuple[int, ...]) -> float:
@@ -156,60 +195,7 @@ def memory_needed(name: str, settings: MethodSettings) -> Callable[[int, int], f
     return covariance_bytes if name == "wiener" else mask_bytes
 
 
-def _optimal(store: ImageStore, settings: MethodSettings, seed: int) -> Estimator:
-    from golddiff.estimators.optimal import Optimal
-
-    return Optimal(store)
-
-
-def _scfdm(store: ImageStore, settings: MethodSettings, seed: int) -> Estimator:
-    from golddiff.estimators.scfdm import SCFDM
-
-    return SCFDM(store, 0.1 if settings.smoothing is None else settings.smoothing)
-
-
-def _nearest(store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
-    from golddiff.estimators.nearest_image import NearestImage
-
-    return NearestImage(store)
-
-
-def _wiener(store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
-    from golddiff.estimators.wiener import Wiener
-
-    return Wiener(store)
-
-
-def _kamb(store: ImageStore, settings: MethodSettings, seed: int) -> Estimator:
-    from golddiff.estimators.kamb import Kamb
-
-    return Kamb(store, settings.patch_size, settings.boundary or "zeros")
-
-
-def _pca(store: ImageStore, settings: MethodSettings, seed: int) -> Estimator:
-    from golddiff.estimators.pca import PCA
-
-    threshold = settings.mask_threshold
-    return PCA(
-        store,
-        default_mask_threshold(store.shape) if threshold is None else threshold,
-        settings.weighting or "ss",
-    )
-
-
-def _pspc_square(store: ImageStore, settings: MethodSettings, seed: int) -> Estimator:
-    from golddiff.estimators.pspc import PSPCSquare
-
-    return PSPCSquare(store, settings.patch_size)  # type: ignore[arg-type]  # checked there
-
-
-def _pspc_flex(store: ImageStore, settings: MethodSettings, seed: int) -> Estimator:
-    from golddiff.estimators.pspc import PSPCFlex
-
-    return PSPCFlex(store)
-
-
-def golden(base: Estimator, settings: MethodSettings, seed: int) -> GoldDiff:
+def golden(base: Any, settings: MethodSettings, seed: int) -> GoldDiff:
     """``base`` over the golden subsets of the paper's schedule, "released" unless set."""
     from golddiff.estimators.golden import GoldDiff
     from golddiff.supports.paper import PaperSchedule
@@ -220,78 +206,58 @@ def golden(base: Estimator, settings: MethodSettings, seed: int) -> GoldDiff:
     return GoldDiff(base, schedule, seed)
 
 
-def _golden(
-    make: Callable[[ImageStore, MethodSettings, int], Estimator],
-) -> Callable[[ImageStore, MethodSettings, int], Denoiser]:
-    return lambda store, settings, seed: golden(make(store, settings, seed), settings, seed)
-
-
-def _adaptive(
-    make: Callable[[ImageStore, MethodSettings, int], Estimator],
-) -> Callable[[ImageStore, MethodSettings, int], Denoiser]:
-    def made(store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
-        from golddiff.estimators.golden import GoldDiff
-
-        return GoldDiff(make(store, settings, seed), _adaptive_schedule(settings.tol), seed)
-
-    return made
-
-
-def _adaptive_schedule(tol: float | None) -> AdaptiveSchedule:
+def adaptive(base: Any, settings: MethodSettings, seed: int) -> GoldDiff:
+    """``base`` over adaptive subsets."""
+    from golddiff.estimators.golden import GoldDiff
     from golddiff.supports.adaptive import AdaptiveSchedule
 
-    return AdaptiveSchedule() if tol is None else AdaptiveSchedule(tol)
+    schedule = AdaptiveSchedule() if settings.tol is None else AdaptiveSchedule(settings.tol)
+    return GoldDiff(base, schedule, seed)
 
 
-_OF_PCA = frozenset({"mask_threshold", "weighting"})
-_OF_KAMB = frozenset({"patch_size", "boundary"})
-_OF_SCFDM = frozenset({"smoothing"})
-_OF_SQUARE = frozenset({"patch_size"})
-_OF_ADAPTIVE = frozenset({"tol"})
-_OF_SCHEDULE = frozenset({"variant", "k_min", "k_max", "m_min", "m_max"})
+METHODS: dict[str, Method] = {}
+SHOWN: dict[str, Method] = {}  # by demo and studio: adaptive pictures are those of the full scan
 
 
-def _recommended(store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
-    from golddiff.estimators.dial import recommended
+def register(
+    name: str,
+    title: str,
+    maker: Callable[..., Denoiser] | str,
+    *,
+    subsets: bool = True,
+    has_sources: bool = True,
+    **names: str,
+) -> None:
+    """Add a method, and for an estimator the same over golden and over adaptive subsets.
 
-    given = {} if settings.novelty is None else {"novelty": settings.novelty}
-    return recommended(store, **given, seed=seed)
+    Args:
+        name: as on the command line; ``golddiff-`` and ``adaptive-`` stand before the others.
+        title: in pictures.
+        maker: see :class:`Method`.
+        subsets: whether it is an :class:`golddiff.denoiser.Estimator`, which subsets are for.
+        has_sources: see :class:`Method`.
+        names: of each of :class:`MethodSettings` that it takes, or seed, what its maker calls it.
+    """
+    METHODS[name] = SHOWN[name] = Method(title, maker, names, None, has_sources)
+    if subsets:
+        over = Method(f"GoldDiff ({title})", maker, names, "golden")
+        METHODS[f"golddiff-{name}"] = SHOWN[f"golddiff-{name}"] = over
+        METHODS[f"adaptive-{name}"] = Method(f"Adaptive ({title})", maker, names, "adaptive")
 
 
-def _network_like(store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
-    from golddiff.estimators.network_like import network_like
-
-    return network_like(store, seed)
-
-
-METHODS = {
-    "recommended": Method("Recommended", frozenset({"novelty"}), _recommended),
-    "network-like": Method("Network-like", frozenset(), _network_like, has_sources=False),
-    "optimal": Method("Optimal", frozenset(), _optimal),
-    "wiener": Method("Wiener", frozenset(), _wiener, has_sources=False),
-    "nearest": Method("Nearest image", frozenset(), _nearest),
-    "scfdm": Method("SCFDM", _OF_SCFDM, _scfdm),
-    "kamb": Method("Kamb", _OF_KAMB, _kamb),
-    "pca": Method("PCA", _OF_PCA, _pca),
-    "pspc-square": Method("PSPC-Square", _OF_SQUARE, _pspc_square),
-    "pspc-flex": Method("PSPC-Flex", frozenset(), _pspc_flex),
-    "golddiff-optimal": Method("GoldDiff (Optimal)", _OF_SCHEDULE, _golden(_optimal)),
-    "golddiff-scfdm": Method("GoldDiff (SCFDM)", _OF_SCHEDULE | _OF_SCFDM, _golden(_scfdm)),
-    "golddiff-kamb": Method("GoldDiff (Kamb)", _OF_SCHEDULE | _OF_KAMB, _golden(_kamb)),
-    "golddiff-pca": Method("GoldDiff (PCA)", _OF_SCHEDULE | _OF_PCA, _golden(_pca)),
-    "golddiff-pspc-square": Method(
-        "GoldDiff (PSPC-Square)", _OF_SCHEDULE | _OF_SQUARE, _golden(_pspc_square)
-    ),
-    "golddiff-pspc-flex": Method("GoldDiff (PSPC-Flex)", _OF_SCHEDULE, _golden(_pspc_flex)),
-    "adaptive-optimal": Method("Adaptive (Optimal)", _OF_ADAPTIVE, _adaptive(_optimal)),
-    "adaptive-scfdm": Method("Adaptive (SCFDM)", _OF_ADAPTIVE | _OF_SCFDM, _adaptive(_scfdm)),
-    "adaptive-kamb": Method("Adaptive (Kamb)", _OF_ADAPTIVE | _OF_KAMB, _adaptive(_kamb)),
-    "adaptive-pca": Method("Adaptive (PCA)", _OF_ADAPTIVE | _OF_PCA, _adaptive(_pca)),
-    "adaptive-pspc-square": Method(
-        "Adaptive (PSPC-Square)", _OF_ADAPTIVE | _OF_SQUARE, _adaptive(_pspc_square)
-    ),
-    "adaptive-pspc-flex": Method("Adaptive (PSPC-Flex)", _OF_ADAPTIVE, _adaptive(_pspc_flex)),
-}
-
-# What the demo and the studio show: an adaptive method's pictures are those of its full scan.
-SHOWN = {name: method for name, method in METHODS.items() if not name.startswith("adaptive-")}
+register(
+    "recommended", "Recommended", ".dial:recommended", subsets=False,
+    novelty="novelty", seed="seed",
+)  # fmt: skip
+register(
+    "network-like", "Network-like", ".network_like:NetworkLike", subsets=False,
+    has_sources=False, seed="seed",
+)  # fmt: skip
+register("wiener", "Wiener", ".wiener:Wiener", subsets=False, has_sources=False)
+register("nearest", "Nearest image", ".nearest_image:NearestImage", subsets=False)
+register("optimal", "Optimal", ".optimal:Optimal")
+register("scfdm", "SCFDM", ".scfdm:SCFDM", smoothing="smoothing")
+register("kamb", "Kamb", ".kamb:Kamb", patch_size="patch_sizes", boundary="boundary")
+register("pca", "PCA", ".pca:PCA", mask_threshold="mask_threshold", weighting="weighting")
+register("pspc-square", "PSPC-Square", ".pspc:PSPCSquare", patch_size="patch_sizes")
+register("pspc-flex", "PSPC-Flex", ".pspc:PSPCFlex")

@@ -3,7 +3,8 @@
 import pytest
 
 import golddiff
-from tests.docs.pages import DOCS, examples
+from golddiff.estimators.registry import create
+from tests.docs.pages import DOCS, examples, run
 
 TOLERANCE = 1e-5
 
@@ -11,15 +12,7 @@ TOLERANCE = 1e-5
 @pytest.fixture
 def of_page(tmp_path, monkeypatch):
     """What the examples of a page define, once they have run on a single store."""
-
-    def run(name):
-        monkeypatch.chdir(tmp_path)
-        namespace = {"__name__": "example"}
-        for example in examples(DOCS / name):
-            exec(compile(example, name, "exec"), namespace)
-        return namespace
-
-    return run
+    return lambda name: run(DOCS / name, tmp_path, monkeypatch)
 
 
 def test_the_example_of_an_estimator_runs_over_two_shards(of_page, two, digits, queries):
@@ -32,6 +25,8 @@ def test_the_example_of_an_estimator_runs_over_two_shards(of_page, two, digits, 
         assert (many(x, 0.5) - one(x, 0.5)).abs().max() < TOLERANCE
     (mine,), (theirs,) = (example(s, 4).attribute(x[:1], 0.5) for s in (digits, two))
     assert (mine.reconstruct() - theirs.reconstruct()).abs().max() < TOLERANCE
+    one, many = (create("adaptive-pooled", store, tol=0.05) for store in (digits, two))
+    assert (many(x, 0.5) - one(x, 0.5)).abs().max() < TOLERANCE
     # One file, as the page says, and short.
     assert len(examples(DOCS / "add-an-estimator.md")[0].strip().splitlines()) < 60
 

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from golddiff.estimators import registry
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
@@ -29,6 +31,17 @@ def examples(page):
     return [
         "\n" * text.count("\n", 0, match.start(1)) + match[1] for match in _EXAMPLE.finditer(text)
     ]
+
+
+def run(page, folder, monkeypatch):
+    """Run a page's Python blocks in order, in a folder; what they define."""
+    monkeypatch.chdir(folder)
+    for methods in ("METHODS", "SHOWN"):  # methods that an example adds stay its own
+        monkeypatch.setattr(registry, methods, dict(getattr(registry, methods)))
+    namespace = {"__name__": "example"}
+    for example in examples(page):
+        exec(compile(example, str(page), "exec"), namespace)
+    return namespace
 
 
 def sentences(text):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.docs.pages import PAGES, examples, name_of
+from tests.docs.pages import PAGES, examples, name_of, run
 
 
 @pytest.fixture
@@ -16,11 +16,8 @@ def threads_as_before():
 @pytest.mark.usefixtures("threads_as_before")
 @pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=name_of)
 def test_the_examples_of_a_page_run_in_order(page, tmp_path, monkeypatch, request):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     if page.stem == "cluster":
         ray = pytest.importorskip("ray", reason="needs Ray: pip install 'golddiff[cluster]'")
         request.addfinalizer(ray.shutdown)
-    namespace = {"__name__": "example"}
-    for example in examples(page):
-        exec(compile(example, str(page), "exec"), namespace)
+    run(page, tmp_path, monkeypatch)
