@@ -339,7 +339,7 @@ def test_an_unknown_method_lists_those_there_are(fails):
         (["--threads", "0"], "threads: got 0"),
         ([*GOLDEN, "--mask-threshold", "2"], "--mask-threshold: got 2.0, expected 0 to 1"),
         ([*GOLDEN, "--weighting", "wsss"], "weighting: got 'wsss'"),
-        (["--patch-size", "3"], "only to kamb, pspc-square"),
+        (["--patch-size", "3"], "only to kamb, golddiff-kamb"),
         (["--method", "kamb", "--patch-size", "4"], "odd"),
         (["--method", "kamb", "--data", "moons"], "(C, H, W)"),
         (["--out", "grid.gif"], "ending in .png"),

@@ -182,7 +182,7 @@ class TestResults:
 
     def test_the_factor_is_the_same(self, small):
         store = ImageStore.open(small, memory_limit=1.0)
-        factor = covariance_factor(store.flat, store.scale, store.offset)
+        factor = covariance_factor(store.stored)
         assert np.array_equal(factor.eigenvectors, store.factor().eigenvectors)
 
     def test_rows_by_class_and_in_any_order(self, small):

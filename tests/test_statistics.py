@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from golddiff.kernels.stored import Stored
 from golddiff.store import statistics
 from golddiff.store.statistics import covariance_factor, moments
 
@@ -25,7 +26,7 @@ def rebuilt(factor):
 @pytest.mark.usefixtures("small_blocks")
 def test_block_by_block_it_is_the_unbiased_covariance(n, d, dtype):
     flat = np.random.default_rng(n).integers(0, 256, (n, d)).astype(dtype)
-    factor = covariance_factor(flat, 1 / 127.5, -1.0)
+    factor = covariance_factor(Stored(flat, 1 / 127.5, -1.0))
     images = flat.astype(np.float64) / 127.5 - 1
     assert np.abs(factor.mean - images.mean(0)).max() < 1e-12
     assert np.abs(rebuilt(factor) - np.atleast_2d(np.cov(images.T))).max() < 1e-12
@@ -41,7 +42,7 @@ def test_block_by_block_it_is_the_unbiased_covariance(n, d, dtype):
 @pytest.mark.usefixtures("small_blocks")
 def test_moments_of_parts_add_up(dtype, cuts):
     flat = np.random.default_rng(0).integers(0, 256, (40, 13)).astype(dtype)
-    whole = covariance_factor(flat, 1 / 127.5, -1.0)
+    whole = covariance_factor(Stored(flat, 1 / 127.5, -1.0))
     parts = [moments(flat, rows) for rows in np.split(np.arange(40), cuts)]
     merged = parts[0]
     for part in parts[1:]:
@@ -60,7 +61,7 @@ def test_moments_of_nothing_have_no_factor():
 
 @pytest.mark.parametrize("n", [1, 30])
 def test_images_that_do_not_vary_have_no_directions(n):
-    factor = covariance_factor(np.full((n, 6), 200, np.uint8), 1 / 127.5, -1.0)
+    factor = covariance_factor(Stored(np.full((n, 6), 200, np.uint8), 1 / 127.5, -1.0))
     assert factor.eigenvectors.shape == (6, 0)
     assert np.array_equal(factor.wiener_matrix(1.0), np.zeros((6, 6)))
 
@@ -69,7 +70,7 @@ def test_images_that_do_not_vary_have_no_directions(n):
 def test_the_wiener_matrix_is_symmetric_and_as_defined(d, sigma, side):
     generator = np.random.default_rng(d)
     flat = generator.integers(0, 256, (d + 3, d)).astype(np.uint8)
-    factor = covariance_factor(flat, 1 / 127.5, -1.0)
+    factor = covariance_factor(Stored(flat, 1 / 127.5, -1.0))
     covariance = np.atleast_2d(np.cov((flat / 127.5 - 1).T))
     direct = covariance @ np.linalg.inv(covariance + sigma**2 * np.eye(d))
     before, statistics.SIDE = statistics.SIDE, side

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.kernels.stored import Stored
 from golddiff.store.posteriors import over
 from golddiff.support import AnySupport, Support, TiledSupport
 from golddiff.system.errors import ArgumentError
@@ -20,15 +21,13 @@ MOST_BYTES = 2e9
 class Gathered:
     """Some images (k, D) of a training set, in memory."""
 
-    scale, offset = 1.0, 0.0
-
     def __init__(self, shape: tuple[int, ...], values: NDArray[np.float32]) -> None:
-        self.shape, self.flat = shape, values
+        self.shape, self.flat, self.stored = shape, values, Stored(values)
         self.n, self.d = values.shape
 
     def values(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Flattened images (k, d)."""
-        return self.flat[rows]
+        return self.stored.values(rows)
 
 
 def gathered_contributions(

@@ -107,8 +107,7 @@ class Kamb(Estimator):
         """The partial posterior of queries (b, D) over some images; a location a pixel."""
         images, (channels, height, width) = self.images, self.images.shape
         return patch_posterior(
-            images.flat, part.rows, part.log_importance().astype(np.float32), x, sigma,
-            self._axes(sigma), (channels, height, width), images.scale, images.offset,
+            images.stored, part, x, sigma, self._axes(sigma), (channels, height, width),
         )  # fmt: skip
 
     def terms(
@@ -147,9 +146,8 @@ class Kamb(Estimator):
 
         def task(part: Support) -> Contribution:
             logits, values, best = patch_contributions(
-                images.flat, part.rows, part.log_importance(), x, sigma,
-                (vertical, horizontal), (channels, height, width), images.scale,
-                images.offset, top,
+                images.stored, part, x, sigma, (vertical, horizontal), (channels, height, width),
+                top,
             )  # fmt: skip
             found = Contribution(part.rows, logits, values, Ranking(*best))
             return found if pixel is None else self._only(found, pixel)

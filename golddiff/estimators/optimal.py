@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from golddiff.kernels.rows import (
     sums_of,
     weights_of,
 )
+from golddiff.kernels.stored import Stored
 from golddiff.kernels.terms import Known, Terms
 from golddiff.kernels.torch_kernels import whole_images
 from golddiff.noise import precision
@@ -27,7 +27,6 @@ from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.posteriors import whole
 from golddiff.support import ABSENT, AnySupport, Support
 from golddiff.system.parallel import results_held
-from golddiff.system.residency import resident_rows
 
 IMAGES_PER_CONTRIBUTION = 512
 # Nats below the whole posterior: 10^7 images less likely together move nothing by 1e-6.
@@ -49,14 +48,10 @@ class Optimal(Estimator):
 
     def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over some images; one location an image."""
-        images = self.images
         # Distances and sums at once: rows that lie apart are read from the file once.
-        with resident_rows(images.flat, part.rows) as (values, places):
-            log_max, weights = weights_of(
-                values, places, part.log_importance(), x, precision(sigma),
-                images.scale, images.offset,
-            )  # fmt: skip
-            sums = sums_of(values, places, weights, images.scale, images.offset)
+        with self.images.stored.resident(part.rows) as (here, places):
+            log_max, weights = weights_of(here, places, part.log_importance(), x, precision(sigma))
+            sums = sums_of(here, places, weights)
         return Posterior(log_max[:, None], weights.sum(axis=1, keepdims=True), sums)
 
     def terms(
@@ -64,8 +59,8 @@ class Optimal(Estimator):
     ) -> Terms:
         """See the base class; images of no weight are left out, and nothing can be derived."""
         prior = part.log_importance()
-        with resident_rows(self.images.flat, part.rows) as (values, places):
-            found = self._logits(x.numpy(), sigma, values, places, prior)
+        with self.images.stored.resident(part.rows) as (here, places):
+            found = _logits(x.numpy(), sigma, here, places, prior)
         least = np.maximum(known.log_total.numpy() - LIGHTEST, ABSENT / 2)
         seen = np.flatnonzero((found > least).any(axis=0))
         if len(seen):
@@ -79,32 +74,20 @@ class Optimal(Estimator):
 
         With c_i = w_i u . (x_i - m) they are 2 g sum_i c_i (x_i - m) and sum_i c_i l_i / g.
         """
-        images, prior, gain = self.images, part.log_importance(), precision(sigma)
+        prior, gain = part.log_importance(), precision(sigma)
         mean, total = known.mean.numpy(), known.log_total.numpy()
-        with resident_rows(images.flat, part.rows) as (values, places):
-            logits = self._logits(x, sigma, values, places, prior)
+        with self.images.stored.resident(part.rows) as (here, places):
+            logits = _logits(x, sigma, here, places, prior)
             seen = np.flatnonzero((logits > total - LIGHTEST).any(axis=0))
             rows, below = places[seen], logits[:, seen] - total
             u = cotangent.astype(np.float32)
-            along = products_of(values, rows, u, images.scale, images.offset)
+            along = products_of(here, rows, u)
             pulls = np.exp(below) * (along - (u * mean).sum(axis=1, keepdims=True))
-            sums = sums_of(values, rows, pulls, images.scale, images.offset)
+            sums = sums_of(here, rows, pulls)
         in_x = 2 * gain * (sums - pulls.sum(axis=1, keepdims=True) * mean)
         # What all logits share has no part in it: sum_i c_i = 0.
         in_gain = (pulls * (below - prior[seen])).sum(axis=1, keepdims=True) / gain
         return np.concatenate([in_x, in_gain], axis=1)
-
-    def _logits(
-        self, x: Float, sigma: float, values: Any, places: NDArray[np.int64], prior: Float
-    ) -> Float:
-        """Log weights and logits together, (b, k)."""
-        log_max, weights = weights_of(
-            values, places, prior, x.astype(np.float32), precision(sigma), self.images.scale,
-            self.images.offset,
-        )  # fmt: skip
-        with np.errstate(divide="ignore"):
-            found: Float = np.log(weights).clip(min=ABSENT) + log_max[:, None]
-        return found
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
         """As :meth:`weigh`, by torch."""
@@ -126,7 +109,15 @@ class Optimal(Estimator):
         """The terms of one query (D,), one location; see the base class."""
         images = self.images
         for part in whole(support).split(IMAGES_PER_CONTRIBUTION):
-            with resident_rows(images.flat, part.rows) as (values, places):
-                distances = exact_distances(values, places, x, images.scale, images.offset)
+            with images.stored.resident(part.rows) as (here, places):
+                distances = exact_distances(here, places, x)
             logits = distances * -precision(sigma) + part.log_importance()
             yield Contribution(part.rows, logits[None], values_at(images, part.rows, pixel))
+
+
+def _logits(x: Float, sigma: float, here: Stored, places: NDArray[np.int64], prior: Float) -> Float:
+    """Log weights and logits together, (b, k)."""
+    log_max, weights = weights_of(here, places, prior, x.astype(np.float32), precision(sigma))
+    with np.errstate(divide="ignore"):
+        found: Float = np.log(weights).clip(min=ABSENT) + log_max[:, None]
+    return found

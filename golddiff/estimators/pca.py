@@ -144,10 +144,7 @@ class PCA(Estimator):
         if self.share is not None:
             units: UnitMasks = self.ready(sigma)
             return units.posterior(images.values(part.rows), part.log_importance(), x, sigma)
-        return masked_posterior(
-            images.flat, part.rows, part.log_importance().astype(np.float32), x, sigma,
-            self.tree(sigma), images.scale, images.offset,
-        )  # fmt: skip
+        return masked_posterior(images.stored, part, x, sigma, self.tree(sigma))
 
     def terms(
         self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known
@@ -279,9 +276,7 @@ class PCA(Estimator):
         tree = self.tree(sigma)
         if pixel is not None:
             tree = branches(tree, outputs_at(images, pixel))
-        return lambda rows: masked_logits(
-            images.flat, rows, x, sigma, tree, images.scale, images.offset
-        )
+        return lambda rows: masked_logits(images.stored, rows, x, sigma, tree)
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """A block of images a thread, as stored and as terms; posteriors in flight and merged.

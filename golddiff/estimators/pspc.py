@@ -61,11 +61,7 @@ class PatchComposite(Estimator):
 
     def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over some images; a location a patch."""
-        images = self.images
-        return patch_means(
-            images.flat, part.rows, part.log_importance().astype(np.float32), x, sigma,
-            self.ready(sigma), images.scale, images.offset,
-        )  # fmt: skip
+        return patch_means(self.images.stored, part, x, sigma, self.ready(sigma))
 
     def composed(self, means: Float, sigma: float) -> Float:
         """The averages (n, D) of the posterior means of patches."""

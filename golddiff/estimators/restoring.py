@@ -18,6 +18,7 @@ from golddiff.estimators.pca import PCA, Masks
 from golddiff.estimators.shared import UnitMasks
 from golddiff.kernels.contributions import Contribution, outputs_at, values_at
 from golddiff.kernels.pca_logits import masked_logits
+from golddiff.kernels.stored import Stored
 from golddiff.noise import Labels, Sigma, precision
 from golddiff.posterior import Float, Posterior
 from golddiff.store.exact import ImagesPosterior
@@ -150,7 +151,7 @@ class Restoring(Estimator):
             return -masks.at_pixels(of_units).T.astype(np.float64)
         terms += (self.measured.operator.shares @ penalties.T).T
         rows, nothing = np.arange(len(terms)), np.zeros_like(x)
-        return masked_logits(np.sqrt(terms), rows, nothing, UNIT_SIGMA, masks.tree, 1.0, 0.0)
+        return masked_logits(Stored(np.sqrt(terms)), rows, nothing, UNIT_SIGMA, masks.tree)
 
     def _put_back(self, means: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         found = self.measured.put_back(means)

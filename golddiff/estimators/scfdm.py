@@ -22,7 +22,6 @@ from golddiff.support import ABSENT, AnySupport, Prior, one_each
 from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule, Weighed
 from golddiff.system.arguments import check_count, check_not_negative, check_seed
 from golddiff.system.errors import ArgumentError
-from golddiff.system.residency import resident_rows
 
 BYTES_A_VALUE = 64  # of a copy: its query, posterior and mean
 
@@ -124,11 +123,10 @@ class SCFDM(Optimal):
         parts = whole(support).split(IMAGES_PER_CONTRIBUTION)
         total = reduce(Posterior.merge, (self.weigh(copies, sigma, part) for part in parts))
         for part in parts:
-            with resident_rows(images.flat, part.rows) as (values, places):
+            with images.stored.resident(part.rows) as (here, places):
                 highest, weights = weights_of(
-                    values, places, part.log_importance(), copies, precision(sigma),
-                    images.scale, images.offset,
-                )  # fmt: skip
+                    here, places, part.log_importance(), copies, precision(sigma)
+                )
             shares = np.exp(highest[:, None] - total.log_max) / total.total
             with np.errstate(divide="ignore"):
                 logits = np.log((weights * shares).mean(axis=0)).clip(min=ABSENT)

@@ -7,19 +7,19 @@ takes longer to read than a tile's share of it takes to weigh, so it is read onc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.kernels.mask_tree import MaskTree
 from golddiff.kernels.pca_cpu import Sums, add_images
+from golddiff.kernels.stored import Stored
 from golddiff.store.images import ImageStore
-from golddiff.support import TiledSupport
+from golddiff.support import Support, TiledSupport
 from golddiff.system.parallel import for_each
-from golddiff.system.residency import in_place, resident_rows
+from golddiff.system.residency import in_place
 
 
 def add_tiles(
@@ -35,15 +35,10 @@ def add_tiles(
 
     ``trees`` are the tiles' masks; ``memory`` is what rows may take that have to be read.
     """
-    weights = [tile.log_importance().astype(np.float32) for tile in support.tiles]
-
-    def add(t: int, values: NDArray[Any], places: NDArray[np.int64], part: slice) -> None:
-        add_images(
-            values, places, weights[t][part], x, sigma, trees[t], store.scale, store.offset, sums
-        )
+    stored = store.stored
 
     def add_all(t: int) -> None:
-        add(t, store.flat, support.tiles[t].rows, slice(None))
+        add_images(stored, support.tiles[t], x, sigma, trees[t], sums)
 
     if in_place(store.flat):
         for_each(add_all, range(len(trees)))
@@ -52,22 +47,19 @@ def add_tiles(
     size = max(1, int(memory // store.flat.strides[0]))
     for start in range(0, len(rows), size):
         piece = rows[start : start + size]
-        with resident_rows(store.flat, piece) as (values, places):
+        with stored.resident(piece) as (here, places):
             # Less than all of a mapped file: its pages are not asked for once more.
-            there = values[: int(places[-1]) + 1]
-            some = partial(_add_some, support, piece, there, places, add)
-            for_each(some, range(len(trees)))
+            there = replace(here, flat=here.flat[: int(places[-1]) + 1])
+            moved = [_moved(tile, piece, places) for tile in support.tiles]
+
+            def add_some(t: int, there: Stored = there, moved: Sequence[Support] = moved) -> None:
+                add_images(there, moved[t], x, sigma, trees[t], sums)
+
+            for_each(add_some, range(len(trees)))
 
 
-def _add_some(
-    support: TiledSupport,
-    piece: NDArray[np.int64],
-    values: NDArray[Any],
-    places: NDArray[np.int64],
-    add: Callable[[int, NDArray[Any], NDArray[np.int64], slice], None],
-    t: int,
-) -> None:
-    """Add those of a tile's rows that are in a piece (k,), at places (k,) of values."""
-    rows = support.tiles[t].rows
-    part = slice(*np.searchsorted(rows, [piece[0], piece[-1] + 1]))
-    add(t, values, places[np.searchsorted(piece, rows[part])], part)
+def _moved(tile: Support, piece: NDArray[np.int64], places: NDArray[np.int64]) -> Support:
+    """Those of a tile's images whose rows are in a piece (k,), and now lie at places (k,)."""
+    first, last = np.searchsorted(tile.rows, [piece[0], piece[-1] + 1])
+    some = tile.at(np.arange(first, last))
+    return Support(places[np.searchsorted(piece, some.rows)], some.log_weights)

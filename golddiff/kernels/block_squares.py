@@ -7,7 +7,6 @@ the queries never leaves the processor's caches.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numba import njit
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from golddiff.kernels.aligned import empty_numbers
 from golddiff.kernels.gather import BLOCK, gather, places, runs
 from golddiff.kernels.lanes import LANES, load, load_stored, spread, store
+from golddiff.kernels.stored import Stored
 
 SIDE = 4  # of a block in pixels
 
@@ -131,12 +131,10 @@ def _block_distances(  # type: ignore[no-untyped-def]
 
 
 def block_distances(
-    flat: NDArray[Any],
+    stored: Stored,
     rows: NDArray[np.int64],
     x: NDArray[np.float32],
     block_weights: BlockWeights,
-    scale: float,
-    offset: float,
     out: NDArray[np.float32],
     begin: int,
 ) -> None:
@@ -147,8 +145,7 @@ def block_distances(
     are written to as well.
     """
     w = block_weights
-    scaled = np.float32(scale), np.float32(offset)
     _block_distances(
-        flat, rows, x, *scaled,
+        stored.flat, rows, x, *stored.scaling,
         w.columns, w.inputs, w.values, w.ends, w.used, w.pairs, w.shares, out, begin,
     )  # fmt: skip

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from golddiff.posterior import Float, Posterior
 from golddiff.support import AnySupport
-from golddiff.system.residency import resident_rows
 
 Rows = NDArray[np.int64]
 
@@ -111,10 +110,9 @@ def values_at(store: Any, rows: Rows, pixel: int | None) -> NDArray[np.float32]:
         values: NDArray[np.float32] = store.values(rows)
         return values
     columns = outputs_at(store, pixel)
-    with resident_rows(store.flat, rows) as (flat, places):
-        stored = flat[places[:, None], columns].astype(np.float32)
-    values = stored * np.float32(store.scale) + np.float32(store.offset)
-    return values
+    with store.stored.resident(rows) as (here, places):
+        numbers = here.flat[places[:, None], columns].astype(np.float32)
+        return here.scaled(numbers)  # type: ignore[no-any-return]
 
 
 def outputs_at(store: Any, pixel: int) -> Rows:

@@ -13,7 +13,7 @@ billion of them together weigh less than 1e-8 of that best one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numba import njit
@@ -23,9 +23,10 @@ from golddiff.kernels.aligned import empty_numbers
 from golddiff.kernels.boxsum import box_sum
 from golddiff.kernels.lanes import LANES, any_above, exp, largest, load, spread, store
 from golddiff.kernels.roots import roots
+from golddiff.kernels.stored import Stored
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
-from golddiff.system.residency import resident_rows
+from golddiff.support import Support
 
 Boundary = Literal["zeros", "circular", "none"]
 
@@ -88,15 +89,12 @@ class Axis:
 
 
 def patch_posterior(
-    flat: NDArray[Any],
-    rows: NDArray[np.int64],
-    log_weights: NDArray[np.float32],
+    stored: Stored,
+    part: Support,
     x: NDArray[np.float32],
     sigma: float,
     axes: tuple[Axis, Axis],
     shape: tuple[int, int, int],
-    scale: float,
-    offset: float,
 ) -> Posterior:
     """Partial posterior of queries over some images; a location a pixel, shared by its channels.
 
@@ -109,12 +107,13 @@ def patch_posterior(
     weighted = np.zeros((b, channels * positions))
     gain = np.float32(precision(sigma))
     vertical, horizontal = axes
-    with resident_rows(flat, rows) as (values, places):
+    with stored.resident(part.rows) as (here, places):
         _patch_posterior(
-            values, places, log_weights, *roots(x, sigma), gain, channels, height, width,
+            here.flat, places, part.log_importance().astype(np.float32), *roots(x, sigma), gain,
+            channels, height, width,
             vertical.runs, vertical.query, vertical.image, vertical.reach,
             horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,
-            np.float32(scale), np.float32(offset), log_max, total, weighted,
+            *stored.scaling, log_max, total, weighted,
         )  # fmt: skip
     return Posterior(
         np.where(log_max > NOTHING, log_max, -np.inf).astype(np.float64), total, weighted

@@ -13,22 +13,20 @@ from numba import njit
 from numpy.typing import NDArray
 
 from golddiff.kernels.kamb_cpu import Axis
+from golddiff.kernels.stored import Stored
 from golddiff.noise import precision
-from golddiff.system.residency import resident_rows
+from golddiff.support import Support
 
 CUTOFF = 45.0  # nats below an image's best patch: exp(-45) is 3e-20
 
 
 def patch_contributions(
-    flat: NDArray[Any],
-    rows: NDArray[np.int64],
-    log_weights: NDArray[np.float64],
+    stored: Stored,
+    part: Support,
     x: NDArray[np.float32],
     sigma: float,
     axes: tuple[Axis, Axis],
     shape: tuple[int, int, int],
-    scale: float,
-    offset: float,
     top: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[NDArray[Any], ...]]:
     """What some images contribute at each pixel of one query (C*H*W,).
@@ -42,20 +40,20 @@ def patch_contributions(
         (H*W, top) each. Pixels that ``axes`` leave out have logit -inf.
     """
     channels, height, width = shape
-    k, positions = len(rows), height * width
+    k, positions, rows = len(part), height * width, part.rows
     logits = np.full((positions, k), -np.inf)
     values = np.zeros((k, channels * positions))
     scores = np.full((positions, top), -np.inf)
     best_rows = np.full((positions, top), -1)
     best_positions = np.full((positions, top), -1)
     vertical, horizontal = axes
-    with resident_rows(flat, rows) as (held, places):
+    with stored.resident(rows) as (here, places):
         _patch_contributions(
-            held, places, log_weights, x.astype(np.float64), precision(sigma),
+            here.flat, places, part.log_importance(), x.astype(np.float64), precision(sigma),
             channels, height, width,
             vertical.runs, vertical.query, vertical.image, vertical.reach,
             horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,
-            np.float32(scale), np.float32(offset),
+            *stored.scaling,
             logits, values, scores, best_rows, best_positions,
         )  # fmt: skip
     if places is not rows:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numba import njit
@@ -31,9 +30,11 @@ from golddiff.kernels.lanes import (
     sum_of,
 )
 from golddiff.kernels.roots import roots
+from golddiff.kernels.stored import Stored
 from golddiff.noise import precision
 from golddiff.posterior import Float, Posterior
-from golddiff.system.residency import parts, resident_rows
+from golddiff.support import Support
+from golddiff.system.residency import ROWS_AT_ONCE
 
 NEGLIGIBLE = np.float32(40.0)  # nats below the best: lost in float32 rounding
 ABSENT = np.float32(-1e37)  # log weight of a place in the last block that holds no image
@@ -146,14 +147,7 @@ def _patch_means(  # type: ignore[no-untyped-def]
 
 
 def patch_means(
-    flat: NDArray[Any],
-    rows: NDArray[np.int64],
-    log_weights: NDArray[np.float32],
-    x: NDArray[np.float32],
-    sigma: float,
-    patches: PatchSet,
-    scale: float,
-    offset: float,
+    stored: Stored, images: Support, x: NDArray[np.float32], sigma: float, patches: PatchSet
 ) -> Posterior:
     """Partial posterior of each patch k: logits -sum_{n in k} (x_n - x_in)^2 / (2 sigma^2).
 
@@ -167,14 +161,14 @@ def patch_means(
     total = np.zeros((b, count))
     weighted = np.zeros((b, count, d // positions, patches.width))
     both = roots(x, sigma)
-    for start, part in parts(rows):
-        with resident_rows(flat, part) as (values, among):
+    for part in images.split(ROWS_AT_ONCE):
+        with stored.resident(part.rows) as (here, among):
             _patch_means(
-                values, among, log_weights[start : start + len(part)], *both,
-                np.float32(scale), np.float32(offset), np.float32(-precision(sigma)),
+                here.flat, among, part.log_importance().astype(np.float32), *both,
+                *stored.scaling, np.float32(-precision(sigma)),
                 patches.pixels, patches.stops, columns, place, positions,
                 log_max, total, weighted,
             )  # fmt: skip
     # So far of stored values.
-    sums = weighted.transpose(0, 2, 3, 1) * scale + offset * total[:, None, None]
+    sums = weighted.transpose(0, 2, 3, 1) * stored.scale + stored.offset * total[:, None, None]
     return Posterior(log_max.astype(np.float64), total, sums.reshape(b, -1))

@@ -7,7 +7,6 @@ of (images, D) logits ever exists.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numba import njit
@@ -30,9 +29,11 @@ from golddiff.kernels.lanes import (
 )
 from golddiff.kernels.mask_tree import LEVELS, MaskTree
 from golddiff.kernels.roots import roots
+from golddiff.kernels.stored import Stored
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
-from golddiff.system.residency import parts, resident_rows
+from golddiff.support import Support
+from golddiff.system.residency import ROWS_AT_ONCE
 
 # exp(-40) is 4e-18: a block of images this far below the best is lost in float32 rounding.
 NEGLIGIBLE = np.float32(40.0)
@@ -118,18 +119,11 @@ def _masked_posterior(  # type: ignore[no-untyped-def]
 
 
 def masked_posterior(
-    flat: NDArray[Any],
-    rows: NDArray[np.int64],
-    log_weights: NDArray[np.float32],
-    x: NDArray[np.float32],
-    sigma: float,
-    tree: MaskTree,
-    scale: float,
-    offset: float,
+    stored: Stored, part: Support, x: NDArray[np.float32], sigma: float, tree: MaskTree
 ) -> Posterior:
     """Partial posterior with logits l_iq = -sum_n M_nq (x_n - x_in)^2 / (2 sigma^2), M a tree."""
     sums = Sums.empty(*x.shape)
-    add_images(flat, rows, log_weights, x, sigma, tree, scale, offset, sums)
+    add_images(stored, part, x, sigma, tree, sums)
     return sums.posterior()
 
 
@@ -158,27 +152,25 @@ class Sums:
 
 
 def add_images(
-    flat: NDArray[Any],
-    rows: NDArray[np.int64],
-    log_weights: NDArray[np.float32],
+    stored: Stored,
+    images: Support,
     x: NDArray[np.float32],
     sigma: float,
     tree: MaskTree,
-    scale: float,
-    offset: float,
     sums: Sums,
 ) -> None:
-    """Add the images of ``rows`` to the sums of the tree's outputs, the others left alone.
+    """Add images to the sums of the tree's outputs, the others left alone.
 
     As :func:`masked_posterior`; the tree may be that of a tile.
     """
     x = x[:, tree.columns]
     first_root, second_root = roots(x, sigma)
-    for start, part in parts(rows):  # whole blocks of images: the sums are the same to the bit
-        with resident_rows(flat, part) as (values, places):
+    for part in images.split(ROWS_AT_ONCE):  # whole blocks: the sums are the same to the bit
+        weights = part.log_importance().astype(np.float32)
+        with stored.resident(part.rows) as (here, places):
             _masked_posterior(
-                values, places, log_weights[start : start + len(part)], first_root, second_root,
-                np.float32(scale), np.float32(offset), np.float32(-precision(sigma)),
+                here.flat, places, weights, first_root, second_root,
+                *stored.scaling, np.float32(-precision(sigma)),
                 tree.level, tree.start, tree.stop, tree.output, tree.own, tree.inputs,
                 tree.columns, sums.log_max, sums.total, sums.weighted,
             )  # fmt: skip

@@ -6,15 +6,13 @@ leaves the kernel, instead of the sums over all images.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from golddiff.kernels.mask_tree import LEVELS, MaskTree
+from golddiff.kernels.stored import Stored
 from golddiff.noise import precision
-from golddiff.system.residency import resident_rows
 
 BLOCK = 64  # images side by side, so that a masked sum adds contiguous runs
 
@@ -47,23 +45,17 @@ def _masked_logits(  # type: ignore[no-untyped-def]
 
 
 def masked_logits(
-    flat: NDArray[Any],
-    rows: NDArray[np.int64],
-    x: NDArray[np.float32],
-    sigma: float,
-    tree: MaskTree,
-    scale: float,
-    offset: float,
+    stored: Stored, rows: NDArray[np.int64], x: NDArray[np.float32], sigma: float, tree: MaskTree
 ) -> NDArray[np.float64]:
     """l_qi = -sum_n M_nq (x_n - x_in)^2 / (2 sigma^2) of one query (D,), (outputs, k) float64.
 
     M are the masks of a tree, or of the part of it that some outputs need.
     """
     out = np.empty((int(tree.output.max()) + 1, len(rows)))
-    with resident_rows(flat, rows) as (values, places):
+    with stored.resident(rows) as (here, places):
         _masked_logits(
-            values, places, x.astype(np.float64), np.float32(scale), np.float32(offset),
-            -precision(sigma), tree.level, tree.start, tree.stop, tree.output, tree.inputs,
+            here.flat, places, x.astype(np.float64), *stored.scaling, -precision(sigma),
+            tree.level, tree.start, tree.stop, tree.output, tree.inputs,
             tree.columns, out,
         )  # fmt: skip
     return out

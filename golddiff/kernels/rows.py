@@ -9,7 +9,6 @@ its query and row alone, so it is the same, to the bit, whatever the batch or th
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numba import njit
@@ -17,8 +16,8 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.aligned import empty_numbers
 from golddiff.kernels.lanes import LANES, load, load_stored, spread, store, sum_of
+from golddiff.kernels.stored import Stored
 from golddiff.system.parallel import for_each
-from golddiff.system.residency import resident_rows
 
 # Sums may be reordered (that is what vectorises them), but NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
@@ -178,75 +177,70 @@ def _weighted_sums(flat, rows, weights, scale, offset, out):  # type: ignore[no-
 
 
 def distances_of(
-    flat: NDArray[Any], rows: NDArray[np.int64], x: NDArray[np.float32], scale: float, offset: float
+    stored: Stored, rows: NDArray[np.int64], x: NDArray[np.float32]
 ) -> NDArray[np.float64]:
-    """As :func:`squared_distances`, of an array in memory, on this thread alone."""
-    found: NDArray[np.float64] = _pairs(flat, rows, x, np.float32(scale), np.float32(offset), True)
+    """As :func:`squared_distances`, of images in memory, on this thread alone."""
+    found: NDArray[np.float64] = _pairs(stored.flat, rows, x, *stored.scaling, True)
     return found
 
 
 def products_of(
-    flat: NDArray[Any], rows: NDArray[np.int64], u: NDArray[np.float32], scale: float, offset: float
+    stored: Stored, rows: NDArray[np.int64], u: NDArray[np.float32]
 ) -> NDArray[np.float64]:
-    """u_q . x_i, (b, k), of rows of an array in memory, on this thread alone."""
-    found: NDArray[np.float64] = _pairs(flat, rows, u, np.float32(scale), np.float32(offset), False)
+    """u_q . x_i, (b, k), of images in memory, on this thread alone."""
+    found: NDArray[np.float64] = _pairs(stored.flat, rows, u, *stored.scaling, False)
     return found
 
 
 def weights_of(
-    flat: NDArray[Any],
+    stored: Stored,
     rows: NDArray[np.int64],
     log_weights: NDArray[np.float64],
     x: NDArray[np.float32],
     gain: float,
-    scale: float,
-    offset: float,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The largest logit, (b,), and exp(logit - largest), (b, k), of rows of an array in memory.
+    """The largest logit, (b,), and exp(logit - largest), (b, k), of rows of images in memory.
 
     A logit is log weight - gain ||x_q - x_i||^2, rounded so little that averages by these weights
     of values of spread 1 are right to 1e-5. On this thread alone.
     """
-    weights, log_max = distances_of(flat, rows, x, scale, offset), np.empty(len(x))
+    weights, log_max = distances_of(stored, rows, x), np.empty(len(x))
+    flat, scale, offset = stored.flat, stored.scale, stored.offset
     _weights(flat, rows, log_weights, x, gain, scale, offset, weights, log_max)
     return log_max, weights
 
 
 def exact_distances(
-    flat: NDArray[Any], rows: NDArray[np.int64], x: NDArray[np.float32], scale: float, offset: float
+    stored: Stored, rows: NDArray[np.int64], x: NDArray[np.float32]
 ) -> NDArray[np.float64]:
-    """||x - x_i||^2 (k,) of one query (D,) in float64, of an array in memory, on this thread."""
-    return np.array([_in_float64(flat[row], x, scale, offset) for row in rows])
+    """||x - x_i||^2 (k,) of one query (D,) in float64, of images in memory, on this thread."""
+    return np.array([_in_float64(stored.flat[i], x, stored.scale, stored.offset) for i in rows])
 
 
 def sums_of(
-    flat: NDArray[Any],
-    rows: NDArray[np.int64],
-    weights: NDArray[np.float64],
-    scale: float,
-    offset: float,
+    stored: Stored, rows: NDArray[np.int64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Sum over rows of weights[q, j] * x_{rows[j]}, (b, D), of an array in memory, on this thread.
+    """Sum over rows of weights[q, j] * x_{rows[j]}, (b, D), of images in memory, on this thread.
 
     In float32, so for some hundred rows; weights of zero cost nothing.
     """
-    out = np.zeros((len(weights), flat.shape[1]))
+    out = np.zeros((len(weights), stored.flat.shape[1]))
     chosen, held = _weighted(rows, weights)
     if len(chosen):
-        _weighted_sums(flat, chosen, held, np.float32(scale), np.float32(offset), out)
+        _weighted_sums(stored.flat, chosen, held, *stored.scaling, out)
     return out
 
 
 def squared_distances(
-    flat: NDArray[Any], rows: NDArray[np.int64], x: NDArray[np.float32], scale: float, offset: float
+    stored: Stored, rows: NDArray[np.int64], x: NDArray[np.float32]
 ) -> NDArray[np.float64]:
     """||x_q - x_i||^2 for every query and row, (b, k) float64."""
     out = np.empty((len(x), len(rows)))
 
     def task(start: int) -> None:
         part = slice(start, start + ROWS_PER_TASK)
-        with resident_rows(flat, rows[part]) as (values, places):
-            out[:, part] = distances_of(values, places, x, scale, offset)
+        with stored.resident(rows[part]) as (here, places):
+            out[:, part] = distances_of(here, places, x)
 
     for_each(task, range(0, len(rows), ROWS_PER_TASK))
     return out

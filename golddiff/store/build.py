@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.progress import Progress
 
+from golddiff.kernels.stored import Stored
 from golddiff.sources.source import Rows, Source, SourceInfo
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.factors import BUILT as FACTOR
@@ -144,9 +145,8 @@ def _write_factor(folder: Path, manifest: Manifest, bar: Progress) -> None:
     n, d = manifest.n, math.prod(manifest.shape)
     task = bar.add_task("covariance", total=n)
     flat = Residency(DEFAULT_LIMIT).map(folder / PIXELS, manifest.dtype, (n, d))
-    factor = covariance_factor(
-        flat, *manifest.scaling, progress=lambda i: bar.update(task, completed=i)
-    )
+    stored = Stored(flat, *manifest.scaling)
+    factor = covariance_factor(stored, progress=lambda i: bar.update(task, completed=i))
     artifacts = Artifacts(folder, identity_of(manifest))
     path = artifacts.path(FACTOR)
     path.write_bytes(artifacts.body(factor.tensors(), {"of": str(factor.images)}))

@@ -138,8 +138,8 @@ class DeviceStore:
         """Images (k, D) float32 in [-1, 1]."""
         if self._pixels is None:
             return self._sent(self.store.values(rows))
-        stored = self._pixels[self._sent(rows)].float()
-        return stored * self.store.scale + self.store.offset
+        numbers = self._pixels[self._sent(rows)].float()
+        return numbers * self.store.stored.scale + self.store.stored.offset
 
     def _vectors(self, metric: Vectors, rows: NDArray[np.int64]) -> torch.Tensor:
         vectors = metric.of_images(self.store)

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from golddiff.kernels.stored import Stored
 from golddiff.posterior import Posterior
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.artifacts import Artifacts
@@ -32,7 +33,7 @@ from golddiff.support import AnySupport, LogWeights, Prior, TiledSupport, listed
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.pictures import png
-from golddiff.system.residency import DEFAULT_LIMIT, Residency, parts, resident_rows
+from golddiff.system.residency import DEFAULT_LIMIT, Residency
 
 SHOWN = 24  # images in a notebook
 
@@ -51,8 +52,8 @@ class ImageStore(TrainingSet):
         classes: these classes.
         names: the file of each image, as it was called in its folder; None where it was none.
         is_pixels: whether the store holds 8-bit images: their values lie in [-1, 1].
-        flat: (n, d) uint8 or float32, memory-mapped; value = flat * scale + offset.
-        scale, offset: from stored values to [-1, 1]: 1/127.5 and -1 for uint8, 1 and 0 for floats.
+        flat: (n, d) uint8 or float32, memory-mapped.
+        stored: the same, with scale and offset to [-1, 1]: value = flat * scale + offset.
         norms: (n,) float32 Euclidean norms in [-1, 1] units.
         radius: R = max_i ||x_i||, the data radius of the paper's Theorem 1.
         residency: how many bytes of its files may be in memory, and which are.
@@ -73,8 +74,8 @@ class ImageStore(TrainingSet):
         self.d = math.prod(manifest.shape)
         self.class_names = manifest.class_names
         self.is_pixels = manifest.dtype == "uint8"
-        self.scale, self.offset = manifest.scaling
         self.flat = self._map(PIXELS, manifest.dtype, (self.n, self.d))
+        self.stored = Stored(self.flat, *manifest.scaling)
         self.norms: NDArray[np.float32] = self._map(NORMS, "float32", (self.n,))
         # Read, not mapped: its pages would count as resident.
         self.radius = float(np.fromfile(path / NORMS, np.float32).max())
@@ -184,14 +185,7 @@ class ImageStore(TrainingSet):
         """See :class:`TrainingSet`."""
         if onto is not None:
             return onto.coordinates(self.values, rows)
-        values = np.empty((len(rows), self.d), np.float32)
-        for start, part in parts(rows):
-            with resident_rows(self.flat, part) as (flat, places):
-                values[start : start + len(part)] = flat[places]
-        if self.is_pixels:
-            values *= np.float32(self.scale)
-            values += np.float32(self.offset)
-        return values
+        return self.stored.values(rows)
 
     def rows_of(self, prior: Prior) -> NDArray[np.int64]:
         """See :class:`TrainingSet`; those of a class are listed once."""
@@ -234,7 +228,7 @@ class ImageStore(TrainingSet):
         self, label: int | None, images: int | None, seed: int, progress: Callable[[int], None]
     ) -> Factor:
         rows = factor_rows(self.rows_of(label), self.d, images, seed)
-        return covariance_factor(self.flat, self.scale, self.offset, rows, progress)
+        return covariance_factor(self.stored, rows, progress)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle holds the path and the limit; it opens the store where that is."""

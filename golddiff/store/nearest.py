@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.lowest import lowest
 from golddiff.kernels.rows import squared_distances
+from golddiff.kernels.stored import Stored
 from golddiff.store.posteriors import whole
 from golddiff.store.proxy import pool
 from golddiff.support import AnySupport, Side, Support, TiledSupport, grouped, one_each, tile_count
@@ -90,7 +91,7 @@ class Pixels:
         self, images: Any, x: NDArray[np.float32], rows: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """(b, n); see :class:`Metric`."""
-        return squared_distances(images.flat, rows, x, images.scale, images.offset)
+        return squared_distances(images.stored, rows, x)
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class Pooled:
     ) -> NDArray[np.float64]:
         """(b, n); see :class:`Metric`."""
         queries = self.of_queries(images, x)
-        return squared_distances(self.of_images(images), rows, queries, 1.0, 0.0)
+        return squared_distances(Stored(self.of_images(images)), rows, queries)
 
 
 Vectors = Pixels | Pooled

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
+from golddiff.kernels.stored import Stored
 from golddiff.store.needs import check_images, covariance_bytes
 from golddiff.system.memory import require_memory
 from golddiff.system.residency import parts, resident_rows
@@ -195,13 +196,12 @@ def _shifted(flat: NDArray[np.generic], rows: NDArray[np.int64] | None) -> Itera
 
 
 def covariance_factor(
-    flat: NDArray[np.generic],
-    scale: float,
-    offset: float,
+    stored: Stored,
     rows: NDArray[np.int64] | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Factor:
-    """Factor the covariance of images value = flat * scale + offset, of all or some rows."""
+    """Factor the covariance of images, of all or some rows."""
+    flat, scale, offset = stored.flat, stored.scale, stored.offset
     n = len(flat) if rows is None else len(rows)
     if n == 0:
         raise ZeroDivisionError("the covariance of no images is not defined")

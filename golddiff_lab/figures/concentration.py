@@ -131,9 +131,7 @@ def _panel(
 ) -> Panel:
     sigma = state.sigma
     x, x0 = state.x[0].numpy(), state.x0[0].numpy()
-    distances = squared_distances(
-        store.flat, store.rows_of(None), x[None], store.scale, store.offset
-    )[0]
+    distances = squared_distances(store.stored, store.rows_of(None), x[None])[0]
     weights = np.exp((distances.min() - distances) / (2 * sigma**2))
     weights /= weights.sum()
     order = np.argsort(-weights, kind="stable")

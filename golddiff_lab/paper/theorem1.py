@@ -66,9 +66,7 @@ def errors(store: ImageStore, x: NDArray[np.float32], sigma: float, ks: list[int
 
     The images between one k and the next are summed once; partial posteriors merge exactly.
     """
-    distances = squared_distances(
-        store.flat, store.rows_of(None), x[None], store.scale, store.offset
-    )
+    distances = squared_distances(store.stored, store.rows_of(None), x[None])
     logits = distances[0] * -precision(sigma)
     order = np.argsort(-logits, kind="stable")
     optimal = Optimal(store)

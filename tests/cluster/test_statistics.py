@@ -13,7 +13,7 @@ SIGMA = 1.0
 
 def test_a_factor_is_of_the_images_that_a_single_stores_is_of(two, digits, tmp_path, monkeypatch):
     rows = factor_rows(digits.rows_of(None), digits.d, 300, 5)
-    expected = covariance_factor(digits.flat, digits.scale, digits.offset, rows)
+    expected = covariance_factor(digits.stored, rows)
     monkeypatch.setattr(two.artifacts, "folder", tmp_path)
     whole = golddiff.PCA(two).denoise(np.ones((1, two.d), np.float32), 1.0, None)
     seen = []

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from golddiff.kernels.mask_tiles import cut, mean_mask
 from golddiff.kernels.mask_tree import mask_tree
 from golddiff.kernels.pca_cpu import Sums, add_images, masked_posterior
-from golddiff.support import OfChannel, tile_count, tile_of_each
+from golddiff.kernels.stored import Stored
+from golddiff.support import OfChannel, Support, tile_count, tile_of_each
 
 SIDES = st.sampled_from([2, 4, 8, 16, OfChannel(4), OfChannel(8)])
 SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 13), st.integers(1, 13))
@@ -30,11 +31,11 @@ def test_tiles_over_one_support_are_the_whole_posterior(shape, side, density, se
     tree = mask_tree(mask, shape)
     flat = generator.integers(0, 256, (90, d)).astype(np.uint8)
     rows, x = np.arange(3, 80), generator.standard_normal((2, d)).astype(np.float32)
-    given_ = (flat, rows, np.zeros(len(rows), np.float32), x, 1.5)
-    whole = masked_posterior(*given_, tree, 1 / 127.5, -1.0)
+    given_ = (Stored(flat, 1 / 127.5, -1.0), Support(rows), x, 1.5)
+    whole = masked_posterior(*given_, tree)
     sums = Sums.empty(2, d)
     for tile in cut(tree, shape, side):
-        add_images(*given_, tile, 1 / 127.5, -1.0, sums)
+        add_images(*given_, tile, sums)
     assert np.abs(sums.posterior().mean() - whole.mean()).max() < 1e-5
 
 

@@ -12,6 +12,7 @@ from golddiff.estimators.registry import (
     create,
     memory_needed,
 )
+from golddiff.kernels.stored import Stored
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.cache import cached_store
 from golddiff.store.images import ImageStore
@@ -100,7 +101,7 @@ def test_what_needs_neither_works_on_images_of_any_size(large):
 def test_a_covariance_too_large_is_refused_before_it_is_made():
     few = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (10**5, 10**5), (0, 0))
     with pytest.raises(ArgumentError, match="memory: the covariance of 100,000 images"):
-        covariance_factor(few, 1.0, 0.0)
+        covariance_factor(Stored(few))
 
 
 def test_methods_that_compare_whole_images_need_no_covariance_or_masks():

@@ -13,7 +13,6 @@ the image and the query alone, not on the batch, the threads or the processor's 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +20,12 @@ from numpy.typing import NDArray
 from golddiff.kernels.aligned import empty
 from golddiff.kernels.block_squares import BlockWeights, block_distances, block_of_each
 from golddiff.kernels.gather import padded
+from golddiff.kernels.stored import Stored
 from golddiff.store.images import ImageStore
 from golddiff.support import Side
 from golddiff.supports.index.blocks import MIDDLE
 from golddiff.supports.index.image_index import Index
 from golddiff.system.parallel import for_each
-from golddiff.system.residency import resident_rows
 
 IMAGES_AT_ONCE = 512
 
@@ -55,9 +54,7 @@ class TileBlocks:
         self, store: ImageStore, x: NDArray[np.float32], rows: NDArray[np.int64]
     ) -> NDArray[np.float32]:
         """(Q, T, n) of queries (Q, D) to images (n,)."""
-        return _compared(
-            store.flat, rows, x, self.block_weights, store.scale, store.offset, self.tiles
-        )
+        return _compared(store.stored, rows, x, self.block_weights, self.tiles)
 
 
 @dataclass(frozen=True)
@@ -89,33 +86,23 @@ class KeptBlocks:
     ) -> NDArray[np.float32]:
         """(Q, T, n) of queries (Q, D) to images (n,)."""
         blocks = self.index.blocks
-        projected_query, flat = blocks.project(x), self.index.numbers
-        return _compared(
-            flat,
-            rows,
-            projected_query,
-            self.block_weights,
-            blocks.unit,
-            -MIDDLE * blocks.unit,
-            self.tiles,
-        )
+        kept = Stored(self.index.numbers, blocks.unit, -MIDDLE * blocks.unit)
+        return _compared(kept, rows, blocks.project(x), self.block_weights, self.tiles)
 
 
 def _compared(
-    flat: NDArray[Any],
+    stored: Stored,
     rows: NDArray[np.int64],
     x: NDArray[np.float32],
     block_weights: BlockWeights,
-    scale: float,
-    offset: float,
     tiles: int,
 ) -> NDArray[np.float32]:
     """:func:`block_distances` of a store's array to queries, (Q, T, n), threads side by side."""
     out = empty((len(x), tiles, padded(len(rows))))
 
     def compare(start: int) -> None:
-        with resident_rows(flat, rows[start : start + IMAGES_AT_ONCE]) as (values, places):
-            block_distances(values, places, x, block_weights, scale, offset, out, start)
+        with stored.resident(rows[start : start + IMAGES_AT_ONCE]) as (here, places):
+            block_distances(here, places, x, block_weights, out, start)
 
     for_each(compare, range(0, len(rows), IMAGES_AT_ONCE))
     return out[:, :, : len(rows)]

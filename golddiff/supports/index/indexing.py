@@ -174,11 +174,7 @@ def _finish(store: ImageStore, part: Path) -> None:
 def _read(pixels: Any, store: ImageStore, count: int) -> NDArray[np.float32]:
     """The next images, (n, D), by plain reading: a mapping's pages would count as resident."""
     stored = np.fromfile(pixels, store.flat.dtype, count * store.d).reshape(count, store.d)
-    values: NDArray[np.float32] = stored.astype(np.float32)
-    if store.is_pixels:
-        values *= np.float32(store.scale)
-        values += np.float32(store.offset)
-    return values
+    return store.stored.scaled(stored.astype(np.float32))
 
 
 def _check_memory(store: ImageStore, limit: float) -> None:
