@@ -126,7 +126,7 @@ TENSORS: dict[tuple[str, str], Any] = {
     **ARRAYS,
     ("torch._utils", "_rebuild_tensor_v2"): _tensor,
     ("torch._utils", "_rebuild_parameter"): _parameter,
-    ("collections", "OrderedDict"): OrderedDict,
+    ("collections", "OrderedDict"): lambda pairs=(): OrderedDict(pairs),
     ("torch._utils", "_rebuild_tensor_v3"): _other_dtype,
     ("torch._utils", "_rebuild_sparse_tensor"): _other("sparse"),
     ("torch._utils", "_rebuild_nested_tensor"): _other("nested"),
