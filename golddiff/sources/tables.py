@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from golddiff.sources.decode import read_file
 from golddiff.sources.examples import ExampleSource, Item
-from golddiff.sources.source import check_labels
 from golddiff.sources.source_options import SourceOptions
-from golddiff.system.errors import ArgumentError, SourceError, one_line
+from golddiff.system.errors import SourceError, one_line
 from golddiff.system.guards import check_unpacked
 
 # Names of sub folders and files that are parts of a data set rather than classes.
@@ -262,10 +261,7 @@ def _labels(
     numbers = values.to_numpy()
     if (numbers.astype(np.int64) == -1).all():
         return None, None  # how the hub marks a split whose classes are kept secret
-    try:
-        return check_labels(numbers, len(numbers)), _names_in(schema, name)
-    except ArgumentError as error:
-        raise SourceError(f"{description}, column {name!r}: {error}") from error
+    return numbers, _names_in(schema, name)
 
 
 def _of_words(values: Any) -> Labels:
