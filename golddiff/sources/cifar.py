@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tarfile
 from collections.abc import Callable
-from itertools import chain
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import IO, Any, cast
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.sources.arrays import open_array
-from golddiff.sources.source import Rows
+from golddiff.sources.source import Rows, own_labels
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import SourceError, one_line
 from golddiff.system.guards import Unpacked, inside
@@ -122,7 +121,7 @@ def _open(
         class_names = tuple(words)
     values = np.concatenate(pixels).reshape(-1, 3, 32, 32)
     description = f"CIFAR-{kind} {name} ({options.split})"
-    return open_array(values, options, description, [*chain(*labels)], class_names)
+    return open_array(values, options, description, np.concatenate(labels), class_names)
 
 
 def _table(data: bytes, name: str) -> dict[bytes, Any]:
@@ -135,14 +134,14 @@ def _table(data: bytes, name: str) -> dict[bytes, Any]:
     return {key.encode() if isinstance(key, str) else key: value for key, value in table.items()}
 
 
-def _images(table: dict[bytes, Any], name: str, key: str) -> tuple[NDArray[np.uint8], list[Any]]:
+def _images(
+    table: dict[bytes, Any], name: str, key: str
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     pixels: Any = table.get(b"data")
     is_images = isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8
     if not is_images or pixels.shape[1:] != (_VALUES,):
         raise SourceError(f"{name} holds no uint8 array 'data' of {_VALUES} columns")
-    if len(labels := _listed(table, name, key)) != len(pixels):
-        raise SourceError(f"{name} holds {len(labels)} labels of {len(pixels)} images")
-    return np.asarray(pixels), labels
+    return np.asarray(pixels), own_labels(_listed(table, name, key), len(pixels), name)
 
 
 def _listed(table: dict[bytes, Any], name: str, key: str) -> list[Any]:

@@ -152,10 +152,15 @@ def chosen_labels(
     """
     if options.labels is not None:
         return check_labels(options.labels, total), None
+    return None if labels is None else own_labels(labels, total, description), class_names
+
+
+def own_labels(labels: Any, count: int, where: str) -> NDArray[np.int64]:
+    """The labels that a source brings, checked; SourceError where they are none."""
     try:
-        return None if labels is None else check_labels(labels, total), class_names
+        return check_labels(labels, count)
     except ArgumentError as error:
-        raise SourceError(f"{description}: {error}") from error
+        raise SourceError(f"{where}: {error}") from error
 
 
 def check_labels(labels: Any, count: int) -> NDArray[np.int64]:
