@@ -1,20 +1,22 @@
-"""``shards.json``: which shards a store is made of, in which order."""
+"""``shards.json``: which shards a store is made of, in which order; whether they fit together."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from golddiff.cluster.copies import is_local, joined, read_text, without_scheme
-from golddiff.store.manifest import sealed, unsealed
+from golddiff.store.manifest import Manifest, identity_of, sealed, unsealed
 from golddiff.system.errors import ArgumentError, StoreError
 from golddiff.system.files import leads_out, written_whole
 
 NAME = "shards.json"
 FORMAT = "golddiff-shards"
 VERSION = 1
+ALIKE = ("shape", "dtype", "labelled", "class_names", "proxy_shape")
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,15 @@ class ShardRecord:
     path: str
     n: int
     identity: str
+
+
+@dataclass(frozen=True)
+class About:
+    """What a shard says of itself."""
+
+    manifest: Manifest  # of its store
+    counts: dict[int, int]  # images of each class; empty without labels
+    radius: float  # the largest norm of an image
 
 
 @dataclass(frozen=True)
@@ -77,6 +88,39 @@ class Listing:
             if plain in seen:
                 raise ArgumentError(f"source: shard {path} is listed twice")
             seen.add(plain)
+
+    def agreed(self, abouts: Sequence[About | None]) -> str:
+        """One checksum for all shards in their order, once what each says of itself fits.
+
+        Raises:
+            StoreError, ArgumentError: shards that do not make one store.
+        """
+        first: tuple[str, Manifest] | None = None
+        seen: dict[str, str] = {}
+        digests = []
+        for record, path, about in zip(self.shards, self.paths, abouts, strict=True):
+            if about is None:
+                digests.append("missing" if isinstance(record, str) else record.identity)
+                continue
+            manifest, digest = about.manifest, identity_of(about.manifest)
+            first = first or (path, manifest)
+            for name in ALIKE:
+                mine, other = getattr(manifest, name), getattr(first[1], name)
+                if mine != other:
+                    raise StoreError(
+                        f"store: shard {path} has {name} {mine}, but {first[0]} has {other}; the "
+                        "shards of a store are alike"
+                    )
+            if not isinstance(record, str) and (record.n, record.identity) != (manifest.n, digest):
+                raise StoreError(f"store: shard {path} is not the one that its list names")
+            if digest in seen:
+                raise ArgumentError(
+                    f"source: shards {seen[digest]} and {path} hold the same images (their "
+                    "checksums are equal); a shard is listed twice"
+                )
+            seen[digest] = path
+            digests.append(digest)
+        return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
     @classmethod
     def _read(cls, source: str) -> Listing:

@@ -1,4 +1,4 @@
-"""One shard's process: an ordinary store of its images, and what is asked of it from elsewhere.
+"""One shard's process: an ordinary store of its images, and what is asked of it and travels.
 
 It keeps nothing that a question does not bring along, but for what makes it quick: a process that
 was started again answers as the one before.
@@ -6,11 +6,12 @@ was started again answers as the one before.
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import socket
-from collections import OrderedDict
 from collections.abc import Sequence
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,10 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff import __version__
-from golddiff.cluster.agreement import About
 from golddiff.cluster.copies import local_folder
 from golddiff.cluster.joining import ray_package
+from golddiff.cluster.listing import About
 from golddiff.cluster.slices import Part, Parts, listed_here, of_part
-from golddiff.cluster.wire import pack, unpack
 from golddiff.posterior import Posterior
 from golddiff.store.device import device_store
 from golddiff.store.images import ImageStore
@@ -31,22 +31,62 @@ from golddiff.store.posteriors import whole
 from golddiff.store.statistics import Axes, Moments, factor_places, moments
 from golddiff.support import Support, TiledSupport
 from golddiff.system.errors import ClusterError
+from golddiff.system.parallel import use_threads
 from golddiff.system.residency import DEFAULT_LIMIT
 
 KEPT = 64  # of what travels once: estimators at a noise level, metrics
 
 
-class ShardServer:
-    """Answers for the images of one shard. There is no Ray in here.
+class Shard:
+    """Answers for the images of one shard, in a Ray actor.
 
-    Its path is a folder, or an address that fsspec reads, which is copied to the cache first.
+    Args:
+        path: of a folder, or an address that fsspec reads, which is copied to the cache first; it
+            is opened at the first question.
+        memory_limit: of the store.
+        threads: of this process; None: as they are.
+        version: the driver's golddiff: what travels means the same in that one alone.
     """
 
-    def __init__(self, path: str, memory_limit: float = DEFAULT_LIMIT) -> None:
-        self.store = ImageStore.open(local_folder(path), memory_limit)
-        self._there: Any = self.store
-        if torch.cuda.is_available():
-            self._there = device_store(self.store, torch.device("cuda"))
+    def __init__(
+        self,
+        path: str,
+        memory_limit: float = DEFAULT_LIMIT,
+        threads: int | None = None,
+        version: str = __version__,
+    ) -> None:
+        self._path, self._memory_limit = path, memory_limit
+        self._threads, self._driver = threads, version
+        self._kept = lru_cache(KEPT)(lambda given: pickle.loads(ray_package().get(given)))
+
+    @cached_property
+    def store(self) -> ImageStore:
+        """The shard's images."""
+        return ImageStore.open(local_folder(self._path), self._memory_limit)
+
+    @cached_property
+    def _there(self) -> Any:
+        """Where they are weighed: on this machine's GPU if it has one."""
+        has_gpu = torch.cuda.is_available()
+        return device_store(self.store, torch.device("cuda")) if has_gpu else self.store
+
+    def ask(self, method: str, packed: bytes, once: Sequence[Any]) -> tuple[int, bytes]:
+        """Call a method: this process's id, and what came out, packed.
+
+        The first arguments are references (``once``), fetched once and kept; the others are packed.
+        """
+        if self._driver != __version__:
+            raise ClusterError(
+                f"runs golddiff {__version__} on {socket.gethostname()}, here is {self._driver}; "
+                "install one version everywhere"
+            )
+        # The number of threads belongs to the thread that sets it.
+        if self._threads not in (None, torch.get_num_threads()):
+            use_threads(self._threads)
+        return os.getpid(), pack(getattr(self, method)(*map(self._kept, once), *unpack(packed)))
+
+    def alive(self) -> None:
+        """Answers at once, also while ``ask`` works."""
 
     def about(self) -> About:
         """What the shard holds."""
@@ -111,46 +151,25 @@ class ShardServer:
         self.store.verify()
 
 
-class Worker:
-    """The Ray actor around a :class:`ShardServer`; it opens the shard at its first question.
+class _Packer(pickle.Pickler):
+    """Rows of a training set are int64 wherever they are used, and int32 on the way."""
 
-    ``version`` is the driver's: what travels means the same in that one alone.
-    """
+    def reducer_override(self, value: Any) -> Any:
+        """Arrays of int64 that fit into int32 go as those."""
+        if isinstance(value, np.ndarray) and value.dtype == np.int64:
+            narrow = value.astype(np.int32)
+            if np.array_equal(narrow, value):
+                return np.ndarray.astype, (narrow, np.int64)
+        return NotImplemented
 
-    def __init__(self, path: str, threads: int, memory_limit: float, version: str) -> None:
-        self._path, self._threads, self._memory_limit = path, threads, memory_limit
-        self._driver = version
-        self._server: ShardServer | None = None
-        self._once: OrderedDict[str, Any] = OrderedDict()
 
-    def ask(self, method: str, packed: bytes, once: Sequence[Any]) -> tuple[int, bytes]:
-        """Call a method of the server: this process's id, and what came out, packed.
+def pack(value: Any) -> bytes:
+    """Plain data as bytes; what it holds twice, the same object, is the same one afterwards."""
+    out = io.BytesIO()
+    _Packer(out, pickle.HIGHEST_PROTOCOL).dump(value)
+    return out.getvalue()
 
-        The first arguments are references (``once``), fetched once and kept; the others are packed.
-        """
-        if self._driver != __version__:
-            raise ClusterError(
-                f"runs golddiff {__version__} on {socket.gethostname()}, here is {self._driver}; "
-                "install one version everywhere"
-            )
-        from golddiff.system.parallel import use_threads
 
-        # The number of threads belongs to the thread that sets it.
-        if torch.get_num_threads() != self._threads:
-            use_threads(self._threads)
-        if self._server is None:
-            self._server = ShardServer(self._path, self._memory_limit)
-        first = [self._kept(reference) for reference in once]
-        return os.getpid(), pack(getattr(self._server, method)(*first, *unpack(packed)))
-
-    def alive(self) -> int:
-        """Answers at once, also while ``ask`` works."""
-        return os.getpid()
-
-    def _kept(self, reference: Any) -> Any:
-        name = reference.hex()
-        if name not in self._once:
-            while len(self._once) >= KEPT:
-                self._once.popitem(last=False)
-            self._once[name] = pickle.loads(ray_package().get(reference))
-        return self._once[name]
+def unpack(packed: bytes) -> Any:
+    """What :func:`pack` packed, from a process of one's own cluster."""
+    return pickle.loads(packed)

@@ -19,26 +19,28 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.cluster.agreement import About, agreed
 from golddiff.cluster.copies import is_local, without_scheme
-from golddiff.cluster.gathered import gathered_contributions
 from golddiff.cluster.joining import connect, ray_package
-from golddiff.cluster.listing import Listing
-from golddiff.cluster.pool import Pool, Resources
+from golddiff.cluster.listing import About, Listing
+from golddiff.cluster.pool import Pool
 from golddiff.cluster.slices import Borders, joined, nearest_of
+from golddiff.kernels.stored import Stored
 from golddiff.posterior import Posterior
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.build import PIXELS
 from golddiff.store.cache import cache_folder
 from golddiff.store.manifest import FileRecord
 from golddiff.store.nearest import Drawing, Metric, supported
-from golddiff.store.posteriors import at_level
+from golddiff.store.posteriors import at_level, over
 from golddiff.store.statistics import Axes, Factor, Moments
 from golddiff.store.training_set import Supports, TrainingSet
-from golddiff.support import AnySupport, TiledSupport, one_each
+from golddiff.support import AnySupport, Support, TiledSupport, one_each
+from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError, ClusterError
-from golddiff.system.residency import DEFAULT_LIMIT
+from golddiff.system.residency import DEFAULT_LIMIT, Residency
+from golddiff.system.units import byte_size
 
+MOST_BYTES = 2e9  # of images that are brought here for attribution
 ELSEWHERE = ("flat", "norms", "proxies", "residency")
 
 
@@ -120,15 +122,22 @@ class ShardedStore(TrainingSet):
         """
         if not (isinstance(patience, int | float) and patience > 0):
             raise ArgumentError(f"patience: got {patience!r}, expected seconds above 0")
-        resources = Resources(num_cpus, num_gpus, threads, memory_limit)
+        for name, value in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
+            if value is not None and not (isinstance(value, int | float) and value >= 0):
+                raise ArgumentError(f"{name}: got {value!r}, expected a number of 0 or more")
+        Residency(memory_limit)  # raises where that is no limit
+        if threads is not None:
+            check_count("threads", threads)
         listing = Listing.of(path)
         if not ray_package().is_initialized():
             connect()
-        pool = Pool(listing.paths, resources, allow_missing, patience)
+        pool = Pool(
+            listing.paths, allow_missing, patience, num_cpus, num_gpus, threads, memory_limit
+        )
         try:
-            answers = dict(pool.ask("about", ()))
+            answers = dict(pool.ask("about"))
             abouts = [answers.get(shard) for shard in range(len(listing.paths))]
-            identity = agreed(listing, abouts)
+            identity = listing.agreed(abouts)
         except BaseException:
             pool.close()
             raise
@@ -150,7 +159,7 @@ class ShardedStore(TrainingSet):
         Raises:
             ClusterError: names the first shard whose files changed.
         """
-        list(self.pool.ask("verify", ()))
+        list(self.pool.ask("verify"))
 
     # The three questions.
 
@@ -226,7 +235,20 @@ class ShardedStore(TrainingSet):
         Raises:
             ArgumentError: more images than should travel.
         """
-        yield from gathered_contributions(self, estimator, x, sigma, support, top, pixel)
+        rows = support.rows
+        size = 4 * self.d * len(rows)
+        if size > MOST_BYTES:
+            raise ArgumentError(
+                f"denoiser: its sources are {len(rows):,} images, {byte_size(size)} that would "
+                f"travel; expected at most {byte_size(int(MOST_BYTES))}, say by a golden subset"
+            )
+        estimator.ready(sigma)
+        here = over(estimator, _Gathered(self.shape, self.values(rows)))
+        for part in here.contributions(x, sigma, _moved(support, rows), top, pixel):
+            best = part.best
+            if best is not None:
+                best = replace(best, rows=rows[best.rows])
+            yield replace(part, rows=rows[part.rows], best=best)
 
     # Images and what is made of all of them.
 
@@ -272,7 +294,7 @@ class ShardedStore(TrainingSet):
         """(n,) classes, fetched once, 8 bytes an image; -1 where a shard is missing; or None."""
         if not self.manifest.labelled:
             return None
-        there = dict(self.pool.ask("labels", ()))
+        there = dict(self.pool.ask("labels"))
         sizes = enumerate(self.borders.sizes)
         parts = [there.get(shard, np.full(n, -1, np.int64)) for shard, n in sizes]
         return torch.from_numpy(np.concatenate(parts))
@@ -300,3 +322,22 @@ def _home(listing: Listing, identity: str) -> Path:
     path = cache_folder() / f"cluster-{name}"
     path.mkdir(parents=True, exist_ok=True)
     return path
+
+
+class _Gathered:
+    """Some images (k, D) of a training set, brought here."""
+
+    def __init__(self, shape: tuple[int, ...], values: NDArray[np.float32]) -> None:
+        self.shape, self.flat, self.stored = shape, values, Stored(values)
+        self.n, self.d = values.shape
+
+    def values(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Flattened images (k, d)."""
+        return self.stored.values(rows)
+
+
+def _moved(support: AnySupport, rows: NDArray[np.int64]) -> Support | TiledSupport:
+    """The support in rows of the images that were brought, ``rows`` of the store."""
+    if isinstance(support, TiledSupport):
+        return TiledSupport(support.side, [_moved(tile, rows) for tile in support.tiles])  # type: ignore[misc]
+    return Support(np.searchsorted(rows, support.rows), support.log_weights)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ def open_array(
     array: Any,
     options: SourceOptions,
     description: str = "array",
-    labels: NDArray[np.int64] | None = None,
+    labels: Any = None,
     class_names: tuple[str, ...] | None = None,
 ) -> Rows:
     """An array as a source: uint8 stays uint8, floats become float32 and keep their values.
@@ -34,23 +33,26 @@ def open_array(
             it is turned to channels first where the sides are 8 and more.
         options: size and channels apply to uint8 images only.
         description: one line for the manifest.
-        labels: the source's own labels, (N,) int64, or None.
+        labels: the source's own labels, (N,) class indices, or None.
         class_names: a name for each of the source's own classes, or None.
     """
     values = as_array(array, description)
     pixels, rgba = _images_first(_checked(values, description))
     size, channels = options.size, 3 if rgba and options.channels is None else options.channels
-    shape, dtype = pixels.shape[1:], np.uint8 if pixels.dtype == np.uint8 else np.float32
+    dtype = np.uint8 if pixels.dtype == np.uint8 else np.float32
     redrawn = size is not None or channels is not None
     if options.value_range is not None and dtype == np.uint8:
         raise ArgumentError(f"{description}: value_range= does not apply to uint8, only to floats")
-    read = _copied if dtype == np.uint8 else partial(_floats, description, options.value_range)
-    rows = Rows(
-        partial(_redrawn, size, channels, pixels) if redrawn else partial(read, pixels),
-        len(pixels),
-        _redrawn_shape(pixels, size, channels, description) if redrawn else shape,
-        *(dtype, options, description, labels, class_names),
-    )
+    shape = _redrawn_shape(pixels, size, channels, description) if redrawn else pixels.shape[1:]
+
+    def read(start: int, stop: int) -> NDArray[Any]:
+        if redrawn:
+            return np.stack([_redraw(example, size, channels) for example in pixels[start:stop]])
+        if dtype == np.uint8:
+            return np.array(pixels[start:stop], order="C", subok=False)
+        return _floats(description, options.value_range, pixels, start, stop)
+
+    rows = Rows(read, len(pixels), shape, dtype, options, description, labels, class_names)
     # A mapped file may be larger than memory, so its values are checked as they are read.
     if dtype == np.float32 and not isinstance(values, np.memmap):
         for start in range(0, rows.count, step := max(1, _CHECK_BYTES // (4 * pixels[0].size))):
@@ -65,17 +67,24 @@ def is_array(value: object) -> bool:
 
 def as_array(value: Any, description: str) -> NDArray[Any]:
     """A NumPy view of an array or a torch tensor."""
-    array: NDArray[Any] = _from_tensor(value, description) if _is_tensor(value) else value
-    return array
+    if not _is_tensor(value):
+        return value  # type: ignore[no-any-return]
+    torch = sys.modules["torch"]
+    try:
+        tensor = value.detach().cpu()
+        # NumPy has no bfloat16; float32 holds each of its values exactly.
+        if tensor.is_floating_point() and tensor.dtype not in (torch.float32, torch.float64):
+            tensor = tensor.float()
+        values: NDArray[Any] = tensor.resolve_conj().resolve_neg().numpy()
+    except (TypeError, RuntimeError, NotImplementedError) as error:
+        # Sparse, quantised and meta tensors have no dense values to read.
+        raise SourceError(f"{description} is a tensor that cannot be read: {error}") from error
+    return values
 
 
 def _is_tensor(value: object) -> bool:
     torch = sys.modules.get("torch")  # of what was never imported there are no tensors
     return torch is not None and isinstance(value, torch.Tensor)
-
-
-def _copied(pixels: NDArray[Any], start: int, stop: int) -> NDArray[Any]:
-    return np.array(pixels[start:stop], order="C", subok=False)
 
 
 def _floats(
@@ -112,12 +121,6 @@ def ask_for_range(rows: Rows, options: SourceOptions) -> None:
             f"around 0; say value_range=(0, {1 if most <= 1 else 255}), or value_range=(-1, 1) "
             "to take them as they are"
         )
-
-
-def _redrawn(
-    size: int | None, channels: int | None, pixels: NDArray[np.uint8], start: int, stop: int
-) -> NDArray[np.uint8]:
-    return np.stack([_redraw(example, size, channels) for example in pixels[start:stop]])
 
 
 def _redraw(
@@ -165,20 +168,6 @@ def _checked(values: NDArray[Any], description: str) -> NDArray[Any]:
         )
     if 0 in values.shape:
         raise SourceError(f"{description} has shape {values.shape} and so holds no examples")
-    return values
-
-
-def _from_tensor(tensor: Any, description: str) -> NDArray[Any]:
-    torch = sys.modules["torch"]
-    try:
-        tensor = tensor.detach().cpu()
-        # NumPy has no bfloat16; float32 holds each of its values exactly.
-        if tensor.is_floating_point() and tensor.dtype not in (torch.float32, torch.float64):
-            tensor = tensor.float()
-        values: NDArray[Any] = tensor.resolve_conj().resolve_neg().numpy()
-    except (TypeError, RuntimeError, NotImplementedError) as error:
-        # Sparse, quantised and meta tensors have no dense values to read.
-        raise SourceError(f"{description} is a tensor that cannot be read: {error}") from error
     return values
 
 

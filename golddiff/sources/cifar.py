@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.sources.arrays import open_array
-from golddiff.sources.source import Rows
+from golddiff.sources.source import Rows, own_labels
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import SourceError, one_line
 from golddiff.system.guards import Unpacked, inside
@@ -116,7 +116,9 @@ def _open(
     pixels, labels = zip(*(_images(table(part), part, key) for part in parts), strict=True)
     class_names = None
     if _META[kind] in sizes:
-        class_names = _class_names(table(_META[kind]), _META[kind], _LABELS[kind][key])
+        names = _listed(table(_META[kind]), _META[kind], _LABELS[kind][key])
+        words = (n.decode("utf-8", "replace") if isinstance(n, bytes) else str(n) for n in names)
+        class_names = tuple(words)
     values = np.concatenate(pixels).reshape(-1, 3, 32, 32)
     description = f"CIFAR-{kind} {name} ({options.split})"
     return open_array(values, options, description, np.concatenate(labels), class_names)
@@ -136,21 +138,14 @@ def _images(
     table: dict[bytes, Any], name: str, key: str
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     pixels: Any = table.get(b"data")
-    labels = table.get(key.encode())
-    is_images = isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8 and pixels.ndim == 2
-    if not is_images or pixels.shape[1] != _VALUES:
+    is_images = isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8
+    if not is_images or pixels.shape[1:] != (_VALUES,):
         raise SourceError(f"{name} holds no uint8 array 'data' of {_VALUES} columns")
-    if (
-        not isinstance(labels, list)
-        or len(labels) != len(pixels)
-        or not all(isinstance(label, int) and 0 <= label < 1000 for label in labels)
-    ):
-        raise SourceError(f"{name} holds no list {key!r} of {len(pixels)} class indices")
-    return np.asarray(pixels), np.array(labels, np.int64)
+    return np.asarray(pixels), own_labels(_listed(table, name, key), len(pixels), name)
 
 
-def _class_names(table: dict[bytes, Any], name: str, key: str) -> tuple[str, ...]:
-    names = table.get(key.encode())
-    if not isinstance(names, list):
+def _listed(table: dict[bytes, Any], name: str, key: str) -> list[Any]:
+    found = table.get(key.encode())
+    if not isinstance(found, list):
         raise SourceError(f"{name} holds no list {key!r}")
-    return tuple(n.decode("utf-8", "replace") if isinstance(n, bytes) else str(n) for n in names)
+    return found

@@ -148,7 +148,16 @@ def _opened(data: bytes | Image.Image) -> Iterator[Image.Image]:
             yield data
             return
         with Image.open(io.BytesIO(data), formats=_formats()) as image:
-            _check_pixels(*image.size, len(data))
+            (width, height), size = image.size, len(data)
+            if width * height > MAX_PIXELS:
+                raise UnreadableImageError(
+                    f"it has {width} x {height} pixels, more than the {MAX_PIXELS:,} allowed"
+                )
+            if width * height > max(FREE_PIXELS, PIXELS_A_BYTE * size):
+                raise UnreadableImageError(
+                    f"it claims {width} x {height} pixels in {size:,} bytes, more than "
+                    f"{PIXELS_A_BYTE} pixels a byte"
+                )
             yield image
     except UnreadableImageError:
         raise
@@ -160,18 +169,6 @@ def _opened(data: bytes | Image.Image) -> Iterator[Image.Image]:
         # Pillow's decoders raise nearly anything on damaged data: OSError, SyntaxError,
         # ValueError, struct.error, IndexError, zlib.error...
         raise UnreadableImageError(one_line(error)) from error
-
-
-def _check_pixels(width: int, height: int, size: int) -> None:
-    if width * height > MAX_PIXELS:
-        raise UnreadableImageError(
-            f"it has {width} x {height} pixels, more than the {MAX_PIXELS:,} allowed"
-        )
-    if width * height > max(FREE_PIXELS, PIXELS_A_BYTE * size):
-        raise UnreadableImageError(
-            f"it claims {width} x {height} pixels in {size:,} bytes, more than {PIXELS_A_BYTE} "
-            "pixels a byte"
-        )
 
 
 @functools.cache

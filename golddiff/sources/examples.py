@@ -64,7 +64,7 @@ class ExampleSource:
         total: how many there are.
         options: how they are read.
         description: one line for the manifest.
-        labels: (total,) int64, or None; then those that the items bring.
+        labels: (total,) class indices, or None; then those that the items bring.
         class_names: a name for each class index, or None.
 
     Attributes:
@@ -82,12 +82,12 @@ class ExampleSource:
         total: int,
         options: SourceOptions,
         description: str,
-        labels: NDArray[np.int64] | None = None,
+        labels: Any = None,
         class_names: tuple[str, ...] | None = None,
     ) -> None:
         if total == 0:
             raise SourceError(f"{description} holds no images")
-        self._labels, class_names = chosen_labels(options, total, labels, class_names)
+        self._labels, class_names = chosen_labels(options, total, labels, class_names, description)
         self._items, self._start, self.total = items, 0, options.limited(total)
         self._options = replace(options, labels=None, limit=None)
         self.skipped, self.names = Skipped(), list[str]()

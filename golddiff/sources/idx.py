@@ -57,15 +57,8 @@ def open_idx(path: Path, options: SourceOptions) -> Rows:
         raise SourceError(
             f"{path.name} holds numbers of shape {images.shape}, not images (N, H, W)"
         )
-    labels = None
     label_file = _labels_of(path) if options.labels is None else None
-    if label_file is not None:
-        labels = _numbers(inside(path.parent, label_file)).astype(np.int64)
-        if labels.shape != images.shape[:1]:
-            raise SourceError(
-                f"{label_file.name} holds {len(labels)} labels for the {len(images)} images of "
-                f"{path.name}"
-            )
+    labels = None if label_file is None else _numbers(inside(path.parent, label_file))
     return open_array(images, options, f"idx {path.name}", labels)
 
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.sources.arrays import as_array, is_array, open_array
-from golddiff.sources.source import Rows, check_labels
+from golddiff.sources.source import Rows
 from golddiff.sources.source_options import SourceOptions
-from golddiff.system.errors import ArgumentError, CheckpointError, SourceError, one_line
+from golddiff.system.errors import CheckpointError, SourceError, one_line
 from golddiff.system.guards import check_unpacked
 
 _HEADERS = {
@@ -91,7 +91,7 @@ def _named(
         given = member(label_key)
         # arr_1 may be anything; only whole numbers are taken for labels unasked.
         if label_key == options.label_column or given.dtype.kind in "iu":
-            own = _labels(given, len(pixels), path, label_key)
+            own = given[:, 0] if given.ndim == 2 and given.shape[1] == 1 else given
     return open_array(pixels, options, f"array {key} of {path.name}", own)
 
 
@@ -128,15 +128,6 @@ def _member(archive: Any, path: Path, key: str) -> NDArray[Any]:
     if array.ndim == 0:
         raise SourceError(f"{path.name}: array {key!r} is a single value")
     return array
-
-
-def _labels(array: NDArray[Any], count: int, path: Path, key: str) -> NDArray[np.int64]:
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    try:
-        return check_labels(array, count)
-    except ArgumentError as error:
-        raise SourceError(f"{path.name}, array {key!r}: {error}") from error
 
 
 def _unreadable(path: Path, error: Exception) -> SourceError:

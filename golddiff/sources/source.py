@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from golddiff.sources.source_options import SourceOptions, require_integer
-from golddiff.system.errors import ArgumentError, printable
+from golddiff.system.errors import ArgumentError, SourceError, printable
 from golddiff.system.parallel import in_turn
 
 Job = TypeVar("Job")
@@ -99,7 +99,7 @@ class Rows:
         dtype: uint8 or float32.
         options: ``limit`` and ``labels`` apply.
         description: one line for the manifest.
-        labels: the source's own, (total,) int64, or None.
+        labels: the source's own, (total,) class indices, or None.
         class_names: of the source's own classes, or None.
         names: the file of each example, or none.
     """
@@ -112,12 +112,12 @@ class Rows:
         dtype: DTypeLike,
         options: SourceOptions,
         description: str,
-        labels: NDArray[np.int64] | None = None,
+        labels: Any = None,
         class_names: tuple[str, ...] | None = None,
         names: Sequence[str] = (),
     ) -> None:
         self.pixels = read
-        self.labels, class_names = chosen_labels(options, total, labels, class_names)
+        self.labels, class_names = chosen_labels(options, total, labels, class_names, description)
         self.count = options.limited(total)
         self.skipped, self.names = Skipped(), list(names[: self.count])
         labelled = self.labels is not None
@@ -140,13 +140,27 @@ class Rows:
 def chosen_labels(
     options: SourceOptions,
     total: int,
-    labels: NDArray[np.int64] | None,
+    labels: Any,
     class_names: tuple[str, ...] | None,
+    description: str,
 ) -> tuple[NDArray[np.int64] | None, tuple[str, ...] | None]:
-    """The labels that the caller gave, which have no names; else the source's own and theirs."""
-    if options.labels is None:
-        return labels, class_names
-    return check_labels(options.labels, total), None
+    """The labels that the caller gave, which have no names; else the source's own and theirs.
+
+    Raises:
+        ArgumentError: labels given that do not fit.
+        SourceError: the source's own do not.
+    """
+    if options.labels is not None:
+        return check_labels(options.labels, total), None
+    return None if labels is None else own_labels(labels, total, description), class_names
+
+
+def own_labels(labels: Any, count: int, where: str) -> NDArray[np.int64]:
+    """The labels that a source brings, checked; SourceError where they are none."""
+    try:
+        return check_labels(labels, count)
+    except ArgumentError as error:
+        raise SourceError(f"{where}: {error}") from error
 
 
 def check_labels(labels: Any, count: int) -> NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -17,9 +18,8 @@ from numpy.typing import NDArray
 
 from golddiff.sources.decode import read_file
 from golddiff.sources.examples import ExampleSource, Item
-from golddiff.sources.source import check_labels
 from golddiff.sources.source_options import SourceOptions
-from golddiff.system.errors import ArgumentError, SourceError, one_line
+from golddiff.system.errors import SourceError, one_line
 from golddiff.system.guards import check_unpacked
 
 # Names of sub folders and files that are parts of a data set rather than classes.
@@ -54,7 +54,7 @@ def shards_of_split(names: Sequence[str], split: str, description: str) -> list[
 def open_parquet(files: Sequence[Path], options: SourceOptions, description: str) -> ExampleSource:
     """Read the images of parquet files, one after another."""
     schemas, rows = zip(*map(_head, files), strict=True)
-    image = _image_column(schemas[0], options.column, description)
+    image = _image_column(schemas[0], options, description)
     for file, schema in zip(files, schemas, strict=True):
         if image not in schema.names:
             raise SourceError(f"{file.name} has no column {image!r}, which {files[0].name} has")
@@ -88,7 +88,7 @@ def open_dataset(
         dataset = dataset[options.split]
     plain = dataset.with_format("arrow")
     schema = plain.features.arrow_schema
-    image = _image_column(schema, options.column, description)
+    image = _image_column(schema, options, description)
 
     def column(name: str) -> Any:
         tables = plain.select_columns([name]).iter(batch_size=10_000)
@@ -105,7 +105,7 @@ def _rows_of_files(
     """The images of some consecutive rows; row groups that hold none of them are not read."""
     for file, count in zip(files, rows, strict=True):
         if start < count and stop > 0:
-            yield from _rows_of_file(file, image, start, stop)
+            yield from _rows_of_file(file, image, max(start, 0), min(stop, count))
         start, stop = start - count, stop - count
 
 
@@ -115,13 +115,12 @@ def _rows_of_file(file: Path, image: str, start: int, stop: int) -> Iterator[Ite
             counts = [table.metadata.row_group(i).num_rows for i in range(table.num_row_groups)]
             ends = np.cumsum(counts)
             groups = np.flatnonzero((ends > start) & (ends - counts < stop)).tolist()
-            row = int(ends[groups[0]] - counts[groups[0]]) if groups else 0
+            row = int(ends[groups[0]] - counts[groups[0]])
             for batch in table.iter_batches(_ROWS, row_groups=groups, columns=[image]):
-                low, high = max(start - row, 0), min(stop - row, batch.num_rows)
-                if low < high:
-                    yield from _items(batch.column(0).slice(low, high - low), row + low, file.name)
+                items = _items(batch.column(0), row, file.name)
+                yield from itertools.islice(items, max(start - row, 0), max(stop - row, 0))
                 row += batch.num_rows
-            if row < min(stop, int(ends[-1])):
+            if row < stop:
                 told = f"it tells of {ends[-1]:,} rows and holds {row:,}"
                 raise SourceError(f"{file.name} is damaged: {told}")
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -204,32 +203,35 @@ def _read_column(file: Path, column: str) -> Any:
         raise _damaged(file, error) from error
 
 
-def _image_column(schema: Any, asked: str | None, description: str) -> str:
-    fits = [field.name for field in schema if _holds_images(field.type)]
-    if asked is not None:
-        if asked in fits:
-            return asked
-        problem = "holds no images" if asked in schema.names else "does not exist"
-        raise SourceError(f"{description}: column {asked!r} {problem}; {_list_columns(schema)}")
-    for name in (*_IMAGE_COLUMNS, *(fits if len(fits) == 1 else ())):
-        if name in fits:
-            return str(name)
-    raise SourceError(
-        f"{description} has no column of images that is named image or img; say which with "
-        f"column=; {_list_columns(schema)}"
-    )
-
-
-def _label_column(schema: Any, asked: str | None, description: str) -> str | None:
+def _column(
+    schema: Any,
+    asked: str | None,
+    usual: Sequence[str],
+    fits: Callable[[Any], bool],
+    expected: str,
+    description: str,
+) -> str | None:
+    """The column asked for, or the first of the usual names, of those that hold what fits."""
+    found = [field.name for field in schema if fits(field.type)]
     if asked is None:
-        usual = (name for name in _LABEL_COLUMNS if name in schema.names)
-        return next((name for name in usual if _holds_labels(schema.field(name).type)), None)
-    if asked in schema.names and _holds_labels(schema.field(asked).type):
+        only = found if usual is _IMAGE_COLUMNS and len(found) == 1 else ()
+        return next((name for name in (*usual, *only) if name in found), None)
+    if asked in found:
         return asked
     problem = "does not exist"
     if asked in schema.names:
-        problem = f"holds {schema.field(asked).type}, not class indices or names"
+        problem = f"holds {schema.field(asked).type}, not {expected}"
     raise SourceError(f"{description}: column {asked!r} {problem}; {_list_columns(schema)}")
+
+
+def _image_column(schema: Any, options: SourceOptions, description: str) -> str:
+    name = _column(schema, options.column, _IMAGE_COLUMNS, _holds_images, "images", description)
+    if name is None:
+        raise SourceError(
+            f"{description} has no column of images that is named image or img; say which with "
+            f"column=; {_list_columns(schema)}"
+        )
+    return name
 
 
 def _holds_images(kind: Any) -> bool:
@@ -251,7 +253,9 @@ def _labels(
     schema: Any, column: Callable[[str], Any], total: int, options: SourceOptions, description: str
 ) -> Labels:
     """Class indices of all rows, and the classes' names; nothing where the caller gave labels."""
-    name = _label_column(schema, options.label_column, description)
+    words = "class indices or names"
+    asked = options.label_column
+    name = _column(schema, asked, _LABEL_COLUMNS, _holds_labels, words, description)
     if name is None or options.labels is not None or total == 0:
         return None, None
     values = column(name)
@@ -262,10 +266,7 @@ def _labels(
     numbers = values.to_numpy()
     if (numbers.astype(np.int64) == -1).all():
         return None, None  # how the hub marks a split whose classes are kept secret
-    try:
-        return check_labels(numbers, len(numbers)), _names_in(schema, name)
-    except ArgumentError as error:
-        raise SourceError(f"{description}, column {name!r}: {error}") from error
+    return numbers, _names_in(schema, name)
 
 
 def _of_words(values: Any) -> Labels:

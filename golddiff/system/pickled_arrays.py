@@ -38,7 +38,11 @@ class _Type:
 
 
 class _Array(np.ndarray[Any, Any]):
-    """An array of numbers whose bytes are all in the file."""
+    """An array of numbers whose bytes are all in the file, and which comes after it."""
+
+    def __new__(cls) -> _Array:
+        """An empty one."""
+        return super().__new__(cls, (0,), np.uint8)
 
     def __setstate__(self, state: Any) -> None:
         shape, kind, fortran, raw = state[-4:]
@@ -53,17 +57,10 @@ class _Array(np.ndarray[Any, Any]):
         super().__setstate__(whole)
 
 
-class _ArrayClass:
-    """Stands in for ``numpy.ndarray`` itself, which is only named, never called."""
-
-    def __init__(self) -> None:
-        raise UnpicklingError("asks for an array without its bytes")
-
-
 def _array(kind: Any, shape: Any = None, code: Any = None) -> _Array:
-    if kind is not _ArrayClass:
+    if kind is not _Array:
         raise UnpicklingError("asks for an array of an unknown class")
-    return np.ndarray.__new__(_Array, (0,), np.uint8)
+    return _Array()
 
 
 def _scalar(kind: Any, data: Any = None) -> int | float | bool:
@@ -93,7 +90,7 @@ def _text(value: Any) -> str:
 ARRAYS: Names = {
     **{(f"numpy.{core}.multiarray", "_reconstruct"): _array for core in ("core", "_core")},
     **{(f"numpy.{core}.multiarray", "scalar"): _scalar for core in ("core", "_core")},
-    ("numpy", "ndarray"): _ArrayClass,
+    ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): _Type,
     ("_codecs", "encode"): _encoded,
 }

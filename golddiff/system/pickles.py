@@ -25,6 +25,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pickle import UnpicklingError
 from typing import IO, Any
 
+import numpy as np
+
 from golddiff.system.errors import one_line
 
 # Nests of data are less than thirty deep.
@@ -138,11 +140,12 @@ class _Unpickler(pickle._Unpickler):
                 self.spend(_HOLDER + _PART * len(part))
                 inside.append(itertools.chain(part, values))
             elif id(part) in made:
-                self.spend(_HOLDER + getattr(part, "nbytes", 0))
+                self.spend(_HOLDER + (part.nbytes if isinstance(part, np.ndarray) else 0))
                 inside.append(iter(made[id(part)][1]))
             else:
                 text = isinstance(part, str | bytes)
-                self.spend(len(part) if text else getattr(part, "nbytes", _PART))
+                size = part.nbytes if isinstance(part, np.ndarray) else _PART
+                self.spend(len(part) if text else size)
             if len(inside) > DEEPEST:
                 raise UnpicklingError(f"has values nested deeper than {DEEPEST}")
 
@@ -170,10 +173,13 @@ class _Unpickler(pickle._Unpickler):
 
     def call(self, maker: Any, given: Any, kind: type = object) -> Iterable[Any]:
         """Check that something may be called with arguments, and give these."""
-        named = isinstance(maker, kind) and any(maker is made for made in self._allowed.values())
-        if not named or not callable(maker):
+        if not isinstance(maker, kind) or not callable(maker) or not self.allows(maker):
             raise UnpicklingError(f"calls a {type(maker).__name__}")
         return self.handed(given)
+
+    def allows(self, value: Any) -> bool:
+        """Whether it is what a name stands for."""
+        return any(value is made for made in self._allowed.values())
 
     def handed(self, given: Any) -> Iterable[Any]:
         """Check that a function may be handed some values, and give these."""
@@ -185,7 +191,7 @@ class _Unpickler(pickle._Unpickler):
         target, state = self.stack[-2:]
         if type(target) is OrderedDict:
             self.stack[-1] = None  # what torch hangs on its dicts is dropped
-        elif isinstance(target, type) or not hasattr(target, "__setstate__"):
+        elif not hasattr(target, "__setstate__") or not self.allows(type(target)):
             raise UnpicklingError(f"sets the state of a {type(target).__name__}")
         return self.handed((state,))
 

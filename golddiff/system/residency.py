@@ -1,16 +1,9 @@
 """Rows of mapped files within a memory limit.
 
-A page of a mapped file counts as the process's own memory from the first read on. Two things keep
-that within a limit where the files are larger:
-
-- Rows that lie together are read through the mapping, and before the limit is passed all pages are
-  given back (``MADV_DONTNEED``). On a file mapping this only drops the process's entries: the
-  system's page cache keeps the data while there is room, and threads that read meanwhile are not
-  disturbed.
-- Rows that lie apart are read from the file, each by itself. Through the mapping a single row may
-  bring in 2 MB: Linux maps the whole of a large folio of the page cache at once.
-
-Files that fit within the limit are left to the system.
+A page of a mapped file counts as the process's own memory from the first read on. So files that
+together fit within the limit are read through their mapping, and larger ones are not: their rows
+are copied from the file, some hundred at a time. A scan of a mapping that gave its pages back
+before the limit was passed took as long as these copies.
 """
 
 from __future__ import annotations
@@ -35,9 +28,7 @@ from golddiff.system.parallel import for_each
 Rows = NDArray[np.int64]
 T = TypeVar("T")
 
-ROWS_AT_ONCE = 512  # what a scan reads between two checks of the limit
-WINDOW = 1 << 21  # the largest run of pages that one read brings in
-TOGETHER = 4  # rows lie together where they are at least every fourth of those they span
+ROWS_AT_ONCE = 512  # what a scan copies at a time
 DEFAULT_LIMIT = 2e9
 FEWEST_ADVISED = 8  # pieces; it takes half a microsecond for each
 KEPT = 2 / 3  # of the limit, at most, for what stays resident
@@ -60,10 +51,8 @@ class Residency:
         # A file is held by the array over it alone: it goes with the store, at once.
         self._files: list[weakref.ref[_Mapped]] = []
         self._lock = threading.Lock()
-        self._touched = 0  # bytes that may be resident
         self._kept = 0  # bytes that stay so, of files that nobody gives back
         self._resident: dict[tuple[Path, int, int], NDArray[Any]] = {}
-        self._in_hand = 0  # of these, what is being read at this moment
 
     def map_resident(self, path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         """A file that stays resident as it is read, if there is room for it.
@@ -74,22 +63,21 @@ class Residency:
         size, now = math.prod(shape) * np.dtype(dtype).itemsize, path.stat()
         key = path, now.st_ino, now.st_mtime_ns
         with self._lock:
-            if key not in self._resident and self._keeps(size):
+            if key not in self._resident and self._kept + size <= KEPT * self.limit:
+                self._kept += size
                 mapped = np.memmap(path, dtype=dtype, mode="r", shape=shape)
                 self._resident[key] = np.asarray(mapped)
             kept = self._resident.get(key)
         return self.map(path, dtype, shape) if kept is None else kept
 
-    def _keeps(self, size: int) -> bool:
-        if self._kept + size > KEPT * self.limit:
-            return False
-        self._kept += size
-        return True
-
     def map(self, path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         """A file as a read-only array whose pages count here."""
         mapped = _Mapped(path, dtype=dtype, mode="r", shape=shape)
-        mapped.attach(self, path)
+        mapped.residency, mapped.file = self, os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(mapped, os.close, mapped.file)
+        if hasattr(os, "posix_fadvise"):
+            # Rows that lie apart: what is beside them is not worth reading.
+            os.posix_fadvise(mapped.file, 0, 0, os.POSIX_FADV_RANDOM)
         self._files.append(weakref.ref(mapped))
         # A plain array view of the mapping: compiled kernels take no np.memmap.
         return np.asarray(mapped)
@@ -99,30 +87,10 @@ class Residency:
         """Whether all files together are within the limit."""
         return sum(mapped.nbytes for mapped in self._mapped()) <= self.limit - self._kept
 
-    def admits(self, size: int) -> bool:
-        """Whether so many more bytes may be brought in now; others are given back if need be.
-
-        Counted as in hand until :meth:`done`.
-        """
-        with self._lock:
-            limit = self.limit - self._kept
-            if self._in_hand + size > limit:
-                return False
-            if self._touched + size > limit:
-                self._give_back()
-            self._touched += size
-            self._in_hand += size
-            return True
-
-    def done(self, size: int) -> None:
-        """What was admitted is read; it may be given back."""
-        with self._lock:
-            self._in_hand -= size
-
     def release(self) -> None:
-        """Give back every page that is resident now."""
-        with self._lock:
-            self._give_back()
+        """Give back every page that is resident now; the system's page cache keeps the data."""
+        for mapped in self._mapped():
+            mapped._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
     def _mapped(self) -> Iterator[_Mapped]:
         for file in self._files:
@@ -130,30 +98,12 @@ class Residency:
             if mapped is not None:
                 yield mapped
 
-    def _give_back(self) -> None:
-        for mapped in self._mapped():
-            mapped.give_back()
-        self._touched = self._in_hand  # readers bring in again what they still need
-
 
 class _Mapped(np.memmap[Any, np.dtype[Any]]):
     """A mapping that knows where its pages count."""
 
     residency: Residency | None = None
     file: int
-
-    def attach(self, residency: Residency, path: Path) -> None:
-        self.residency = residency
-        self.file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        weakref.finalize(self, os.close, self.file)
-        if hasattr(os, "posix_fadvise"):
-            # Rows that lie apart: what is beside them is not worth reading.
-            os.posix_fadvise(self.file, 0, 0, os.POSIX_FADV_RANDOM)
-
-    def give_back(self) -> None:
-        mapping = getattr(self, "_mmap", None)
-        if mapping is not None:
-            mapping.madvise(mmap.MADV_DONTNEED)
 
     def read(self, rows: Rows) -> NDArray[Any]:
         """Some rows (k, D), from the file."""
@@ -185,24 +135,21 @@ def read_pieces(file: int, places: Rows, lengths: Rows, out: NDArray[Any]) -> No
             os.posix_fadvise(file, place, length, os.POSIX_FADV_WILLNEED)
     room, at = out.reshape(-1).view(np.uint8), 0
     for place, length in pieces:
-        data = os.pread(file, length, place)
-        if len(data) < length:
+        if os.preadv(file, [room[at : at + length].data], place) < length:
             raise OSError(errno.EIO, "the file ends too soon")
-        room[at : at + length] = np.frombuffer(data, np.uint8)
         at += length
 
 
-def _owner(array: NDArray[Any]) -> _Mapped | None:
-    """The mapping that an array is the whole of; None for one in memory, or a part."""
+def _too_large(array: NDArray[Any]) -> _Mapped | None:
+    """The mapping that an array is the whole of, where it does not fit within its limit."""
     base = array.base
     whole = isinstance(base, _Mapped) and base.residency is not None and base.shape == array.shape
-    return base if whole else None  # type: ignore[return-value]
+    return base if whole and not base.residency.fits else None  # type: ignore[union-attr,return-value]
 
 
 def in_place(flat: NDArray[Any]) -> bool:
     """Whether any rows of a store's array can be read where they lie: it fits within the limit."""
-    owner = _owner(flat)
-    return owner is None or owner.residency is None or owner.residency.fits
+    return _too_large(flat) is None
 
 
 @contextlib.contextmanager
@@ -219,19 +166,9 @@ def resident_rows(flat: NDArray[Any], rows: Rows) -> Iterator[tuple[NDArray[Any]
         An array (n, D) and the rows (k,) in it that hold what ``rows`` of ``flat`` hold: those two
         themselves, or a copy of the rows and 0, 1, ... k - 1.
     """
-    owner = _owner(flat)
-    residency = None if owner is None else owner.residency
-    if owner is None or residency is None or len(rows) == 0 or residency.fits:
+    owner = _too_large(flat)
+    if owner is None:
         yield flat, rows
-        return
-    first, last = int(rows.min()), int(rows.max())
-    width = flat.strides[0]
-    size = (-(-(last + 1) * width // WINDOW) - first * width // WINDOW) * WINDOW
-    if last - first < TOGETHER * len(rows) and residency.admits(size):
-        try:
-            yield flat, rows
-        finally:
-            residency.done(size)
         return
     copied = owner.read(rows)
     copied.flags.writeable = False  # as the mapping: kernels are compiled for one of the two

@@ -29,54 +29,42 @@ ZIP = b"PK\x03\x04"
 MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001
 
 
-class Inert:
-    """A value that a pickle can hold, but not alter."""
+class Storage:
+    """Numbers of one type on the processor, which a pickle can hold but not alter.
 
-    def __setstate__(self, state: Any) -> None:
-        raise UnpicklingError(f"sets the state of a {type(self).__name__}")
+    Made of a persistent id: a word, its type, its key, where it was, how many there are.
+    """
 
+    def __init__(self, identifier: Any) -> None:
+        if type(identifier) is not tuple or len(identifier) not in (5, 6):
+            raise UnpicklingError("asks for a storage of another form")
+        word, self.dtype, self.key, _, self.count, *view = identifier
+        fits = word == "storage" and isinstance(self.dtype, torch.dtype) and view in ([], [None])
+        if not fits or type(self.key) is not str or type(self.count) is not int or self.count < 0:
+            raise UnpicklingError("asks for a storage of another form")
 
-@dataclass(eq=False)
-class Storage(Inert):
-    """Numbers of one type: ``values`` (n,) on the processor, None until they are read."""
+    def allocate(self, most: int) -> None:
+        """Room for the numbers, (count,) ``values``, in at most so many bytes."""
+        size = self.count * self.dtype.itemsize
+        self.check(min(size, most))
+        self._bytes = torch.empty(size, dtype=torch.uint8)
+        self.values = self._bytes.view(self.dtype)
 
-    dtype: torch.dtype
-    count: int
-    values: torch.Tensor | None = None
-
-    def fill(self, data: bytes) -> None:
+    def fill(self, file: IO[bytes]) -> None:
         """Take the numbers from their bytes."""
-        if len(data) != self.count * self.dtype.itemsize:
-            present = len(data) // self.dtype.itemsize
+        self.check(file.readinto(self._bytes.numpy()))  # type: ignore[attr-defined]
+
+    def check(self, size: int) -> None:
+        """Raise where bytes are not as many as the numbers take."""
+        if size != self.count * self.dtype.itemsize:
+            present = size // self.dtype.itemsize
             raise UnpicklingError(
                 f"declares a storage of {self.count:,} numbers and holds {present:,}"
             )
-        # frombuffer takes no empty buffer.
-        held = torch.frombuffer(bytearray(data), dtype=self.dtype) if data else None
-        self.values = torch.empty(0, dtype=self.dtype) if held is None else held
-
-
-@dataclass(frozen=True, eq=False)
-class StoredTensor(Inert):
-    """A tensor as a view of a storage."""
-
-    storage: Storage
-    offset: int
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-
-    def tensor(self) -> torch.Tensor:
-        """The view, which lies within its storage."""
-        values = self.storage.values
-        if values is None:
-            raise UnpicklingError("has a tensor without its numbers")
-        if 0 in self.size:
-            return values.new_zeros(self.size)
-        return values.as_strided(self.size, self.stride, self.offset)
 
 
 @dataclass(frozen=True)
-class OtherTensor(Inert):
+class OtherTensor:
     """A tensor of a kind that no network here is made of, such as sparse."""
 
     told: str
@@ -90,7 +78,7 @@ def _tensor(
     requires_grad: Any,
     hooks: Any,
     more: Any = None,
-) -> StoredTensor:
+) -> torch.Tensor:
     """``torch._utils._rebuild_tensor_v2``: a view of a storage, which must hold all of it."""
     if not isinstance(storage, Storage):
         raise UnpicklingError(f"has a tensor made of {type(storage).__name__}")
@@ -102,17 +90,14 @@ def _tensor(
     # A step of 0 would let a few numbers stand for a huge tensor.
     if 0 not in size and max(last + 1, math.prod(size)) > storage.count:
         raise UnpicklingError(f"has a tensor of shape {size} beyond its {storage.count} numbers")
-    return StoredTensor(storage, offset, size, stride)
+    values = storage.values
+    return values.new_zeros(size) if 0 in size else values.as_strided(size, stride, offset)
 
 
-def _parameter(data: Any, *rest: Any) -> StoredTensor | OtherTensor:
-    if not isinstance(data, StoredTensor | OtherTensor):
+def _parameter(data: Any, *rest: Any) -> torch.Tensor | OtherTensor:
+    if not isinstance(data, torch.Tensor | OtherTensor):
         raise UnpicklingError(f"has a parameter made of {type(data).__name__}")
     return data
-
-
-def _ordered(pairs: Any = ()) -> OrderedDict[Any, Any]:
-    return OrderedDict(pairs)
 
 
 def _other(told: str) -> Callable[..., OtherTensor]:
@@ -141,7 +126,7 @@ TENSORS: dict[tuple[str, str], Any] = {
     **ARRAYS,
     ("torch._utils", "_rebuild_tensor_v2"): _tensor,
     ("torch._utils", "_rebuild_parameter"): _parameter,
-    ("collections", "OrderedDict"): _ordered,
+    ("collections", "OrderedDict"): lambda pairs=(): OrderedDict(pairs),
     ("torch._utils", "_rebuild_tensor_v3"): _other_dtype,
     ("torch._utils", "_rebuild_sparse_tensor"): _other("sparse"),
     ("torch._utils", "_rebuild_nested_tensor"): _other("nested"),
@@ -170,7 +155,7 @@ def read_torch(path: Path) -> Any:
         with path.open("rb") as file:
             zipped = file.read(len(ZIP)) == ZIP
             file.seek(0)
-            return plain(_read_zip(path, file) if zipped else read_row(file))
+            return _read_zip(path, file) if zipped else read_row(file)
     except SourceError as error:
         raise CheckpointError(str(error)) from None
     except Exception as error:
@@ -195,21 +180,26 @@ def _read_zip(path: Path, file: IO[bytes]) -> Any:
         storages: dict[str, Storage] = {}
 
         def storage(identifier: Any) -> Storage:
-            made = _declared(identifier)
-            key = identifier[2]
-            if key not in storages:
-                made.fill(archive.read(f"{homes[0]}data/{key}"))
-                storages[key] = made
-            return storages[key]
+            made = Storage(identifier)
+            if made.key not in storages:
+                with archive.open(f"{homes[0]}data/{made.key}") as member:
+                    made.check(size := archive.getinfo(member.name).file_size)
+                    made.allocate(size)
+                    made.fill(member)
+                storages[made.key] = made
+            return storages[made.key]
 
         return read_pickle(archive.read(f"{homes[0]}data.pkl"), STORAGES | TENSORS, storage)
 
 
 def read_row(file: IO[bytes], names: dict[tuple[str, str], Any] | None = None) -> Any:
-    """The values of pickles in a row, with :class:`StoredTensor` in place of tensors.
+    """The values of pickles in a row, which may ask for ``names``.
 
-    The file has to end with the last storage; ``names`` is what the values may ask for.
+    The file has to end with the last storage.
     """
+    here = file.tell()
+    size = file.seek(0, io.SEEK_END) - here
+    file.seek(here)
     magic, version, words = (read_pickle(file, {}) for _ in range(3))
     if magic != MAGIC or version != VERSION or type(words) is not dict:
         raise UnpicklingError("is of an unknown format")
@@ -218,7 +208,11 @@ def read_row(file: IO[bytes], names: dict[tuple[str, str], Any] | None = None) -
     storages: dict[str, Storage] = {}
 
     def storage(identifier: Any) -> Storage:
-        return storages.setdefault(identifier[2], _declared(identifier))
+        made = Storage(identifier)
+        if made.key not in storages:
+            made.allocate(size)
+            storages[made.key] = made
+        return storages[made.key]
 
     values = read_pickle(file, STORAGES | (TENSORS if names is None else names), storage)
     keys = read_pickle(file, {})
@@ -228,34 +222,7 @@ def read_row(file: IO[bytes], names: dict[tuple[str, str], Any] | None = None) -
         (count,) = struct.unpack("<q", file.read(8))
         if count != storages[key].count:
             raise UnpicklingError("holds a storage of another length than it declares")
-        storages[key].fill(_read(file, count * storages[key].dtype.itemsize))
+        storages[key].fill(file)
     if file.read(1):
         raise UnpicklingError("goes on behind its storages")
     return values
-
-
-def _read(file: IO[bytes], count: int) -> bytes:
-    """At most so many bytes: an honest length is not more than the file has."""
-    here = file.tell()
-    left = file.seek(0, io.SEEK_END) - here
-    file.seek(here)
-    return file.read(min(count, left))
-
-
-def _declared(identifier: Any) -> Storage:
-    """A storage by its persistent id: a word, its type, its key, where it was, its length."""
-    if type(identifier) is tuple and len(identifier) in (5, 6) and identifier[0] == "storage":
-        dtype, key, _, count, *view = identifier[1:]
-        fits = isinstance(dtype, torch.dtype) and type(key) is str and type(count) is int
-        if fits and count >= 0 and view in ([], [None]):
-            return Storage(dtype, count)
-    raise UnpicklingError("asks for a storage of another form")
-
-
-def plain(value: Any) -> Any:
-    """Tensors in place of :class:`StoredTensor` in dicts, lists and tuples."""
-    if isinstance(value, StoredTensor):
-        return value.tensor()
-    if isinstance(value, dict):
-        return {key: plain(entry) for key, entry in value.items()}
-    return type(value)(map(plain, value)) if type(value) in (list, tuple) else value

@@ -11,9 +11,8 @@ import torch
 import golddiff
 from golddiff.cli import run
 from golddiff.cluster import ClusterError, ShardedStore
-from golddiff.cluster.agreement import agreed
 from golddiff.cluster.listing import Listing, ShardRecord
-from golddiff.cluster.shard import ShardServer
+from golddiff.cluster.shard import Shard
 from golddiff.store.manifest import identity_of
 from golddiff.supports.index import Index
 from golddiff.system.errors import ArgumentError, StoreError
@@ -113,9 +112,9 @@ def odd_ones(digits, tmp_path_factory, make_store, smooth_images):
 )
 def test_shards_of_unlike_images_do_not_agree(pair, odd_ones, kind, message):
     paths = [str(pair[0]), str(odd_ones[kind])]
-    abouts = [ShardServer(path).about() for path in paths]
+    abouts = [Shard(path).about() for path in paths]
     with pytest.raises(StoreError, match=message) as error:
-        agreed(Listing(paths), abouts)
+        Listing(paths).agreed(abouts)
     assert paths[1] in one_line(error)
 
 
@@ -128,13 +127,13 @@ def test_shards_of_other_format_versions_do_not_open(cluster, odd_ones):
 
 
 def test_a_copy_of_a_shard_and_one_that_is_not_the_lists(pair, tmp_path):
-    about = ShardServer(str(pair[0])).about()
+    about = Shard(str(pair[0])).about()
     with pytest.raises(ArgumentError, match=r"hold the same images .* listed twice") as error:
-        agreed(Listing([str(pair[0]), str(tmp_path / "copy")]), [about, about])
+        Listing([str(pair[0]), str(tmp_path / "copy")]).agreed([about, about])
     one_line(error)
     record = ShardRecord("copy", about.manifest.n - 1, identity_of(about.manifest))
     with pytest.raises(StoreError, match="copy is not the one that its list names"):
-        agreed(Listing([record], str(tmp_path)), [about])
+        Listing([record], str(tmp_path)).agreed([about])
 
 
 @pytest.mark.parametrize("allow_missing", [False, True])

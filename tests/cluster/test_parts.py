@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from golddiff.cluster.shard import pack, unpack
 from golddiff.cluster.slices import Borders, listed_here, nearest_of
-from golddiff.cluster.wire import pack, unpack
 from golddiff.kernels.lowest import lowest
 from golddiff.posterior import Posterior
 from golddiff.store.nearest import Found

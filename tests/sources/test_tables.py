@@ -89,7 +89,7 @@ def test_a_column_that_does_not_exist_lists_those_that_do(tmp_path, option):
 
 def test_a_column_of_another_kind_is_refused(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", PNGS, [0.5] * 10)
-    with pytest.raises(SourceError, match="'label' holds no images"):
+    with pytest.raises(SourceError, match="'label' holds double, not images"):
         open_source(path, column="label")
     with pytest.raises(SourceError, match="'label' holds double"):
         open_source(path, label_column="label")

@@ -21,7 +21,7 @@ from golddiff.oracles.oracle import Oracle
 from golddiff.oracles.weights import checked_weights, fill
 from golddiff.system.errors import CheckpointError, one_line
 from golddiff.system.pickles import read_pickle
-from golddiff.system.torch_files import TENSORS, Storage, plain, read_row
+from golddiff.system.torch_files import TENSORS, Storage, read_row
 
 # The largest published network takes 1.2e9 bytes.
 MOST_BYTES = 16 * 2**30
@@ -43,13 +43,6 @@ class Record:
         if type(state) is not dict or not all(type(key) is str for key in state):
             raise UnpicklingError(f"has a {self.class_name} whose state is not a dict of names")
         self.state.update(state)
-
-
-class EasyDict(dict[Any, Any]):
-    """EDM's dict with attributes, as a dict."""
-
-    def __setstate__(self, state: Any) -> None:
-        raise UnpicklingError("sets the state of an EasyDict")
 
 
 def _persistent(meta: Any) -> Record:
@@ -91,7 +84,7 @@ def _modules() -> dict[tuple[str, str], Any]:
 NAMES: dict[tuple[str, str], Any] = {
     **TENSORS,
     ("torch_utils.persistence", "_reconstruct_persistent_obj"): _persistent,
-    ("dnnlib.util", "EasyDict"): EasyDict,
+    ("dnnlib.util", "EasyDict"): dict,
     ("torch.storage", "_load_from_bytes"): _storage,
     ("builtins", "set"): _set,
     ("__builtin__", "set"): _set,
@@ -208,7 +201,7 @@ def _tensors(record: Record, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for group in ("_parameters", "_buffers"):
         for name, tensor in _named(record, group).items():
             if tensor is not None and not (group == "_buffers" and name in hidden):
-                yield prefix + name, plain(tensor)
+                yield prefix + name, tensor
     for name, child in _named(record, "_modules").items():
         if isinstance(child, Record):
             yield from _tensors(child, f"{prefix}{name}.")

@@ -116,7 +116,7 @@ def test_registered_extensions_are_refused_too(refused):
         (b"ccollections\nOrderedDict\n)}" + unicode("a") + b"Ns\x92", "calls a function"),
         (b"ccollections\nOrderedDict\n}b", "sets the state of a function"),
         (b"ctorch.nn.modules.linear\nIdentity\n}b", "sets the state of a type"),
-        (b"cdnnlib.util\nEasyDict\n)\x81}b", "sets the state of an EasyDict"),
+        (b"cdnnlib.util\nEasyDict\n)\x81}b", "sets the state of a dict"),
         (b"]}b", "sets the state of a list"),
         (b"ctorch.nn.modules.linear\nIdentity\n)\x81]b", "a Identity whose state is not a dict"),
         (b"ctorch.nn.modules.linear\nIdentity\n)\x81Na", "adds values to a Identity"),

@@ -74,7 +74,7 @@ def test_storages_hold_their_numbers(dtype):
         (legacy_storage(version=2), "of an unknown format"),
         (legacy_storage(words={"little_endian": False}), "big-endian"),
         (legacy_storage(keys=["7", "8"]), "the storages that it declares"),
-        (legacy_storage(count=2**31 - 1), "of another length than it declares"),
+        (legacy_storage(count=2**31 - 1), "of 2,147,483,647 numbers and holds"),
         (legacy_storage(count=-1), "a storage of another form"),
         (legacy_storage()[:-4], "of 2 numbers and holds 1"),
         (legacy_storage() + b"x", "goes on behind its storages"),
@@ -100,8 +100,8 @@ def tensor_of(offset, size, stride):
 @pytest.mark.parametrize(
     ("offset", "size", "stride", "message"),
     [
-        (0, (2,), (1,), "it holds a StoredTensor"),
-        (1, (1,), (1,), "it holds a StoredTensor"),
+        (0, (2,), (1,), "it holds a Tensor"),
+        (1, (1,), (1,), "it holds a Tensor"),
         (0, (3,), (1,), "beyond its 2 numbers"),
         (1, (2,), (1,), "beyond its 2 numbers"),
         (0, (2,), (2,), "beyond its 2 numbers"),
