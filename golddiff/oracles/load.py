@@ -9,9 +9,16 @@ import torch
 
 from golddiff.oracles.diffusers_unet import CONFIG, load_diffusers, read_json
 from golddiff.oracles.edm.pickled import load_edm
-from golddiff.oracles.files import FORMAT, find_weights, make_oracle, predicted, read_weights
+from golddiff.oracles.files import (
+    FORMAT,
+    find_weights,
+    make_oracle,
+    predicted,
+    read_published,
+    read_weights,
+    resolution_of,
+)
 from golddiff.oracles.oracle import Oracle, checked_device
-from golddiff.oracles.published import read_published, resolution_of
 from golddiff.oracles.weights import regular_file
 from golddiff.system.arguments import check_count, path_of
 from golddiff.system.errors import ArgumentError, CheckpointError

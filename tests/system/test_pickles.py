@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golddiff.system.errors import one_line
-from golddiff.system.pickled_arrays import ARRAYS
-from golddiff.system.pickles import read_pickle
+from golddiff.system.pickles import ARRAYS, read_pickle
 
 SCALARS = (
     st.none()
