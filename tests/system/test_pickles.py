@@ -153,26 +153,6 @@ def test_a_value_is_as_large_as_it_is_unfolded():
     assert time.process_time() - started < 1
 
 
-def test_objects_are_as_large_as_all_that_they_hold():
-    """Modules that hold the one before twice: whoever walks through them never ends."""
-
-    class Module:
-        def __setstate__(self, state):
-            self.state = state
-
-    def nested(times):
-        made = b"ca\nb\n)\x81"
-        for i in range(times):
-            # a: before, b: before; the state of a new one
-            made += b"q%c0ca\nb\n)\x81}X\1\0\0\0ah%csX\1\0\0\0bh%csb" % (i, i, i)
-        return b"\x80\x02" + made + b"."
-
-    names = {("a", "b"): Module}
-    assert read_pickle(nested(10), names).state["a"]
-    with pytest.raises(UnpicklingError, match="bytes of memory"):
-        read_pickle(nested(30), names)
-
-
 def test_one_array_many_times_is_as_large_as_all_of_them():
     whole = {"data": [np.zeros(2_000_000, np.uint8)] * 1000}
     with pytest.raises(UnpicklingError, match="bytes of memory"):

@@ -157,7 +157,7 @@ def _ema(whole: Any) -> Record:
 
 def _network(path: Path, record: Record, arguments: Arguments) -> nn.Module:
     """The network that a record describes, with its tensors, in evaluation mode."""
-    tensors = checked_weights(dict(_tensors(record)), path)
+    tensors = checked_weights(dict(_tensors(record, "", set())), path)
     inner = record.state["_modules"].get("model")
     if not isinstance(inner, Record) or inner.class_name != arguments.model:
         found = inner.class_name if isinstance(inner, Record) else "nothing"
@@ -198,8 +198,11 @@ def _check_run(model: nn.Module, arguments: Arguments) -> None:
         )
 
 
-def _tensors(record: Record, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _tensors(record: Record, prefix: str, met: set[int]) -> Iterator[tuple[str, Any]]:
     """Parameters and buffers of a module record and all below it, named as in a state dict."""
+    if id(record) in met:  # modules that hold the one before twice would be walked without end
+        raise CheckpointError(f"{prefix.rstrip('.')} in it is a module that stands elsewhere too")
+    met.add(id(record))
     hidden = record.state.get("_non_persistent_buffers_set", set())
     for group in ("_parameters", "_buffers"):
         for name, tensor in _named(record, group).items():
@@ -207,7 +210,7 @@ def _tensors(record: Record, prefix: str = "") -> Iterator[tuple[str, Any]]:
                 yield prefix + name, tensor
     for name, child in _named(record, "_modules").items():
         if isinstance(child, Record):
-            yield from _tensors(child, f"{prefix}{name}.")
+            yield from _tensors(child, f"{prefix}{name}.", met)
         elif child is not None:
             raise CheckpointError(f"{prefix}{name} in it is no module")
 
