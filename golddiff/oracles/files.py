@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from golddiff.oracles.oracle import Oracle
 from golddiff.oracles.parameterisations import EPSILON, PREDICTIONS, TIMESTEPS
 from golddiff.oracles.unet import TABLE, UNet, UNetConfig, sinusoids
 from golddiff.oracles.weights import (
@@ -92,32 +91,28 @@ def predicted(description: dict[str, Any]) -> str:
     return str(description.get("prediction", EPSILON))
 
 
-def make_oracle(
-    network: UNet,
-    resolution: int,
-    is_pixels: bool,
-    kind: str,
-    device: str,
-    batch_size: int,
-    prediction: str = EPSILON,
-) -> Oracle:
-    """A U-Net trained on DDPM's steps as a denoiser."""
+def described(
+    network: UNet, resolution: int, is_pixels: bool, kind: str, prediction: str = EPSILON
+) -> dict[str, Any]:
+    """A U-Net trained on DDPM's steps, as the arguments of an Oracle."""
     config = network.config
-    return Oracle(
-        network,
-        prediction,
-        shape=(config.image_channels, resolution, resolution),
-        num_classes=config.classes,
-        no_class=config.classes or None,
-        is_pixels=is_pixels,
-        kind=kind,
-        device=device,
-        batch_size=batch_size,
-    )
+    return {
+        "module": network, "parameterisation": prediction, "is_pixels": is_pixels, "kind": kind,
+        "shape": (config.image_channels, resolution, resolution),
+        "num_classes": config.classes, "no_class": config.classes or None,
+    }  # fmt: skip
 
 
-def read_published(path: Path) -> UNet:
-    """The network of a checkpoint, its sizes inferred from the shapes of its weights."""
+def load_own(path: Path, resolution: int | None = None) -> dict[str, Any]:
+    """The arguments of an Oracle, of a file or folder that ``golddiff oracle`` wrote."""
+    network, about = read_weights(find_weights(path))
+    kind = f"DDPM U-Net trained on {about['training'].get('data')}"
+    is_pixels = about.get("is_pixels", True)
+    return described(network, about["resolution"], is_pixels, kind, predicted(about))
+
+
+def load_published(path: Path, resolution: int | None = None) -> dict[str, Any]:
+    """The arguments of an Oracle, of a checkpoint whose sizes its weights' shapes tell."""
     found = read_torch(path)
     if isinstance(found, Mapping) and STATE in found:
         found = found[STATE]
@@ -128,7 +123,8 @@ def read_published(path: Path) -> UNet:
     table = network.get_parameter(TABLE)
     if not torch.allclose(table, sinusoids(torch.arange(TIMESTEPS), table.shape[1]), atol=1e-2):
         raise CheckpointError(f"{path}: its timestep table is not the sinusoids of DDPM")
-    return network
+    side = resolution_of(config, path, resolution)
+    return described(network, side, True, "DDPM U-Net, as published")
 
 
 def resolution_of(config: UNetConfig, path: Path, resolution: int | None = None) -> int:

@@ -65,11 +65,8 @@ class ExampleSource:
     Args:
         items: starts a pass over the examples from a start to a stop. Where it can be sent to
             another process, so can the source.
-        total: how many there are.
-        options: how they are read.
-        description: one line for the manifest.
+        total, options, description, class_names: as of :class:`Rows`.
         labels: (total,) class indices, or None; then those that the items bring.
-        class_names: a name for each class index, or None.
 
     Attributes:
         total: how many are to be read, those that cannot be read among them.

@@ -20,7 +20,6 @@ from torch import nn
 
 from golddiff.oracles.edm.preconditioning import PRECONDITIONINGS
 from golddiff.oracles.edm.unets import DhariwalUNet, SongUNet
-from golddiff.oracles.oracle import Oracle
 from golddiff.oracles.weights import checked_weights, fill
 from golddiff.system.errors import CheckpointError, one_line
 from golddiff.system.pickles import read_pickle
@@ -95,16 +94,11 @@ NAMES: dict[tuple[str, str], Any] = {
 }
 
 
-def load_edm(path: Path, device: str | torch.device, batch_size: int) -> Oracle:
-    """Open a network of EDM's, as NVIDIA publishes them and its training code writes them.
+def load_edm(path: Path, resolution: int | None = None) -> dict[str, Any]:
+    """The arguments of an Oracle, of a network as NVIDIA publishes EDM's and its code writes them.
 
     The file is a pickle that brings its own source code. None of it is run: tensors and
     constructor arguments are taken out of it, and the networks are this package's own.
-
-    Args:
-        path: such as ``edm-cifar10-32x32-uncond-vp.pkl``.
-        device: where the network runs, in float32.
-        batch_size: images that it denoises together.
 
     Raises:
         CheckpointError: a damaged pickle, one that asks for anything else than tensors and plain
@@ -130,17 +124,11 @@ def load_edm(path: Path, device: str | torch.device, batch_size: int) -> Oracle:
         raise CheckpointError(told) from error
     side, channels, classes = arguments.images.values()
     made = PRECONDITIONINGS[arguments.precond](**arguments.settings)
-    return Oracle(
-        model,
-        made.parameterisation,
-        made.schedule,
-        shape=(channels, side, side),
-        num_classes=classes,
-        sigma_range=(made.sigma_min, made.sigma_max),
-        kind=_kind(arguments),
-        device=device,
-        batch_size=batch_size,
-    )
+    return {
+        "module": model, "parameterisation": made.parameterisation, "schedule": made.schedule,
+        "shape": (channels, side, side), "num_classes": classes,
+        "sigma_range": (made.sigma_min, made.sigma_max), "kind": _kind(arguments),
+    }  # fmt: skip
 
 
 def _ema(whole: Any) -> Record:

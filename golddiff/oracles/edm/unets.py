@@ -93,8 +93,7 @@ class SongUNet(nn.Module):
     """U-Net of DDPM++ and NCSN++.
 
     Args:
-        img_resolution: side of the images.
-        in_channels: channels of the images.
+        img_resolution, in_channels: side and channels of the images.
         out_channels: channels of the output.
         label_dim: classes; 0: unconditional.
         augment_dim: length of augmentation labels, which are only used in training.
