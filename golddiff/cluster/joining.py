@@ -42,11 +42,29 @@ def connect(address: str | None = None, num_cpus: int | None = None) -> None:
     """
     ray = ray_package()
     address = address or os.environ.get("RAY_ADDRESS") or None
-    _check(address, num_cpus)
-    if address is not None:
-        _knock(address)
+    found = _ADDRESS.match(address or "")
+    if address not in (None, "auto") and found is None:
+        hint = " (from outside a cluster every call is slow: run the program in it, ray job submit)"
+        own = str(address).startswith("ray://")
+        raise ArgumentError(
+            f"address: got {address!r}, expected host:port or auto{hint if own else ''}"
+        )
+    if num_cpus is not None:
+        if address is not None:
+            raise ArgumentError(
+                "num_cpus: applies to a cluster that is started here, not to one given"
+            )
+        check_count("num_cpus", num_cpus)
+    if found is not None:
+        _knock(found["host"].strip("[]"), int(found["port"]), str(address))
     if ray.is_initialized():
-        _check_same(ray, address)
+        joined = str(ray.get_runtime_context().gcs_address) if found else ""
+        # Hosts have many names, ports one.
+        if found is not None and joined.rsplit(":", 1)[-1] != found["port"]:
+            raise ClusterError(
+                f"cluster: asked for {address}, but this process has joined {joined} already; "
+                "ray.shutdown() leaves it"
+            )
         return
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
@@ -101,44 +119,11 @@ def ray_package() -> Any:
     return ray
 
 
-def _check(address: str | None, num_cpus: int | None) -> None:
-    if address is not None and address != "auto" and not _ADDRESS.match(address):
-        raise ArgumentError(f"address: got {address!r}, expected host:port or auto{_hint(address)}")
-    if num_cpus is None:
-        return
-    if address is not None:
-        raise ArgumentError("num_cpus: applies to a cluster that is started here, not to one given")
-    check_count("num_cpus", num_cpus)
-
-
-def _hint(address: str) -> str:
-    if not address.startswith("ray://"):
-        return ""
-    return " (from outside a cluster every call is slow: run the program in it, ray job submit)"
-
-
-def _check_same(ray: Any, address: str | None) -> None:
-    """Raise where this process has joined another cluster; hosts have many names, ports one."""
-    found = _ADDRESS.match(address or "")
-    if found is None:
-        return
-    joined = str(ray.get_runtime_context().gcs_address)
-    if joined.rsplit(":", 1)[-1] != found["port"]:
-        raise ClusterError(
-            f"cluster: asked for {address}, but this process has joined {joined} already; "
-            "ray.shutdown() leaves it"
-        )
-
-
-def _knock(address: str) -> None:
+def _knock(host: str, port: int, address: str) -> None:
     """Raise where nobody answers, or somebody else: Ray itself would wait for minutes.
 
     Whoever speaks HTTP/2, as gRPC and so a cluster's head does, opens with its settings.
     """
-    found = _ADDRESS.match(address)
-    if found is None:
-        return
-    host, port = found["host"].strip("[]"), int(found["port"])
     try:
         line = socket.create_connection((host, port), SECONDS_TO_ANSWER)
     except (OSError, OverflowError) as error:

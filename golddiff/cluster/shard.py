@@ -19,9 +19,8 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff import __version__
-from golddiff.cluster.copies import local_folder
 from golddiff.cluster.joining import ray_package
-from golddiff.cluster.listing import About
+from golddiff.cluster.listing import About, local_folder
 from golddiff.cluster.slices import Part, Parts, listed_here, of_part
 from golddiff.posterior import Posterior
 from golddiff.store.device import device_store

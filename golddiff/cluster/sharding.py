@@ -89,7 +89,12 @@ def build_shards(
             f"source: {opened.info.description} cannot be read in parts; expected a folder of "
             "images or of parquet files, or a parquet file"
         )
-    number = _checked(shards, opened.total)
+    number = -(-opened.total // IMAGES_A_SHARD) if shards is None else shards
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= opened.total:
+        raise ArgumentError(
+            f"shards: got {shards!r}, expected an integer from 1 to the {opened.total:,} images "
+            "there are"
+        )
     folder = path_of("path", path)
     _prepare(folder, _plan(source, options, opened, number), overwrite)
     borders = [opened.total * i // number for i in range(number + 1)]
@@ -155,7 +160,9 @@ def build_one(job: Job) -> tuple[int, ShardRecord, Skipped]:
         # Whoever built it before may have died after the renaming.
         record = _found(job)
         if record is None:
-            _clean(path)
+            # What a process that was killed left of this shard.
+            for rest in path.parent.glob(f".{path.name}.building-*"):
+                shutil.rmtree(rest, ignore_errors=True)
             build(job.source, path, overwrite=False, progress=False, factor=False)
             record = _found(job)
         assert record is not None
@@ -173,22 +180,6 @@ def _found(job: Job) -> ShardRecord | None:
     manifest = Manifest.read(path)
     manifest.check_sizes(path)
     return ShardRecord(path.name, manifest.n, identity_of(manifest))
-
-
-def _clean(path: Path) -> None:
-    """Remove what a process that was killed left of this shard."""
-    for rest in path.parent.glob(f".{path.name}.building-*"):
-        shutil.rmtree(rest, ignore_errors=True)
-
-
-def _checked(shards: int | None, total: int) -> int:
-    if shards is None:
-        return -(-total // IMAGES_A_SHARD)
-    if isinstance(shards, bool) or not isinstance(shards, int) or not 1 <= shards <= total:
-        raise ArgumentError(
-            f"shards: got {shards!r}, expected an integer from 1 to the {total:,} images there are"
-        )
-    return shards
 
 
 def _plan(source: str, options: SourceOptions, opened: ExampleSource, shards: int) -> str:

@@ -19,9 +19,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.cluster.copies import is_local, without_scheme
 from golddiff.cluster.joining import connect, ray_package
-from golddiff.cluster.listing import About, Listing
+from golddiff.cluster.listing import About, Listing, is_local, without_scheme
 from golddiff.cluster.pool import Pool
 from golddiff.cluster.slices import Borders, joined, nearest_of
 from golddiff.kernels.stored import Stored

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from golddiff.noise import LOADING
-from golddiff.oracles.oracle import Oracle
 from golddiff.oracles.parameterisations import PREDICTIONS, Steps, ddpm_alphas
 from golddiff.oracles.weights import checked_weights, fill, read_safetensors, regular_file
 from golddiff.system.errors import ArgumentError, CheckpointError, one_line
@@ -29,8 +28,8 @@ SCHEDULE = (
 MOST_SIZE, MOST_LAYERS, MOST_STEPS = 65_536, 64, 1_000_000
 
 
-def load_diffusers(folder: Path, resolution: int | None, device: str, batch_size: int) -> Oracle:
-    """A ``UNet2DModel`` of a folder, or of ``unet`` in a pipeline's, as a denoiser.
+def load_diffusers(folder: Path, resolution: int | None = None) -> dict[str, Any]:
+    """The arguments of an Oracle, of a ``UNet2DModel`` in a folder or a pipeline's ``unet``.
 
     What it predicts, and its noise levels, are read from a ``scheduler_config.json`` in its folder
     or the pipeline's ``scheduler`` folder; without one: epsilon, on DDPM's steps. Its weights are
@@ -46,16 +45,12 @@ def load_diffusers(folder: Path, resolution: int | None, device: str, batch_size
         raise CheckpointError(f"{home}: a network on noise levels (VE), expected one on VP steps")
     network = _network(folder, home, config)
     steps, prediction = _process(folder, home)
-    return Oracle(
-        network,
-        prediction,
-        steps,
-        shape=_shape(network.config, resolution, home),
-        num_classes=network.config.num_class_embeds or 0,
-        kind=f"diffusers {CLASS}, {prediction}",
-        device=device,
-        batch_size=batch_size,
-    )
+    return {
+        "module": network, "parameterisation": prediction, "schedule": steps,
+        "shape": _shape(network.config, resolution, home),
+        "num_classes": network.config.num_class_embeds or 0,
+        "kind": f"diffusers {CLASS}, {prediction}",
+    }  # fmt: skip
 
 
 def read_json(path: Path) -> dict[str, Any]:

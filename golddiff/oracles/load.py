@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from golddiff.oracles.diffusers_unet import CONFIG, load_diffusers, read_json
 from golddiff.oracles.edm.pickled import load_edm
-from golddiff.oracles.files import FORMAT, find_weights, make_oracle, predicted, read_weights
+from golddiff.oracles.files import FORMAT, load_own, load_published
 from golddiff.oracles.oracle import Oracle, checked_device
-from golddiff.oracles.published import read_published, resolution_of
 from golddiff.oracles.weights import regular_file
 from golddiff.system.arguments import check_count, path_of
 from golddiff.system.errors import ArgumentError, CheckpointError
@@ -33,6 +34,13 @@ KNOWN = (
     "a folder or file that golddiff oracle wrote, a .pt checkpoint of the published attention-free "
     "U-Net, a diffusers UNet2DModel or pipeline folder, or an EDM .pkl"
 )
+
+
+# What a file is read by, into the arguments of an Oracle; the side of its images may be asked for.
+Reader = Callable[[Path, int | None], dict[str, Any]]
+READERS: dict[str, Reader] = {
+    "safetensors": load_own, "published": load_published, "edm": load_edm
+}  # fmt: skip
 
 
 def load_oracle(
@@ -67,35 +75,24 @@ def load_oracle(
     """
     check_count("batch_size", batch_size)
     place, where = path_of("path", path), checked_device(device)
-    if place.is_dir():
-        oracle = _folder(place, where, resolution, batch_size)
-    else:
-        form = _form(place)
-        if form == "published":
-            network = read_published(place)
-            side = resolution_of(network.config, place, resolution)
-            return make_oracle(network, side, True, "DDPM U-Net, as published", where, batch_size)
-        if form == "edm":
-            oracle = load_edm(place, where, batch_size)
-        else:
-            oracle = _own(place, where, batch_size)
-    if resolution is not None and oracle.store.shape[1:] != (resolution, resolution):
+    read = _reader_of_folder(place) if place.is_dir() else READERS[_form(place)]
+    found = read(place, resolution)
+    if resolution is not None and found["shape"][1:] != (resolution, resolution):
         raise ArgumentError(
-            f"resolution: got {resolution}, but {place} is of images of side "
-            f"{oracle.store.shape[1]}"
+            f"resolution: got {resolution}, but {place} is of images of side {found['shape'][1]}"
         )
-    return oracle
+    return Oracle(**found, device=where, batch_size=batch_size)
 
 
-def _folder(place: Path, device: str, resolution: int | None, batch_size: int) -> Oracle:
+def _reader_of_folder(place: Path) -> Reader:
     if (place / CONFIG).is_file():
         config = read_json(regular_file(place / CONFIG, place))
         if config.get("format") == FORMAT:
-            return _own(place, device, batch_size)
+            return load_own
         if "_class_name" in config:
-            return load_diffusers(place, resolution, device, batch_size)
+            return load_diffusers
     elif (place / "unet" / CONFIG).is_file():
-        return load_diffusers(place, resolution, device, batch_size)
+        return load_diffusers
     raise CheckpointError(f"{place} is no folder of a known network; expected {KNOWN}")
 
 
@@ -118,16 +115,3 @@ def _form(place: Path) -> str:
     known = [kind for beginning, kind in OTHERS.items() if head.startswith(beginning)]
     kind = known[0] if known else f"begins with {head[:8]!r}" if head else "is empty"
     raise CheckpointError(f"{place} is no network: it {kind}; expected {KNOWN}")
-
-
-def _own(place: Path, device: str, batch_size: int) -> Oracle:
-    network, about = read_weights(find_weights(place))
-    return make_oracle(
-        network,
-        about["resolution"],
-        about.get("is_pixels", True),
-        f"DDPM U-Net trained on {about['training'].get('data')}",
-        device,
-        batch_size,
-        predicted(about),
-    )

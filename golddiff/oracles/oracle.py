@@ -140,7 +140,11 @@ class Oracle:
                 cannot do without, or outside its classes.
             CheckpointError: the network returns NaN, infinity, or something of another shape.
         """
-        self._check_x(x)
+        check_batch("x", x, self.shape, "network")
+        if x.ndim < 2:
+            raise ArgumentError(f"x: got shape {tuple(x.shape)}, expected (B, ...)")
+        if not bool(torch.isfinite(x).all()):
+            raise ArgumentError("x: holds NaN or infinity")
         sigmas = levels_of(sigma, len(x))
         classes = self._classes(labels, len(x))
         made = torch.empty(x.shape, dtype=torch.float32, device=x.device)
@@ -177,13 +181,6 @@ class Oracle:
     def _dtype(self) -> torch.dtype:
         weights = self.network.parameters() if isinstance(self.network, nn.Module) else ()
         return next((w.dtype for w in weights if w.is_floating_point()), torch.float32)
-
-    def _check_x(self, x: torch.Tensor) -> None:
-        check_batch("x", x, self.shape, "network")
-        if x.ndim < 2:
-            raise ArgumentError(f"x: got shape {tuple(x.shape)}, expected (B, ...)")
-        if not bool(torch.isfinite(x).all()):
-            raise ArgumentError("x: holds NaN or infinity")
 
     def _classes(self, labels: Labels, b: int) -> torch.Tensor | None:
         if labels is None:

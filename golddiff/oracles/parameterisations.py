@@ -77,16 +77,6 @@ class Steps:
         return torch.where((t - whole).abs() < SAME_STEP, whole, t)
 
 
-def sigma_itself(sigma: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Schedule of a network that sees x as it is and is given sigma."""
-    return torch.ones_like(sigma), sigma
-
-
-def flow_time(sigma: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Schedule of rectified flow, (1 - t) x0 + t eps: t = sigma / (1 + sigma) in (0, 1)."""
-    return 1 / (1 + sigma), sigma / (1 + sigma)
-
-
 def edm_noise(sigma_data: float = 0.5) -> Schedule:
     """EDM's schedule: x over its standard deviation, and log(sigma) / 4."""
     return lambda sigma: ((sigma.square() + sigma_data**2).rsqrt(), sigma.log() / 4)
@@ -101,11 +91,6 @@ def of_v(x: torch.Tensor, sigma: torch.Tensor, out: torch.Tensor) -> torch.Tenso
     """x0 of v = sqrt(alpha) eps - sqrt(1 - alpha) x0 (Salimans and Ho 2022)."""
     square = 1 + sigma.square()
     return x / square - sigma / square.sqrt() * out
-
-
-def of_x0(x: torch.Tensor, sigma: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """x0 itself."""
-    return out
 
 
 def of_flow(x: torch.Tensor, sigma: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
@@ -125,15 +110,9 @@ def of_edm(sigma_data: float = 0.5) -> Parameterisation:
 
 # diffusers' names too, which are also those in golddiff's files.
 EPSILON, V = "epsilon", "v_prediction"
-PREDICTIONS: dict[str, Parameterisation] = {EPSILON: of_eps, V: of_v, "sample": of_x0}
-NAMED: dict[str, Parameterisation] = {
-    "eps": of_eps,
-    "v": of_v,
-    "x0": of_x0,
-    "flow": of_flow,
-    "edm": of_edm(),
-    **PREDICTIONS,
-}
+X0: Parameterisation = lambda x, sigma, out: out  # noqa: E731
+PREDICTIONS: dict[str, Parameterisation] = {EPSILON: of_eps, V: of_v, "sample": X0}
+NAMED = PREDICTIONS | {"eps": of_eps, "v": of_v, "x0": X0, "flow": of_flow, "edm": of_edm()}
 
 
 def find_parameterisation(given: str | Parameterisation, sigma_data: float) -> Parameterisation:
@@ -152,21 +131,20 @@ def find_parameterisation(given: str | Parameterisation, sigma_data: float) -> P
 def find_schedule(given: Any, parameterisation: object, sigma_data: float) -> Schedule:
     """A schedule: alphas, a diffusers scheduler, "sigma", a function, or a training's own."""
     if given is None:
-        own = {"flow": flow_time, "edm": edm_noise(sigma_data)}
-        named = own.get(parameterisation) if isinstance(parameterisation, str) else None
-        return named or Steps(ddpm_alphas())
+        if parameterisation == "flow":  # (1 - t) x0 + t eps: t = sigma / (1 + sigma) in (0, 1)
+            return lambda sigma: (1 / (1 + sigma), sigma / (1 + sigma))
+        return edm_noise(sigma_data) if parameterisation == "edm" else Steps(ddpm_alphas())
     alphas = given if isinstance(given, torch.Tensor) else getattr(given, "alphas_cumprod", None)
     if isinstance(alphas, torch.Tensor):
         return Steps(alphas)
     if isinstance(given, str) and given == "sigma":
-        return sigma_itself
+        return lambda sigma: (torch.ones_like(sigma), sigma)
     if not callable(given):
         raise ArgumentError(
             f"schedule: got {given!r}, expected cumulative alphas, a scheduler that has them, "
             "'sigma', or a function of sigma"
         )
-    found: Schedule = given
-    return found
+    return given  # type: ignore[no-any-return]
 
 
 def check_positive(name: str, value: float) -> None:

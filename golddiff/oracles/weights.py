@@ -83,7 +83,20 @@ def fill(
             f"{path} does not fit the network: it has {len(tensors)} weights for {parts} blocks"
         )
     with torch.device("meta"):
-        _compare(make().state_dict(), tensors, path, optional)
+        wanted = make().state_dict()
+    shapes = [
+        f"{name} {tuple(tensors[name].shape)} instead of {tuple(wanted[name].shape)}"
+        for name in sorted(wanted.keys() & tensors.keys())
+        if tensors[name].shape != wanted[name].shape
+    ]
+    problems = {
+        "lacks": sorted(wanted.keys() - tensors.keys() - set(optional)),
+        "has unexpected": sorted(tensors.keys() - wanted.keys()),
+        "has wrong shapes:": shapes,
+    }
+    told = [f"{what} {listed(names)}" for what, names in problems.items() if names]
+    if told:
+        raise CheckpointError(f"{path} does not fit the network: it {'; it '.join(told)}")
     plain = {name: value.float() for name, value in tensors.items()}
     for name, value in plain.items():
         if not bool(torch.isfinite(value).all()):
@@ -91,25 +104,6 @@ def fill(
     network = make()
     network.load_state_dict(plain, strict=False)
     return network.float().eval().requires_grad_(False)
-
-
-def _compare(
-    wanted: Mapping[str, torch.Tensor],
-    tensors: Mapping[str, torch.Tensor],
-    path: Path,
-    optional: Collection[str],
-) -> None:
-    missing = sorted(wanted.keys() - tensors.keys() - set(optional))
-    unexpected = sorted(tensors.keys() - wanted.keys())
-    shapes = [
-        f"{name} {tuple(tensors[name].shape)} instead of {tuple(wanted[name].shape)}"
-        for name in sorted(wanted.keys() & tensors.keys())
-        if tensors[name].shape != wanted[name].shape
-    ]
-    found = (("lacks", missing), ("has unexpected", unexpected), ("has wrong shapes:", shapes))
-    problems = [f"{what} {listed(names)}" for what, names in found if names]
-    if problems:
-        raise CheckpointError(f"{path} does not fit the network: it {'; it '.join(problems)}")
 
 
 def listed(names: list[str]) -> str:

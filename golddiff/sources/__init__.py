@@ -51,19 +51,14 @@ def open_source(
         SourceError: the source cannot be read or holds images that do not fit together.
     """
     reading = SourceOptions(**options)
-    if isinstance(source, str):
+    if isinstance(source, str | os.PathLike):
         return _open_text(source, reading, open_folder)
-    if isinstance(source, os.PathLike):
-        path = Path(os.path.expanduser(os.fsdecode(source)))
-        if not _exists(path):
-            raise SourceError(f"{path} does not exist")
-        return _open_path(path, reading, open_folder)
     return _open_object(source, reading)
 
 
 def _open_object(source: Any, options: SourceOptions) -> Source:
     from golddiff.sources.arrays import ask_for_range, is_array, open_array
-    from golddiff.sources.listed import is_listed, open_listed
+    from golddiff.sources.examples import is_listed, open_listed
     from golddiff.sources.tables import open_dataset
 
     if is_array(source):
@@ -82,22 +77,30 @@ def _open_object(source: Any, options: SourceOptions) -> Source:
     )
 
 
-def _open_text(text: str, options: SourceOptions, open_folder: OpenFolder) -> Source:
+def _open_text(
+    source: str | os.PathLike[str], options: SourceOptions, open_folder: OpenFolder
+) -> Source:
+    """A path; or, of text, a built-in or a dataset of the hub."""
     from golddiff.sources.builtin import open_builtin
     from golddiff.sources.decode import EXTENSIONS
     from golddiff.sources.hub import is_hub_name, load_from_hub
     from golddiff.sources.tables import open_dataset
 
-    if text in BUILTINS:
+    text, is_text = os.fsdecode(source), isinstance(source, str)
+    if is_text and text in BUILTINS:
         return open_builtin(text, options)
     if not text or "\0" in text:
         raise ArgumentError(f"source is {text!r}; give a path or a name")
     path = Path(os.path.expanduser(text))
-    if _exists(path):
+    try:
+        exists = path.exists()
+    except OSError as error:  # a name too long, or a folder on the way that may not be entered
+        raise SourceError(f"{path} cannot be read: {error.strerror}") from error
+    if exists:
         return _open_path(path, options, open_folder)
     endings = (".parquet", ".zip", ".npz", ".npy", ".pt", ".gz", ".tar", ".tgz", *EXTENSIONS)
     is_path = text.startswith(("/", "\\", ".", "~")) or text.lower().endswith(endings)
-    if is_path or not is_hub_name(text):
+    if is_path or not is_text or not is_hub_name(text):
         raise SourceError(f"{text} does not exist")
     dataset = load_from_hub(text, options.split)
     return open_dataset(dataset, options, f"dataset {text} ({options.split})")
@@ -133,10 +136,3 @@ def _open_path(path: Path, options: SourceOptions, open_folder: OpenFolder) -> S
     if path.suffix.lower() in EXTENSIONS:
         raise SourceError(f"{path} is a single image; give the folder it is in")
     raise SourceError(f"{path} is of no known kind; give {_KNOWN}")
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError as error:  # a name too long, or a folder on the way that may not be entered
-        raise SourceError(f"{path} cannot be read: {error.strerror}") from error

@@ -15,9 +15,8 @@ from golddiff.sources.arrays import open_array
 from golddiff.sources.source import Rows, own_labels
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import SourceError, one_line
-from golddiff.system.guards import Unpacked, inside
-from golddiff.system.pickled_arrays import ARRAYS
-from golddiff.system.pickles import read_pickle
+from golddiff.system.files import Unpacked, inside
+from golddiff.system.pickles import ARRAYS, read_pickle
 
 _VALUES = 3 * 32 * 32
 # The largest file of either data set has 155 MB.

@@ -22,7 +22,7 @@ from golddiff.sources.source import Source
 from golddiff.sources.source_options import SourceOptions
 from golddiff.sources.tables import SPLIT_NAMES, open_parquet, shards_of_split
 from golddiff.system.errors import GoldDiffError, SourceError, one_line, printable
-from golddiff.system.guards import check_unpacked
+from golddiff.system.files import check_unpacked
 
 log = logging.getLogger("golddiff")
 

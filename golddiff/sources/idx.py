@@ -13,7 +13,7 @@ from golddiff.sources.arrays import open_array
 from golddiff.sources.source import Rows
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import SourceError, one_line
-from golddiff.system.guards import Unpacked, inside
+from golddiff.system.files import Unpacked, inside
 
 _MAGIC = b"\0\0\x08"  # of bytes
 _IMAGES = re.compile(r"^(?P<stem>.*)images(?P<dot>[-._])idx3-ubyte(?P<gz>\.gz)?$")

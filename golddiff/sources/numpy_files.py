@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from golddiff.sources.arrays import as_array, is_array, open_array
 from golddiff.sources.source import Rows
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import CheckpointError, SourceError, one_line
-from golddiff.system.guards import check_unpacked
+from golddiff.system.files import check_unpacked
 
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -108,19 +107,14 @@ def _member(archive: Any, path: Path, key: str) -> NDArray[Any]:
         names = archive.zip.namelist()
         member = archive.zip.getinfo(key if key in names else f"{key}.npy")
         check_unpacked(f"{path.name}: array {key!r}", member.compress_size, member.file_size)
-        # NumPy makes the array that a header describes before it reads a byte of it.
+        # NumPy itself makes the array that a header describes before it reads a byte of it.
         with archive.zip.open(member) as stream:
             version = np.lib.format.read_magic(stream)
             if version not in _HEADERS:
                 raise ValueError(f"it is of version {version} of NumPy's format")
-            shape, _, dtype = _HEADERS[version](stream)
-        declared = math.prod(shape) * dtype.itemsize
-        if declared > member.file_size:
-            raise SourceError(
-                f"{path.name}: array {key!r} is damaged: its header calls for {declared:,} bytes, "
-                f"it has {member.file_size:,}"
-            )
-        array: NDArray[Any] = archive[key]
+            shape, by_column, dtype = _HEADERS[version](stream)
+            values = np.frombuffer(stream.read(), dtype)
+        array: NDArray[Any] = values.reshape(shape, order="F" if by_column else "C")
     except SourceError:
         raise
     except Exception as error:
@@ -132,6 +126,6 @@ def _member(archive: Any, path: Path, key: str) -> NDArray[Any]:
 
 def _unreadable(path: Path, error: Exception) -> SourceError:
     reason = one_line(error)
-    if "allow_pickle" in reason or "Python objects" in reason:
+    if any(word in reason for word in ("allow_pickle", "Python objects", "OBJECT array")):
         reason = "it holds Python objects, which are not loaded because they can run code"
     return SourceError(f"{path.name} cannot be read: {reason}")

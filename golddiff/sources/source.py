@@ -20,15 +20,11 @@ Result = TypeVar("Result")
 
 
 class Batch(NamedTuple):
-    """A run of consecutive examples.
+    """A run of consecutive examples."""
 
-    Attributes:
-        pixels: (b, *shape), C order; uint8 in 0..255, or float32 as given (images in [-1, 1]).
-        labels: (b,) int64 class indices, or None where the source has no labels.
-    """
-
+    # (b, *shape), C order; uint8 in 0..255, or float32 as given (images in [-1, 1])
     pixels: NDArray[np.generic]
-    labels: NDArray[np.int64] | None
+    labels: NDArray[np.int64] | None  # (b,) class indices, or None where the source has none
 
     def part(self, start: int, stop: int) -> Batch:
         """Some of them, as views."""
@@ -94,13 +90,10 @@ class Rows:
     Args:
         read: the examples from a start to a stop, (stop - start, *shape), as a copy; called by
             several threads.
-        total: how many there are, before the limit.
-        shape: of one example.
-        dtype: uint8 or float32.
+        total, shape, dtype, description, class_names: as of :class:`SourceInfo`, but before the
+            limit.
         options: ``limit`` and ``labels`` apply.
-        description: one line for the manifest.
         labels: the source's own, (total,) class indices, or None.
-        class_names: of the source's own classes, or None.
         names: the file of each example, or none.
     """
 

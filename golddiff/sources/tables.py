@@ -20,7 +20,7 @@ from golddiff.sources.decode import read_file
 from golddiff.sources.examples import ExampleSource, Item
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import SourceError, one_line
-from golddiff.system.guards import check_unpacked
+from golddiff.system.files import check_unpacked
 
 # Names of sub folders and files that are parts of a data set rather than classes.
 SPLIT_NAMES = frozenset({"train", "test", "val", "valid", "validation", "dev", "eval"})

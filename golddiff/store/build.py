@@ -27,8 +27,7 @@ from golddiff.store.needs import check_images
 from golddiff.store.proxy import pool, quarter_shape
 from golddiff.store.statistics import covariance_factor
 from golddiff.system.errors import ArgumentError, SourceError, StoreError, printable
-from golddiff.system.files import DISK_FULL
-from golddiff.system.locks import exchanged, locked
+from golddiff.system.files import DISK_FULL, exchanged, locked
 from golddiff.system.progress import progress_bar
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
 

@@ -75,22 +75,16 @@ def check_not_negative(name: str, value: object) -> None:
         raise ArgumentError(f"{name}: got {value!r}, expected a finite number of 0 or more")
 
 
-def check_shape(name: str, x: torch.Tensor, shape: tuple[int, ...], owner: str) -> None:
-    """Raise where a tensor is no batch (B, *shape)."""
-    if tuple(x.shape[1:]) != shape:
-        raise ArgumentError(
-            f"{name}: got shape {tuple(x.shape)}, expected (B, {', '.join(map(str, shape))}) "
-            f"to match the {owner}"
-        )
-
-
 def check_batch(name: str, x: object, shape: tuple[int, ...] | None, owner: str) -> None:
     """Raise where ``x`` is no batch (B, *shape) in a float type; None: of any shape."""
     if not isinstance(x, torch.Tensor):
         raise ArgumentError(f"{name}: got {type(x).__name__}, expected a torch.Tensor")
     check_dense(name, x)
-    if shape is not None:
-        check_shape(name, x, shape, owner)
+    if shape is not None and tuple(x.shape[1:]) != shape:
+        raise ArgumentError(
+            f"{name}: got shape {tuple(x.shape)}, expected (B, {', '.join(map(str, shape))}) "
+            f"to match the {owner}"
+        )
     if not x.is_floating_point():
         raise ArgumentError(f"{name}: got {x.dtype}, expected a floating-point tensor")
 

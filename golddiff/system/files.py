@@ -1,16 +1,27 @@
-"""Output files: found unwritable before the work starts, and written whole or not at all."""
+"""Files: written whole or not at all, locked, exchanged; and read without trust in them.
+
+What came from elsewhere must not fill memory, nor choose what is read on this machine.
+"""
 
 from __future__ import annotations
 
+import bz2
 import contextlib
+import ctypes
 import errno
+import gzip
+import lzma
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import IO, Any
 
-from golddiff.system.errors import ArgumentError
+from filelock import FileLock, Timeout
+
+from golddiff.system.errors import ArgumentError, SourceError, StoreError
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # or no more of it is ours
@@ -18,6 +29,18 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # or no more of it is our
 _FROM_LIBRARIES = re.compile(
     r"\(os error (\d+)\)|PytorchStreamWriter failed writing|unexpected pos \d+ vs"
 )
+_EXCHANGE = 2  # RENAME_EXCHANGE of Linux's renameat2
+_HERE = -100  # AT_FDCWD
+# Training sets in use unpack to at most some tens of times their size (MNIST: 5).
+MOST_TIMES = 200
+# What may always be unpacked, however small the file.
+FREE = 64_000_000
+
+_PACKED: dict[bytes, Callable[[IO[bytes]], Any]] = {
+    b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ\x00": lzma.LZMAFile,
+}
 
 
 def check_writable(name: str, path: Path, suffixes: Sequence[str] = ()) -> None:
@@ -55,22 +78,17 @@ def written_whole(name: str, path: Path) -> Iterator[Path]:
 
     Only if the block ends well; the folder is made where it is missing.
     """
-    temporary: Path | None = None
+    temporary = path.absolute().with_name(f".golddiff-{uuid.uuid4().hex}{path.suffix}")
     try:
-        path.absolute().parent.mkdir(parents=True, exist_ok=True)
-        handle, text = tempfile.mkstemp(
-            prefix=".golddiff-", suffix=path.suffix, dir=path.absolute().parent
-        )
-        os.close(handle)
-        temporary = Path(text)
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        temporary.touch(exist_ok=False)
         with system_errors(path):
             yield temporary
-        temporary.chmod(0o666 & ~_umask())
         os.replace(temporary, path)
     except OSError as error:
         raise _unwritable(name, path, error) from error
     finally:
-        if temporary is not None:
+        with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
@@ -93,8 +111,90 @@ def _unwritable(name: str, path: Path, error: OSError) -> ArgumentError:
     return ArgumentError(f"{name}: {path} cannot be written ({error.strerror or error})")
 
 
-def _umask() -> int:
-    # There is no way to read it but to set it.
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+@contextlib.contextmanager
+def locked(place: Path, message: str) -> Iterator[None]:
+    """Hold the lock of a file, which is made for it and taken away after.
+
+    The system frees it when the process ends, however it ends; a file that is left then is no
+    lock. A symbolic link of the file's name is not followed.
+    """
+    lock = FileLock(place)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise StoreError(message) from None
+    try:
+        yield
+    finally:
+        # While it is held: who waits for this file then finds that it is no longer there.
+        place.unlink(missing_ok=True)
+        lock.release()
+
+
+def exchanged(one: Path, other: Path) -> bool:
+    """Exchange two folders in one step, as Linux can; False where that cannot be done here."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    if rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(number, os.strerror(number), str(other))
+
+
+def allowed(packed: int) -> int:
+    """Bytes that so many packed bytes may unpack to."""
+    return max(FREE, MOST_TIMES * packed)
+
+
+def check_unpacked(name: str, packed: int, unpacked: int) -> None:
+    """Raise where a file or member says that it unpacks to more."""
+    if unpacked > allowed(packed):
+        raise SourceError(
+            f"{name} unpacks from {packed:,} to {unpacked:,} bytes, more than {MOST_TIMES} times "
+            "its size; unpack it yourself if it is to be trusted"
+        )
+
+
+class Unpacked:
+    """A file as it was before gzip, bzip2 or xz, whichever it is in; a bomb ends in an OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self._most = allowed(path.stat().st_size)
+        self._file = path.open("rb")
+        head = self._file.read(6)
+        self._file.seek(0)
+        readers = (reader for magic, reader in _PACKED.items() if head.startswith(magic))
+        self._stream: Any = next(readers, lambda file: file)(self._file)
+
+    def __enter__(self) -> Unpacked:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        """Go to a place."""
+        return int(self._stream.seek(place, whence))
+
+    def tell(self) -> int:
+        """The place."""
+        return int(self._stream.tell())
+
+    def read(self, size: int = -1) -> bytes:
+        """At most ``size`` bytes, or all."""
+        room = self._most - self.tell()
+        data: bytes = self._stream.read(room + 1 if size < 0 else min(size, room + 1))
+        if len(data) > room:
+            raise OSError(f"it unpacks to more than {self._most:,} bytes")
+        return data
+
+
+def inside(folder: Path, path: Path) -> Path:
+    """The path, where following its links does not lead out of the folder."""
+    if leads_out(folder, path):
+        raise SourceError(f"{path} is a symbolic link that leads out of its folder; copy the file")
+    return path

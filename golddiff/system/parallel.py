@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import deque
@@ -18,6 +19,7 @@ Result = TypeVar("Result")
 IN_FLIGHT = 3  # tasks running or finished and not yet taken, for each thread
 
 _pools: dict[int, ThreadPoolExecutor] = {}
+_limits: list[Any] = []  # of matrix products: the one that holds, then None for each who came since
 _lock = threading.Lock()
 _here = threading.local()
 
@@ -50,7 +52,7 @@ def map_ordered(function: Callable[[Task], Result], tasks: Iterable[Task]) -> It
         _here.busy = True  # one that waits for others of its pool could wait for ever
         return function(item)
 
-    with _products_alone:
+    with _products_alone():
         yield from in_turn(_pool(torch.get_num_threads()), work, items, IN_FLIGHT * workers)
 
 
@@ -80,39 +82,23 @@ def for_each(function: Callable[[Task], object], tasks: Iterable[Task]) -> None:
     deque(map_ordered(function, tasks), maxlen=0)
 
 
-class _ProductsAlone:
+@contextlib.contextmanager
+def _products_alone() -> Iterator[None]:
     """While any tasks run, matrix products have no threads of their own.
 
     They would wait for those of other tasks: of 64 tasks with products of 128 x 12,288 numbers each
     took three seconds instead of a tenth. The limit is the whole process's, so those who come while
     it holds leave it alone, and the last to go lifts it.
     """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._limit: Any = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._inside == 0:
-                self._limit = _libraries().limit(limits=1)
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self.lift()
-
-    def lift(self) -> None:
-        """Products have the threads that they had."""
-        if self._limit is not None:
-            self._limit.restore_original_limits()
-            self._limit = None
-
-
-_products_alone = _ProductsAlone()
+    with _lock:
+        _limits.append(_libraries().limit(limits=1) if not _limits else None)
+    try:
+        yield
+    finally:
+        with _lock:
+            limit = _limits.pop() if _limits else None  # none in a process that was forked
+            if limit is not None:  # the first one's: nobody is left
+                limit.restore_original_limits()
 
 
 @cache
@@ -137,11 +123,12 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 def _forget() -> None:
     """In a process that was forked: threads are not, and torch would wait for its own for ever."""
     torch.set_num_threads(1)
-    global _lock, _products_alone
+    global _lock
     _pools.clear()
     _lock = threading.Lock()
-    _products_alone.lift()
-    _products_alone = _ProductsAlone()
+    if _limits:
+        _limits[0].restore_original_limits()
+        _limits.clear()
     _here.busy = False
 
 

@@ -9,7 +9,8 @@ one written in Python, with what could do harm taken out of it:
   nested tuples is taken anew for each place: 582 bytes can hang);
 - every opcode costs memory, and a value that is handed to a function, or back to the caller, costs
   what it takes unfolded, each part as often as it is held. (A list of a list of a list, each held
-  twice, is small in memory and endless for whoever prints, joins or hashes it.)
+  twice, is small in memory and endless for whoever prints, joins or hashes it.) What an object
+  holds is not counted: whoever walks from object to object meets each once.
 
 Every pickle goes through it: CIFAR's files, torch's checkpoints, EDM's networks.
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import math
 import pickle
 import traceback
 from collections import OrderedDict
@@ -49,7 +51,6 @@ _REFUSED = (
 )
 
 _HOLDERS = (dict, list, tuple, set, frozenset)
-_LEAVES = (str, bytes, int, float, type, type(None))
 
 Names = Mapping[tuple[str, str], Any]
 
@@ -103,8 +104,6 @@ class _Unpickler(pickle._Unpickler):
         stream.seek(here)
         self._most = self._left = SLACK + MULTIPLE * (self._end - here)
         self._allowed, self._persistent = allowed, persistent
-        # Objects by their id, and what each was handed: as much as they may hold.
-        self._made: dict[int, tuple[Any, list[Any]]] = {}
         super().__init__(_Bounded(stream, self._end), encoding="bytes")
 
     def find_class(self, module: str, name: str) -> Any:
@@ -127,8 +126,8 @@ class _Unpickler(pickle._Unpickler):
         if self._left < 0:
             raise UnpicklingError(f"asks for more than {self._most:,} bytes of memory")
 
-    def measure(self, value: Any, made: Mapping[int, tuple[Any, list[Any]]] = {}) -> None:
-        """Count the memory of a value unfolded; objects ``made``, as what they were handed."""
+    def measure(self, value: Any) -> None:
+        """Count the memory of a value unfolded."""
         inside: list[Iterator[Any]] = [iter((value,))]
         while inside:
             part: Any = next(inside[-1], inside)
@@ -139,9 +138,6 @@ class _Unpickler(pickle._Unpickler):
                 values = part.values() if isinstance(part, dict) else ()
                 self.spend(_HOLDER + _PART * len(part))
                 inside.append(itertools.chain(part, values))
-            elif id(part) in made:
-                self.spend(_HOLDER + (part.nbytes if isinstance(part, np.ndarray) else 0))
-                inside.append(iter(made[id(part)][1]))
             else:
                 text = isinstance(part, str | bytes)
                 size = part.nbytes if isinstance(part, np.ndarray) else _PART
@@ -150,16 +146,9 @@ class _Unpickler(pickle._Unpickler):
                 raise UnpicklingError(f"has values nested deeper than {DEEPEST}")
 
     def measure_all(self) -> None:
-        """Count the memory of what is handed back, with all that objects hold."""
+        """Count the memory of what is handed back."""
         self._left = self._most
-        self.measure(self.stack[-1], self._made)
-
-    def keep(self, given: Iterable[Any]) -> None:
-        """Remember what the object on top of the stack was handed."""
-        top = self.stack[-1]
-        if not isinstance(top, _LEAVES):
-            held = self._made.setdefault(id(top), (top, []))[1]
-            held += [part for part in given if part is not top and not isinstance(part, _LEAVES)]
+        self.measure(self.stack[-1])
 
     def grow(self, kind: type, target: Any, keys: Iterable[Any] = ()) -> None:
         """Check that values may be added."""
@@ -171,29 +160,24 @@ class _Unpickler(pickle._Unpickler):
             if not small and not isinstance(key, str | bytes | float | None):
                 raise UnpicklingError(f"has a key that is a {type(key).__name__}")
 
-    def call(self, maker: Any, given: Any, kind: type = object) -> Iterable[Any]:
-        """Check that something may be called with arguments, and give these."""
+    def call(self, maker: Any, given: Any, kind: type = object) -> None:
+        """Check that something may be called with arguments."""
         if not isinstance(maker, kind) or not callable(maker) or not self.allows(maker):
             raise UnpicklingError(f"calls a {type(maker).__name__}")
-        return self.handed(given)
+        self.measure(given)
 
     def allows(self, value: Any) -> bool:
         """Whether it is what a name stands for."""
         return any(value is made for made in self._allowed.values())
 
-    def handed(self, given: Any) -> Iterable[Any]:
-        """Check that a function may be handed some values, and give these."""
-        self.measure(given)
-        return tuple(given)
-
-    def build(self) -> Iterable[Any]:
-        """Check that an object may be given a state, and give this."""
+    def build(self) -> None:
+        """Check that an object may be given a state."""
         target, state = self.stack[-2:]
         if type(target) is OrderedDict:
             self.stack[-1] = None  # what torch hangs on its dicts is dropped
         elif not hasattr(target, "__setstate__") or not self.allows(type(target)):
             raise UnpicklingError(f"sets the state of a {type(target).__name__}")
-        return self.handed((state,))
+        self.measure(state)
 
 
 class _Bounded:
@@ -212,8 +196,7 @@ class _Bounded:
 
 
 # Before an opcode, with the values that it takes still on the stack; what a mark is on lies below.
-# What a check gives is handed to the object that is then on top of the stack.
-_CHECKS: dict[bytes, Callable[[Any], Iterable[Any] | None]] = {
+_CHECKS: dict[bytes, Callable[[Any], None]] = {
     pickle.APPEND: lambda u: u.grow(list, u.stack[-2]),
     pickle.APPENDS: lambda u: u.grow(list, u.metastack[-1][-1]),
     pickle.SETITEM: lambda u: u.grow(dict, u.stack[-3], u.stack[-2:-1]),
@@ -225,7 +208,7 @@ _CHECKS: dict[bytes, Callable[[Any], Iterable[Any] | None]] = {
     pickle.NEWOBJ: lambda u: u.call(u.stack[-2], u.stack[-1], type),
     pickle.NEWOBJ_EX: lambda u: u.call(u.stack[-3], u.stack[-2:], type),
     pickle.OBJ: lambda u: u.call(u.stack[0], u.stack[1:]),
-    pickle.INST: lambda u: u.handed(u.stack),
+    pickle.INST: lambda u: u.measure(u.stack),
     pickle.BUILD: lambda u: u.build(),
     pickle.STOP: lambda u: u.measure_all(),
 }
@@ -241,10 +224,9 @@ def _checked(code: int, run: Callable[[Any], None]) -> Callable[[Any], None]:
 
     def load(unpickler: Any) -> None:
         unpickler.spend(cost)
-        given = None if check is None else check(unpickler)
+        if check is not None:
+            check(unpickler)
         run(unpickler)
-        if given is not None:
-            unpickler.keep(given)
 
     return load
 
@@ -256,3 +238,90 @@ _Unpickler.dispatch = _Opcodes(
         if bytes((code,)) not in _REFUSED
     }
 )
+
+# Numbers only: an array of objects is a pickle in disguise.
+_NUMBERS = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1")
+
+
+class _Type:
+    """Stands in for a NumPy data type of numbers."""
+
+    def __init__(self, code: Any, align: Any = False, copy: Any = False) -> None:
+        text = _text(code)
+        if text.lstrip("<>|=") not in _NUMBERS:
+            raise UnpicklingError(f"asks for the NumPy type {text[:40]}")
+        self.code, self.order = text.lstrip("<>|="), text[0] if text[0] in "<>" else "="
+
+    def __setstate__(self, state: Any) -> None:
+        if (
+            type(state) is not tuple
+            or len(state) < 2
+            or _text(state[1]) not in ("<", ">", "|", "=")
+        ):
+            raise UnpicklingError("asks for a NumPy type of an unknown state")
+        self.order = _text(state[1])
+
+    def dtype(self) -> np.dtype[Any]:
+        order: Any = self.order
+        return np.dtype(self.code).newbyteorder(order)
+
+
+class _Array(np.ndarray[Any, Any]):
+    """An array of numbers whose bytes are all in the file, and which comes after it."""
+
+    def __new__(cls) -> _Array:
+        """An empty one."""
+        return super().__new__(cls, (0,), np.uint8)
+
+    def __setstate__(self, state: Any) -> None:
+        shape, kind, fortran, raw = state[-4:]
+        if not isinstance(kind, _Type) or type(raw) is not bytes:
+            raise UnpicklingError("asks for an array of other things than numbers")
+        if type(shape) is not tuple or not all(type(side) is int and side >= 0 for side in shape):
+            raise UnpicklingError("asks for an array of an impossible shape")
+        dtype = kind.dtype()
+        if math.prod(shape) * dtype.itemsize != len(raw):
+            raise UnpicklingError("asks for an array of another size than its bytes")
+        whole: Any = (1, shape, dtype, bool(fortran), raw)
+        super().__setstate__(whole)
+
+
+def _array(kind: Any, shape: Any = None, code: Any = None) -> _Array:
+    if kind is not _Array:
+        raise UnpicklingError("asks for an array of an unknown class")
+    return _Array()
+
+
+def _scalar(kind: Any, data: Any = None) -> int | float | bool:
+    if type(kind) is not _Type or type(data) is not bytes or len(data) != kind.dtype().itemsize:
+        raise UnpicklingError("asks for a NumPy number of other bytes than its own")
+    value: int | float | bool = np.frombuffer(data, kind.dtype())[0].item()
+    return value
+
+
+def _encoded(text: Any, encoding: Any) -> bytes:
+    """``_codecs.encode``, by which pickle protocols below 3 write bytes."""
+    if _text(encoding) != "latin1" or type(text) is not str:
+        raise UnpicklingError(f"asks for the encoding {_text(encoding)[:40]!r}")
+    return text.encode("latin1")
+
+
+def _text(value: Any) -> str:
+    """Text, which Python 2 wrote as bytes."""
+    if type(value) is bytes:
+        return value.decode("latin1")
+    if type(value) is not str:
+        raise UnpicklingError(f"has a {type(value).__name__} where text is expected")
+    return value
+
+
+# Arrays and numbers of NumPy's, and bytes in old protocols. Arrays come back as a subclass of
+# numpy.ndarray: numpy.asarray makes plain ones of them, without a copy. Both of NumPy's module
+# names occur, the old one in every file that is in circulation.
+ARRAYS: Names = {
+    **{(f"numpy.{core}.multiarray", "_reconstruct"): _array for core in ("core", "_core")},
+    **{(f"numpy.{core}.multiarray", "scalar"): _scalar for core in ("core", "_core")},
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Type,
+    ("_codecs", "encode"): _encoded,
+}

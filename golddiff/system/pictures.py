@@ -52,16 +52,10 @@ def enlarged(pixels: Pixels, factor: int) -> Pixels:
     return pixels.repeat(factor, axis=1).repeat(factor, axis=2)
 
 
-def as_colour(pixels: Pixels) -> Pixels:
-    """Grey (..., H, W) as (..., H, W, 3); colour as it is."""
-    if pixels.ndim >= 3 and pixels.shape[-1] == 3:
-        return pixels
-    return np.repeat(pixels[..., None], 3, axis=-1)
-
-
 def cells(images: torch.Tensor, side: int) -> Pixels:
     """Images (n, C, H, W) in colour, enlarged by a whole factor to at least ``side`` wide."""
-    return as_colour(enlarged(to_pixels(images), max(1, math.ceil(side / images.shape[3]))))
+    pixels = enlarged(to_pixels(images), max(1, math.ceil(side / images.shape[3])))
+    return pixels if pixels.ndim == 4 else np.repeat(pixels[..., None], 3, axis=-1)
 
 
 def mosaic(pixels: Pixels, columns: int, gap: int) -> Pixels:

@@ -21,9 +21,8 @@ from typing import IO, Any
 import torch
 
 from golddiff.system.errors import CheckpointError, SourceError, one_line
-from golddiff.system.guards import check_unpacked
-from golddiff.system.pickled_arrays import ARRAYS
-from golddiff.system.pickles import read_pickle
+from golddiff.system.files import check_unpacked
+from golddiff.system.pickles import ARRAYS, read_pickle
 
 ZIP = b"PK\x03\x04"
 MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001

@@ -5,8 +5,7 @@ import shutil
 import fsspec
 import pytest
 
-from golddiff.cluster.copies import local_folder
-from golddiff.cluster.listing import Listing, ShardRecord
+from golddiff.cluster.listing import Listing, ShardRecord, local_folder
 from golddiff.cluster.shard import Shard
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import NAME, identity_of

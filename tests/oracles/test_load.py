@@ -4,7 +4,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from golddiff import CheckpointError, Oracle, load_oracle
+from golddiff import CheckpointError, load_oracle
+from golddiff.oracles import load
 from golddiff.oracles.unet import TABLE
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.training.writing import describe_network, write_folder, write_weights
@@ -166,13 +167,14 @@ def test_edm_pickles_go_to_their_own_reader(tmp_path, monkeypatch):
     path.write_bytes(b"\x80\x03}q\x00.")
     asked = []
 
-    def load_edm(path, device, batch_size):
-        asked.append((path, device, batch_size))
-        return Oracle(torch.nn.Identity(), shape=(3, 32, 32))
+    def load_edm(path, resolution):
+        asked.append((path, resolution))
+        return {"module": torch.nn.Identity(), "shape": (3, 32, 32)}
 
-    monkeypatch.setattr("golddiff.oracles.load.load_edm", load_edm)
-    assert load_oracle(path, batch_size=7).shape == (3, 32, 32)
-    assert asked == [(path, "cpu", 7)]
+    monkeypatch.setitem(load.READERS, "edm", load_edm)
+    opened = load_oracle(path, batch_size=7)
+    assert (opened.shape, opened.batch_size, str(opened.device)) == ((3, 32, 32), 7, "cpu")
+    assert asked == [(path, None)]
     with pytest.raises(ArgumentError, match="resolution: got 64"):
         load_oracle(path, resolution=64)
 

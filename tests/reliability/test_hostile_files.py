@@ -27,8 +27,7 @@ from golddiff.sources.decode import UnreadableImageError, decode
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import _digest, file_record
 from golddiff.system.errors import CheckpointError, SourceError, StoreError
-from golddiff.system.pickled_arrays import ARRAYS
-from golddiff.system.pickles import read_pickle
+from golddiff.system.pickles import ARRAYS, read_pickle
 from reliability.fuzz.images import array, encoded, idx, npzs, packed, parquets
 from reliability.fuzz.structured import PNG
 from reliability.fuzz.watch import watched

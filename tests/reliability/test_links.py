@@ -13,7 +13,7 @@ from golddiff.store.manifest import _digest
 from golddiff.supports.index import Index
 from golddiff.supports.index.indexing import PARTIAL, STATE
 from golddiff.system.errors import StoreError
-from golddiff.system.locks import locked
+from golddiff.system.files import locked
 from reliability.fuzz.bundle import unbundle, written
 from reliability.fuzz.stores import interrupted, sound_store
 

@@ -16,7 +16,7 @@ from golddiff.store.images import ImageStore
 from golddiff.supports.index import Index
 from golddiff.supports.index import indexing as index_build
 from golddiff.system.errors import StoreError
-from golddiff.system.locks import exchanged, locked
+from golddiff.system.files import exchanged, locked
 
 
 @pytest.fixture

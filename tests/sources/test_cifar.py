@@ -10,8 +10,7 @@ import pytest
 
 from golddiff.sources import open_source
 from golddiff.system.errors import SourceError
-from golddiff.system.pickled_arrays import ARRAYS
-from golddiff.system.pickles import read_pickle
+from golddiff.system.pickles import ARRAYS, read_pickle
 
 from .make import read
 

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golddiff.system.errors import one_line
-from golddiff.system.pickled_arrays import ARRAYS
-from golddiff.system.pickles import read_pickle
+from golddiff.system.pickles import ARRAYS, read_pickle
 
 SCALARS = (
     st.none()
@@ -152,26 +151,6 @@ def test_a_value_is_as_large_as_it_is_unfolded():
     with pytest.raises(UnpicklingError, match="bytes of memory"):
         read(data)
     assert time.process_time() - started < 1
-
-
-def test_objects_are_as_large_as_all_that_they_hold():
-    """Modules that hold the one before twice: whoever walks through them never ends."""
-
-    class Module:
-        def __setstate__(self, state):
-            self.state = state
-
-    def nested(times):
-        made = b"ca\nb\n)\x81"
-        for i in range(times):
-            # a: before, b: before; the state of a new one
-            made += b"q%c0ca\nb\n)\x81}X\1\0\0\0ah%csX\1\0\0\0bh%csb" % (i, i, i)
-        return b"\x80\x02" + made + b"."
-
-    names = {("a", "b"): Module}
-    assert read_pickle(nested(10), names).state["a"]
-    with pytest.raises(UnpicklingError, match="bytes of memory"):
-        read_pickle(nested(30), names)
 
 
 def test_one_array_many_times_is_as_large_as_all_of_them():

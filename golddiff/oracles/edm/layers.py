@@ -92,15 +92,11 @@ class UNetBlock(nn.Module):
     ``skip_scale``; with attention a(h), (h + a(h)) times ``skip_scale`` again.
 
     Args:
-        in_channels: channels of the input.
-        out_channels: channels of the output.
-        emb_channels: length of the embedding.
-        up: double height and width.
-        down: halve them.
+        in_channels, out_channels, emb_channels: of the input, the output and the embedding.
+        up, down: double height and width, or halve them, by ``resample_filter``.
         heads: attention heads; 0: no attention.
         skip_scale: factor of each sum, sqrt(1/2) keeps the variance.
         eps: of the normalisations.
-        resample_filter: as in :class:`Conv2d`.
         resample_proj: a convolution on the skip path also where only the resolution changes.
         adaptive_scale: the embedding scales and shifts what ``norm1`` gives (ADM); else it is
             added before ``norm1`` (DDPM++ and NCSN++).

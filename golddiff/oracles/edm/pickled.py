@@ -6,8 +6,11 @@ Source of the names: pickles written by ``training_loop.py`` of the EDM reposito
 
 from __future__ import annotations
 
+import inspect
 import io
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -15,9 +18,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from golddiff.oracles.edm.arguments import MODELS, Arguments, check_arguments
 from golddiff.oracles.edm.preconditioning import PRECONDITIONINGS
-from golddiff.oracles.oracle import Oracle
+from golddiff.oracles.edm.unets import DhariwalUNet, SongUNet
 from golddiff.oracles.weights import checked_weights, fill
 from golddiff.system.errors import CheckpointError, one_line
 from golddiff.system.pickles import read_pickle
@@ -92,16 +94,11 @@ NAMES: dict[tuple[str, str], Any] = {
 }
 
 
-def load_edm(path: Path, device: str | torch.device, batch_size: int) -> Oracle:
-    """Open a network of EDM's, as NVIDIA publishes them and its training code writes them.
+def load_edm(path: Path, resolution: int | None = None) -> dict[str, Any]:
+    """The arguments of an Oracle, of a network as NVIDIA publishes EDM's and its code writes them.
 
     The file is a pickle that brings its own source code. None of it is run: tensors and
     constructor arguments are taken out of it, and the networks are this package's own.
-
-    Args:
-        path: such as ``edm-cifar10-32x32-uncond-vp.pkl``.
-        device: where the network runs, in float32.
-        batch_size: images that it denoises together.
 
     Raises:
         CheckpointError: a damaged pickle, one that asks for anything else than tensors and plain
@@ -127,17 +124,11 @@ def load_edm(path: Path, device: str | torch.device, batch_size: int) -> Oracle:
         raise CheckpointError(told) from error
     side, channels, classes = arguments.images.values()
     made = PRECONDITIONINGS[arguments.precond](**arguments.settings)
-    return Oracle(
-        model,
-        made.parameterisation,
-        made.schedule,
-        shape=(channels, side, side),
-        num_classes=classes,
-        sigma_range=(made.sigma_min, made.sigma_max),
-        kind=_kind(arguments),
-        device=device,
-        batch_size=batch_size,
-    )
+    return {
+        "module": model, "parameterisation": made.parameterisation, "schedule": made.schedule,
+        "shape": (channels, side, side), "num_classes": classes,
+        "sigma_range": (made.sigma_min, made.sigma_max), "kind": _kind(arguments),
+    }  # fmt: skip
 
 
 def _ema(whole: Any) -> Record:
@@ -154,7 +145,7 @@ def _ema(whole: Any) -> Record:
 
 def _network(path: Path, record: Record, arguments: Arguments) -> nn.Module:
     """The network that a record describes, with its tensors, in evaluation mode."""
-    tensors = checked_weights(dict(_tensors(record)), path)
+    tensors = checked_weights(dict(_tensors(record, "", set())), path)
     inner = record.state["_modules"].get("model")
     if not isinstance(inner, Record) or inner.class_name != arguments.model:
         found = inner.class_name if isinstance(inner, Record) else "nothing"
@@ -195,8 +186,11 @@ def _check_run(model: nn.Module, arguments: Arguments) -> None:
         )
 
 
-def _tensors(record: Record, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _tensors(record: Record, prefix: str, met: set[int]) -> Iterator[tuple[str, Any]]:
     """Parameters and buffers of a module record and all below it, named as in a state dict."""
+    if id(record) in met:  # modules that hold the one before twice would be walked without end
+        raise CheckpointError(f"{prefix.rstrip('.')} in it is a module that stands elsewhere too")
+    met.add(id(record))
     hidden = record.state.get("_non_persistent_buffers_set", set())
     for group in ("_parameters", "_buffers"):
         for name, tensor in _named(record, group).items():
@@ -204,7 +198,7 @@ def _tensors(record: Record, prefix: str = "") -> Iterator[tuple[str, Any]]:
                 yield prefix + name, tensor
     for name, child in _named(record, "_modules").items():
         if isinstance(child, Record):
-            yield from _tensors(child, f"{prefix}{name}.")
+            yield from _tensors(child, f"{prefix}{name}.", met)
         elif child is not None:
             raise CheckpointError(f"{prefix}{name} in it is no module")
 
@@ -226,3 +220,122 @@ def _kind(arguments: Arguments) -> str:
         names = {("positional", "standard"): "DDPM++", ("fourier", "residual"): "NCSN++"}
         named = names.get(design, "mixed")
     return f"{arguments.precond.removesuffix('Precond')} ({arguments.model}, {named})"
+
+
+# Constructor arguments found in a file: only known names, only values within reason. The bounds are
+# far above what any network of the paper has; they keep a damaged or hostile file from asking for
+# endless work.
+MODELS: dict[str, type[nn.Module]] = {"SongUNet": SongUNet, "DhariwalUNet": DhariwalUNet}
+DEFAULT_MODEL = dict.fromkeys(PRECONDITIONINGS, "SongUNet") | dict.fromkeys(
+    ("EDMPrecond", "iDDPMPrecond"), "DhariwalUNet"
+)
+# What every preconditioner takes first, in this order, and what changes nothing here.
+IMAGES = ("img_resolution", "img_channels", "label_dim", "use_fp16")
+UNUSED = ("use_fp16", "dropout", "label_dropout", "decoder_type")
+
+Rule = tuple[str, Callable[[Any], bool]]
+
+
+def _whole(low: int, high: int) -> Rule:
+    return (f"a whole number from {low} to {high}", lambda v: type(v) is int and low <= v <= high)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and not math.isnan(value) and abs(value) < 1e30
+
+
+def _choice(*allowed: str) -> Rule:
+    return f"one of {', '.join(allowed)}", lambda v: type(v) is str and v in allowed
+
+
+def _list(what: str, lengths: range, holds: Callable[[Any], bool]) -> Rule:
+    return (
+        f"{lengths.start} to {lengths.stop - 1} {what}",
+        lambda v: type(v) in (list, tuple) and len(v) in lengths and all(map(holds, v)),
+    )
+
+
+_POSITIVE: Rule = ("a number above 0", lambda v: _is_number(v) and v > 0)
+_FRACTION: Rule = ("a number from 0 to 1", lambda v: _is_number(v) and 0 <= v <= 1)
+_LEVEL: Rule = ("a noise level", lambda v: v == math.inf or (_is_number(v) and v >= 0))
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("img_resolution", "img_channels", "model_channels"), _whole(1, 4096)),
+    **dict.fromkeys(("label_dim", "augment_dim"), _whole(0, 1_000_000)),
+    **dict.fromkeys(("channel_mult_emb", "channel_mult_noise", "num_blocks"), _whole(1, 64)),
+    "channel_mult": _list(
+        "whole numbers from 1 to 64", range(1, 13), lambda v: type(v) is int and 1 <= v <= 64
+    ),
+    "attn_resolutions": _list("sides", range(13), lambda v: type(v) is int),
+    "resample_filter": _list("numbers, evenly many", range(2, 17, 2), _is_number),
+    "embedding_type": _choice("positional", "fourier"),
+    "encoder_type": _choice("standard", "residual"),
+    "decoder_type": _choice("standard"),
+    "use_fp16": ("true or false", lambda v: type(v) is bool),
+    **dict.fromkeys(("sigma_min", "sigma_max"), _LEVEL),
+    **dict.fromkeys(("sigma_data", "beta_d", "beta_min", "C_1", "C_2"), _POSITIVE),
+    **dict.fromkeys(("epsilon_t", "dropout", "label_dropout"), _FRACTION),
+    "M": _whole(2, 100_000),
+}
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The constructor arguments of a preconditioned network, checked."""
+
+    precond: str  # class of the preconditioner
+    model: str  # class of the network
+    images: dict[str, int]  # ``img_resolution``, ``img_channels``, ``label_dim``
+    settings: dict[str, Any]  # the preconditioner's own
+    network: dict[str, Any]  # the network's
+
+
+def check_arguments(precond: str, positional: Any, named: Any) -> Arguments:
+    """Sort and check what a preconditioned network was constructed with."""
+    if precond not in PRECONDITIONINGS:
+        known = ", ".join(PRECONDITIONINGS)
+        raise CheckpointError(f"its network is a {precond}, expected one of {known}")
+    if type(positional) not in (tuple, list) or not isinstance(named, dict):
+        raise CheckpointError(f"it does not say what its {precond} was made with")
+    own = list(inspect.signature(PRECONDITIONINGS[precond]).parameters)
+    order = [*IMAGES, *own, "model_type"]
+    if len(positional) > len(order):
+        raise CheckpointError(f"its {precond} was made with {len(positional)} arguments in order")
+    given = dict(zip(order, positional, strict=False))
+    for name, value in named.items():
+        if name in given:
+            raise CheckpointError(f"its {precond} was made with two values for {name}")
+        given[name] = value
+    model = given.pop("model_type", DEFAULT_MODEL[precond])
+    if type(model) is not str or model not in MODELS:
+        raise CheckpointError(
+            f"its {precond} holds a {_shown(model)}, expected one of {', '.join(MODELS)}"
+        )
+    sizes = set(inspect.signature(MODELS[model]).parameters) - {"in_channels", "out_channels"}
+    for name, value in given.items():
+        if name not in {*IMAGES, *own, *sizes, *UNUSED}:
+            raise CheckpointError(f"its {precond} or {model} takes an unknown argument {name}")
+        expected, holds = RULES[name]
+        if not holds(value):
+            raise CheckpointError(f"its {model} has {name}={_shown(value)}, expected {expected}")
+    for name in IMAGES[:2]:
+        if name not in given:
+            raise CheckpointError(f"its {precond} was made without {name}")
+    levels = len(given.get("channel_mult", (1,) * 4))
+    if given["img_resolution"] % 2 ** (levels - 1):
+        raise CheckpointError(
+            f"its images of side {given['img_resolution']} cannot be halved {levels - 1} times"
+        )
+    return Arguments(
+        precond,
+        model,
+        {name: given.get(name, 0) for name in IMAGES[:3]},
+        {name: given[name] for name in own if name in given},
+        {name: given[name] for name in sizes - set(IMAGES) if name in given},
+    )
+
+
+def _shown(value: Any) -> str:
+    """A value for a message. Of containers only the type: nested ones can be of endless length."""
+    if value is None or type(value) in (bool, int, float, str):
+        return str(value)
+    return type(value).__name__

@@ -32,17 +32,11 @@ def add_levels(
     heads: Callable[[int, int, bool], int],
     carry: Callable[[int, int], nn.Module] | None = None,
 ) -> None:
-    """Fill the encoder, and the decoder from the lowest resolution up.
+    """Fill the encoder, and from the lowest resolution up the decoder, a block more a level.
 
-    Args:
-        enc: empty; each of its blocks feeds one of the decoder.
-        dec: empty.
-        sizes: side of the images, their channels, those after the first convolution.
-        widths: channels of each level.
-        num_blocks: residual blocks a level; one more in the decoder.
-        block: makes one, of channels in and out.
-        heads: of attention, at a side and width, and whether it is a level's last block.
-        carry: makes a layer of the path that carries the downsampled image.
+    ``sizes``: side of the images, their channels, those after the first convolution. ``heads`` of
+    attention: at a side and width, and whether it is a level's last block. ``carry`` makes a layer
+    of the path that carries the downsampled image.
     """
     resolution, image_channels, channels = sizes
     carried, skips = image_channels, [channels]
@@ -99,8 +93,7 @@ class SongUNet(nn.Module):
     """U-Net of DDPM++ and NCSN++.
 
     Args:
-        img_resolution: side of the images.
-        in_channels: channels of the images.
+        img_resolution, in_channels: side and channels of the images.
         out_channels: channels of the output.
         label_dim: classes; 0: unconditional.
         augment_dim: length of augmentation labels, which are only used in training.

@@ -23,8 +23,7 @@ from golddiff.store.manifest import file_record
 from golddiff.supports.index import blocks
 from golddiff.supports.index.blocks import Blocks
 from golddiff.system.errors import ArgumentError, StoreError
-from golddiff.system.files import DISK_FULL, system_errors, written_whole
-from golddiff.system.locks import exchanged, locked
+from golddiff.system.files import DISK_FULL, exchanged, locked, system_errors, written_whole
 from golddiff.system.units import byte_size
 
 FOLDER, PARTIAL = "index", "index.part"

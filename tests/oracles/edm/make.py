@@ -13,8 +13,7 @@ from types import ModuleType
 import numpy as np
 import torch
 
-from golddiff.oracles.edm.arguments import check_arguments
-from golddiff.oracles.edm.pickled import architecture
+from golddiff.oracles.edm.pickled import architecture, check_arguments
 from golddiff.oracles.edm.preconditioning import PRECONDITIONINGS, iddpm_levels
 from golddiff.oracles.oracle import Oracle
 

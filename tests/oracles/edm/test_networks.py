@@ -112,8 +112,7 @@ def test_names_and_shapes_are_those_of_the_files():
     ids=["VP", "VE"],
 )
 def test_published_sizes(design, parameters):
-    from golddiff.oracles.edm.arguments import check_arguments
-    from golddiff.oracles.edm.pickled import architecture
+    from golddiff.oracles.edm.pickled import architecture, check_arguments
 
     kwargs = {"img_resolution": 32, "img_channels": 3} | design
     with torch.device("meta"):

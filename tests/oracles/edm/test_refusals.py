@@ -170,11 +170,17 @@ def test_numbers_of_objects_are_refused(refused):
     refused(b"\x80\x04" + body + b".", "the NumPy type O")
 
 
-def test_modules_without_end_are_refused(tmp_path):
+@pytest.mark.parametrize("depth", [0, 40])
+def test_modules_without_end_are_refused(tmp_path, depth):
+    """One that holds itself, and modules that hold the one before twice: 2^40 names."""
     network, loop = make_network(**SMALLEST), torch.nn.ModuleDict()
-    loop._modules["again"] = loop
+    if depth == 0:
+        loop._modules["again"] = loop
+    for _ in range(depth):
+        loop, inner = torch.nn.ModuleDict(), loop
+        loop._modules |= {"a": inner, "b": inner}
     network.model._modules["loop"] = loop
     path = tmp_path / "network.pkl"
     path.write_bytes(pickled(network))
-    with pytest.raises(CheckpointError, match="nested deeper"):
+    with pytest.raises(CheckpointError, match=r"loop\..* is a module that stands elsewhere too"):
         load_edm(path)
