@@ -219,11 +219,11 @@ def _explain(run: SampleRun, path: Path) -> None:
 
 
 def _draw(run: SampleRun) -> None:
-    from golddiff.figures.points import draw_points
-    from golddiff.system.pictures import save
-
     out = run.job.out
     if len(run.store.shape) == 1 and out.suffix.lower() in PICTURES:
+        from golddiff.figures.points import draw_points
+        from golddiff.system.pictures import save
+
         save("out", draw_points(run.store.images(), run.samples.images), out)
     else:
         run.samples.save(out, "out")

@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from golddiff.kernels.aligned import empty_numbers
+from golddiff.kernels.aligned import empty, empty_numbers, zeros
 from golddiff.kernels.lanes import LANES, load, load_stored, spread, store, sum_of
 from golddiff.system.parallel import for_each
 from golddiff.system.residency import resident_rows
@@ -56,20 +56,16 @@ def _convert(flat, rows, first, start, scale, offset, values):  # type: ignore[n
 
 
 @njit(nogil=True, cache=True)
-def _pairs(flat, rows, x, scale, offset, squares):  # type: ignore[no-untyped-def]
-    """Squared distances of queries and rows, or else their inner products: (b, k)."""
+def _pairs(flat, rows, queries, scale, offset, squares, values, out):  # type: ignore[no-untyped-def]
+    """See :func:`_pairs_of`; of queries one after the other, zero past their ends."""
     d = flat.shape[1]
     padded = -(-d // LANES) * LANES
-    queries, values = empty_numbers(len(x) * padded), empty_numbers(ROWS * STRETCH)
-    for q in range(len(x)):
-        queries[q * padded : q * padded + d] = x[q]
-        queries[q * padded + d : (q + 1) * padded] = np.float32(0.0)
-    out, totals = np.empty((len(x), len(rows))), np.empty((len(x), ROWS))
+    totals = np.empty((len(out), ROWS))
     for first in range(0, len(rows), ROWS):
         totals[:] = 0.0
         for start in range(0, d, STRETCH):
             _convert(flat, rows, first, start, scale, offset, values)
-            for q in range(len(x)):
+            for q in range(len(out)):
                 at, total = q * padded + start, totals[q]
                 a = b = c = e = spread(np.float32(0.0))
                 length = min(STRETCH, padded - start)
@@ -90,10 +86,9 @@ def _pairs(flat, rows, x, scale, offset, squares):  # type: ignore[no-untyped-de
                 total[1] += sum_of(b)
                 total[2] += sum_of(c)
                 total[3] += sum_of(e)
-        for q in range(len(x)):
+        for q in range(len(out)):
             for r in range(min(ROWS, len(rows) - first)):
                 out[q, first + r] = totals[q, r]
-    return out
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
@@ -177,20 +172,38 @@ def _weighted_sums(flat, rows, weights, scale, offset, out):  # type: ignore[no-
         out[q] = sums[q * padded : q * padded + d]
 
 
+def _pairs_of(
+    flat: NDArray[Any],
+    rows: NDArray[np.int64],
+    x: NDArray[np.float32],
+    scale: float,
+    offset: float,
+    squares: bool,
+) -> NDArray[np.float64]:
+    """Squared distances of queries and rows, or else their inner products: (b, k).
+
+    Memory is made here: Numba takes seconds to compile what copies arrays into slices of others.
+    """
+    b, d = x.shape
+    queries, out = zeros((b, -(-d // LANES) * LANES)), np.empty((b, len(rows)))
+    queries[:, :d] = x
+    values = empty((ROWS * STRETCH,))
+    _pairs(flat, rows, queries.ravel(), np.float32(scale), np.float32(offset), squares, values, out)
+    return out
+
+
 def distances_of(
     flat: NDArray[Any], rows: NDArray[np.int64], x: NDArray[np.float32], scale: float, offset: float
 ) -> NDArray[np.float64]:
     """As :func:`squared_distances`, of an array in memory, on this thread alone."""
-    found: NDArray[np.float64] = _pairs(flat, rows, x, np.float32(scale), np.float32(offset), True)
-    return found
+    return _pairs_of(flat, rows, x, scale, offset, squares=True)
 
 
 def products_of(
     flat: NDArray[Any], rows: NDArray[np.int64], u: NDArray[np.float32], scale: float, offset: float
 ) -> NDArray[np.float64]:
     """u_q . x_i, (b, k), of rows of an array in memory, on this thread alone."""
-    found: NDArray[np.float64] = _pairs(flat, rows, u, np.float32(scale), np.float32(offset), False)
-    return found
+    return _pairs_of(flat, rows, u, scale, offset, squares=False)
 
 
 def weights_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from golddiff.sources.arrays import open_array
-from golddiff.sources.patches import open_patches
+from golddiff.sources.patches import open_patches, shipped
 from golddiff.sources.source import Rows
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError
@@ -21,12 +21,9 @@ def open_builtin(name: str, options: SourceOptions) -> Rows:
 
 def _digits(options: SourceOptions) -> Rows:
     """1,797 handwritten digits: (1, 8, 8) uint8, ten classes."""
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    pixels = np.round(digits.images * (255 / 16)).astype(np.uint8)
-    names = tuple(str(name) for name in digits.target_names)
-    labels = digits.target.astype(np.int64)
+    table = np.loadtxt(shipped("data", "digits.csv.gz"), delimiter=",")
+    pixels = np.round(table[:, :64].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
+    labels, names = table[:, 64].astype(np.int64), tuple(map(str, range(10)))
     return open_array(pixels, options, "digits of scikit-learn", labels, names)
 
 

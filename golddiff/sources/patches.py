@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -20,6 +23,13 @@ _BLOCK = 1024
 
 # Neighbouring scales differ by this factor, the smallest shows half of a photograph's height.
 _STEP = 2**-0.25
+
+
+def shipped(*parts: str) -> Path:
+    """A file of scikit-learn's data sets, without importing it, which takes seconds."""
+    package = find_spec("sklearn")
+    assert package is not None and package.origin is not None
+    return Path(package.origin).parent.joinpath("datasets", *parts)
 
 
 def open_patches(options: SourceOptions) -> Rows:
@@ -53,11 +63,9 @@ def open_patches(options: SourceOptions) -> Rows:
 
 def _pyramid(side: int, channels: int) -> list[NDArray[np.uint8]]:
     """The photographs at each scale, as they are and mirrored: (C, H, W) each, H, W >= side."""
-    from sklearn.datasets import load_sample_images
-
     planes: list[NDArray[np.uint8]] = []
-    for photograph in load_sample_images().images:
-        image = with_channels(Image.fromarray(photograph), channels)
+    for photograph in ("china.jpg", "flower.jpg"):
+        image = with_channels(Image.open(shipped("images", photograph)), channels)
         scale = max(1.0, side / min(image.size))
         if image.size[0] * image.size[1] * scale * scale > 1 << 26:
             raise ArgumentError("size is too large for the built-in patches; give at most 5000")
