@@ -21,6 +21,8 @@ _DEFAULT_COUNT = 10_000
 # nothing but the seed, the size and i.
 _BLOCK = 1024
 
+_TRIES = 4  # crops that an example is chosen from
+
 # Neighbouring scales differ by this factor, the smallest shows half of a photograph's height.
 _STEP = 2**-0.25
 
@@ -35,6 +37,8 @@ def shipped(*parts: str) -> Path:
 def open_patches(options: SourceOptions) -> Rows:
     """Random crops of two photographs, at several scales, half of them mirrored.
 
+    Each is the one of most contrast of four: plain sky would be half of what is seen.
+
     Args:
         options: ``size`` is the side of a crop (32), ``limit`` their number (10,000), ``seed``
             chooses them. Example i depends on seed, size and i alone.
@@ -46,19 +50,27 @@ def open_patches(options: SourceOptions) -> Rows:
     def crops(start: int, stop: int) -> NDArray[np.uint8]:
         out = np.empty((stop - start, channels, side, side), np.uint8)
         for block in range(start // _BLOCK, (stop - 1) // _BLOCK + 1):
-            shares = np.random.default_rng([options.seed, side, block]).random((3, _BLOCK))
-            which = (shares[0] * len(planes)).astype(np.int64)
-            tops, lefts = (shares[1:] * room[which].T).astype(np.int64)
+            shares = np.random.default_rng([options.seed, side, block]).random((_BLOCK, 3, _TRIES))
             first = block * _BLOCK
             for i in range(max(start, first) - first, min(stop - first, _BLOCK)):
-                top, left = tops[i], lefts[i]
-                crop = planes[which[i]][:, top : top + side, left : left + side]
-                out[first + i - start] = crop
+                which = (shares[i, 0] * len(planes)).astype(np.int64)
+                corners = (shares[i, 1:].T * room[which]).astype(np.int64)
+                tried = [
+                    planes[plane][:, top : top + side, left : left + side]
+                    for plane, (top, left) in zip(which, corners, strict=True)
+                ]
+                out[first + i - start] = max(tried, key=_contrast)
         return out
 
     description = f"patches of photographs, seed {options.seed}"
     total = options.limit or _DEFAULT_COUNT
     return Rows(crops, total, (channels, side, side), np.uint8, options, description)
+
+
+def _contrast(crop: NDArray[np.uint8]) -> int:
+    """The variance of its values, times their number squared: in integers, so without rounding."""
+    values = crop.astype(np.int64)
+    return crop.size * int((values * values).sum()) - int(values.sum()) ** 2
 
 
 def _pyramid(side: int, channels: int) -> list[NDArray[np.uint8]]:
