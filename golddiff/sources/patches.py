@@ -30,8 +30,8 @@ _STEP = 2**-0.25
 def shipped(*parts: str) -> Path:
     """A file of scikit-learn's data sets, without importing it, which takes seconds."""
     package = find_spec("sklearn")
-    assert package is not None and package.origin is not None
-    return Path(package.origin).parent.joinpath("datasets", *parts)
+    assert package is not None
+    return Path(str(package.origin)).parent.joinpath("datasets", *parts)
 
 
 def open_patches(options: SourceOptions) -> Rows:
