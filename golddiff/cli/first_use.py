@@ -7,8 +7,8 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from golddiff.cli.terminal import progress_bar, say
-from golddiff.estimators.registry import MethodSettings, create
+from golddiff.cli.terminal import progress_bar, say, waiting
+from golddiff.estimators.registry import MethodSettings, create, memory_needed
 
 if TYPE_CHECKING:
     from golddiff.denoiser import Denoiser
@@ -25,13 +25,22 @@ def create_with_bars(
 ) -> Denoiser:
     """As :func:`golddiff.create`; what takes seconds once a store is done now, and shown."""
     from golddiff.estimators.network_like import NetworkLike
+    from golddiff.supports.adaptive import FittedSchedule
+    from golddiff.supports.index.image_index import open_or_build
 
+    if memory_needed(method, settings)(store.n, store.d) and not store.factors.is_kept():
+        with waiting("covariance, once for this store") as watch:
+            store.factor(progress=lambda done: watch(done, store.n))
     if method == "recommended":
         measure_dial(store)
     denoiser = create(method, store, settings, seed)
+    schedule = getattr(denoiser, "schedule", None)
+    if isinstance(schedule, FittedSchedule) and schedule.indexed:
+        with waiting("index, once for this store") as watch:
+            open_or_build(store, lambda what, done, total: watch(done, total))
     if isinstance(denoiser, NetworkLike) and not denoiser.is_ready:
-        say("fitting the Gaussians of network-like, once for this store")
-        denoiser.fit()
+        with waiting("Gaussians of network-like, once for this store"):
+            denoiser.fit()
     return denoiser
 
 
@@ -64,9 +73,8 @@ def measure_dial(store: ImageStore) -> None:
 
     if is_measured(store):
         return
-    with progress_bar() as bar:
-        task = bar.add_task("measuring novelty, once for this store", total=None)
-        dial(store, lambda done, total: bar.update(task, completed=done, total=total))
+    with waiting("measuring novelty, once for this store") as watch:
+        dial(store, watch)
 
 
 def take_steps(
@@ -83,11 +91,7 @@ def take_steps(
 
     from golddiff.denoiser import Estimator
     from golddiff.support import Support
-    from golddiff.supports.adaptive import FittedSchedule
 
-    schedule = getattr(denoiser, "schedule", None)
-    if isinstance(schedule, FittedSchedule) and schedule.indexed:
-        schedule.index  # noqa: B018  built where there is none
     noise = np.random.default_rng(0).standard_normal((2, denoiser.store.d), np.float32)
     for label, sigma in product(labels, sigmas):
         denoiser.store.count_of(label)

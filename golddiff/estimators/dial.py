@@ -22,6 +22,7 @@ from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Float
 from golddiff.samplers import initial_noise, noise_levels, steps
 from golddiff.store.images import ImageStore, opened
+from golddiff.store.novelty import Watch
 from golddiff.store.novelty import novelty as novelty_of
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
@@ -34,8 +35,6 @@ STEPS, SEED = 10, 1
 FEW, MORE = 64, 128  # images a golden subset: of more the pictures are blurred, and take longer
 GREY_FEW, GREY_MORE = 16, 32  # of grey images, which are blurred sooner
 SMALLEST = 16  # pixels a side that an image has for units of several pixels
-
-Watch = Callable[[int, int], None]
 
 _dials: WeakKeyDictionary[ImageStore, Dial] = WeakKeyDictionary()
 

@@ -9,6 +9,7 @@ its query and row alone, so it is the same, to the bit, whatever the batch or th
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ def _convert(flat, rows, first, start, scale, offset, values):  # type: ignore[n
 
 @njit(nogil=True, cache=True)
 def _pairs(flat, rows, queries, scale, offset, squares, values, out):  # type: ignore[no-untyped-def]
-    """See :func:`_pairs_of`; of queries one after the other, zero past their ends."""
+    """See :func:`distances_of`; of queries one after the other, zero past their ends."""
     d = flat.shape[1]
     padded = -(-d // LANES) * LANES
     totals = np.empty((len(out), ROWS))
@@ -172,15 +173,15 @@ def _weighted_sums(flat, rows, weights, scale, offset, out):  # type: ignore[no-
         out[q] = sums[q * padded : q * padded + d]
 
 
-def _pairs_of(
+def distances_of(
     flat: NDArray[Any],
     rows: NDArray[np.int64],
     x: NDArray[np.float32],
     scale: float,
     offset: float,
-    squares: bool,
+    squares: bool = True,
 ) -> NDArray[np.float64]:
-    """Squared distances of queries and rows, or else their inner products: (b, k).
+    """As :func:`squared_distances`, of an array in memory, on this thread alone.
 
     Memory is made here: Numba takes seconds to compile what copies arrays into slices of others.
     """
@@ -192,18 +193,8 @@ def _pairs_of(
     return out
 
 
-def distances_of(
-    flat: NDArray[Any], rows: NDArray[np.int64], x: NDArray[np.float32], scale: float, offset: float
-) -> NDArray[np.float64]:
-    """As :func:`squared_distances`, of an array in memory, on this thread alone."""
-    return _pairs_of(flat, rows, x, scale, offset, squares=True)
-
-
-def products_of(
-    flat: NDArray[Any], rows: NDArray[np.int64], u: NDArray[np.float32], scale: float, offset: float
-) -> NDArray[np.float64]:
-    """u_q . x_i, (b, k), of rows of an array in memory, on this thread alone."""
-    return _pairs_of(flat, rows, u, scale, offset, squares=False)
+# x_q . x_i, (b, k), in place of the squared distances.
+products_of = partial(distances_of, squares=False)
 
 
 def weights_of(
