@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,23 +26,32 @@ def create_with_bars(
 ) -> Denoiser:
     """As :func:`golddiff.create`; what takes seconds once a store is done now, and shown."""
     from golddiff.estimators.network_like import NetworkLike
-    from golddiff.supports.adaptive import FittedSchedule
-    from golddiff.supports.index.image_index import open_or_build
 
     if memory_needed(method, settings)(store.n, store.d) and not store.factors.is_kept():
         with waiting("covariance, once for this store") as watch:
-            store.factor(progress=lambda done: watch(done, store.n))
+            make = (
+                store.factors.averaged if method == "recommended" else partial(store.factor, None)
+            )
+            make(progress=lambda done: watch(done, store.n))
     if method == "recommended":
         measure_dial(store)
     denoiser = create(method, store, settings, seed)
-    schedule = getattr(denoiser, "schedule", None)
-    if isinstance(schedule, FittedSchedule) and schedule.indexed:
-        with waiting("index, once for this store") as watch:
-            open_or_build(store, lambda what, done, total: watch(done, total))
+    make_index(denoiser)
     if isinstance(denoiser, NetworkLike) and not denoiser.is_ready:
         with waiting("Gaussians of network-like, once for this store"):
             denoiser.fit()
     return denoiser
+
+
+def make_index(denoiser: Denoiser) -> None:
+    """Build the index that an adaptive schedule looks into, where there is none."""
+    from golddiff.supports.adaptive import FittedSchedule
+    from golddiff.supports.index.image_index import open_or_build
+
+    schedule = getattr(denoiser, "schedule", None)
+    if isinstance(schedule, FittedSchedule) and schedule.indexed:
+        with waiting("index, once for this store") as watch:
+            open_or_build(denoiser.store, lambda what, done, total: watch(done, total))
 
 
 def first_look(
