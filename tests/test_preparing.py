@@ -9,7 +9,7 @@ import torch
 import golddiff
 from golddiff import ImageStore
 from golddiff.cli import run
-from golddiff.cli.first_use import take_steps
+from golddiff.cli.first_use import make_index, take_steps
 from golddiff.estimators import kept_masks
 from golddiff.estimators.registry import METHODS, NO_COVARIANCE, MethodSettings, create
 from golddiff.samplers import noise_levels
@@ -54,7 +54,7 @@ def test_after_it_nothing_is_made_any_more(store, monkeypatch, queries):
 def test_an_index_is_made_where_it_is_used(store):
     for index, made in ((None, False), (True, True)):
         schedule = golddiff.AdaptiveSchedule(0.1, index=index)
-        take_steps(golddiff.GoldDiff(golddiff.Optimal(store), schedule), SIGMAS)
+        make_index(golddiff.GoldDiff(golddiff.Optimal(store), schedule))
         assert (store.path / "index").is_dir() == made
 
 

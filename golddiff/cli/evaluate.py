@@ -11,6 +11,7 @@ from rich.table import Table
 
 from golddiff.cli.command import command
 from golddiff.cli.evaluate_figures import difference, figures, write_folder
+from golddiff.cli.first_use import create_with_bars
 from golddiff.cli.options import (
     BatchSize,
     JsonPath,
@@ -23,7 +24,7 @@ from golddiff.cli.options import (
 )
 from golddiff.cli.parse import parse_labels
 from golddiff.cli.terminal import progress_bar, say, show, write_json
-from golddiff.estimators.registry import METHODS, MethodSettings, check_method, create, method_named
+from golddiff.estimators.registry import METHODS, MethodSettings, check_method, method_named
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.units import byte_size, duration
@@ -172,7 +173,7 @@ def _evaluated(
 ) -> Evaluation:
     from golddiff.evaluation.compare import compare
 
-    denoiser = create(name, store, method, options.seed)
+    denoiser = create_with_bars(name, store, method, options.seed)
     with progress_bar() as bar:
         task = bar.add_task(f"evaluating {name}", total=settings.n * settings.steps)
         return compare(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from golddiff.cli.terminal import progress_bar, say
-from golddiff.estimators.registry import MethodSettings, create
+from golddiff.cli.terminal import progress_bar, say, waiting
+from golddiff.estimators.registry import MethodSettings, create, memory_needed
 
 if TYPE_CHECKING:
     from golddiff.denoiser import Denoiser
@@ -26,13 +27,31 @@ def create_with_bars(
     """As :func:`golddiff.create`; what takes seconds once a store is done now, and shown."""
     from golddiff.estimators.network_like import NetworkLike
 
+    if memory_needed(method, settings)(store.n, store.d) and not store.factors.is_kept():
+        with waiting("covariance, once for this store") as watch:
+            make = (
+                store.factors.averaged if method == "recommended" else partial(store.factor, None)
+            )
+            make(progress=lambda done: watch(done, store.n))
     if method == "recommended":
         measure_dial(store)
     denoiser = create(method, store, settings, seed)
+    make_index(denoiser)
     if isinstance(denoiser, NetworkLike) and not denoiser.is_ready:
-        say("fitting the Gaussians of network-like, once for this store")
-        denoiser.fit()
+        with waiting("Gaussians of network-like, once for this store"):
+            denoiser.fit()
     return denoiser
+
+
+def make_index(denoiser: Denoiser) -> None:
+    """Build the index that an adaptive schedule looks into, where there is none."""
+    from golddiff.supports.adaptive import FittedSchedule
+    from golddiff.supports.index.image_index import open_or_build
+
+    schedule = getattr(denoiser, "schedule", None)
+    if isinstance(schedule, FittedSchedule) and schedule.indexed:
+        with waiting("index, once for this store") as watch:
+            open_or_build(denoiser.store, lambda what, done, total: watch(done, total))
 
 
 def first_look(
@@ -64,9 +83,8 @@ def measure_dial(store: ImageStore) -> None:
 
     if is_measured(store):
         return
-    with progress_bar() as bar:
-        task = bar.add_task("measuring novelty, once for this store", total=None)
-        dial(store, lambda done, total: bar.update(task, completed=done, total=total))
+    with waiting("measuring novelty, once for this store") as watch:
+        dial(store, watch)
 
 
 def take_steps(
@@ -83,11 +101,7 @@ def take_steps(
 
     from golddiff.denoiser import Estimator
     from golddiff.support import Support
-    from golddiff.supports.adaptive import FittedSchedule
 
-    schedule = getattr(denoiser, "schedule", None)
-    if isinstance(schedule, FittedSchedule) and schedule.indexed:
-        schedule.index  # noqa: B018  built where there is none
     noise = np.random.default_rng(0).standard_normal((2, denoiser.store.d), np.float32)
     for label, sigma in product(labels, sigmas):
         denoiser.store.count_of(label)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ import typer
 
 from golddiff.cli.command import command
 from golddiff.cli.options import JsonPath, Size
-from golddiff.cli.terminal import say, watched, write_json
+from golddiff.cli.terminal import say, waiting, watched, write_json
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_writable
@@ -72,8 +73,10 @@ def novelty(options: NoveltyOptions) -> None:
     else:
         reading = SourceOptions(options.size, skip_bad=True)
         opened = cached_store(options.store, reading, say=say, progress=watched())
-    images, names = _read(options.pictures, opened)
-    found = novelty_of(images, opened)
+    with waiting("reading pictures") as watch:
+        images, names = _read(options.pictures, opened, watch)
+    with waiting("looking for the nearest training images") as watch:
+        found = novelty_of(images, opened, watch)
     figures: dict[str, Any] = {
         "pictures": len(images),
         "training_images": opened.n,
@@ -102,7 +105,9 @@ def novelty(options: NoveltyOptions) -> None:
         write_json(json, figures)
 
 
-def _read(pictures: str, store: ImageStore) -> tuple[torch.Tensor, list[str]]:
+def _read(
+    pictures: str, store: ImageStore, watch: Callable[[int, int], None]
+) -> tuple[torch.Tensor, list[str]]:
     """The pictures as the store's images are (size, channels, scale), and their files if any."""
     import numpy as np
     import torch
@@ -120,7 +125,9 @@ def _read(pictures: str, store: ImageStore) -> tuple[torch.Tensor, list[str]]:
     for batch in source.batches(256):
         values = batch.pixels.astype(np.float32)
         parts.append(values / 127.5 - 1 if batch.pixels.dtype == np.uint8 else values)
-        if sum(map(len, parts)) > most:
+        done = sum(map(len, parts))
+        watch(done, getattr(source, "total", done))
+        if done > most:
             raise ArgumentError(
                 f"pictures: {pictures} holds more than {most:,} of this shape, the most at a time"
             )

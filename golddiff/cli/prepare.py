@@ -17,7 +17,7 @@ from golddiff.cli.options import JsonPath, MethodName, MethodOptions, Threads
 from golddiff.cli.parse import parse_labels, parse_numbers
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, write_json
-from golddiff.estimators.registry import DEFAULT_METHOD, check_method, memory_needed
+from golddiff.estimators.registry import DEFAULT_METHOD, check_method
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.units import byte_size, duration
@@ -95,9 +95,6 @@ def prepare(options: PrepareOptions) -> None:
     before = _kept(store.path)
     denoiser = create_with_bars(method, store, settings)
     with progress_bar() as bar:
-        if memory_needed(method, settings)(store.n, store.d):
-            task = bar.add_task("covariance", total=store.n)
-            store.factor(progress=lambda done: bar.update(task, completed=done))
         steps = bar.add_task("noise levels", total=len(classes) * len(levels))
         take_steps(denoiser, levels, classes, lambda: bar.advance(steps))
     made = {name: size for name, size in _kept(store.path).items() if name not in before}

@@ -12,7 +12,7 @@ from golddiff.cli.command import command
 from golddiff.cli.first_use import create_with_bars
 from golddiff.cli.options import JsonPath, NoveltyDial, ReadingOptions, Seed, Steps, advanced
 from golddiff.cli.parse import parse_whole_numbers
-from golddiff.cli.terminal import progress_bar, say, watched, write_json
+from golddiff.cli.terminal import progress_bar, say, waiting, watched, write_json
 from golddiff.estimators.registry import DEFAULT_METHOD, METHODS, MethodSettings, check_method
 from golddiff.store.cache import cached_store
 from golddiff.system.errors import ArgumentError
@@ -144,7 +144,8 @@ def restore(options: RestoreJob) -> None:
         from golddiff.evaluation.report import write_report
 
         settings = {"restored": job.picture, "noise": noise, "softness": softness}
-        write_report(samples, denoiser, job.explain, settings=settings)
+        with waiting("explaining the pictures"):
+            write_report(samples, denoiser, job.explain, settings=settings)
         say(f"{job.explain}: the pictures behind every restoration")
     spread = samples.images.std(dim=0, correction=0)
     _draw(job.out, samples, operator, y, spread)

@@ -13,7 +13,7 @@ from golddiff.cli.options import ReadingOptions
 from golddiff.cli.parse import parse_labels
 from golddiff.cli.sample import SampleJob
 from golddiff.cli.sample_report import SampleRun, figures, golden_subsets, lines
-from golddiff.cli.terminal import progress_bar, say, watched, write_json
+from golddiff.cli.terminal import progress_bar, say, waiting, watched, write_json
 from golddiff.estimators.registry import METHODS, check_method, memory_needed
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.errors import ArgumentError
@@ -86,6 +86,9 @@ def run_sample(job: SampleJob) -> None:
     if job.explain is not None:
         _explain(run, job.explain)
     _draw(run)
+    if store.n > 1:
+        with waiting("looking for the nearest training images"):
+            run.samples.novelty  # noqa: B018  kept there
     if job.trajectory is not None and samples.trajectory is not None:
         _draw_trajectory(run, samples.trajectory, job.trajectory)
     if job.json is not None:
@@ -214,16 +217,17 @@ def _explain(run: SampleRun, path: Path) -> None:
         "start": None if job.start is None else f"{job.start}, strength {job.strength:g}",
         "labels": None if run.labels is None else ", ".join(map(str, dict.fromkeys(run.labels))),
     }
-    off = write_report(run.samples, run.denoiser, path, settings=settings)
+    with waiting("explaining the pictures"):
+        off = write_report(run.samples, run.denoiser, path, settings=settings)
     say(f"{path}: sources of every output; weights summed again are within {off:.1g}")
 
 
 def _draw(run: SampleRun) -> None:
-    from golddiff.figures.points import draw_points
-    from golddiff.system.pictures import save
-
     out = run.job.out
     if len(run.store.shape) == 1 and out.suffix.lower() in PICTURES:
+        from golddiff.figures.points import draw_points
+        from golddiff.system.pictures import save
+
         save("out", draw_points(run.store.images(), run.samples.images), out)
     else:
         run.samples.save(out, "out")

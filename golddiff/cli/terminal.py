@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,23 @@ from rich.table import Table
 from golddiff.system.files import written_whole
 from golddiff.system.progress import progress_bar, watched
 
-__all__ = ["progress_bar", "say", "show", "watched", "write_json"]
+__all__ = ["progress_bar", "say", "show", "waiting", "watched", "write_json"]
 
 
 def say(line: str) -> None:
     """One line of results, at once."""
     print(line, flush=True)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar for what takes seconds; what is called with how much is done, and of how much.
+
+    Where nobody says, it only moves: there is no share that would be true.
+    """
+    with progress_bar() as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def show(table: Table) -> None:

@@ -22,20 +22,19 @@ from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Float
 from golddiff.samplers import initial_noise, noise_levels, steps
 from golddiff.store.images import ImageStore, opened
+from golddiff.store.novelty import Watch
 from golddiff.store.novelty import novelty as novelty_of
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
 
 NOVELTY = 0.7  # new, and whole: the default
 # The name changes with what is kept in it and how that is found: an older file is not read.
-KEPT = "dial-4"
+KEPT = "dial-5"
 THRESHOLDS = tuple(float(f"{0.0002 * 1.8**i:.2g}") for i in range(13))  # 0.0002 to 0.23
 STEPS, SEED = 10, 1
 FEW, MORE = 64, 128  # images a golden subset: of more the pictures are blurred, and take longer
 GREY_FEW, GREY_MORE = 16, 32  # of grey images, which are blurred sooner
 SMALLEST = 16  # pixels a side that an image has for units of several pixels
-
-Watch = Callable[[int, int], None]
 
 _dials: WeakKeyDictionary[ImageStore, Dial] = WeakKeyDictionary()
 
@@ -153,7 +152,7 @@ class _Ladder:
         """E[x0 | x], as :meth:`golddiff.denoiser.Denoiser.__call__`, of a whole batch."""
         level, share, done = float(sigma), _share(self.store.shape), []
         masks = UnitMasks.of_thresholds(
-            self.store.factor(), level, np.array(THRESHOLDS), self.store.shape, share
+            self.store.factors.averaged(), level, np.array(THRESHOLDS), self.store.shape, share
         )
         parts = x.chunk(len(THRESHOLDS))
         for threshold, its_masks, part in zip(THRESHOLDS, masks, parts, strict=True):

@@ -93,8 +93,7 @@ def unit_counts(
     bounds = np.array([least(t) * tops.max(initial=0.0) for t in thresholds.tolist()], kind)
 
     def count(start: int) -> None:
-        rows = slice(start, start + ROWS)
-        add_counts(part(start), diagonal[rows], bounds, unit, counts[:, rows])
+        add_counts(part(start), diagonal[start:], bounds, unit, counts, start)
 
     for_each(count, range(0, d, ROWS))
     return counts

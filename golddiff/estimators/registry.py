@@ -188,10 +188,14 @@ def create(
 
 def memory_needed(name: str, settings: MethodSettings) -> Callable[[int, int], float]:
     """Bytes of memory that a method takes for n images of d values, besides parts of the images."""
+    from golddiff.store.factors import FEW
     from golddiff.store.needs import covariance_bytes, mask_bytes
+    from golddiff.store.statistics import LARGE
 
     if any(base in name for base in NO_COVARIANCE) or settings.patch_size is not None:
         return lambda n, d: 0.0
+    if name == "recommended":
+        return lambda n, d: mask_bytes(min(n, FEW) if d > LARGE else n, d)
     return covariance_bytes if name == "wiener" else mask_bytes
 
 

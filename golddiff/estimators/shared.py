@@ -63,9 +63,8 @@ class UnitMasks:
     @classmethod
     def of_store(cls, store: TrainingSet, sigma: float, threshold: float, share: str) -> UnitMasks:
         """Those of one threshold."""
-        return next(
-            cls.of_thresholds(store.factor(), sigma, np.array([threshold]), store.shape, share)
-        )
+        factor = store.factors.averaged()
+        return next(cls.of_thresholds(factor, sigma, np.array([threshold]), store.shape, share))
 
     def mean(self) -> NDArray[np.float32]:
         """The masks averaged over all outputs, (D,)."""

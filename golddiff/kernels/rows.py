@@ -9,12 +9,13 @@ its query and row alone, so it is the same, to the bit, whatever the batch or th
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from golddiff.kernels.aligned import empty_numbers
+from golddiff.kernels.aligned import empty, empty_numbers, zeros
 from golddiff.kernels.lanes import LANES, load, load_stored, spread, store, sum_of
 from golddiff.kernels.stored import Stored
 from golddiff.system.parallel import for_each
@@ -55,20 +56,16 @@ def _convert(flat, rows, first, start, scale, offset, values):  # type: ignore[n
 
 
 @njit(nogil=True, cache=True)
-def _pairs(flat, rows, x, scale, offset, squares):  # type: ignore[no-untyped-def]
-    """Squared distances of queries and rows, or else their inner products: (b, k)."""
+def _pairs(flat, rows, queries, scale, offset, squares, values, out):  # type: ignore[no-untyped-def]
+    """See :func:`distances_of`; of queries one after the other, zero past their ends."""
     d = flat.shape[1]
     padded = -(-d // LANES) * LANES
-    queries, values = empty_numbers(len(x) * padded), empty_numbers(ROWS * STRETCH)
-    for q in range(len(x)):
-        queries[q * padded : q * padded + d] = x[q]
-        queries[q * padded + d : (q + 1) * padded] = np.float32(0.0)
-    out, totals = np.empty((len(x), len(rows))), np.empty((len(x), ROWS))
+    totals = np.empty((len(out), ROWS))
     for first in range(0, len(rows), ROWS):
         totals[:] = 0.0
         for start in range(0, d, STRETCH):
             _convert(flat, rows, first, start, scale, offset, values)
-            for q in range(len(x)):
+            for q in range(len(out)):
                 at, total = q * padded + start, totals[q]
                 a = b = c = e = spread(np.float32(0.0))
                 length = min(STRETCH, padded - start)
@@ -89,10 +86,9 @@ def _pairs(flat, rows, x, scale, offset, squares):  # type: ignore[no-untyped-de
                 total[1] += sum_of(b)
                 total[2] += sum_of(c)
                 total[3] += sum_of(e)
-        for q in range(len(x)):
+        for q in range(len(out)):
             for r in range(min(ROWS, len(rows) - first)):
                 out[q, first + r] = totals[q, r]
-    return out
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
@@ -177,19 +173,22 @@ def _weighted_sums(flat, rows, weights, scale, offset, out):  # type: ignore[no-
 
 
 def distances_of(
-    stored: Stored, rows: NDArray[np.int64], x: NDArray[np.float32]
+    stored: Stored, rows: NDArray[np.int64], x: NDArray[np.float32], squares: bool = True
 ) -> NDArray[np.float64]:
-    """As :func:`squared_distances`, of images in memory, on this thread alone."""
-    found: NDArray[np.float64] = _pairs(stored.flat, rows, x, *stored.scaling, True)
-    return found
+    """As :func:`squared_distances`, of images in memory, on this thread alone.
+
+    Memory is made here: Numba takes seconds to compile what copies arrays into slices of others.
+    """
+    b, d = x.shape
+    queries, out = zeros((b, -(-d // LANES) * LANES)), np.empty((b, len(rows)))
+    queries[:, :d] = x
+    values = empty((ROWS * STRETCH,))
+    _pairs(stored.flat, rows, queries.ravel(), *stored.scaling, squares, values, out)
+    return out
 
 
-def products_of(
-    stored: Stored, rows: NDArray[np.int64], u: NDArray[np.float32]
-) -> NDArray[np.float64]:
-    """u_q . x_i, (b, k), of images in memory, on this thread alone."""
-    found: NDArray[np.float64] = _pairs(stored.flat, rows, u, *stored.scaling, False)
-    return found
+# x_q . x_i, (b, k), in place of the squared distances.
+products_of = partial(distances_of, squares=False)
 
 
 def weights_of(

@@ -6,10 +6,11 @@ from numba import njit
 
 
 @njit(nogil=True, cache=True)
-def add_counts(entries, diagonal, bounds, unit, counts):  # type: ignore[no-untyped-def]
+def add_counts(entries, diagonal, bounds, unit, counts, first):  # type: ignore[no-untyped-def]
     """Count |entries_nq| / diagonal_n >= bound, output by output, into the output's unit.
 
-    Of rows (n, D) of a matrix, for ascending bounds (T,), in counts (T, n, U), which begin at 0.
+    Of rows (n, D) of a matrix, the first one's number given, for ascending bounds (T,), in counts
+    (T, D, U), which begin at 0.
     """
     for n in range(len(entries)):
         row, scale = entries[n], diagonal[n]
@@ -18,7 +19,7 @@ def add_counts(entries, diagonal, bounds, unit, counts):  # type: ignore[no-unty
             for t in range(len(bounds)):
                 reached += ratio >= bounds[t]
             if reached:
-                counts[reached - 1, n, unit[q]] += 1
+                counts[reached - 1, first + n, unit[q]] += 1
         for t in range(len(bounds) - 1, 0, -1):  # what reaches one reaches those below it
             for u in range(counts.shape[2]):
-                counts[t - 1, n, u] += counts[t, n, u]
+                counts[t - 1, first + n, u] += counts[t, first + n, u]

@@ -108,7 +108,9 @@ def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> Non
         printable(info.description),
     )  # fmt: skip
     scale, offset = map(np.float32, manifest.scaling)
-    task = bar.add_task(f"reading {manifest.source}", total=info.count)
+    # Of images that may be left out the number is not known, but how many are read.
+    total = getattr(source, "total", info.count)
+    task = bar.add_task(f"reading {manifest.source}", total=total)
     with contextlib.ExitStack() as stack:
         files = {
             name: stack.enter_context(_HashedFile(folder / name))

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator, eigsh
 
 from golddiff.posterior import Float
 from golddiff.system.arguments import check_count, check_seed
@@ -204,6 +203,8 @@ def main_directions(
         d: values of an image.
         k: 1 to d.
     """
+    from scipy.sparse.linalg import LinearOperator, eigsh  # imports slowly
+
     values, vectors = np.empty((len(times), k)), np.empty((len(times), k, d))
     start = np.random.default_rng(0).standard_normal(d)
     for q, product in enumerate(times):

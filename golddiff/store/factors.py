@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from golddiff.store.statistics import Factor, default_images
+from golddiff.store.statistics import LARGE, Factor, default_images
 from golddiff.system.errors import ArgumentError
 
 BUILT = "factor"  # made with the store
 NAME = "factor-of-all"  # made since, in place of it
+FEW, OF_FEW = 2048, -1  # images, and what stands for them beside classes
 Progress = Callable[[int], None]
 
 
@@ -32,6 +33,19 @@ class Factors:
                 return self._new(label, None, 0, progress)
             self._made[label] = kept
         return self._made[label]
+
+    def averaged(self, progress: Progress = silent) -> Factor:
+        """That of all images for masks that are averaged; of few of them where images are large.
+
+        Of 20,000 images of 12,288 values the whole factor takes minutes, and each noise level's
+        matrix as many as its rank. Averages over a neighbourhood do not need it; a single output's
+        mask does.
+        """
+        if self._images.d <= LARGE or self._images.n <= FEW:
+            return self.of(None, progress)
+        if OF_FEW not in self._made:
+            self._made[OF_FEW] = self._images._make_factor(None, FEW, 0, progress)
+        return self._made[OF_FEW]
 
     def estimate(self, images: int | None, seed: int = 0, progress: Progress = silent) -> Factor:
         """Make the factor of all from some images, and keep it in place of the one there is.

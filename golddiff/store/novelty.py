@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,9 +17,11 @@ from golddiff.system.errors import ArgumentError
 
 SPACING = "spacing-1"
 SPACED = 100  # training images whose distance to their nearest other one is measured
-QUERIES_AT_ONCE = 64
+QUERIES_AT_ONCE = 256
 SAME = 1e-6  # a distance that is rounding
 LEAST_SPACING = 1e-12  # of a set where every image has a twin
+
+Watch = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,9 @@ class Novelty:
         yield self.nearest
 
 
-def novelty(images: torch.Tensor, store: ImageStore) -> Novelty:
+def novelty(
+    images: torch.Tensor, store: ImageStore, watch: Watch = lambda done, total: None
+) -> Novelty:
     """How far pictures are from the training images: any model's, not only this package's.
 
     Exact search over the whole set, within its memory limit; the first call also measures how far
@@ -66,6 +70,7 @@ def novelty(images: torch.Tensor, store: ImageStore) -> Novelty:
     Args:
         images: (B, *store.shape), pixels in [-1, 1].
         store: the training set, of at least two images.
+        watch: called with the pictures done, and how many there are.
 
     Raises:
         ArgumentError: images of another shape, not finite, or none; a store of one image.
@@ -77,7 +82,11 @@ def novelty(images: torch.Tensor, store: ImageStore) -> Novelty:
         raise ArgumentError("images: got NaN or infinity, expected finite values")
     x = images.detach().to("cpu", torch.float32).reshape(len(images), store.d).numpy()
     typical = spacing(store)
-    rows, distances = two_nearest(store, np.ascontiguousarray(x))
+    parts = []
+    for i in range(0, len(x), QUERIES_AT_ONCE):
+        watch(i, len(x))
+        parts.append(two_nearest(store, np.ascontiguousarray(x[i : i + QUERIES_AT_ONCE])))
+    rows, distances = map(np.concatenate, zip(*parts, strict=True))
     found = torch.from_numpy(np.where(distances < SAME, 0.0, distances))
     nearest, names = rows[:, 0], getattr(store, "names", None)  # shards have none
     files = None if names is None else [names[row] for row in nearest]
@@ -107,12 +116,7 @@ def two_nearest(
     """
     supports = store.nearest(x, 2, Pixels(), store.everything(None))
     rows = np.array([whole(support).rows for support in supports])
-    distances = np.empty(rows.shape)
-    for i in range(0, len(x), QUERIES_AT_ONCE):
-        some = rows[i : i + QUERIES_AT_ONCE]
-        values = store.values(some.ravel()).reshape(*some.shape, -1).astype(np.float64)
-        distances[i : i + len(some)] = np.sqrt(
-            np.square(values - x[i : i + len(some), None]).mean(axis=2)
-        )
+    values = store.values(rows.ravel()).reshape(*rows.shape, -1).astype(np.float64)
+    distances = np.sqrt(np.square(values - x[:, None]).mean(axis=2))
     order = np.argsort(distances, axis=1, kind="stable")
     return np.take_along_axis(rows, order, axis=1), np.take_along_axis(distances, order, axis=1)

@@ -60,7 +60,8 @@ def test_patches_are_rgb_bytes():
     assert labels is None
     assert 60 < values.mean() < 190
     assert values.std() > 40
-    assert len(np.unique(values.reshape(2000, -1), axis=0)) > 1990
+    assert np.median(values.reshape(2000, -1).std(axis=1)) > 60  # little of it plain sky
+    assert len(np.unique(values.reshape(2000, -1), axis=0)) > 1900
 
 
 @pytest.mark.parametrize("batch", [1, 100, 1023, 1024, 1025, 5000])

@@ -141,7 +141,7 @@ KNOWN = {
     "damaged": "de1640a03f1e2512",
     "resized": "a44e97ee74e85d20",
     "digits": "059024cb84bc0422",
-    "patches": "e5553b871f164708",
+    "patches": "109d62961d261345",
 }
 
 

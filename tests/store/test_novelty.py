@@ -41,6 +41,7 @@ def test_the_two_nearest_are_exact_and_of_equals_the_first(make_store, store, mo
     big = make_store(np.random.default_rng(0).standard_normal((1500, 7)).astype(np.float32))
     x = torch.randn(20, 7, generator=torch.Generator().manual_seed(0))
     rows, distances = two_nearest(big, x.numpy())
+    assert torch.equal(golddiff.novelty(x, big).distances, torch.from_numpy(distances))
     exact = torch.cdist(x.double(), big.images().double()) / 7**0.5
     lowest = exact.topk(2, largest=False)
     assert rows.tolist() == lowest.indices.tolist()

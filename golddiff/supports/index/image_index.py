@@ -137,13 +137,13 @@ class Index:
             _verified.add(key)
 
 
-def open_or_build(store: ImageStore) -> Index:
+def open_or_build(store: ImageStore, progress: Progress = lambda what, done, total: None) -> Index:
     """The index of a store; built where there is none, or none that is sound and of the store."""
     try:
         return Index.open(store)
     except StoreError as error:
         log.warning("%s: building it now, once", error)
-        return Index.build(store)
+        return Index.build(store, progress=progress)
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
