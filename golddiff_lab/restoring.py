@@ -30,7 +30,7 @@ NOISE = 1.0  # the best fit is the same at any
 
 
 def compared(
-    store: ImageStore, truth: torch.Tensor, softness: float = SOFTNESS
+    store: ImageStore, truth: torch.Tensor, softness: float = SOFTNESS, draws: int = 1
 ) -> list[dict[str, Any]]:
     """Mean squared errors of both tasks, of ours and of what it is compared with.
 
@@ -38,6 +38,7 @@ def compared(
         store: the prior, without the pictures.
         truth: (B, C, H, W) in [-1, 1], of the store's shape.
         softness: see :func:`golddiff.restore`.
+        draws: restorations of each picture; errors are of the first, and of their mean.
     """
     height, width = truth.shape[2:]
     top, left = (height - HOLE) // 2, (width - HOLE) // 2
@@ -52,14 +53,17 @@ def compared(
         (f"hole of {HOLE} x {HOLE}", hole, nearest, ~known),
     ):
         y, start = operator(truth), time.process_time()
-        run = restore(denoiser, y, operator, 0.0, softness=softness)
+        run = restore(denoiser, y, operator, 0.0, softness=softness, n=draws)
         seconds = time.process_time() - start
+        each = run.images.reshape(len(truth), draws, *truth.shape[1:])
+        first, mean = each[:, 0], each.mean(dim=1)
         found.append({
             "task": task,
-            "error": float((run.images - truth)[..., where].square().mean()),
+            "error": float((first - truth)[..., where].square().mean()),
+            "error_of_mean": float((mean - truth)[..., where].square().mean()),
             "compared": float((other - truth)[..., where].square().mean()),
-            "sharpness": metrics.sharpness(run.images, truth),
-            "missed": float((operator(run.images) - y).square().mean().sqrt()),
+            "sharpness": metrics.sharpness(first, truth),
+            "missed": float((operator(first) - y).square().mean().sqrt()),
             "copies": int(run.novelty.copies.sum()),
             "seconds": seconds,
         })  # fmt: skip
@@ -70,22 +74,23 @@ def main(
     store: Annotated[Path, typer.Argument(help="A store.")],
     others: Annotated[Path, typer.Argument(help="A store of pictures that are not in it.")],
     n: Annotated[int, typer.Option(help="How many of them.")] = 64,
+    draws: Annotated[int, typer.Option(help="Restorations of each, for their mean.")] = 1,
     json: Annotated[Path | None, typer.Option(help="Where the figures go.")] = None,
 ) -> None:
     """Print the table."""
     truth = ImageStore.open(others).images(range(n))
-    found = compared(ImageStore.open(store), truth)
-    header = ["", "restored", "bicubic, or nearest pasted in", "sharpness", "measured, off by",
-              "copies", "processor s"]  # fmt: skip
+    found = compared(ImageStore.open(store), truth, draws=draws)
+    header = ["", "restored", f"mean of {draws}", "bicubic, or nearest pasted in", "sharpness",
+              "measured, off by", "copies", "processor s"]  # fmt: skip
     rows = [
-        [f["task"], *(number(f[key], ".4f") for key in ("error", "compared")),
+        [f["task"], *(number(f[key], ".4f") for key in ("error", "error_of_mean", "compared")),
          number(f["sharpness"], ".2f"), number(f["missed"], ".4f"), str(f["copies"]),
          number(f["seconds"], ".0f")]
         for f in found
     ]  # fmt: skip
     say("\n".join(markdown_table(header, rows)))
     if json is not None:
-        write_json(json, {"n": n, "tasks": found})
+        write_json(json, {"n": n, "draws": draws, "tasks": found})
 
 
 if __name__ == "__main__":

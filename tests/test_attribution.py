@@ -18,6 +18,7 @@ from golddiff import (
     sample,
 )
 from golddiff.denoiser import Estimator
+from golddiff.estimators import pspc
 from golddiff.kernels.contributions import Ranking, Weights
 from golddiff.kernels.kamb_cpu import Axis
 from golddiff.support import Support
@@ -191,6 +192,15 @@ def test_importance_weights_count_as_so_many_images(colour, queries):
         plain = list(Weights(estimator, Support(np.array([3, 8, 8, 40])), x, 3.0, 3))
         w, v = (np.concatenate([part[1] for part in run], axis=1) for run in (once, plain))
         assert w[:, 1] == pytest.approx(v[:, 1] + v[:, 2])
+
+
+def test_a_part_of_the_images_without_weight_counts_for_nothing(colour, monkeypatch):
+    """Sums go over a part of the images at a time; near one of them the others' weights are 0."""
+    monkeypatch.setattr(pspc, "IMAGES_PER_CONTRIBUTION", 40)
+    found = pixel_sources(PSPCSquare(colour, 3), colour.images([7]), 0.01, 3, 5, top=2)
+    assert found.images[found.weights.argmax()] == 7
+    assert found.weights.sum() == pytest.approx(1)
+    assert found.effective == pytest.approx(1)
 
 
 def test_ragged_tiles_average_what_they_hold(grey, queries):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     import torch
     from PIL import Image
 
-    from golddiff.estimators.operators import Operator
-    from golddiff.sampling import Samples
+    from golddiff.estimators.measurement import LinearOperator
     from golddiff.store.images import ImageStore
 
 RESTORABLE = tuple(name for name in ("recommended", "pca", "golddiff-pca") if name in METHODS)
@@ -109,10 +108,14 @@ def restore(options: RestoreJob) -> None:
     job = options
     _check(job)
 
+    import torch
+
+    from golddiff.estimators.measurement import beside
     from golddiff.estimators.noise_level import judged_noise
     from golddiff.evaluation.restored import SOFTNESS
     from golddiff.evaluation.restored import restore as restored
     from golddiff.store.images import ImageStore
+    from golddiff.system.pictures import save
 
     if job.store is not None:
         opened = ImageStore.open(job.store)
@@ -148,7 +151,13 @@ def restore(options: RestoreJob) -> None:
             write_report(samples, denoiser, job.explain, settings=settings)
         say(f"{job.explain}: the pictures behind every restoration")
     spread = samples.images.std(dim=0, correction=0)
-    _draw(job.out, samples, operator, y, spread)
+    if job.out.suffix.lower() in PICTURES:
+        shown = replace(
+            samples, images=torch.stack([*beside(samples.images, y, operator).values()])
+        )
+        save("out", shown.grid(columns=len(shown)), job.out, samples.about)
+    else:
+        samples.save(job.out, "out")
     say(f"{job.out}: {job.n} restorations, {float(spread.mean()):.3f} apart (white to black is 2)")
     copies = int(samples.novelty.copies.sum()) if opened.n > 1 else 0
     if opened.n > 1:
@@ -204,45 +213,16 @@ def _check(job: RestoreJob) -> None:
         check_writable("explain", job.explain, (".html", ".htm"))
 
 
-def _measured(job: RestoreJob, store: ImageStore) -> tuple[torch.Tensor, Operator]:
+def _measured(job: RestoreJob, store: ImageStore) -> tuple[torch.Tensor, LinearOperator]:
     """What is known of the picture, and the operator that makes it of a whole one."""
-    from golddiff.estimators import operators
-    from golddiff.estimators.measurement import linear
-    from golddiff.sources.picture import fitted, read_picture
+    from golddiff.estimators.operators import known_of
+    from golddiff.sources.picture import read_picture
 
-    if len(store.shape) != 3 or store.shape[0] not in (1, 3):
-        raise ArgumentError(f"data: holds {store.shape}, expected grey or colour pictures")
-    channels, height, width = store.shape
-    parts: list[Any] = []
-    if job.colours:
-        if channels == 1:
-            raise ArgumentError("colours: the training images are grey, so they have none to give")
-        channels = 1
-        parts.append(operators.grey)
-    if job.deblur is not None:
-        parts.append(operators.blurred(job.deblur))
-    if job.upscale is not None:
-        if height % job.upscale or width % job.upscale:
-            raise ArgumentError(
-                f"upscale: got {job.upscale}, and training images are {width} x {height}; expected "
-                "a number that divides both"
-            )
-        height, width = height // job.upscale, width // job.upscale
-        parts.append(operators.smaller(job.upscale))
     image = read_picture("picture", job.picture)
-    if min(image.size) < 1 or image.width < width or image.height < height:
-        raise ArgumentError(
-            f"picture: has {image.width} x {image.height} pixels, expected {width} x {height} or "
-            "more (more is scaled and cropped, as training images are)"
-        )
-    y = fitted(image, (channels, height, width))
-    missing = _missing(job, image)
-    if missing is not None:
-        share = fitted(missing, (1, height, width))[0]
-        known = share <= -1 + 1e-3  # not a trace of what is missing
-        parts.append(operators.kept(known))
-        y = y[:, known]
-    return y, linear(operators.composed(*parts), store.shape, tuple(y.shape))
+    return known_of(
+        image, store.shape, missing=_missing(job, image), upscale=job.upscale or 1,
+        colours=job.colours, blur=job.deblur,
+    )  # fmt: skip
 
 
 def _missing(job: RestoreJob, image: Image.Image) -> Image.Image | None:
@@ -273,25 +253,3 @@ def _missing(job: RestoreJob, image: Image.Image) -> Image.Image | None:
     mask = Image.new("L", image.size)
     ImageDraw.Draw(mask).rectangle((left, top, left + across - 1, top + down - 1), fill=255)
     return mask
-
-
-def _draw(
-    out: Path, samples: Samples, operator: Operator, y: torch.Tensor, spread: torch.Tensor
-) -> None:
-    """What is known, the restorations, and where they differ (white: by half the range)."""
-    import torch
-
-    from golddiff.estimators.measurement import measurements
-    from golddiff.system.pictures import save
-
-    if out.suffix.lower() not in PICTURES:
-        samples.save(out, "out")
-        return
-    shape = tuple(samples.images.shape[1:])
-    known = measurements(operator, y[None], shape, 0.0, 1.0)[0].put_back(
-        torch.zeros(1, spread.numel()).numpy()
-    )
-    first = torch.from_numpy(known).float().reshape(1, *shape)
-    last = (4 * spread.mean(dim=0).expand(shape) - 1).clamp(-1, 1)[None]
-    shown = replace(samples, images=torch.cat([first, samples.images, last]))
-    save("out", shown.grid(columns=len(shown)), out, samples.about)

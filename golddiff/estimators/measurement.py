@@ -160,3 +160,22 @@ def measurements(
     made = linear(operator, shape, tuple(y.shape[1:]))
     values = (y.detach().to("cpu", torch.float64).reshape(len(y), -1) - made.constant).numpy()
     return [Measurement(made, one[made.seen], noise, soft) for one in values]
+
+
+def beside(
+    images: torch.Tensor, y: torch.Tensor, operator: LinearOperator
+) -> dict[str, torch.Tensor]:
+    """Restorations (n, *shape) of one measurement beside what is known; of several their spread.
+
+    Returns:
+        Images (C, H, W) in [-1, 1] by what they are. Where restorations differ is grey, white where
+        their standard deviation is half of the range from black to white.
+    """
+    known = measurements(operator, y[None], operator.shape, 0.0, 1.0)[0]
+    first = known.put_back(np.zeros((1, math.prod(operator.shape)), np.float32))
+    found = {"known": torch.from_numpy(first).float().reshape(operator.shape)}
+    found |= {f"restoration {i + 1}": image for i, image in enumerate(images)}
+    if len(images) > 1:
+        spread = images.std(dim=0, correction=0).mean(dim=0).expand(operator.shape)
+        found |= {"mean": images.mean(dim=0), "where they differ": (4 * spread - 1).clamp(-1, 1)}
+    return found

@@ -10,7 +10,10 @@ from collections.abc import Callable
 from functools import reduce
 
 import torch
+from PIL import Image
 
+from golddiff.estimators.measurement import LinearOperator, linear
+from golddiff.sources.picture import fitted
 from golddiff.system.errors import ArgumentError
 
 Operator = Callable[[torch.Tensor], torch.Tensor]
@@ -86,3 +89,59 @@ def composed(*operators: Operator) -> Operator:
         return reduce(lambda made, one: one(made), operators, images)
 
     return operator
+
+
+def known_of(
+    image: Image.Image,
+    shape: tuple[int, ...],
+    *,
+    missing: Image.Image | None = None,
+    upscale: int = 1,
+    colours: bool = False,
+    blur: float | None = None,
+) -> tuple[torch.Tensor, LinearOperator]:
+    """What is known of a picture that lost something, and the operator that loses it.
+
+    Args:
+        image: the picture, of at least the size that is known of it; else scaled and cropped.
+        shape: of the whole pictures, (1 or 3, H, W).
+        missing: a picture of the same sides, black where it is known; None: everywhere.
+        upscale: how many times too small it is, a divisor of H and W.
+        colours: it has lost them.
+        blur: a Gaussian's standard deviation that it is blurred by, in pixels of the whole.
+
+    Raises:
+        ArgumentError: it has lost nothing, or what such pictures cannot lose; it is too small.
+    """
+    if len(shape) != 3 or shape[0] not in (1, 3):
+        raise ArgumentError(f"data: holds {shape}, expected grey or colour pictures")
+    channels, height, width = shape
+    lost: list[Operator] = []
+    if colours:
+        if channels == 1:
+            raise ArgumentError("colours: the training images are grey, so they have none to give")
+        channels = 1
+        lost.append(grey)
+    if blur is not None:
+        lost.append(blurred(blur))
+    if upscale != 1:
+        if height % upscale or width % upscale:
+            raise ArgumentError(
+                f"upscale: got {upscale}, and training images are {width} x {height}; expected "
+                "a number that divides both"
+            )
+        height, width = height // upscale, width // upscale
+        lost.append(smaller(upscale))
+    if image.width < width or image.height < height:
+        raise ArgumentError(
+            f"picture: has {image.width} x {image.height} pixels, expected {width} x {height} or "
+            "more (more is scaled and cropped, as training images are)"
+        )
+    y = fitted(image, (channels, height, width))
+    if missing is not None:
+        known = fitted(missing, (1, height, width))[0] <= -1 + 1e-3  # not a trace of what is not
+        lost.append(kept(known))
+        y = y[:, known]
+    if not lost:
+        raise ArgumentError("hole: the picture lost nothing; say what is missing")
+    return y, linear(composed(*lost), shape, tuple(y.shape))

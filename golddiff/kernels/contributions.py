@@ -198,7 +198,8 @@ def _sums(logits: Float) -> Posterior:
     E[l], and the entropy log sum exp(l) - E[l].
     """
     highest = logits.max(axis=1)
-    e = np.exp(logits - highest[:, None])
+    # Patches near one image give all of a part the weight 0.
+    e = np.exp(logits - np.where(np.isneginf(highest), 0.0, highest)[:, None])
     weighted = (e * np.where(e > 0, logits, 0.0)).sum(axis=1)
     return Posterior(highest[None], e.sum(axis=1)[None], weighted[None])
 

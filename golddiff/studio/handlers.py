@@ -70,17 +70,15 @@ class Handlers:
     @readable()
     def upload(self, name: str, path: str | None) -> tuple[Any, ...]:
         """An image file."""
-        if path is None:
-            raise ArgumentError("upload: no file came; choose one")
-        try:
-            return self._use(name, read_picture("upload", path))
-        finally:
-            Path(path).unlink(missing_ok=True)
+        return self._use(name, received(path))
 
     @readable()
     def draw(self, name: str, url: str | None) -> tuple[Any, ...]:
         """The drawing."""
-        return self._use(name, drawn(url))
+        image = drawn(url)
+        if image is None:
+            raise ArgumentError("drawing: it is empty; draw something first")
+        return self._use(name, image)
 
     @readable()
     def training_image(self, name: str, row: float | None) -> tuple[Any, ...]:
@@ -103,13 +101,13 @@ class Handlers:
                 float(sigma) if start == FROM_IMAGE else None,
             )  # fmt: skip
             if "recommended" in methods and not is_measured(opened.store):
-                yield gr.skip(), gr.skip(), _status(MEASURING), gr.skip()
+                yield gr.skip(), gr.skip(), status_html(MEASURING), gr.skip()
             run = prepare(opened, settings, self._start(name, start, image))
             yield from self._pictures(run, noisy)
 
     def _pictures(self, run: Run, noisy: bool) -> Iterator[tuple[Any, ...]]:
         status = "starting; the very first run compiles its kernels"
-        yield run, draw_grid(run, 0, noisy, None), _status(status), gr.skip()
+        yield run, draw_grid(run, 0, noisy, None), status_html(status), gr.skip()
         begin, shown, total = time.perf_counter(), 0.0, len(run.sigmas)
         for method in run.advance():
             now = time.perf_counter()
@@ -119,7 +117,7 @@ class Handlers:
             shown = now
             step = max(len(done) for done in run.states.values()) - 1
             status = f"step {step + 1} of {total}"
-            yield run, draw_grid(run, step, noisy, None), _status(status), gr.skip()
+            yield run, draw_grid(run, step, noisy, None), status_html(status), gr.skip()
         count, n = run.steps_done, run.settings.n
         if run.stopped.is_set():
             status = f"stopped after {count} of {total} steps"
@@ -128,7 +126,7 @@ class Handlers:
             status = f"{images} in {duration(time.perf_counter() - begin)}; click a pixel"
         # Without any step done there is nothing to drag.
         slider = gr.Slider(maximum=max(count, 2), value=max(count, 1), interactive=count > 1)
-        yield run, draw_grid(run, max(count - 1, 0), noisy, None), _status(status), slider
+        yield run, draw_grid(run, max(count - 1, 0), noisy, None), status_html(status), slider
 
     def stop(self, run: Run | None) -> None:
         """End the run after the current step; :meth:`generate` says so, and nobody else."""
@@ -199,6 +197,16 @@ class Handlers:
         return Image.fromarray(cells(small[None], PREVIEW)[0])
 
 
+def received(path: str | None) -> Image.Image:
+    """A file that was uploaded, as a picture; the file is deleted."""
+    if path is None:
+        raise ArgumentError("upload: no file came; choose one")
+    try:
+        return read_picture("upload", path)
+    finally:
+        Path(path).unlink(missing_ok=True)
+
+
 def class_choices(store: ImageStore) -> list[tuple[str, int]]:
     """The classes of a store by name, and first all of them."""
     return [("any class", ANY_CLASS), *((class_name(store, c), c) for c in store.classes)]
@@ -215,5 +223,6 @@ def _whole(name: str, value: float | None) -> int:
     return int(value)
 
 
-def _status(text: str) -> str:
+def status_html(text: str) -> str:
+    """A line that is read out as it changes."""
     return f'<div role="status">{html.escape(text)}</div>'

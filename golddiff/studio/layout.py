@@ -17,22 +17,14 @@ from golddiff.studio.handlers import (
     about,
     class_choices,
 )
-from golddiff.studio.inputs import SIDE
+from golddiff.studio.inputs import sheet
+from golddiff.studio.restore_tab import restore_tab
 from golddiff.studio.run import MOST_IMAGES, MOST_STEPS
 
 TITLE = "GoldDiff studio"
 INKS = ("#ffffff", "#9ca3af", "#000000", "#dc2626", "#16a34a", "#2563eb", "#facc15")
-FOLDER = resources.files("golddiff.studio")
-SKETCH = FOLDER.joinpath("sketch.js").read_text("utf-8")
-# Of ours, not gradio's: that one takes files too, of any size and kind.
-SHEET = (
-    f'<canvas width="{SIDE}" height="{SIDE}"></canvas><div>'
-    + "".join(f'<button data-ink="{ink}" style="background: {ink}"></button>' for ink in INKS)
-    + '<input type="range" min="2" max="60" value="22" aria-label="Width of the brush">'
-    "<button data-wipe>Clear</button></div>"
-)
-TAKE_SKETCH = "(store) => [store, document.querySelector('#sketch canvas').toDataURL('image/png')]"
-CSS = FOLDER.joinpath("studio.css").read_text("utf-8")
+TAKE_SKETCH = "(store) => [store, document.querySelector('#sketch canvas').drawn()]"
+CSS = resources.files("golddiff.studio").joinpath("studio.css").read_text("utf-8")
 # The system's own typefaces: nothing to download.
 THEME = gr.themes.Soft(
     primary_hue="amber",
@@ -53,7 +45,7 @@ def build_page(handlers: Handlers) -> gr.Blocks:
         run, selected, image = gr.State(None), gr.State(None), gr.State(None)
         gr.HTML(f"<h1>{TITLE}</h1><p>Every method from the same noise, and where each pixel is "
                 "from.</p>", elem_id="title")  # fmt: skip
-        with gr.Row(equal_height=False):
+        with gr.Tab("Generate"), gr.Row(equal_height=False):
             with gr.Column(scale=0, min_width=320, elem_id="controls"):
                 with gr.Group():
                     store = gr.Dropdown(names, value=names[0], label="Store", elem_id="store",
@@ -97,8 +89,7 @@ def build_page(handlers: Handlers) -> gr.Blocks:
                         with gr.Tab("Upload"):
                             upload = gr.UploadButton("Choose an image file", elem_id="upload")
                         with gr.Tab("Draw"):
-                            gr.HTML(html_template=SHEET, js_on_load=SKETCH, elem_id="sketch",
-                                    padding=True)  # fmt: skip
+                            sheet("sketch", INKS)
                             sketch = gr.Textbox(visible=False)
                             use_sketch = gr.Button("Use the drawing", elem_id="use-sketch")
                         with gr.Tab("Training image"):
@@ -135,6 +126,8 @@ def build_page(handlers: Handlers) -> gr.Blocks:
                                                 elem_id="png")  # fmt: skip
                     figures = gr.DownloadButton("Download its figures (JSON)", interactive=False,
                                                 elem_id="json")  # fmt: skip
+
+        restore_tab(handlers.library)
 
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         store.change(handlers.choose_store, [store, image],

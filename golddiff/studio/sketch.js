@@ -1,14 +1,20 @@
 // A sheet to draw on, in the page alone: the picture goes to the studio when its button is pressed.
 const sheet = element.querySelector("canvas"), pen = sheet.getContext("2d");
-let ink = "#ffffff", drawing = false;
-const wipe = () => { pen.fillStyle = "#000000"; pen.fillRect(0, 0, sheet.width, sheet.height); };
+let ink = element.querySelector("[data-ink]").dataset.ink, drawing = false;
+const wipe = () => pen.clearRect(0, 0, sheet.width, sheet.height);
+// What is sent: the ink on black, whatever picture lies under the sheet.
+sheet.drawn = () => {
+  const copy = sheet.cloneNode(), flat = copy.getContext("2d");
+  flat.fillRect(0, 0, copy.width, copy.height);
+  flat.drawImage(sheet, 0, 0);
+  return copy.toDataURL("image/png");
+};
 const at = (event) => {
   const box = sheet.getBoundingClientRect();
   return [(event.clientX - box.left) * sheet.width / box.width,
           (event.clientY - box.top) * sheet.height / box.height];
 };
 const line = (event) => { pen.lineTo(...at(event)); pen.stroke(); };
-wipe();
 sheet.onpointerdown = (event) => {
   sheet.setPointerCapture(event.pointerId);
   pen.lineWidth = element.querySelector("input").value;

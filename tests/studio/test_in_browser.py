@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+import golddiff
 from golddiff.cli import run
 from golddiff.estimators.registry import SHOWN
+from golddiff.system.pictures import to_pixels
 from tests.studio.browser import Browser, wait
 
 
@@ -140,15 +142,18 @@ def test_images_that_cannot_be_used_get_a_message_and_the_studio_goes_on(browser
     shot(browser, "from-an-image")
 
 
-def test_a_drawing_is_denoised(browser):
-    open_start(browser)
-    browser.js("[...document.querySelectorAll('#start button[role=tab]')]"
-               ".find(b => b.innerText.includes('Draw')).click()")  # fmt: skip
+def open_tab(browser, name):
+    browser.js("[...document.querySelectorAll('button[role=tab]')]"
+               ".find(b => b.innerText.includes(arguments[0])).click()", name)  # fmt: skip
+
+
+def draw(browser, sheet):
+    """A line from the upper left to the lower right, on a sheet that is shown."""
     box = wait(
         lambda: browser.js(
-            "const c=document.querySelector('#sketch canvas'); if (!c) return null;"
+            "const c=document.querySelector(arguments[0] + ' canvas'); if (!c) return null;"
             "c.scrollIntoView({block: 'center'}); const b=c.getBoundingClientRect();"
-            "return b.width ? [b.left, b.top, b.width, b.height] : null"
+            "return b.width ? [b.left, b.top, b.width, b.height] : null", sheet,
         ),
         10, "the canvas",
     )  # fmt: skip
@@ -156,11 +161,54 @@ def test_a_drawing_is_denoised(browser):
     x, y, w, h = box
     browser.pointer([(x + w * (0.3 + 0.1 * i), y + h * (0.3 + 0.1 * i)) for i in range(5)])
     time.sleep(0.5)
+
+
+def test_a_drawing_is_denoised(browser):
+    open_start(browser)
+    open_tab(browser, "Draw")
+    draw(browser, "#sketch")
     browser.click("#use-sketch")
     wait(lambda: browser.picture("#preview img") or browser.messages(), 10, "the preview")
     shot(browser, "drawn")
     assert not browser.messages()
     generate(browser)
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_a_hole_that_was_painted_is_filled(studio, chromedriver, tmp_path, wide):
+    """What is known, the restorations, their mean and spread, and the images behind each."""
+    window = Browser(chromedriver) if wide else Browser(chromedriver, 500, 1000)
+    try:
+        window.open(studio.url)
+        window.element("#generate")
+        open_tab(window, "Restore")
+        window.click("#restore-it")
+        wait(lambda: "picture: none yet" in window.messages(), 10, "the message")
+        window.clear_messages()
+        picture = Image.fromarray(to_pixels(golddiff.load("digits").images([5]))[0])
+        picture.resize((64, 64)).save(tmp_path / "five.png")
+        window.type("#restore input[type=file]", str(tmp_path / "five.png"))
+        behind = "return getComputedStyle(document.querySelector('#hole .paper')).backgroundImage"
+        wait(lambda: window.js(behind).startswith("url"), 10, "the picture")
+        window.click("#restore-it")
+        wait(lambda: "the picture lost nothing" in window.messages(), 10, "the message")
+        window.clear_messages()
+        draw(window, "#hole")
+        shot(window, f"painted-{wide}")
+        window.click("#restore-it")
+        wait(lambda: "novelty" in window.text("#restored"), 60, "the restorations")
+        shown = "return [...document.querySelectorAll('.restored figure')].map(e => e.innerText)"
+        names = ["known", *(f"restoration {i}" for i in range(1, 5)), "mean", "where they differ"]
+        assert window.js(shown) == names
+        sources = "return document.querySelectorAll('#restored .sources:not(.restored) img').length"
+        assert window.js(sources) == 4 * 8
+        assert window.js("return document.documentElement.scrollWidth <= window.innerWidth")
+        window.js("document.querySelector('#restored').scrollIntoView()")
+        shot(window, f"restored-{wide}")
+        assert not window.messages()
+        assert window.hosts() <= {"127.0.0.1"}
+    finally:
+        window.close()
 
 
 def test_a_store_deleted_while_the_studio_runs(browser, studio_stores):

@@ -79,9 +79,8 @@ def sheet():
     return Image.new("RGBA", (SIDE, SIDE), "black")
 
 
-def test_an_empty_sheet_is_told_and_ink_is_kept():
-    with pytest.raises(ArgumentError, match="drawing: it is empty"):
-        drawn(as_url(sheet()))
+def test_an_empty_sheet_is_none_and_ink_is_kept():
+    assert drawn(as_url(sheet())) is None
     inked = sheet()
     inked.putpixel((3, 3), (255, 255, 255))
     assert drawn(as_url(inked)).getpixel((3, 3)) == (255, 255, 255)
