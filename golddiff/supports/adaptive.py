@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from golddiff.noise import bits, precision
 from golddiff.posterior import Float, Posterior
 from golddiff.store.images import ImageStore
-from golddiff.store.nearest import Metric
 from golddiff.store.training_set import TrainingSet
 from golddiff.support import (
     AnySupport,
@@ -24,7 +23,6 @@ from golddiff.support import (
     LogWeights,
     Prior,
     RandomSample,
-    Side,
     Support,
     TiledSupport,
     stream_of,
@@ -146,6 +144,8 @@ class FittedSchedule:
         self, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
     ) -> list[Weighed]:
         """Posterior means of queries (b, D) and what is known of them; each by itself."""
+        if self.proves(sigma, label):
+            return self._proved(x, sigma, label)
         made: dict[int, Weighed] = {}
         if self.saves(label):
             made = _Level(self, sigma, label, seed).weighed(x)
@@ -167,7 +167,7 @@ class FittedSchedule:
     ) -> Sequence[AnySupport]:
         """The support of each query (b, D): all that was weighed for it."""
         everything = store.everything(label)
-        if not self.saves(label):
+        if not (self.saves(label) or self.settings.guarantee):
             return [everything] * len(x)
         found = self.weighed(x, sigma, label, seed)
         return [everything if one.support is None else one.support for one in found]
@@ -179,17 +179,17 @@ class FittedSchedule:
     def describe(self, sigma: float, label: Prior = None) -> str:
         """How a noise level's images are chosen, in words."""
         images = self.estimator.store.count_of(label)
+        if self.proves(sigma, label):
+            return f"weighs as many of {images:,} images as prove an RMSE of {self.settings.tol:g}"
         if not self.saves(label):
             return f"weighs all {images:,} images"
-        side = self.comparison(sigma).side
-        tiles = (
-            ""
-            if side is None
-            else (f"; where single ones decide, the nearest for each tile ({_told(side)})")
-        )
+        comparison = self.comparison(sigma)
+        side = comparison.side
+        told = f"{side}x{side}" if isinstance(side, int) else str(side)
+        nearest = f"; where single ones decide, the nearest for each tile ({told})"
         return (
             f"draws some of {images:,} images by weight, until the estimated RMSE is within "
-            f"{self.settings.tol:g}{tiles}"
+            f"{self.settings.tol:g}{nearest if comparison.narrow else ''}"
         )
 
     def saves(self, label: Prior) -> bool:
@@ -203,6 +203,21 @@ class FittedSchedule:
             return False  # neither proofs nor shards know log weights
         enough = self.estimator.store.count_of(label) > FEWEST
         return enough and self.settings.tol > 0 and self.estimator.merges
+
+    def proves(self, sigma: float, label: Prior) -> bool:
+        """Whether errors are proved, not estimated: where it is asked for, and of ``Optimal``
+        where an index's distances may take another image for the nearest and no draw would tell.
+        """
+        needed = self.estimator.one_logit and sigma < PROVED_BELOW and self.saves(label)
+        return self.settings.guarantee or needed
+
+    def _proved(self, x: NDArray[np.float32], sigma: float, label: Prior) -> list[Weighed]:
+        assert not isinstance(label, LogWeights)  # which weigh all; given() refuses a guarantee
+        root = math.sqrt(self.estimator.store.d)
+        return [
+            Weighed(made.mean, made.bound / root, float(len(made.rows)), Support(made.rows))
+            for made in guaranteed(self.index, x, sigma, label, self.settings.tol * root)
+        ]
 
     def comparison(self, sigma: float) -> Comparison:
         """How the images of a noise level are compared; made once and kept."""
@@ -244,7 +259,6 @@ class _Level:
         self._estimator, self._tol = schedule.estimator, schedule.settings.tol
         self._comparison = schedule.comparison(sigma)
         self._gain = precision(sigma)
-        self._proves = self._estimator.one_logit and sigma < PROVED_BELOW
         self._label, self._everything = label, self._estimator.store.everything(label)
         self._prior = label if isinstance(label, LogWeights) else None
         self._seeds = (seed, bits(sigma), stream_of(label))
@@ -253,33 +267,29 @@ class _Level:
         """What is made of queries (b, D), by number; not of those that take all images."""
         outcome: dict[int, _Outcome] = dict.fromkeys(range(len(x)), _Else.LARGER_SAMPLE)
 
-        def search(wanted: _Else, within: _Within, metric: Metric, one: _One) -> None:
+        def search(wanted: _Else, within: _Within, one: _One, go: Any) -> None:
             queries = [i for i, found in outcome.items() if found is wanted]
-            found = self._searched(x[queries], within, metric, one)
+            found = self._searched(x[queries], within, one, go)
             outcome.update(zip(queries, found, strict=True))
 
-        comparison = self._comparison
         images = len(self._everything)
         for size in samples_of(images) if self._prior is None else [images]:
             within = self._everything
             if size < images:
                 within = within.sampled(RandomSample(size, (3, *self._seeds)))
-            search(_Else.LARGER_SAMPLE, within, comparison.whole, self._drawn)
-        for query, found in outcome.items():
-            if found is _Else.NEAREST and self._proves:
-                outcome[query] = self._proved(x[query])
-        if comparison.side is not None:
-            search(_Else.NEAREST, self._everything, comparison.tiles(comparison.side), self._ranked)
+            search(_Else.LARGER_SAMPLE, within, self._drawn, map_ordered)
+        # Tiles go side by side here, and queries above.
+        search(_Else.NEAREST, self._everything, self._ranked, map)
         made = {i: found for i, found in outcome.items() if isinstance(found, Weighed)}
         if len(made) < len(x):
             self._schedule.tell(self._sigma)
         return made
 
     def _searched(
-        self, x: NDArray[np.float32], within: _Within, metric: Metric, one: _One
+        self, x: NDArray[np.float32], within: _Within, one: _One, go: Any
     ) -> Iterator[_Outcome]:
         """What ``one`` makes of queries (b, D), from their distances to the images."""
-        store = self._estimator.store
+        store, metric = self._estimator.store, self._comparison.metric
         tiles = 1 if metric.side is None else tile_count(store.shape, metric.side)
         at_once = max(1, int(HELD // (4 * tiles * len(within))))
         weights = within.log_weights
@@ -292,9 +302,7 @@ class _Level:
             else:
                 assert isinstance(within, DescribedSupport)
                 search = SearchInParts(store, metric, some, within)
-            # Tiles go side by side, and where there is one, queries do.
-            side_by_side = map_ordered if metric.side is None else map
-            yield from side_by_side(partial(one, some, search), range(len(some)))
+            yield from go(partial(one, some, search), range(len(some)))
 
     def _drawn(self, x: NDArray[np.float32], search: Search, query: int) -> _Outcome:
         """From draws out of the images that were compared: a sample, or all."""
@@ -315,30 +323,17 @@ class _Level:
         count = FIRST_DRAW
         while True:
             drawn.enlarge(count)
-            if self._proves and drawn.largest_share() > SHARED:
-                return _Else.NEAREST
             square, directions = drawn.square()
             excess = square * margin(directions) ** 2 / self._tol**2
             if excess <= 1:
                 return Weighed(
                     drawn.mean(), math.sqrt(square), float(count), self._under(drawn.support())
                 )
-            if self._comparison.side is not None and drawn.largest_share() > SHARED:
+            if self._comparison.narrow and drawn.largest_share() > SHARED:
                 return _Else.NEAREST
             count = int(count * min(max(1.1 * excess, 1.5), MOST_AT_ONCE))
             if count > most:
                 return beyond
-
-    def _proved(self, x: NDArray[np.float32]) -> Weighed:
-        """One query (D,) of ``Optimal`` for which single images decide, by a proof.
-
-        An index's distances may take another image for the nearest, and no estimate would tell.
-        """
-        assert not isinstance(self._label, LogWeights)  # which weigh all
-        index, root = self._schedule.index, math.sqrt(len(x))
-        (made,) = guaranteed(index, x[None], self._sigma, self._label, self._tol * root)
-        rows = made.rows
-        return Weighed(made.mean, made.bound / root, float(len(rows)), Support(rows))
 
     def _ranked(self, x: NDArray[np.float32], search: Search, query: int) -> _Outcome:
         """From the nearest images of each tile."""
@@ -376,7 +371,3 @@ class _Level:
         copies = np.repeat(x[query : query + 1], len(supports), axis=0)
         made = self._estimator.store.posterior(self._estimator, copies, self._sigma, supports)
         return [made.of([i]) for i in range(len(supports))]
-
-
-def _told(side: Side) -> str:
-    return f"{side}x{side}" if isinstance(side, int) else str(side)
