@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from golddiff.noise import bits, precision
 from golddiff.posterior import Float, Posterior
 from golddiff.store.images import ImageStore
+from golddiff.store.nearest import Metric
 from golddiff.store.training_set import TrainingSet
 from golddiff.support import (
     AnySupport,
@@ -30,8 +31,8 @@ from golddiff.support import (
     tile_of_each,
 )
 from golddiff.supports.certificate import guaranteed
-from golddiff.supports.comparison import Comparison
 from golddiff.supports.enlarging import DrawnImages, NearestImages
+from golddiff.supports.index.distances import KeptBlocks, TileBlocks
 from golddiff.supports.index.drawing import Drawn
 from golddiff.supports.index.image_index import Index, open_or_build
 from golddiff.supports.index.search import NeighborSearch
@@ -45,8 +46,10 @@ from golddiff.supports.rule import (
     MOST_OF_TILES,
     PROVED_BELOW,
     SHARED,
+    WIDE,
     margin,
     samples_of,
+    side_of,
 )
 from golddiff.system.arguments import check_not_negative
 from golddiff.system.errors import ArgumentError
@@ -126,7 +129,7 @@ class FittedSchedule:
 
     def __init__(self, estimator: Any, settings: AdaptiveSchedule) -> None:
         self.estimator, self.settings = estimator, settings
-        self._comparisons: dict[float, Comparison] = {}
+        self._comparisons: dict[float, tuple[Metric, bool]] = {}
         self._told = False
         indexed = settings.index
         if indexed is None:
@@ -183,13 +186,13 @@ class FittedSchedule:
             return f"weighs as many of {images:,} images as prove an RMSE of {self.settings.tol:g}"
         if not self.saves(label):
             return f"weighs all {images:,} images"
-        comparison = self.comparison(sigma)
-        side = comparison.side
+        metric, narrow = self.comparison(sigma)
+        side = metric.side
         told = f"{side}x{side}" if isinstance(side, int) else str(side)
         nearest = f"; where single ones decide, the nearest for each tile ({told})"
         return (
             f"draws some of {images:,} images by weight, until the estimated RMSE is within "
-            f"{self.settings.tol:g}{nearest if comparison.narrow else ''}"
+            f"{self.settings.tol:g}{nearest if narrow else ''}"
         )
 
     def saves(self, label: Prior) -> bool:
@@ -219,13 +222,24 @@ class FittedSchedule:
             for made in guaranteed(self.index, x, sigma, label, self.settings.tol * root)
         ]
 
-    def comparison(self, sigma: float) -> Comparison:
-        """How the images of a noise level are compared; made once and kept."""
+    def comparison(self, sigma: float) -> tuple[Metric, bool]:
+        """Distances as each tile sees the images, and whether tiles may take their nearest.
+
+        The store's or the index's; made once a noise level and kept.
+        """
         if sigma not in self._comparisons:
             while len(self._comparisons) >= KEPT:
                 self._comparisons.pop(next(iter(self._comparisons)))
-            index = self.index if self.indexed else None
-            self._comparisons[sigma] = Comparison(self.estimator, sigma, index)
+            estimator = self.estimator
+            width = float(estimator.relevance(sigma).mean())
+            side = side_of(estimator.tile_sides, width)
+            relevance = estimator.relevance(sigma, side)
+            metric: Metric = (
+                KeptBlocks.of(self.index, relevance, side)
+                if self.indexed
+                else TileBlocks.of(estimator.store.shape, relevance, side)
+            )
+            self._comparisons[sigma] = metric, side is not None and width < WIDE
         return self._comparisons[sigma]
 
     def tell(self, sigma: float) -> None:
@@ -257,7 +271,7 @@ class _Level:
     def __init__(self, schedule: FittedSchedule, sigma: float, label: Prior, seed: int) -> None:
         self._schedule, self._sigma = schedule, sigma
         self._estimator, self._tol = schedule.estimator, schedule.settings.tol
-        self._comparison = schedule.comparison(sigma)
+        self._metric, self._narrow = schedule.comparison(sigma)
         self._gain = precision(sigma)
         self._label, self._everything = label, self._estimator.store.everything(label)
         self._prior = label if isinstance(label, LogWeights) else None
@@ -289,7 +303,7 @@ class _Level:
         self, x: NDArray[np.float32], within: _Within, one: _One, go: Any
     ) -> Iterator[_Outcome]:
         """What ``one`` makes of queries (b, D), from their distances to the images."""
-        store, metric = self._estimator.store, self._comparison.metric
+        store, metric = self._estimator.store, self._metric
         tiles = 1 if metric.side is None else tile_count(store.shape, metric.side)
         at_once = max(1, int(HELD // (4 * tiles * len(within))))
         weights = within.log_weights
@@ -329,7 +343,7 @@ class _Level:
                 return Weighed(
                     drawn.mean(), math.sqrt(square), float(count), self._under(drawn.support())
                 )
-            if self._comparison.narrow and drawn.largest_share() > SHARED:
+            if self._narrow and drawn.largest_share() > SHARED:
                 return _Else.NEAREST
             count = int(count * min(max(1.1 * excess, 1.5), MOST_AT_ONCE))
             if count > most:
@@ -337,7 +351,7 @@ class _Level:
 
     def _ranked(self, x: NDArray[np.float32], search: Search, query: int) -> _Outcome:
         """From the nearest images of each tile."""
-        side = self._comparison.side
+        side = self._metric.side
         assert side is not None
         tile = tile_of_each(self._estimator.store.shape, side)
         share = np.bincount(tile) / len(tile)
