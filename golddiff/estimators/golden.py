@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, Protocol, Self, TypeGuard
 
 import numpy as np
@@ -17,8 +16,8 @@ from golddiff.noise import Labels, Sigma
 from golddiff.store.images import ImageStore
 from golddiff.support import AnySupport, LogWeights, Prior
 from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule
-from golddiff.supports.certificate import Certified, certify, guaranteed
-from golddiff.supports.index.image_index import Index, open_or_build
+from golddiff.supports.certificate import certify
+from golddiff.supports.index.image_index import open_or_build
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.arguments import check_seed
 from golddiff.system.errors import ArgumentError
@@ -122,44 +121,27 @@ class GoldDiff(Denoiser):
             )
         queries, sigmas, priors = self.checked(x, sigma, labels)
         means, bounds = np.empty_like(queries), np.empty(len(queries))
+        index = open_or_build(self.store)
         for i, (query, level, prior) in enumerate(zip(queries, sigmas, priors, strict=True)):
             if isinstance(prior, LogWeights):
                 raise ArgumentError("certified: nothing is proved under log weights (given)")
             if self._guarantees(self.schedule):
-                (proved,) = self._guaranteed(query[None], level, prior)
-                means[i] = proved.mean
+                (one,) = self.schedule.weighed(query[None], level, prior, self.seed)
+                means[i], mean, bound = one.mean, one.mean, one.error * math.sqrt(self.store.d)
             else:
                 means[i] = self.denoise(query[None], level, prior)[0]
                 (_, support), *_ = self.estimator_supports(query[None], level, prior)
-                proved = certify(self._index, query, level, support.rows, prior)
-            off = float(np.linalg.norm(means[i].astype(np.float64) - proved.mean))
-            bounds[i] = proved.bound + off
+                proved = certify(index, query, level, support.rows, prior)
+                mean, bound = proved.mean, proved.bound
+            bounds[i] = bound + float(np.linalg.norm(means[i].astype(np.float64) - mean))
         return torch.from_numpy(means).reshape(x.shape).to(x.device), torch.from_numpy(bounds)
 
     @staticmethod
     def _guarantees(schedule: Schedule) -> TypeGuard[FittedSchedule]:
         return isinstance(schedule, FittedSchedule) and schedule.settings.guarantee
 
-    @property
-    def _tol(self) -> float:
-        assert isinstance(self.schedule, FittedSchedule)
-        return self.schedule.settings.tol
-
-    def _guaranteed(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> list[Certified]:
-        assert not isinstance(prior, LogWeights)  # given() refuses them
-        most = self._tol * math.sqrt(self.store.d)
-        return guaranteed(self._index, x, sigma, prior, most)
-
-    @cached_property
-    def _index(self) -> Index:
-        assert isinstance(self.store, ImageStore)
-        return open_or_build(self.store)
-
     def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
         """Posterior means (b, D), each over its own support."""
-        if self._guarantees(self.schedule):
-            proved = self._guaranteed(x, sigma, prior)
-            return np.stack([p.mean for p in proved]).astype(np.float32)
         if isinstance(self.schedule, FittedSchedule):
             return self.schedule.means(x, sigma, prior, self.seed)
         supports = self.schedule.supports(self.store, x, sigma, prior, self.seed)

@@ -24,7 +24,6 @@ from golddiff.support import (
     LogWeights,
     Prior,
     RandomSample,
-    Side,
     Support,
     TiledSupport,
     stream_of,
@@ -32,8 +31,8 @@ from golddiff.support import (
     tile_of_each,
 )
 from golddiff.supports.certificate import guaranteed
-from golddiff.supports.comparison import Comparison
 from golddiff.supports.enlarging import DrawnImages, NearestImages
+from golddiff.supports.index.distances import KeptBlocks, TileBlocks
 from golddiff.supports.index.drawing import Drawn
 from golddiff.supports.index.image_index import Index, open_or_build
 from golddiff.supports.index.search import NeighborSearch
@@ -47,8 +46,10 @@ from golddiff.supports.rule import (
     MOST_OF_TILES,
     PROVED_BELOW,
     SHARED,
+    WIDE,
     margin,
     samples_of,
+    side_of,
 )
 from golddiff.system.arguments import check_not_negative
 from golddiff.system.errors import ArgumentError
@@ -128,7 +129,7 @@ class FittedSchedule:
 
     def __init__(self, estimator: Any, settings: AdaptiveSchedule) -> None:
         self.estimator, self.settings = estimator, settings
-        self._comparisons: dict[float, Comparison] = {}
+        self._comparisons: dict[float, tuple[Metric, bool]] = {}
         self._told = False
         indexed = settings.index
         if indexed is None:
@@ -146,6 +147,8 @@ class FittedSchedule:
         self, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
     ) -> list[Weighed]:
         """Posterior means of queries (b, D) and what is known of them; each by itself."""
+        if self.proves(sigma, label):
+            return self._proved(x, sigma, label)
         made: dict[int, Weighed] = {}
         if self.saves(label):
             made = _Level(self, sigma, label, seed).weighed(x)
@@ -167,7 +170,7 @@ class FittedSchedule:
     ) -> Sequence[AnySupport]:
         """The support of each query (b, D): all that was weighed for it."""
         everything = store.everything(label)
-        if not self.saves(label):
+        if not (self.saves(label) or self.settings.guarantee):
             return [everything] * len(x)
         found = self.weighed(x, sigma, label, seed)
         return [everything if one.support is None else one.support for one in found]
@@ -179,17 +182,17 @@ class FittedSchedule:
     def describe(self, sigma: float, label: Prior = None) -> str:
         """How a noise level's images are chosen, in words."""
         images = self.estimator.store.count_of(label)
+        if self.proves(sigma, label):
+            return f"weighs as many of {images:,} images as prove an RMSE of {self.settings.tol:g}"
         if not self.saves(label):
             return f"weighs all {images:,} images"
-        side = self.comparison(sigma).side
-        tiles = (
-            ""
-            if side is None
-            else (f"; where single ones decide, the nearest for each tile ({_told(side)})")
-        )
+        metric, narrow = self.comparison(sigma)
+        side = metric.side
+        told = f"{side}x{side}" if isinstance(side, int) else str(side)
+        nearest = f"; where single ones decide, the nearest for each tile ({told})"
         return (
             f"draws some of {images:,} images by weight, until the estimated RMSE is within "
-            f"{self.settings.tol:g}{tiles}"
+            f"{self.settings.tol:g}{nearest if narrow else ''}"
         )
 
     def saves(self, label: Prior) -> bool:
@@ -204,13 +207,39 @@ class FittedSchedule:
         enough = self.estimator.store.count_of(label) > FEWEST
         return enough and self.settings.tol > 0 and self.estimator.merges
 
-    def comparison(self, sigma: float) -> Comparison:
-        """How the images of a noise level are compared; made once and kept."""
+    def proves(self, sigma: float, label: Prior) -> bool:
+        """Whether errors are proved, not estimated: where it is asked for, and of ``Optimal``
+        where an index's distances may take another image for the nearest and no draw would tell.
+        """
+        needed = self.estimator.one_logit and sigma < PROVED_BELOW and self.saves(label)
+        return self.settings.guarantee or needed
+
+    def _proved(self, x: NDArray[np.float32], sigma: float, label: Prior) -> list[Weighed]:
+        assert not isinstance(label, LogWeights)  # which weigh all; given() refuses a guarantee
+        root = math.sqrt(self.estimator.store.d)
+        return [
+            Weighed(made.mean, made.bound / root, float(len(made.rows)), Support(made.rows))
+            for made in guaranteed(self.index, x, sigma, label, self.settings.tol * root)
+        ]
+
+    def comparison(self, sigma: float) -> tuple[Metric, bool]:
+        """Distances as each tile sees the images, and whether tiles may take their nearest.
+
+        The store's or the index's; made once a noise level and kept.
+        """
         if sigma not in self._comparisons:
             while len(self._comparisons) >= KEPT:
                 self._comparisons.pop(next(iter(self._comparisons)))
-            index = self.index if self.indexed else None
-            self._comparisons[sigma] = Comparison(self.estimator, sigma, index)
+            estimator = self.estimator
+            width = float(estimator.relevance(sigma).mean())
+            side = side_of(estimator.tile_sides, width)
+            relevance = estimator.relevance(sigma, side)
+            metric: Metric = (
+                KeptBlocks.of(self.index, relevance, side)
+                if self.indexed
+                else TileBlocks.of(estimator.store.shape, relevance, side)
+            )
+            self._comparisons[sigma] = metric, side is not None and width < WIDE
         return self._comparisons[sigma]
 
     def tell(self, sigma: float) -> None:
@@ -242,9 +271,8 @@ class _Level:
     def __init__(self, schedule: FittedSchedule, sigma: float, label: Prior, seed: int) -> None:
         self._schedule, self._sigma = schedule, sigma
         self._estimator, self._tol = schedule.estimator, schedule.settings.tol
-        self._comparison = schedule.comparison(sigma)
+        self._metric, self._narrow = schedule.comparison(sigma)
         self._gain = precision(sigma)
-        self._proves = self._estimator.one_logit and sigma < PROVED_BELOW
         self._label, self._everything = label, self._estimator.store.everything(label)
         self._prior = label if isinstance(label, LogWeights) else None
         self._seeds = (seed, bits(sigma), stream_of(label))
@@ -253,33 +281,29 @@ class _Level:
         """What is made of queries (b, D), by number; not of those that take all images."""
         outcome: dict[int, _Outcome] = dict.fromkeys(range(len(x)), _Else.LARGER_SAMPLE)
 
-        def search(wanted: _Else, within: _Within, metric: Metric, one: _One) -> None:
+        def search(wanted: _Else, within: _Within, one: _One, go: Any) -> None:
             queries = [i for i, found in outcome.items() if found is wanted]
-            found = self._searched(x[queries], within, metric, one)
+            found = self._searched(x[queries], within, one, go)
             outcome.update(zip(queries, found, strict=True))
 
-        comparison = self._comparison
         images = len(self._everything)
         for size in samples_of(images) if self._prior is None else [images]:
             within = self._everything
             if size < images:
                 within = within.sampled(RandomSample(size, (3, *self._seeds)))
-            search(_Else.LARGER_SAMPLE, within, comparison.whole, self._drawn)
-        for query, found in outcome.items():
-            if found is _Else.NEAREST and self._proves:
-                outcome[query] = self._proved(x[query])
-        if comparison.side is not None:
-            search(_Else.NEAREST, self._everything, comparison.tiles(comparison.side), self._ranked)
+            search(_Else.LARGER_SAMPLE, within, self._drawn, map_ordered)
+        # Tiles go side by side here, and queries above.
+        search(_Else.NEAREST, self._everything, self._ranked, map)
         made = {i: found for i, found in outcome.items() if isinstance(found, Weighed)}
         if len(made) < len(x):
             self._schedule.tell(self._sigma)
         return made
 
     def _searched(
-        self, x: NDArray[np.float32], within: _Within, metric: Metric, one: _One
+        self, x: NDArray[np.float32], within: _Within, one: _One, go: Any
     ) -> Iterator[_Outcome]:
         """What ``one`` makes of queries (b, D), from their distances to the images."""
-        store = self._estimator.store
+        store, metric = self._estimator.store, self._metric
         tiles = 1 if metric.side is None else tile_count(store.shape, metric.side)
         at_once = max(1, int(HELD // (4 * tiles * len(within))))
         weights = within.log_weights
@@ -292,9 +316,7 @@ class _Level:
             else:
                 assert isinstance(within, DescribedSupport)
                 search = SearchInParts(store, metric, some, within)
-            # Tiles go side by side, and where there is one, queries do.
-            side_by_side = map_ordered if metric.side is None else map
-            yield from side_by_side(partial(one, some, search), range(len(some)))
+            yield from go(partial(one, some, search), range(len(some)))
 
     def _drawn(self, x: NDArray[np.float32], search: Search, query: int) -> _Outcome:
         """From draws out of the images that were compared: a sample, or all."""
@@ -315,34 +337,21 @@ class _Level:
         count = FIRST_DRAW
         while True:
             drawn.enlarge(count)
-            if self._proves and drawn.largest_share() > SHARED:
-                return _Else.NEAREST
             square, directions = drawn.square()
             excess = square * margin(directions) ** 2 / self._tol**2
             if excess <= 1:
                 return Weighed(
                     drawn.mean(), math.sqrt(square), float(count), self._under(drawn.support())
                 )
-            if self._comparison.side is not None and drawn.largest_share() > SHARED:
+            if self._narrow and drawn.largest_share() > SHARED:
                 return _Else.NEAREST
             count = int(count * min(max(1.1 * excess, 1.5), MOST_AT_ONCE))
             if count > most:
                 return beyond
 
-    def _proved(self, x: NDArray[np.float32]) -> Weighed:
-        """One query (D,) of ``Optimal`` for which single images decide, by a proof.
-
-        An index's distances may take another image for the nearest, and no estimate would tell.
-        """
-        assert not isinstance(self._label, LogWeights)  # which weigh all
-        index, root = self._schedule.index, math.sqrt(len(x))
-        (made,) = guaranteed(index, x[None], self._sigma, self._label, self._tol * root)
-        rows = made.rows
-        return Weighed(made.mean, made.bound / root, float(len(rows)), Support(rows))
-
     def _ranked(self, x: NDArray[np.float32], search: Search, query: int) -> _Outcome:
         """From the nearest images of each tile."""
-        side = self._comparison.side
+        side = self._metric.side
         assert side is not None
         tile = tile_of_each(self._estimator.store.shape, side)
         share = np.bincount(tile) / len(tile)
@@ -376,7 +385,3 @@ class _Level:
         copies = np.repeat(x[query : query + 1], len(supports), axis=0)
         made = self._estimator.store.posterior(self._estimator, copies, self._sigma, supports)
         return [made.of([i]) for i in range(len(supports))]
-
-
-def _told(side: Side) -> str:
-    return f"{side}x{side}" if isinstance(side, int) else str(side)

@@ -19,13 +19,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.kernels.lowest import lowest
 from golddiff.noise import precision
 from golddiff.store.images import ImageStore
 from golddiff.supports.index.bounds import least_squares
 from golddiff.supports.index.image_index import Index
 
 IMAGES_AT_ONCE = 512
-STARTED_WITH = 32  # images, of those that a proof may take
+STARTED_WITH = 32  # images of a proof, where none are given
 ROUNDING = 4e-15  # of a squared length summed in float64, relative
 LOWEST = 745.0  # nats below the largest, exp gives 0
 
@@ -51,9 +52,9 @@ def certify(
 ) -> Certified:
     """The posterior mean of ``Optimal`` at a query (D,) over at least some images, and its bound.
 
-    Of the class's images, those whose bound on the distance does not rule them out are weighed in
-    the order of what they may weigh, until the bound is at most ``most``; it may come out larger
-    where not even all images give it in float64.
+    Of the class's images those that may weigh most follow, each time as many as there are, until
+    the bound is at most ``most``; it may come out larger where not even all images give it in
+    float64.
     """
     index.check_contents()
     store, gain = index.store, precision(sigma)
@@ -65,25 +66,16 @@ def certify(
         bound = weighed.bound(_log_sum(logits))
         if bound <= most or len(left) == 0:
             return Certified(weighed.mean(), bound, weighed.rows())
-        heavy = _heaviest(logits)
+        heavy = lowest((-logits).astype(np.float32), max(STARTED_WITH, len(weighed.rows())))
         weighed.add(left[heavy])
-        kept = np.ones(len(left), np.bool_)
-        kept[heavy] = False
-        left, logits = left[kept], logits[kept]
+        left, logits = np.delete(left, heavy), np.delete(logits, heavy)
 
 
 def guaranteed(
     index: Index, x: NDArray[np.float32], sigma: float, label: int | None, most: float
 ) -> list[Certified]:
     """Posterior means of queries (b, D) whose error is proved to be at most ``most``."""
-    rows = index.store.rows_of(label)
-    count = min(STARTED_WITH, len(rows))
-    proved = []
-    for query in x:
-        bounds = least_squares(index, query, rows)
-        nearest = rows[np.sort(np.argsort(bounds, kind="stable")[:count])]
-        proved.append(certify(index, query, sigma, nearest, label, most))
-    return proved
+    return [certify(index, query, sigma, np.empty(0, np.int64), label, most) for query in x]
 
 
 def _log_sum(logits: Float) -> float:
@@ -92,16 +84,6 @@ def _log_sum(logits: Float) -> float:
     if highest == -np.inf:
         return highest
     return highest + float(np.log(np.exp(logits - highest).sum()))
-
-
-def _heaviest(logits: Float) -> NDArray[np.int64]:
-    """Those that make up half of the sum, at least one in sixteen of the finite ones."""
-    order = np.argsort(-logits, kind="stable")
-    finite = int(np.isfinite(logits).sum())
-    weights = np.exp(logits[order] - logits[order[0]])
-    half = int(np.searchsorted(np.cumsum(weights), 0.5 * weights.sum())) + 1
-    chosen: NDArray[np.int64] = order[: min(finite, max(half, finite // 16, 1))]
-    return chosen
 
 
 class _Sums:
@@ -140,6 +122,8 @@ class _Sums:
 
     def bound(self, log_out: float) -> float:
         """2R Z_out / Z with ||f_S|| for one R, and what rounding may add; from log Z_out."""
+        if not self._total:
+            return np.inf
         reach = self._store.radius * (1 + 1e-6) + float(np.linalg.norm(self.mean()))
         # A logit's own rounding moves weights by that factor at most.
         blur = ROUNDING * (1 + self._gain * self._furthest)

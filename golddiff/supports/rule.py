@@ -35,14 +35,12 @@ MARGIN = 1.4  # an estimate times this, or more, must be within the tolerance
 
 
 def side_of(sides: tuple[Side, ...], width: float) -> Side | None:
-    """Of an estimator's tiles those that may take their nearest images; None: there are none.
+    """Of an estimator's tiles those that images are compared for; None: there are none.
 
     By the mean share of the inputs that an output's mask holds (``width``).
     """
-    if width >= WIDE or not sides:
-        return None
-    wanted: list[Side] = [OfChannel(8), 8, 4] if width >= MEDIUM else [4, 8]
-    return next((side for side in wanted if side in sides), None)
+    order: list[Side] = [OfChannel(8), 8, 4] if width >= MEDIUM else [4, 8]
+    return next((side for side in order[width >= WIDE :] if side in sides), None)
 
 
 def margin(directions: float) -> float:

@@ -9,7 +9,7 @@ from golddiff.kernels.block_squares import block_of_each
 from golddiff.noise import precision
 from golddiff.supports.index.blocks import MIDDLE
 from golddiff.supports.index.distances import KeptBlocks, TileBlocks
-from golddiff.supports.index.drawing import GROUPS, RandomNumbers, Sums, drawn, summary
+from golddiff.supports.index.drawing import GROUPS, RandomNumbers, drawn, proposal, summary
 from golddiff.supports.index.search import NeighborSearch
 from golddiff.system.parallel import use_threads
 
@@ -97,22 +97,29 @@ def test_random_numbers_are_uniform_and_hang_on_the_row_alone():
 
 
 def sums(distances, gain):
-    return summary(distances, gain, np.empty(len(distances), np.float32))
+    return summary(distances[None], gain)
 
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(1, 300), st.integers(0, 300), st.floats(0.01, 30), st.integers(0, 10**6))
 def test_sums_of_parts_are_those_of_all(a, b, gain, seed):
-    distances = np.random.default_rng(seed).gamma(2, size=a + b).astype(np.float32)
-    whole, parts = (
-        sums(distances, gain),
-        sums(distances[:a], gain).merge(sums(distances[a:], gain), gain),
-    )
-    assert parts.best == whole.best
+    distances = np.random.default_rng(seed).gamma(2, size=(3, a + b)).astype(np.float32)
+    whole = summary(distances, gain)
+    first, second = (summary(part.copy(), gain) for part in np.split(distances, [a], axis=1))
+    parts = first.merge(second, gain)
+    assert np.array_equal(parts.best, whole.best)
     for name in ("exact", "squares", "tempered", "images", "effective"):
-        assert getattr(parts, name) == pytest.approx(getattr(whole, name), rel=1e-4)
-    w = np.exp(-gain * (distances.astype(np.float64) - whole.best))
-    assert whole.effective == pytest.approx(w.sum() ** 2 / (w**2).sum(), rel=1e-3)
+        assert np.allclose(getattr(parts, name), getattr(whole, name), rtol=1e-4)
+    w = np.exp(-gain * (distances.astype(np.float64) - whole.best[:, None]))
+    assert whole.effective == pytest.approx(np.mean(w.sum(1) ** 2 / (w**2).sum(1)), rel=1e-3)
+    assert proposal(distances, gain, whole).sum() == pytest.approx(1, rel=1e-3)
+
+
+def test_a_tile_s_images_are_drawn_though_the_others_see_them_far_away():
+    distances = np.full((4, 1000), 50, np.float32)
+    distances[2, 17] = 0
+    share = proposal(distances, 1.0, summary(distances, 1.0))
+    assert share[17] == share.max() > 0.2
 
 
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 5.0])
@@ -121,11 +128,11 @@ def test_draws_stand_for_all_images(sigma):
     rng = np.random.default_rng(0)
     distances = rng.gamma(3, size=2000).astype(np.float32)
     rows, gain = np.arange(2000), precision(sigma)
-    total, room = sums(distances, gain), np.empty(2000, np.float32)
+    share = proposal(distances[None], gain, sums(distances, gain))
     values = rng.random(2000)
     made = []
     for turn in range(400):
-        some = drawn(distances, rows, 100, gain, total, RandomNumbers.of((turn,), rows), room)
+        some = drawn(share, rows, 100, RandomNumbers.of((turn,), rows))
         assert (some.log_weights >= 0).all()
         made.append((values[some.rows] * np.exp(some.log_weights)).sum())
     error = np.std(made) / 20
@@ -136,15 +143,14 @@ def test_draws_stand_for_all_images(sigma):
 def test_what_decides_is_sure():
     distances = np.full(1000, 50, np.float32)
     distances[[3, 77]] = 0
-    rows, room = np.arange(1000), np.empty(1000, np.float32)
+    rows, share = np.arange(1000), proposal(distances[None], 1.0, sums(distances, 1.0))
     for turn in range(20):
-        numbers = RandomNumbers.of((turn,), rows)
-        some = drawn(distances, rows, 20, 1.0, sums(distances, 1.0), numbers, room)
+        some = drawn(share, rows, 20, RandomNumbers.of((turn,), rows))
         assert {3, 77} <= set(some.rows[some.log_weights == 0].tolist())
 
 
 def test_no_images_have_no_weight():
     empty = sums(np.empty(0, np.float32), 1.0)
     some = sums(np.array([1.0, 2.0], np.float32), 1.0)
-    assert isinstance(empty, Sums)
-    assert empty.merge(some, 1.0) == some
+    for merged in (empty.merge(some, 1.0), some.merge(empty, 1.0)):
+        assert all(np.array_equal(a, vars(some)[name]) for name, a in vars(merged).items())

@@ -4,66 +4,70 @@ Image i is in with probability p_i, apart from the others, and then stands for 1
 sums of the posterior mean have the full scan's sums as their expectations, however p_i is chosen
 (Horvitz & Thompson 1952). Images of p_i = 1 are the exact head.
 
-p_i = min(1, k w_i) with w a mixture: the posterior's weights by approximate distances; the same
-at a higher temperature, since a tile's outputs do not weigh exactly as the tile's mean does; and
-equal weights, which bound the weight 1 / p_i of an image whose distance estimates its logit badly.
+p_i = min(1, k w_i) with w a mixture: the posterior's weights by approximate distances, of each tile
+its own; the same at twice the temperature, since a tile's outputs do not weigh exactly as the
+tile's mean does; and equal weights, which bound the weight 1 / p_i of an image whose distance
+estimates its logit badly. Tiles that few images decide about err more, and count for more: each as
+the root of the sum of its squared weights.
 
 Two rounds, so that parts of a training set can be asked apart: :func:`summary` of each part, which
-merge; then :func:`drawn` of each part, by the merged sums. What decides is a hash of the image's
+merge; then :func:`proposal` of each part, by the merged sums. What decides is a hash of the image's
 own number, so that nothing else moves it: no batch, no part, no thread.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.kernels.draw_weights import TEMPERATURE, taken, tempered_weights
+from golddiff.kernels.draw_weights import add_weights, weight_sums
 from golddiff.noise import hashed
 
 SHARES = (0.5, 0.3, 0.2)  # of the posterior, the tempered one, the equal weights
 GROUPS = 4  # that images are divided into at random, so that a draw estimates its own error
 
+Float = NDArray[np.float64]
+Float32 = NDArray[np.float32]
+
 
 @dataclass(frozen=True)
 class Sums:
-    """Of the weights by distance of some images, for one location of one query."""
+    """Of the weights by distance of some images, at each of T tiles of one query."""
 
-    best: float  # the least distance; infinite where there are no images
-    exact: float  # sum of w = exp(-(d - best) gain)
-    squares: float  # sum of w^2
-    tempered: float  # sum of w^(1/T)
+    best: Float  # (T,) the least distance; infinite where there are no images
+    exact: Float  # (T,) sum of w = exp(-(d - best) gain)
+    squares: Float  # (T,) sum of w^2
+    tempered: Float  # (T,) sum of the root of w
     images: int  # how many
 
     @property
     def effective(self) -> float:
-        """How many images of equal weight would spread the posterior as much."""
-        return self.exact**2 / self.squares
+        """How many images of equal weight would spread the posterior as much, in tiles' mean."""
+        return float(np.mean(self.exact**2 / self.squares))
 
     def merge(self, other: Sums, gain: float) -> Sums:
         """Of both parts' images."""
-        best = min(self.best, other.best)
-        parts = [
-            (part, math.exp(-gain * (part.best - best))) for part in (self, other) if part.images
-        ]
+        best = np.minimum(self.best, other.best)
+        mine, theirs = (
+            np.exp(-gain * (p.best - best)) if p.images else 0 * best for p in (self, other)
+        )
         return Sums(
             best,
-            sum(part.exact * shrink for part, shrink in parts),
-            sum(part.squares * shrink**2 for part, shrink in parts),
-            sum(part.tempered * shrink ** (1 / TEMPERATURE) for part, shrink in parts),
+            self.exact * mine + other.exact * theirs,
+            self.squares * mine**2 + other.squares * theirs**2,
+            self.tempered * mine**0.5 + other.tempered * theirs**0.5,
             self.images + other.images,
         )
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Images of one location."""
+    """Images of one query."""
 
     rows: NDArray[np.int64]  # (k,) ascending
-    log_weights: NDArray[np.float64]  # (k,) -log p, 0 for those that are sure
+    log_weights: Float  # (k,) -log p, 0 for those that are sure
     group: NDArray[np.uint8]  # (k,) 0 to ``GROUPS`` - 1
 
 
@@ -71,7 +75,7 @@ class Drawn:
 class RandomNumbers:
     """What decides about each image, by its number in the whole training set."""
 
-    uniform: NDArray[np.float32]  # (n,) float32 in [0, 1)
+    uniform: Float32  # (n,) float32 in [0, 1)
     group: NDArray[np.uint8]  # (n,) 0 to ``GROUPS`` - 1
 
     @classmethod
@@ -83,34 +87,35 @@ class RandomNumbers:
         return cls(uniform, (z % np.uint64(GROUPS)).astype(np.uint8))
 
 
-def summary(distances: NDArray[np.float32], gain: float, out: NDArray[np.float32]) -> Sums:
-    """The sums of some images (n,); ``out`` (n,) is filled with their tempered weights."""
-    if len(distances) == 0:
-        return Sums(math.inf, 0.0, 0.0, 0.0, 0)
-    best = float(distances.min())
-    return Sums(best, *tempered_weights(distances, best, gain, out), len(distances))
+def summary(distances: Float32, gain: float) -> Sums:
+    """The sums of some images, from their distances (T, n) to one query."""
+    best = distances.min(axis=1, initial=np.inf)
+    tiles = zip(distances, best, strict=True)
+    sums = np.array([weight_sums(tile, least, np.float32(gain)) for tile, least in tiles])
+    exact, squares, tempered = sums.T
+    return Sums(best.astype(np.float64), exact, squares, tempered, distances.shape[1])
 
 
-def drawn(
-    distances: NDArray[np.float32],
-    rows: NDArray[np.int64],
-    count: int,
-    gain: float,
-    total: Sums,
-    numbers: RandomNumbers,
-    room: NDArray[np.float32],
-) -> Drawn:
-    """Of some images (n,) those that are in, about ``count`` or fewer of all that ``total`` is of.
+def proposal(distances: Float32, gain: float, total: Sums) -> Float32:
+    """(n,) the share of a draw that each image has, 1 over all images that ``total`` is of.
 
-    By their distances to one query, less a constant that all images share, and random numbers;
-    ``room`` (n,) is memory for tempered weights.
+    From their distances (T, n) to one query.
     """
-    tempered_weights(distances, total.best, gain, room)
     a, b, e = SHARES
-    mixture = (
-        np.float32(count * a / total.exact),
-        np.float32(count * b / total.tempered),
-        np.float32(count * e / total.images),
-    )
-    places, p = taken(room, mixture, numbers.uniform, min(count, len(rows)))
-    return Drawn(rows[places], -np.log(p.astype(np.float64)), numbers.group[places])
+    tile = np.sqrt(total.squares) / total.exact
+    tile /= tile.sum()
+    scaled = np.stack([total.best, a * tile / total.exact, b * tile / total.tempered], axis=1)
+    out = np.full(distances.shape[1], e / total.images, np.float32)
+    for one, (best, exact, tempered) in zip(distances, scaled.astype(np.float32), strict=True):
+        add_weights(one, best, np.float32(gain), exact, tempered, out)
+    return out
+
+
+def drawn(share: Float32, rows: NDArray[np.int64], count: int, numbers: RandomNumbers) -> Drawn:
+    """Of some images (n,) those that are in, about ``count`` or fewer of all there are.
+
+    By their shares of the draw (:func:`proposal`) and random numbers.
+    """
+    p = np.minimum(share * np.float32(count), np.float32(1))
+    places = np.flatnonzero(numbers.uniform < p)
+    return Drawn(rows[places], -np.log(p[places].astype(np.float64)), numbers.group[places])

@@ -13,11 +13,17 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.kernels.aligned import empty
 from golddiff.kernels.lowest import lowest
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric
-from golddiff.supports.index.drawing import Drawn, RandomNumbers, Sums, drawn, summary
+from golddiff.supports.index.drawing import (
+    Drawn,
+    RandomNumbers,
+    Sums,
+    drawn,
+    proposal,
+    summary,
+)
 from golddiff.system.parallel import map_ordered
 
 LOOKED_AHEAD = 4  # times as many images as were asked for are put in order at once
@@ -50,7 +56,8 @@ class NeighborSearch:
         if further is not None:
             self._distances += further
         self._ordered: dict[tuple[int, int], NDArray[np.int64]] = {}
-        self._sums: dict[tuple[int, float], Sums] = {}
+        self._sums: dict[int, Sums] = {}
+        self._shares: dict[int, NDArray[np.float32]] = {}
 
     def rings(
         self, query: int, spans: Mapping[int, tuple[int, int]]
@@ -68,27 +75,24 @@ class NeighborSearch:
         return dict(zip(spans, map_ordered(one, list(spans)), strict=True))
 
     def summary(self, query: int, gain: float) -> Sums:
-        """The sums of the images' weights by distance at the first location; found once."""
-        if (query, gain) not in self._sums:
-            found = summary(self._distances[query, 0], gain, empty((self.images,)))
-            self._sums[query, gain] = found
-        return self._sums[query, gain]
+        """The sums of the images' weights by distance; found once, for one gain."""
+        if query not in self._sums:
+            self._sums[query] = summary(self._distances[query], gain)
+        return self._sums[query]
 
     def drawn(
         self, query: int, count: int, gain: float, seeds: tuple[int, ...], total: Sums | None = None
     ) -> Drawn:
-        """About ``count`` images, by their weight at the first location; ``seeds`` decide.
+        """About ``count`` images by weight; ``seeds`` decide.
 
         ``total`` is the sums of all parts, where this is one of them.
         """
         if seeds not in self._numbers:
             self._numbers[seeds] = RandomNumbers.of(seeds, self.rows + self._first)
-        if total is None:
-            total = self.summary(query, gain)
-        return drawn(
-            self._distances[query, 0], self.rows, count, gain, total, self._numbers[seeds],
-            empty((self.images,)),
-        )  # fmt: skip
+        if query not in self._shares:
+            total = self.summary(query, gain) if total is None else total
+            self._shares[query] = proposal(self._distances[query], gain, total)
+        return drawn(self._shares[query], self.rows, count, self._numbers[seeds])
 
     def _in_order(self, query: int, location: int, stop: int) -> NDArray[np.int64]:
         """At least the first ``stop`` places, nearest first."""

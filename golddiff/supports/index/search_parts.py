@@ -38,7 +38,7 @@ class Totals:
 class WeightedDraw:
     """A draw as the parts of a training set are asked for it, in two rounds."""
 
-    metric: Metric  # cheap distances; those of its first location count
+    metric: Metric  # cheap distances
     gain: float  # 1 / (2 sigma^2)
     count: int = 0  # how many images, about
     seeds: tuple[int, ...] = ()  # of the random numbers that decide
