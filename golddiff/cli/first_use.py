@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from golddiff.cli.terminal import progress_bar, say, waiting
-from golddiff.estimators.registry import MethodSettings, create, memory_needed
+from golddiff.estimators.registry import MethodSettings, check_memory, create, memory_needed
 
 if TYPE_CHECKING:
     from golddiff.denoiser import Denoiser
@@ -27,6 +27,7 @@ def create_with_bars(
     """As :func:`golddiff.create`; what takes seconds once a store is done now, and shown."""
     from golddiff.estimators.network_like import NetworkLike
 
+    check_memory(method, store, settings)
     if memory_needed(method, settings)(store.n, store.d) and not store.factors.is_kept():
         with waiting("covariance, once for this store") as watch:
             make = (

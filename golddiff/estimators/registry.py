@@ -170,7 +170,6 @@ def create(
             and masks, where they are not made yet, would take more memory than there is.
     """
     from golddiff.store.images import opened  # torch comes with it
-    from golddiff.store.needs import check_images
 
     known = [field.name for field in fields(MethodSettings)]
     for setting in given:
@@ -179,11 +178,17 @@ def create(
     settings = replace(settings or MethodSettings(), **given)
     check_method(name, settings)
     method, training_set = method_named(name), opened(store)
-    if not training_set.factors.is_kept():
-        needed = memory_needed(method, settings)
-        what = f"the covariance and masks of {method} for"
-        check_images(training_set.n, training_set.shape, needed, what)
+    check_memory(method, training_set, settings)
     return METHODS[method].make(training_set, settings, seed)
+
+
+def check_memory(method: str, store: ImageStore, settings: MethodSettings) -> None:
+    """Raise where what a method needs of a store, and is not made yet, takes too much memory."""
+    from golddiff.store.needs import check_images
+
+    if not store.factors.is_kept():
+        what = f"the covariance and masks of {method} for"
+        check_images(store.n, store.shape, memory_needed(method, settings), what)
 
 
 def memory_needed(name: str, settings: MethodSettings) -> Callable[[int, int], float]:
