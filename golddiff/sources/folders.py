@@ -163,8 +163,8 @@ def _labelled(
     """
     if table is not None:
         return names, _by_table(table, names, description), None
-    prefix, names = _in_split(names, split, description)
-    tops = [_top(name, prefix) for name in names]
+    names, folders = _in_split(names, split, description)
+    tops = [folder[0] if folder else None for folder in folders]
     if all(top is None for top in tops) or all(_NUMBERED.match(name) for name in names):
         return names, None, None
     if None in tops:
@@ -178,31 +178,22 @@ def _labelled(
     return names, labels.astype(np.int64), tuple(class_names.tolist())
 
 
-def _in_split(names: list[str], split: str, description: str) -> tuple[str, list[str]]:
-    """The folders around everything, the split's among them; and the names that lie in them."""
-    prefix = ""
-    while True:
-        tops = {_top(name, prefix) for name in names}
-        found = sorted(top for top in tops if top is not None)
-        if None in tops or not found:
-            return prefix, names
+def _in_split(names: list[str], split: str, description: str) -> tuple[list[str], list[list[str]]]:
+    """The split's names, and the folders of each below those that are around everything."""
+    folders = [name.split("/")[:-1] for name in names]
+    while all(folders):
+        found = sorted({folder[0] for folder in folders})
         if SPLIT_NAMES.issuperset(found):
             if split not in found:
                 raise SourceError(
                     f"{description} has no split {split!r}; it has: {', '.join(found)}"
                 )
-            prefix += f"{split}/"
-            names = [name for name in names if name.startswith(prefix)]
-        elif len(found) == 1:
-            prefix += f"{found[0]}/"
-        else:
-            return prefix, names
-
-
-def _top(name: str, prefix: str) -> str | None:
-    """The first folder of ``name`` below ``prefix``, or None where there is none."""
-    top, slash, _ = name[len(prefix) :].partition("/")
-    return top if slash else None
+            inside = [i for i, folder in enumerate(folders) if folder[0] == split]
+            names, folders = [names[i] for i in inside], [folders[i] for i in inside]
+        elif len(found) > 1:
+            break
+        folders = [folder[1:] for folder in folders]
+    return names, folders
 
 
 def _by_table(text: bytes, names: list[str], description: str) -> NDArray[np.int64] | None:

@@ -69,15 +69,7 @@ class OtherTensor:
     told: str
 
 
-def _tensor(
-    storage: Any,
-    offset: Any,
-    size: Any,
-    stride: Any,
-    requires_grad: Any,
-    hooks: Any,
-    more: Any = None,
-) -> torch.Tensor:
+def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> torch.Tensor:
     """``torch._utils._rebuild_tensor_v2``: a view of a storage, which must hold all of it."""
     if not isinstance(storage, Storage):
         raise UnpicklingError(f"has a tensor made of {type(storage).__name__}")
