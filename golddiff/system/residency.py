@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import mmap
 import os
-import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +24,10 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.parallel import for_each
 
 Rows = NDArray[np.int64]
-T = TypeVar("T")
 
 ROWS_AT_ONCE = 512  # what a scan copies at a time
 DEFAULT_LIMIT = 2e9
 FEWEST_ADVISED = 8  # pieces; it takes half a microsecond for each
-KEPT = 2 / 3  # of the limit, at most, for what stays resident
 
 
 class Residency:
@@ -49,26 +45,7 @@ class Residency:
             raise ArgumentError(f"memory_limit: got {limit!r}, expected bytes above 0")
         self.limit = limit
         # A file is held by the array over it alone: it goes with the store, at once.
-        self._files: list[weakref.ref[_Mapped]] = []
-        self._lock = threading.Lock()
-        self._kept = 0  # bytes that stay so, of files that nobody gives back
-        self._resident: dict[tuple[Path, int, int], NDArray[Any]] = {}
-
-    def map_resident(self, path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        """A file that stays resident as it is read, if there is room for it.
-
-        All such take at most two thirds of the limit; what it may take is no more there for the
-        others. Where there is no room it is as they are.
-        """
-        size, now = math.prod(shape) * np.dtype(dtype).itemsize, path.stat()
-        key = path, now.st_ino, now.st_mtime_ns
-        with self._lock:
-            if key not in self._resident and self._kept + size <= KEPT * self.limit:
-                self._kept += size
-                mapped = np.memmap(path, dtype=dtype, mode="r", shape=shape)
-                self._resident[key] = np.asarray(mapped)
-            kept = self._resident.get(key)
-        return self.map(path, dtype, shape) if kept is None else kept
+        self._files = weakref.WeakValueDictionary[int, _Mapped]()
 
     def map(self, path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         """A file as a read-only array whose pages count here."""
@@ -78,25 +55,19 @@ class Residency:
         if hasattr(os, "posix_fadvise"):
             # Rows that lie apart: what is beside them is not worth reading.
             os.posix_fadvise(mapped.file, 0, 0, os.POSIX_FADV_RANDOM)
-        self._files.append(weakref.ref(mapped))
+        self._files[id(mapped)] = mapped
         # A plain array view of the mapping: compiled kernels take no np.memmap.
         return np.asarray(mapped)
 
     @property
     def fits(self) -> bool:
         """Whether all files together are within the limit."""
-        return sum(mapped.nbytes for mapped in self._mapped()) <= self.limit - self._kept
+        return sum(mapped.nbytes for mapped in self._files.values()) <= self.limit
 
     def release(self) -> None:
         """Give back every page that is resident now; the system's page cache keeps the data."""
-        for mapped in self._mapped():
+        for mapped in self._files.values():
             mapped._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
-
-    def _mapped(self) -> Iterator[_Mapped]:
-        for file in self._files:
-            mapped = file()
-            if mapped is not None:
-                yield mapped
 
 
 class _Mapped(np.memmap[Any, np.dtype[Any]]):

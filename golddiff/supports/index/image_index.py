@@ -50,18 +50,15 @@ class Index:
     def numbers(self) -> NDArray[np.uint8]:
         """(N, numbers) bytes of every image, in store order.
 
-        Resident as far as they are read, within the store's memory limit; where they would take
-        more than two thirds of that, rows are read one by one.
+        Resident as far as they are read, where the store's files fit within its memory limit.
         """
         shape = (self.store.n, self.blocks.numbers)
-        return self.store.residency.map_resident(self.folder / NUMBERS, "uint8", shape)
+        return self.store.residency.map(self.folder / NUMBERS, "uint8", shape)
 
     @cached_property
     def lengths(self) -> NDArray[np.float32]:
         """(N, 2): of what the numbers lack of an image, and the bytes of the numbers."""
-        return self.store.residency.map_resident(
-            self.folder / LENGTHS, "float32", (self.store.n, 2)
-        )
+        return np.memmap(self.folder / LENGTHS, "float32", "r", shape=(self.store.n, 2))
 
     @property
     def folder(self) -> Path:
