@@ -27,7 +27,6 @@ Rows = NDArray[np.int64]
 
 ROWS_AT_ONCE = 512  # what a scan copies at a time
 DEFAULT_LIMIT = 2e9
-FEWEST_ADVISED = 8  # pieces; it takes half a microsecond for each
 
 
 class Residency:
@@ -100,7 +99,7 @@ class _Mapped(np.memmap[Any, np.dtype[Any]]):
 def read_pieces(file: int, places: Rows, lengths: Rows, out: NDArray[Any]) -> None:
     """Read pieces of a file, by place and length in bytes, one after the other into an array."""
     pieces = list(zip(places.tolist(), lengths.tolist(), strict=True))
-    if len(pieces) >= FEWEST_ADVISED and hasattr(os, "posix_fadvise"):
+    if hasattr(os, "posix_fadvise"):
         # Of what a disk has to bring it brings many at once: several times as fast as in turn.
         for place, length in pieces:
             os.posix_fadvise(file, place, length, os.POSIX_FADV_WILLNEED)
