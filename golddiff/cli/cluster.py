@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rich.progress import Progress
 
-from golddiff.cli.terminal import progress_bar
+from golddiff.cli.terminal import waiting
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
@@ -24,13 +24,11 @@ def join(address: str) -> None:
 
 def open_sharded(path: str, address: str, allow_missing: bool) -> ImageStore:
     """Join a cluster and open a store in shards there."""
-    with progress_bar() as bar:
-        task = bar.add_task(JOINING, total=None)
+    with waiting(JOINING):
         join(address)
+    from golddiff.cluster import ShardedStore
 
-        from golddiff.cluster import ShardedStore
-
-        bar.update(task, description="opening the shards")
+    with waiting("opening the shards"):
         # It answers whatever a method asks of an ImageStore.
         return cast("ImageStore", ShardedStore.open(path, allow_missing=allow_missing))
 

@@ -13,7 +13,7 @@ from golddiff.cli.cluster import JOINING, join
 from golddiff.cli.command import command
 from golddiff.cli.options import Cluster, JsonPath, ReadingOptions, advanced
 from golddiff.cli.summary import describe, summary
-from golddiff.cli.terminal import progress_bar, say, watched, write_json
+from golddiff.cli.terminal import say, waiting, watched, write_json
 from golddiff.store.manifest import Manifest
 from golddiff.system.errors import ArgumentError
 from golddiff.system.units import byte_size, duration, shape_text
@@ -99,14 +99,12 @@ def _on_cluster(options: IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
 
     assert options.cluster is not None
     reading = options.reading.source(options.seed, skip_bad=False)
-    with progress_bar() as bar:
-        task = bar.add_task(JOINING, total=None)
+    with waiting(JOINING):
         join(options.cluster)
-        bar.update(task, description="shards")
+    with waiting("shards") as watch:
         built = build_shards(
             options.source, options.out, options.shards, reading,
-            overwrite=options.overwrite,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            overwrite=options.overwrite, progress=watch,
         )  # fmt: skip
     before = f", {built.found:,} of them were there" if built.found else ""
     manifests = [Manifest.read(Path(path)) for path in Listing.of(options.out).paths]

@@ -175,7 +175,8 @@ def restore(options: RestoreJob) -> None:
             "method": job.method, "noise": noise, "softness": softness,
             "training_images": opened.n, "spread": float(spread.mean()), "copies": copies,
             "novelty": None if found is None else found.novelty.tolist(),
-            "nearest": None if found is None else found.nearest.tolist(), "out": str(job.out),
+            "nearest": None if found is None else found.nearest.tolist(),
+            "nearest_files": None if found is None else found.files, "out": str(job.out),
         }  # fmt: skip
         write_json(job.json, figures)
 

@@ -8,7 +8,6 @@ small runs from the same noise, one a threshold, and how new their pictures are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -107,7 +106,7 @@ def dial(store: ImageStore, watch: Watch = lambda done, total: None) -> Dial:
 
     Args:
         store: the training set.
-        watch: called with the images and steps done, and how many there are.
+        watch: called with the parts done, and how many there are.
     """
     store = opened(store)
     if store not in _dials:
@@ -122,46 +121,39 @@ def dial(store: ImageStore, watch: Watch = lambda done, total: None) -> Dial:
 
 def _measured(store: ImageStore, watch: Watch) -> Dial:
     # The more, the truer: few only of large images, which take seconds each.
-    each = min(16, max(5, (1 << 15) // store.d))
-    total, done = len(THRESHOLDS) * each * STEPS, 0
-
-    def on_images(images: int) -> None:
-        nonlocal done
-        done += images
-        watch(done, total)
-
-    on_images(0)
-    noise = initial_noise(each, store.shape, SEED)
-    start = noise.repeat(len(THRESHOLDS), *[1] * len(store.shape))
-    ladder = _Ladder(store, on_images)
-    *_, last = steps(ladder, start, noise_levels(STEPS, "ddim"))
-    means = novelty_of(last.x0, store).novelty.reshape(-1, each).mean(dim=1).numpy()
+    each, count = min(16, max(5, (1 << 15) // store.d)), len(THRESHOLDS)
+    watch(0, count * STEPS)
+    start = initial_noise(each, store.shape, SEED).repeat(count, *[1] * len(store.shape))
+    *_, last = steps(_Ladder(store, watch), start, noise_levels(STEPS, "ddim"))
+    means = novelty_of(last.x0, store).novelty.reshape(count, each).mean(dim=1).numpy()
     return Dial(np.array(THRESHOLDS), np.maximum.accumulate(means))
 
 
+@dataclass
 class _Ladder:
     """A batch of as many parts as there are thresholds, each denoised with its own.
 
     The thresholds go through a noise level together: its Wiener matrix is made once.
     """
 
-    def __init__(self, store: ImageStore, on_images: Callable[[int], None]) -> None:
-        self.store, self._on_images = store, on_images
+    store: ImageStore
+    watch: Watch
+    done: int = 0
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """E[x0 | x], as :meth:`golddiff.denoiser.Denoiser.__call__`, of a whole batch."""
-        level, share, done = float(sigma), _share(self.store.shape), []
+        level, shape, parts = float(sigma), self.store.shape, []
         masks = UnitMasks.of_thresholds(
-            self.store.factors.averaged(), level, np.array(THRESHOLDS), self.store.shape, share
+            self.store.factors.averaged(), level, np.array(THRESHOLDS), shape, _share(shape)
         )
-        parts = x.chunk(len(THRESHOLDS))
-        for threshold, its_masks, part in zip(THRESHOLDS, masks, parts, strict=True):
+        for threshold, its, part in zip(THRESHOLDS, masks, x.chunk(len(THRESHOLDS)), strict=True):
             denoiser = at_threshold(self.store, threshold)
             assert isinstance(denoiser.base, PCA)
-            denoiser.base.ready(level, its_masks)
-            done.append(denoiser(part, level))
-            self._on_images(len(part))
-        return torch.cat(done)
+            denoiser.base.ready(level, its)
+            parts.append(denoiser(part, level))
+            self.done += 1
+            self.watch(self.done, STEPS * len(THRESHOLDS))
+        return torch.cat(parts)
 
 
 def _share(shape: tuple[int, ...]) -> str:

@@ -6,6 +6,7 @@ import torch
 
 import golddiff
 from golddiff.estimators.masks import locality_mask, unit_counts
+from golddiff.estimators.shared import UnitMasks
 from golddiff.sampling import sample
 from golddiff.system.errors import ArgumentError
 
@@ -142,3 +143,17 @@ def test_adaptive_supports_weigh_whole_images(make_store, smooth_images):
     pca = golddiff.PCA(store, 0.05, share="2x2")
     run = sample(golddiff.GoldDiff(pca, golddiff.AdaptiveSchedule(0.1)), 1, 3)
     assert torch.isfinite(run.images).all()
+
+
+def test_averaged_masks_of_large_images_come_from_few_and_leave_the_factor_alone(
+    make_store, smooth_images, monkeypatch
+):
+    monkeypatch.setattr("golddiff.store.factors.LARGE", 100)
+    monkeypatch.setattr("golddiff.store.factors.FEW", 40)
+    store = make_store(smooth_images(90, (3, 8, 8)))
+    averaged = store.factors.averaged()
+    assert averaged.images == 40
+    assert store.factor().images == 90
+    masks = golddiff.PCA(store, 0.05, share="4x4").ready(0.7)
+    want = UnitMasks.of_thresholds(averaged, 0.7, np.array([0.05]), store.shape, "4x4")
+    assert np.array_equal(masks.shares, next(want).shares)

@@ -9,9 +9,7 @@ def first_by_sorting(numbers, k):
     return np.sort(np.argsort(numbers, kind="stable")[:k])
 
 
-@given(
-    st.integers(1, 40_000), st.integers(1, 40_000), st.sampled_from([1, 3, 100]), st.integers(0, 99)
-)
+@given(st.integers(1, 3000), st.integers(1, 3000), st.sampled_from([1, 3, 100]), st.integers(0, 99))
 def test_the_lowest_are_those_that_a_stable_sort_puts_first(n, k, values, seed):
     generator = np.random.default_rng(seed)
     ties = generator.integers(0, values, n).astype(np.float32)
@@ -20,13 +18,13 @@ def test_the_lowest_are_those_that_a_stable_sort_puts_first(n, k, values, seed):
 
 
 def test_a_sample_that_misleads_costs_time_and_not_the_answer():
-    numbers = np.ones(1 << 15, np.float32)
+    numbers = np.ones(4096, np.float32)
     numbers[::16] = 0  # all that is sampled, and nothing else, is low
     assert np.array_equal(lowest(numbers, 300), first_by_sorting(numbers, 300))
     assert np.array_equal(lowest(1 - numbers, 300), first_by_sorting(1 - numbers, 300))
 
 
 def test_infinities_come_last():
-    numbers = np.full(20_000, np.inf, np.float32)
+    numbers = np.full(1000, np.inf, np.float32)
     numbers[[5, 900]] = 1
     assert np.array_equal(lowest(numbers, 2), [5, 900])
