@@ -152,9 +152,8 @@ def restore(options: RestoreJob) -> None:
         say(f"{job.explain}: the pictures behind every restoration")
     spread = samples.images.std(dim=0, correction=0)
     if job.out.suffix.lower() in PICTURES:
-        shown = replace(
-            samples, images=torch.stack([*beside(samples.images, y, operator).values()])
-        )
+        pictures = beside(opened, samples.images, y, operator, noise).values()
+        shown = replace(samples, images=torch.stack([*pictures]))
         save("out", shown.grid(columns=len(shown)), job.out, samples.about)
     else:
         samples.save(job.out, "out")

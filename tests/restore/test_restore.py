@@ -10,7 +10,7 @@ from golddiff import ArgumentError
 from golddiff.cli import run
 from golddiff.estimators import operators
 from golddiff.estimators.masks import locality_mask
-from golddiff.estimators.measurement import measurements
+from golddiff.estimators.measurement import expected, measurements
 from golddiff.estimators.noise_level import judged_noise
 from golddiff.estimators.restoring import Restoring
 from golddiff.evaluation.restored import parts_of
@@ -133,6 +133,20 @@ def test_a_training_image_comes_back_and_counts_as_a_copy(store):
     made = golddiff.restore(golddiff.PCA(store, 0.0), y, OPERATORS["hole"], 0.01, softness=0)
     assert made.novelty.copies.all()
     assert made.novelty.nearest.tolist() == [7]
+
+
+@pytest.mark.parametrize("name", ["hole", "smaller", "both"])
+def test_the_expected_picture_is_the_gaussian_of_the_images_given_y(store, other, name):
+    """By the equation in pixels, of all images, as there are few."""
+    noise, a = 0.5, dense(OPERATORS[name])
+    images = store.images(range(store.n)).reshape(store.n, -1).double().numpy()
+    m, c = images.mean(axis=0), np.cov(images.T, bias=True)
+    gain = c @ a.T @ np.linalg.inv(a @ c @ a.T + noise**2 * np.eye(len(a)))
+    off = (other.reshape(len(other), -1).double().numpy() - m) @ a.T
+    found = expected(store, OPERATORS[name], OPERATORS[name](other), noise)
+    assert found.reshape(len(other), -1).numpy() == pytest.approx(
+        (m + off @ gain.T).clip(-1, 1), abs=1e-5
+    )
 
 
 def test_a_class_and_a_prior_still_count(make_store, smooth_images, other):
