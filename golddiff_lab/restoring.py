@@ -82,8 +82,8 @@ def main(
     """Print the table."""
     truth = ImageStore.open(others).images(range(n))
     found = compared(ImageStore.open(store), truth, draws=draws)
-    header = ["", "restored", f"mean of {draws}", "expected", "bicubic, or nearest pasted in", "sharpness",
-              "measured, off by", "copies", "processor s"]  # fmt: skip
+    header = ["", "restored", f"mean of {draws}", "expected", "bicubic, or nearest pasted in",
+              "sharpness", "measured, off by", "copies", "processor s"]  # fmt: skip
     rows = [
         [f["task"], *(number(f[key], ".4f") for key in ERRORS),
          number(f["sharpness"], ".2f"), number(f["missed"], ".4f"), str(f["copies"]),
