@@ -165,7 +165,10 @@ def test_a_class_and_a_prior_still_count(make_store, smooth_images, other):
         ({"noise": float("nan")}, "noise: got nan"),
         ({"noise": 0.0, "softness": 0.0}, "noise: got 0, and softness 0"),
         ({"softness": -1.0}, "softness: got -1.0"),
-        ({"y": torch.full((1, 3, 4, 4), torch.nan)}, "y: got NaN"),
+        (
+            {"y": torch.full((1, 3, 4, 4), torch.nan)},
+            "y: expected a tensor",
+        ),
         ({"y": torch.zeros(1, 3, 5, 5)}, "operator: makes"),
         ({"y": torch.zeros(1, 3, 4, 4, dtype=torch.int32)}, "y: got"),
         ({"operator": 3}, "operator: got int"),
