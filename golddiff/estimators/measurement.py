@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -210,10 +210,12 @@ def beside(
     """
     known = measurements(operator, y[None], operator.shape, 0.0, 1.0)[0]
     first = known.put_back(np.zeros((1, math.prod(operator.shape)), np.float32))
+    mean = expected(store, operator, y[None], noise).reshape(1, -1)
+    mean = torch.from_numpy(replace(known, noise=noise).put_back(mean.numpy())).float()
     spread = images.std(dim=0, correction=0).mean(dim=0).expand(operator.shape)
     return {
         "known": torch.from_numpy(first).float().reshape(operator.shape),
         **{f"restoration {i + 1}": image for i, image in enumerate(images)},
-        "expected": expected(store, operator, y[None], noise)[0],
+        "expected": mean.reshape(operator.shape).clamp(-1, 1),
         "where they differ": (4 * spread - 1).clamp(-1, 1),
     }
