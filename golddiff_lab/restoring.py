@@ -18,6 +18,7 @@ from torch.nn.functional import interpolate
 from golddiff import metrics
 from golddiff.cli.terminal import say, write_json
 from golddiff.estimators.dial import recommended
+from golddiff.estimators.measurement import expected
 from golddiff.estimators.operators import kept, smaller
 from golddiff.evaluation.restored import SOFTNESS, restore
 from golddiff.store.images import ImageStore
@@ -26,6 +27,7 @@ from golddiff_lab.tables import markdown_table, number
 
 HOLE = 12  # pixels a side
 FACTOR = 4
+ERRORS = ("error", "error_of_mean", "error_of_expected", "compared")
 NOISE = 1.0  # the best fit is the same at any
 
 
@@ -57,11 +59,11 @@ def compared(
         seconds = time.process_time() - start
         each = run.images.reshape(len(truth), draws, *truth.shape[1:])
         first, mean = each[:, 0], each.mean(dim=1)
+        shown = {"error": first, "error_of_mean": mean, "compared": other,
+                 "error_of_expected": expected(store, operator, y)}  # fmt: skip
         found.append({
             "task": task,
-            "error": float((first - truth)[..., where].square().mean()),
-            "error_of_mean": float((mean - truth)[..., where].square().mean()),
-            "compared": float((other - truth)[..., where].square().mean()),
+            **{k: float((v - truth)[..., where].square().mean()) for k, v in shown.items()},
             "sharpness": metrics.sharpness(first, truth),
             "missed": float((operator(first) - y).square().mean().sqrt()),
             "copies": int(run.novelty.copies.sum()),
@@ -80,10 +82,10 @@ def main(
     """Print the table."""
     truth = ImageStore.open(others).images(range(n))
     found = compared(ImageStore.open(store), truth, draws=draws)
-    header = ["", "restored", f"mean of {draws}", "bicubic, or nearest pasted in", "sharpness",
-              "measured, off by", "copies", "processor s"]  # fmt: skip
+    header = ["", "restored", f"mean of {draws}", "expected", "bicubic, or nearest pasted in",
+              "sharpness", "measured, off by", "copies", "processor s"]  # fmt: skip
     rows = [
-        [f["task"], *(number(f[key], ".4f") for key in ("error", "error_of_mean", "compared")),
+        [f["task"], *(number(f[key], ".4f") for key in ERRORS),
          number(f["sharpness"], ".2f"), number(f["missed"], ".4f"), str(f["copies"]),
          number(f["seconds"], ".0f")]
         for f in found

@@ -19,11 +19,7 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_writable
 
 if TYPE_CHECKING:
-    import torch
     from PIL import Image
-
-    from golddiff.estimators.measurement import LinearOperator
-    from golddiff.store.images import ImageStore
 
 RESTORABLE = tuple(name for name in ("recommended", "pca", "golddiff-pca") if name in METHODS)
 
@@ -80,8 +76,8 @@ class RestoreJob:
     out: Annotated[
         Path,
         typer.Option(
-            help="What is known, the restorations and their spread: .png, .jpg, .webp; .npz for "
-            "arrays; a folder for each restoration by itself."
+            help="What is known, restorations, what is expected, their spread: .png, .jpg, .webp; .npz "
+            "for arrays; a folder for each restoration by itself."
         ),
     ] = Path("restored.png")
     explain: Annotated[
@@ -112,8 +108,10 @@ def restore(options: RestoreJob) -> None:
 
     from golddiff.estimators.measurement import beside
     from golddiff.estimators.noise_level import judged_noise
+    from golddiff.estimators.operators import known_of
     from golddiff.evaluation.restored import SOFTNESS
     from golddiff.evaluation.restored import restore as restored
+    from golddiff.sources.picture import read_picture
     from golddiff.store.images import ImageStore
     from golddiff.system.pictures import save
 
@@ -122,7 +120,11 @@ def restore(options: RestoreJob) -> None:
     else:
         reading = job.reading.source(skip_bad=True)
         opened = cached_store(job.data, reading, say=say, progress=watched())
-    y, operator = _measured(job, opened)
+    image = read_picture("picture", job.picture)
+    y, operator = known_of(
+        image, opened.shape, missing=_missing(job, image), upscale=job.upscale or 1,
+        colours=job.colours, blur=job.deblur,
+    )  # fmt: skip
     noise = job.noise
     if noise is None:
         noise, least = judged_noise(opened, operator, y[None])
@@ -152,16 +154,16 @@ def restore(options: RestoreJob) -> None:
         say(f"{job.explain}: the pictures behind every restoration")
     spread = samples.images.std(dim=0, correction=0)
     if job.out.suffix.lower() in PICTURES:
-        shown = replace(
-            samples, images=torch.stack([*beside(samples.images, y, operator).values()])
-        )
+        pictures = beside(opened, samples.images, y, operator, noise).values()
+        shown = replace(samples, images=torch.stack([*pictures]))
         save("out", shown.grid(columns=len(shown)), job.out, samples.about)
     else:
         samples.save(job.out, "out")
     say(f"{job.out}: {job.n} restorations, {float(spread.mean()):.3f} apart (white to black is 2)")
-    copies = int(samples.novelty.copies.sum()) if opened.n > 1 else 0
-    if opened.n > 1:
-        mean = float(samples.novelty.novelty.mean())
+    found = samples.novelty if opened.n > 1 else None
+    copies = 0 if found is None else int(found.copies.sum())
+    if found is not None:
+        mean = float(found.novelty.mean())
         say(f"novelty {mean:.2f} on average (0 a training image, 1 all new)")
     if copies:
         say(
@@ -169,7 +171,6 @@ def restore(options: RestoreJob) -> None:
             "known by far the best; more images or more --softness help"
         )
     if job.json is not None:
-        found = samples.novelty if opened.n > 1 else None
         figures = {
             "picture": str(job.picture), "n": job.n, "steps": job.steps, "seed": job.seed,
             "method": job.method, "noise": noise, "softness": softness,
@@ -212,18 +213,6 @@ def _check(job: RestoreJob) -> None:
     check_writable("out", out, (*PICTURES, ".npz"))
     if job.explain is not None:
         check_writable("explain", job.explain, (".html", ".htm"))
-
-
-def _measured(job: RestoreJob, store: ImageStore) -> tuple[torch.Tensor, LinearOperator]:
-    """What is known of the picture, and the operator that makes it of a whole one."""
-    from golddiff.estimators.operators import known_of
-    from golddiff.sources.picture import read_picture
-
-    image = read_picture("picture", job.picture)
-    return known_of(
-        image, store.shape, missing=_missing(job, image), upscale=job.upscale or 1,
-        colours=job.colours, blur=job.deblur,
-    )  # fmt: skip
 
 
 def _missing(job: RestoreJob, image: Image.Image) -> Image.Image | None:

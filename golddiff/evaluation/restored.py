@@ -17,10 +17,10 @@ from golddiff.estimators.pca import PCA
 from golddiff.estimators.restoring import Restoring
 from golddiff.noise import Labels
 from golddiff.sampling import Samples
-from golddiff.store.likelihood import log_likelihood
+from golddiff.store.likelihood import check_measured, log_likelihood
 from golddiff.support import LogWeights
 from golddiff.supports.paper import PaperSchedule
-from golddiff.system.arguments import check_count, check_dense, check_not_negative
+from golddiff.system.arguments import check_count, check_not_negative
 from golddiff.system.errors import ArgumentError
 
 SOFTNESS = 0.07  # chosen on 16 faces: the highest sharpness that has a low error
@@ -82,15 +82,11 @@ def restore(
             output is not of y's shape, noise or softness out of range, both 0; as ``sample``.
     """
     base, schedule = parts_of(denoiser)
-    if noise is not None:
-        check_not_negative("noise", noise)
     check_not_negative("softness", softness)
     if not isinstance(y, torch.Tensor) or y.ndim < 2 or not len(y) or not y.is_floating_point():
         got = tuple(y.shape) if isinstance(y, torch.Tensor) else type(y).__name__
         raise ArgumentError(f"y: got {got}, expected a float tensor (B, *measured)")
-    check_dense("y", y)
-    if not torch.isfinite(y).all():
-        raise ArgumentError("y: got NaN or infinity, expected finite values")
+    check_measured(y, 0.0 if noise is None else noise)
     check_count("n", n)
     store = base.store
     if noise is None:
@@ -111,14 +107,12 @@ def restore(
         )
         for measured, of_images, start in zip(found, logs.numpy(), starts, strict=True)
     ]  # fmt: skip
-    if len(runs) == 1:
-        return replace(runs[0], about={**runs[0].about, "seed": f"seed {seed}"})
     return replace(
         runs[0],
         images=torch.cat([run.images for run in runs]),
         x_init=torch.cat([run.x_init for run in runs]),
         attribution=[one for run in runs for one in run.attribution or []] or None,
-        subsets=None,
+        subsets=runs[0].subsets if len(runs) == 1 else None,
         about={**runs[0].about, "seed": f"seed {seed}"},
     )
 

@@ -76,7 +76,7 @@ class Restorer:
                 denoiser, y[None], operator, level, n=int(n), attribution=True
             )
             found = samples.novelty
-        shown = beside(samples.images, y, operator)
+        shown = beside(store, samples.images, y, operator, level)
         pictures = zip(shown, [cells(one[None], SIDE)[0] for one in shown.values()], strict=True)
         body = f'<div class="sources restored">{_row(pictures)}</div>'
         for i, one in enumerate(samples.attribution or []):

@@ -10,7 +10,7 @@ from golddiff import ArgumentError
 from golddiff.cli import run
 from golddiff.estimators import operators
 from golddiff.estimators.masks import locality_mask
-from golddiff.estimators.measurement import measurements
+from golddiff.estimators.measurement import beside, expected, linear, measurements
 from golddiff.estimators.noise_level import judged_noise
 from golddiff.estimators.restoring import Restoring
 from golddiff.evaluation.restored import parts_of
@@ -135,6 +135,28 @@ def test_a_training_image_comes_back_and_counts_as_a_copy(store):
     assert made.novelty.nearest.tolist() == [7]
 
 
+@pytest.mark.parametrize("name", ["hole", "smaller", "both"])
+def test_the_expected_picture_is_the_gaussian_of_the_images_given_y(store, other, name):
+    """By the equation in pixels, of all images, as there are few."""
+    noise, a = 0.5, dense(OPERATORS[name])
+    images = store.images(range(store.n)).reshape(store.n, -1).double().numpy()
+    m, c = images.mean(axis=0), np.cov(images.T, bias=True)
+    gain = c @ a.T @ np.linalg.inv(a @ c @ a.T + noise**2 * np.eye(len(a)))
+    off = (other.reshape(len(other), -1).double().numpy() - m) @ a.T
+    found = expected(store, OPERATORS[name], OPERATORS[name](other), noise)
+    assert found.reshape(len(other), -1).numpy() == pytest.approx(
+        (m + off @ gain.T).clip(-1, 1), abs=1e-5
+    )
+
+
+def test_what_is_known_is_kept_in_the_expected_picture_that_is_shown(store, other):
+    a = OPERATORS["hole"]
+    shown = beside(store, other[:2], a(other)[0], linear(a, SHAPE, (3, 55)), 0.0)
+    assert list(shown) == ["known", "restoration 1", "restoration 2", "expected", *list(shown)[4:]]
+    torch.testing.assert_close(shown["expected"][:, KNOWN], other[0][:, KNOWN], atol=0.01, rtol=0)
+    assert (shown["expected"] - shown["known"])[:, ~KNOWN].abs().max() > 0.01
+
+
 def test_a_class_and_a_prior_still_count(make_store, smooth_images, other):
     store = make_store(smooth_images(40, SHAPE), torch.arange(40) % 2)
     y, pca = OPERATORS["hole"](other[:1]), golddiff.PCA(store, 0.1)
@@ -151,7 +173,10 @@ def test_a_class_and_a_prior_still_count(make_store, smooth_images, other):
         ({"noise": float("nan")}, "noise: got nan"),
         ({"noise": 0.0, "softness": 0.0}, "noise: got 0, and softness 0"),
         ({"softness": -1.0}, "softness: got -1.0"),
-        ({"y": torch.full((1, 3, 4, 4), torch.nan)}, "y: got NaN"),
+        (
+            {"y": torch.full((1, 3, 4, 4), torch.nan)},
+            "y: expected a tensor",
+        ),
         ({"y": torch.zeros(1, 3, 5, 5)}, "operator: makes"),
         ({"y": torch.zeros(1, 3, 4, 4, dtype=torch.int32)}, "y: got"),
         ({"operator": 3}, "operator: got int"),
