@@ -128,7 +128,7 @@ def test_tol_0_is_the_full_scan(digits, base, labels):
 
 @pytest.mark.parametrize("sigma", [40.0, 3.0, 0.3])
 def test_a_result_is_its_query_s_alone(pictures, sigma):
-    """Whatever its batch and the threads: to the bit."""
+    """Whatever its batch and the threads, to the bit; and the memory there is."""
     store, others = pictures
     golden = GoldDiff(PCA(store, 0.05), AdaptiveSchedule(0.1))
     x = noised(others[:6], sigma)
@@ -140,6 +140,8 @@ def test_a_result_is_its_query_s_alone(pictures, sigma):
     use_threads(2)
     again = GoldDiff(PCA(store, 0.05), AdaptiveSchedule(0.1))
     assert torch.equal(again(x, sigma), together)
+    little = GoldDiff(PCA(store, 0.05, memory_limit=4e6), AdaptiveSchedule(0.1))
+    assert (little(x, sigma) - together).abs().max() < 1e-4
 
 
 def test_the_seed_decides_what_is_drawn(pictures):
