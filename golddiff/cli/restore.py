@@ -76,8 +76,8 @@ class RestoreJob:
     out: Annotated[
         Path,
         typer.Option(
-            help="What is known, the restorations and their spread: .png, .jpg, .webp; .npz for "
-            "arrays; a folder for each restoration by itself."
+            help="What is known, restorations, what is expected, their spread: .png, .jpg, .webp; "
+            ".npz for arrays; a folder for each restoration by itself."
         ),
     ] = Path("restored.png")
     explain: Annotated[
