@@ -76,8 +76,8 @@ class RestoreJob:
     out: Annotated[
         Path,
         typer.Option(
-            help="What is known, restorations, what is expected, their spread: .png, .jpg, .webp; .npz "
-            "for arrays; a folder for each restoration by itself."
+            help="What is known, restorations, what is expected, their spread: .png, .jpg, .webp; "
+            ".npz for arrays; a folder for each restoration by itself."
         ),
     ] = Path("restored.png")
     explain: Annotated[
@@ -176,8 +176,7 @@ def restore(options: RestoreJob) -> None:
             "method": job.method, "noise": noise, "softness": softness,
             "training_images": opened.n, "spread": float(spread.mean()), "copies": copies,
             "novelty": None if found is None else found.novelty.tolist(),
-            "nearest": None if found is None else found.nearest.tolist(),
-            "nearest_files": None if found is None else found.files, "out": str(job.out),
+            "nearest": None if found is None else found.nearest.tolist(), "out": str(job.out),
         }  # fmt: skip
         write_json(job.json, figures)
 
