@@ -339,6 +339,8 @@ class _Level:
             drawn.enlarge(count)
             square, directions = drawn.square()
             excess = square * margin(directions) ** 2 / self._tol**2
+            if self._estimator.one_logit and drawn.largest_share() > SHARED:
+                return _Else.EVERYTHING  # the index may miss them, and the draw would not tell
             if excess <= 1:
                 return Weighed(
                     drawn.mean(), math.sqrt(square), float(count), self._under(drawn.support())
