@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golddiff.kernels.contributions import Ranking, Rows, Weights, outputs_at
+from golddiff.kernels.contributions import Ranking, Weights, outputs_at
 from golddiff.noise import Labels, Sigma
-from golddiff.posterior import Float
 from golddiff.support import AnySupport
 from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.pictures import png
 from golddiff.system.residency import parts
 
@@ -58,26 +58,26 @@ class Attribution:
 
     store: Any = field(repr=False)
     locations: str
-    sources: Rows = field(repr=False)
-    positions: Rows | None = field(repr=False)
-    weights: Float = field(repr=False)
-    mass: Float = field(repr=False)
-    effective: Float = field(repr=False)
-    images: Rows = field(repr=False)
-    image_weights: Float = field(repr=False)
+    sources: I64 = field(repr=False)
+    positions: I64 | None = field(repr=False)
+    weights: F64 = field(repr=False)
+    mass: F64 = field(repr=False)
+    effective: F64 = field(repr=False)
+    images: I64 = field(repr=False)
+    image_weights: F64 = field(repr=False)
     tile: int
-    tile_sources: Rows = field(repr=False)
-    tile_weights: Float = field(repr=False)
-    main: Rows = field(repr=False)
-    main_weights: Float = field(repr=False)
-    total: Float = field(repr=False)
+    tile_sources: I64 = field(repr=False)
+    tile_weights: F64 = field(repr=False)
+    main: I64 = field(repr=False)
+    main_weights: F64 = field(repr=False)
+    total: F64 = field(repr=False)
 
-    def top_images(self, count: int = 16) -> tuple[Rows, Float]:
+    def top_images(self, count: int = 16) -> tuple[I64, F64]:
         """The heaviest images of the whole picture and their mean weights, heaviest first."""
         order = np.lexsort((self.images, -self.image_weights))[:count]
         return self.images[order], self.image_weights[order]
 
-    def patchwork(self) -> Rows:
+    def patchwork(self) -> I64:
         """For each pixel the row of its main source, (H, W); for points (D,)."""
         return self.main
 
@@ -127,22 +127,17 @@ class PixelSources:
         value: (C,) or, for one channel, (1,) all weights times all values.
     """
 
-    images: Rows = field(repr=False)
-    weights: Float = field(repr=False)
-    sources: Rows
-    positions: Rows
-    source_weights: Float
+    images: I64 = field(repr=False)
+    weights: F64 = field(repr=False)
+    sources: I64
+    positions: I64
+    source_weights: F64
     effective: float
-    value: Float
+    value: F64
 
 
 def attribute(
-    estimator: Any,
-    support: AnySupport,
-    x: NDArray[np.float32],
-    sigma: float,
-    top: int = 16,
-    tile: int = 4,
+    estimator: Any, support: AnySupport, x: F32, sigma: float, top: int = 16, tile: int = 4
 ) -> Attribution:
     """The sources of one query (D,); see :meth:`golddiff.denoiser.Denoiser.attribute`."""
     for name, value in (("top", top), ("tile", tile)):
@@ -251,7 +246,7 @@ def pixel_sources(
     )
 
 
-def _values(store: Any, rows: Rows, columns: Rows) -> Float:
+def _values(store: Any, rows: I64, columns: I64) -> F64:
     """Values (like ``rows``) of one output each, in units of x0."""
     distinct, places = np.unique(rows, return_inverse=True)
     places, columns = places.reshape(rows.shape), np.broadcast_to(columns, rows.shape)
@@ -262,24 +257,24 @@ def _values(store: Any, rows: Rows, columns: Rows) -> Float:
     return values
 
 
-def _summed(weights: Float, values: NDArray[np.floating]) -> Float:
+def _summed(weights: F64, values: NDArray[np.floating]) -> F64:
     """Weights (L, k) times values (k, V), summed over images: (V,)."""
     by_channel = values.reshape(len(values), -1, len(weights))
-    total: Float = np.einsum("lk,kcl->cl", weights, by_channel, dtype=np.float64).ravel()
+    total: F64 = np.einsum("lk,kcl->cl", weights, by_channel, dtype=np.float64).ravel()
     return total
 
 
-def _by_pixel(weights: Float, grid: tuple[int, ...]) -> Float:
+def _by_pixel(weights: F64, grid: tuple[int, ...]) -> F64:
     """Weights (L, k) as the mean over channels at each pixel, (H*W, k)."""
     locations, images = weights.shape
     pixels = grid[1] * grid[2]
     if locations == 1:
         return np.broadcast_to(weights, (pixels, images))
-    by_pixel: Float = weights.reshape(-1, pixels, images).mean(axis=0)
+    by_pixel: F64 = weights.reshape(-1, pixels, images).mean(axis=0)
     return by_pixel
 
 
-def _by_tile(weights: Float, side: int) -> Float:
+def _by_tile(weights: F64, side: int) -> F64:
     """Weights (H, W, k) averaged over tiles, (tiles, k); those at a ragged edge are smaller."""
     for axis in (0, 1):
         length = weights.shape[axis]

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from golddiff.kernels.terms import Known, Terms
 from golddiff.noise import Labels, Sigma
-from golddiff.posterior import Float, Posterior
+from golddiff.posterior import Posterior
 from golddiff.store.closed_form import Exact, ExactPosterior, with_gradient
 from golddiff.store.device import DeviceStore, Weigh, device_store
 from golddiff.store.exact import ImagesPosterior
@@ -27,6 +26,7 @@ from golddiff.store.queries import added_priors, checked_queries, priors_of
 from golddiff.support import AnySupport, LogWeights, Prior, Side, Support, TiledSupport
 from golddiff.system.arguments import check_batch, classes_of, levels_of
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F32, F64
 
 if TYPE_CHECKING:
     from golddiff.attribution import Attribution
@@ -130,7 +130,7 @@ class Denoiser(ABC):
         found: torch.Tensor = (self(x, sigma, labels).double() - x.double()) / levels**2
         return found.float()
 
-    def exact(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> Exact:
+    def exact(self, x: F32, sigma: float, prior: Prior) -> Exact:
         """The posterior of queries (b, D) that share sigma and prior.
 
         Raises:
@@ -145,14 +145,14 @@ class Denoiser(ABC):
 
     def _groups(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels
-    ) -> tuple[NDArray[np.float32], dict[tuple[float, Prior], list[int]]]:
+    ) -> tuple[F32, dict[tuple[float, Prior], list[int]]]:
         """Queries (b, D), and which of them share noise level and prior."""
         queries, sigmas, priors = self.checked(x, sigma, labels)
         keys = list(zip(sigmas, priors, strict=True))
         return queries, {k: [i for i, key in enumerate(keys) if key == k] for k in keys}
 
     @abstractmethod
-    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
+    def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
         """Posterior means (b, D) of queries (b, D) that share sigma and label."""
 
     def to(self, device: torch.device) -> Denoiser:
@@ -188,7 +188,7 @@ class Denoiser(ABC):
         ]
 
     def estimator_supports(
-        self, x: NDArray[np.float32], sigma: float, prior: Prior
+        self, x: F32, sigma: float, prior: Prior
     ) -> list[tuple[Estimator, AnySupport]]:
         """For each query (b, D): the estimator that weighs images, and which ones it weighs.
 
@@ -202,7 +202,7 @@ class Denoiser(ABC):
 
     def checked(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels
-    ) -> tuple[NDArray[np.float32], list[float], list[Prior]]:
+    ) -> tuple[F32, list[float], list[Prior]]:
         """The arguments of a call as queries (b, D), and a noise level and a prior for each.
 
         Raises:
@@ -249,7 +249,7 @@ class Estimator(Denoiser):
         self._ready: dict[float, Any] = Unsaved()
 
     @abstractmethod
-    def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
+    def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over a few of ``images``, on this thread alone.
 
         Args:
@@ -273,7 +273,7 @@ class Estimator(Denoiser):
             self._ready[sigma] = self.make_ready(sigma) if made is None else made
         return self._ready[sigma]
 
-    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
+    def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
         """Full scan: every image of the store, or of the class."""
         return self.denoise_over(x, sigma, self.store.everything(prior))
 
@@ -301,11 +301,8 @@ class Estimator(Denoiser):
         return None
 
     def denoise_over(
-        self,
-        x: NDArray[np.float32],
-        sigma: float,
-        supports: AnySupport | Sequence[AnySupport],
-    ) -> NDArray[np.float32]:
+        self, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
+    ) -> F32:
         """Posterior means (b, D) of queries (b, D), each over its support.
 
         Raises:
@@ -315,7 +312,7 @@ class Estimator(Denoiser):
         means = self.store.posterior(self, x, sigma, supports).mean()
         return self.composed(means, sigma).astype(np.float32)
 
-    def composed(self, means: Float, sigma: float) -> Float:
+    def composed(self, means: F64, sigma: float) -> F64:
         """The outputs (n, D) that posterior means of :meth:`weigh` make; here they are them."""
         return means
 
@@ -336,7 +333,7 @@ class Estimator(Denoiser):
         """
         raise ArgumentError(f"denoiser: {type(self).__name__} has no posterior in closed form")
 
-    def relevance(self, sigma: float, side: Side | None = None) -> NDArray[np.float32]:
+    def relevance(self, sigma: float, side: Side | None = None) -> F32:
         """How much of each squared difference the logits hold, on average over outputs, (T, D).
 
         Args:
@@ -348,9 +345,7 @@ class Estimator(Denoiser):
         """
         return np.ones((1, self.store.d), np.float32)
 
-    def tiled_posterior(
-        self, x: NDArray[np.float32], sigma: float, support: TiledSupport
-    ) -> Posterior:
+    def tiled_posterior(self, x: F32, sigma: float, support: TiledSupport) -> Posterior:
         """The partial posterior of queries (b, D), each tile's outputs over the tile's ``images``.
 
         Raises:
@@ -361,18 +356,13 @@ class Estimator(Denoiser):
         )
 
     def estimator_supports(
-        self, x: NDArray[np.float32], sigma: float, prior: Prior
+        self, x: F32, sigma: float, prior: Prior
     ) -> list[tuple[Estimator, AnySupport]]:
         """Itself, over every image that the prior lets in."""
         return [(self, self.store.everything(prior))] * len(x)
 
     def contributions(
-        self,
-        x: NDArray[np.float32],
-        sigma: float,
-        support: AnySupport,
-        top: int = 1,
-        pixel: int | None = None,
+        self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None
     ) -> Iterator[Contribution]:
         """The terms of one query's posterior (D,), some of ``images`` at a time.
 

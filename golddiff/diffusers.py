@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from diffusers import ConfigMixin, ModelMixin, __version__
 from diffusers.models.unets.unet_2d import UNet2DOutput
-from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.describe import build, describe
@@ -27,6 +26,7 @@ from golddiff.store.images import ImageStore
 from golddiff.store.latents import decode, index_latents
 from golddiff.system.arguments import numbers_of
 from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError, one_line
+from golddiff.system.numbers import F64
 
 __all__ = ["AnalyticUNet", "decode", "index_latents"]
 
@@ -157,7 +157,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         predicted = predicted.to(sample.dtype)
         return UNet2DOutput(sample=predicted) if return_dict else (predicted,)
 
-    def sigma(self, timestep: torch.Tensor | float) -> NDArray[np.float64]:
+    def sigma(self, timestep: torch.Tensor | float) -> F64:
         """The noise level of each timestep, () or (B,); fractional ones are interpolated.
 
         Raises:
@@ -258,7 +258,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         return model.to(dtype) if isinstance(dtype, torch.dtype) else model
 
 
-def _sigmas(schedule: Mapping[str, Any]) -> NDArray[np.float64]:
+def _sigmas(schedule: Mapping[str, Any]) -> F64:
     """The noise level of each timestep, ascending."""
     held = [min(max(float(alpha), LEAST_ALPHA), MOST_ALPHA) for alpha in vp_alphas(schedule)]
     return np.array([sigma_of_alpha(alpha) for alpha in held])

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Float = NDArray[np.float64]
-
 
 @dataclass
 class Posterior:
@@ -30,9 +28,9 @@ class Posterior:
     image (Optimal), and H*W where it serves all channels of a pixel (Kamb; D = C*H*W).
     """
 
-    log_max: Float
-    total: Float
-    weighted: Float
+    log_max: NDArray[np.float64]
+    total: NDArray[np.float64]
+    weighted: NDArray[np.float64]
 
     @classmethod
     def empty(cls, b: int, locations: int, d: int) -> Posterior:
@@ -84,12 +82,12 @@ class Posterior:
         for name, array in vars(some).items():
             getattr(self, name)[list(queries)] = array
 
-    def mean(self) -> Float:
+    def mean(self) -> NDArray[np.float64]:
         """The posterior mean, (b, D)."""
         if not np.all(self.total > 0):
             raise ZeroDivisionError("the posterior mean of no images is not defined")
         return self.weighted / self._spread(self.total)
 
-    def _spread(self, per_location: Float) -> Float:
+    def _spread(self, per_location: NDArray[np.float64]) -> NDArray[np.float64]:
         """Repeat a (b, L) array over the channels that share a location, giving (b, D)."""
         return np.tile(per_location, self.weighted.shape[1] // per_location.shape[1])

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from golddiff.attribution import Attribution
 from golddiff.kernels.contributions import mean_effective
 from golddiff.noise import Labels, Sigma
+from golddiff.system.numbers import F64, I64
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Subsets:
     """
 
     sigmas: list[float]
-    screened: NDArray[np.int64]
-    kept: NDArray[np.int64]
-    effective: NDArray[np.float64]
+    screened: I64
+    kept: I64
+    effective: F64
 
     @classmethod
     def joined(cls, batches: list[Subsets]) -> Subsets:

@@ -301,10 +301,7 @@ def _joined(recorders: list[Recorder]) -> Subsets:
 
 
 def _levels(
-    sigmas: Sequence[float] | None,
-    steps: int,
-    sampler: str,
-    start: Start | None,
+    sigmas: Sequence[float] | None, steps: int, sampler: str, start: Start | None
 ) -> list[float]:
     first = None if start is None else checked_levels([start[1]])[0]
     levels = noise_levels(steps, sampler, first) if sigmas is None else checked_levels(sigmas)

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from golddiff.system.numbers import F64
+
 SMALLEST_CROP = 0.7  # of each side
 CHANGE = 0.2  # of brightness, contrast and saturation, up and down
 TURN = math.radians(10)  # of the hue, either way
@@ -19,7 +21,7 @@ _TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.5
 _FROM_YIQ = np.linalg.inv(_TO_YIQ)
 
 
-def augmented(images: NDArray[np.uint8], uniform: NDArray[np.float64]) -> NDArray[np.uint8]:
+def augmented(images: NDArray[np.uint8], uniform: F64) -> NDArray[np.uint8]:
     """Each image cropped, scaled back, half of them mirrored, and recoloured a little.
 
     A crop has 70 to 100 % of each side (both alike), anywhere, and is scaled up again bilinearly.
@@ -57,13 +59,11 @@ def augmented(images: NDArray[np.uint8], uniform: NDArray[np.float64]) -> NDArra
     return out
 
 
-def _change(uniform: NDArray[np.float64]) -> NDArray[np.float64]:
+def _change(uniform: F64) -> F64:
     return 1 + CHANGE * (2 * uniform - 1)
 
 
-def _recoloured(
-    values: torch.Tensor, saturation: NDArray[np.float64], turn: NDArray[np.float64]
-) -> torch.Tensor:
+def _recoloured(values: torch.Tensor, saturation: F64, turn: F64) -> torch.Tensor:
     """RGB images (b, 3, H, W), hue turned, saturation scaled, luminance kept."""
     chroma = np.zeros((len(turn), 3, 3))
     chroma[:, 0, 0] = 1

@@ -14,18 +14,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from golddiff.estimators.kamb import Kamb, calibration_sigma, check_boundary
 from golddiff.evaluation.compare import check_oracle
 from golddiff.kernels.kamb_cpu import Axis
 from golddiff.oracles.oracle import Oracle
-from golddiff.posterior import Float
 from golddiff.samplers import SAMPLERS, initial_noise
 from golddiff.store.images import ImageStore
 from golddiff.support import RandomSample
 from golddiff.system.arguments import check_count, check_seed
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F64, I64
 
 LEVELS = 20
 OnStep = Callable[[float, float], None]
@@ -74,12 +73,12 @@ class Calibration:
 
     sigmas: list[float]
     sizes: list[int]
-    cosines: Float
+    cosines: F64
 
     @property
-    def chosen(self) -> NDArray[np.int64]:
+    def chosen(self) -> I64:
         """(L, samples) the size of each sample; of equals the smaller."""
-        chosen: NDArray[np.int64] = np.array(self.sizes)[self.cosines.argmax(axis=1)]
+        chosen: I64 = np.array(self.sizes)[self.cosines.argmax(axis=1)]
         return chosen
 
     @property

@@ -9,7 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from golddiff.system.numbers import F64
+
+Array = F64
 
 
 def softmax_mean(logits: Array, values: Array) -> Array:

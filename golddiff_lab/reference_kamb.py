@@ -6,9 +6,10 @@ The independent truth that the tests hold the fast kernel against; it shares no 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from golddiff.system.numbers import F64
+
+Array = F64
 
 
 def kamb(x: Array, sigma: float, images: Array, patch: int, boundary: str) -> Array:

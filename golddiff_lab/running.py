@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.registry import METHODS, MethodSettings, create
@@ -15,6 +14,7 @@ from golddiff.sampling import sample
 from golddiff.store.images import ImageStore
 from golddiff.support import TiledSupport
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F32
 from golddiff_lab.machine import memory, peak_resident, watched_memory
 from golddiff_lab.peers import PEERS
 from golddiff_lab.sides import Check, Side, SideSpec
@@ -51,7 +51,7 @@ class RunningSide:
         self._check: Check | None = None
         self._met: set[float] = set()
 
-    def step(self, x: NDArray[np.float32], sigma: float) -> Timed:
+    def step(self, x: F32, sigma: float) -> Timed:
         """One step of the whole batch (B, *shape); memory is watched in the first of a level."""
         queries = torch.from_numpy(x)
         if sigma in self._met:
@@ -70,7 +70,7 @@ class RunningSide:
             lambda: sample(denoiser, images, steps, seed=seed, trajectory=False).images.numpy()
         )
 
-    def about(self, x: NDArray[np.float32], sigma: float) -> dict[str, Any]:
+    def about(self, x: F32, sigma: float) -> dict[str, Any]:
         """The side's own words about a step, and how many images it weighs for a query."""
         denoiser = self._side.step
         words = getattr(denoiser, "describe_step", None)
@@ -85,7 +85,7 @@ class RunningSide:
         """
         return self._memory | {"peak": peak_resident()}
 
-    def check(self, x: NDArray[np.float32], sigma: float) -> tuple[float, str] | None:
+    def check(self, x: F32, sigma: float) -> tuple[float, str] | None:
         """Largest difference between a peer and ours where their maths is the same; what it is."""
         if self._side.check is None:
             return None
@@ -96,7 +96,7 @@ class RunningSide:
         return float(difference.abs().max()), self._check.text
 
 
-def _weighed(denoiser: Denoiser, x: NDArray[np.float32], sigma: float) -> float | None:
+def _weighed(denoiser: Denoiser, x: F32, sigma: float) -> float | None:
     """Images that a query's support holds on average; of a tiled one the distinct images."""
     try:
         supports = denoiser.estimator_supports(x.reshape(len(x), -1), sigma, None)

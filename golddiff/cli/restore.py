@@ -44,8 +44,7 @@ class RestoreJob:
         ),
     ] = None
     mask: Annotated[
-        Path | None,
-        typer.Option(help="What is missing: a picture of the same size, white there."),
+        Path | None, typer.Option(help="What is missing: a picture of the same size, white there.")
     ] = None
     upscale: Annotated[
         int | None, typer.Option(help="The picture is so many times too small: 2 to 8.")
@@ -176,7 +175,8 @@ def restore(options: RestoreJob) -> None:
             "method": job.method, "noise": noise, "softness": softness,
             "training_images": opened.n, "spread": float(spread.mean()), "copies": copies,
             "novelty": None if found is None else found.novelty.tolist(),
-            "nearest": None if found is None else found.nearest.tolist(), "out": str(job.out),
+            "nearest": None if found is None else found.nearest.tolist(),
+            "nearest_files": None if found is None else found.files, "out": str(job.out),
         }  # fmt: skip
         write_json(job.json, figures)
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from golddiff import __version__
 from golddiff.cluster.joining import ray_package
@@ -30,6 +29,7 @@ from golddiff.store.posteriors import whole
 from golddiff.store.statistics import Axes, Moments, factor_places, moments
 from golddiff.support import Support, TiledSupport
 from golddiff.system.errors import ClusterError
+from golddiff.system.numbers import F32, I64
 from golddiff.system.parallel import use_threads
 from golddiff.system.residency import DEFAULT_LIMIT
 
@@ -92,7 +92,7 @@ class Shard:
         return About(self.store.manifest, self.store.class_counts, self.store.radius)
 
     def posterior(
-        self, estimator: Any, x: NDArray[np.float32], sigma: float, supports: Parts
+        self, estimator: Any, x: F32, sigma: float, supports: Parts
     ) -> tuple[list[int], Posterior | None]:
         """The partial posterior of those queries (b, D) that have images here, and which."""
         each = listed_here(self.store, supports)
@@ -102,20 +102,18 @@ class Shard:
         estimator.images = self.store
         return some, self._there.posterior(estimator, x[some], sigma, [each[i] for i in some])
 
-    def nearest(
-        self, metric: Metric, x: NDArray[np.float32], k: int, within: Parts
-    ) -> list[Found | None]:
+    def nearest(self, metric: Metric, x: F32, k: int, within: Parts) -> list[Found | None]:
         """Of each query the nearest images here, at most k, with their distances."""
         among = listed_here(self.store, within)
         return nearest_with_distances(self.store, x, k, metric, among, always=True)
 
-    def summary(self, drawing: Drawing, x: NDArray[np.float32], within: Parts, first: int) -> Any:
+    def summary(self, drawing: Drawing, x: F32, within: Parts, first: int) -> Any:
         """What a draw by weight has to know of the images here."""
         self.store.first_row = first
         return drawing.summary(self.store, x, self._among(within))
 
     def chosen(
-        self, drawing: Drawing, x: NDArray[np.float32], within: Parts, total: Any, first: int
+        self, drawing: Drawing, x: F32, within: Parts, total: Any, first: int
     ) -> Sequence[Support | TiledSupport]:
         """The images here that are drawn for each query."""
         self.store.first_row = first
@@ -136,11 +134,11 @@ class Shard:
             rows = rows[drawn[mine] - all_.place]
         return moments(self.store.flat, rows)
 
-    def values(self, rows: NDArray[np.int64], onto: Axes | None) -> NDArray[np.float32]:
+    def values(self, rows: I64, onto: Axes | None) -> F32:
         """Images (k, D) by row, or their coordinates along some axes."""
         return self.store.values(rows, onto)
 
-    def labels(self) -> NDArray[np.int64]:
+    def labels(self) -> I64:
         """The class of each image."""
         assert self.store.labels is not None
         return self.store.labels.numpy()

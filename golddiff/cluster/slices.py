@@ -12,13 +12,13 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from golddiff.kernels.lowest import lowest
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Found
 from golddiff.support import AnySupport, DescribedSupport, Support, TiledSupport, grouped
 from golddiff.system.errors import ClusterError
+from golddiff.system.numbers import I64
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Borders:
         ]
 
 
-def _elsewhere(support: DescribedSupport) -> NDArray[np.int64]:
+def _elsewhere(support: DescribedSupport) -> I64:
     """Stands for the driver's own way of listing rows, which does not travel."""
     raise ClusterError("cluster: a shard lists its own part of a support alone")
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from golddiff.cluster.joining import connect, ray_package
 from golddiff.cluster.listing import About, Listing, is_local, without_scheme
@@ -36,6 +35,7 @@ from golddiff.store.training_set import Supports, TrainingSet
 from golddiff.support import AnySupport, Support, TiledSupport, one_each
 from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError, ClusterError
+from golddiff.system.numbers import F32, I64
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
 from golddiff.system.units import byte_size
 
@@ -162,9 +162,7 @@ class ShardedStore(TrainingSet):
 
     # The three questions.
 
-    def posterior(
-        self, estimator: Any, x: NDArray[np.float32], sigma: float, supports: Supports
-    ) -> Posterior:
+    def posterior(self, estimator: Any, x: F32, sigma: float, supports: Supports) -> Posterior:
         """The posterior of queries (b, D), each over its support in all shards.
 
         Raises:
@@ -186,9 +184,7 @@ class ShardedStore(TrainingSet):
             raise ClusterError("cluster: no image to be weighed is left in the shards")
         return total
 
-    def nearest(
-        self, x: NDArray[np.float32], k: int, metric: Metric, within: Supports
-    ) -> list[AnySupport]:
+    def nearest(self, x: F32, k: int, metric: Metric, within: Supports) -> list[AnySupport]:
         """Each shard gives its k nearest with their distances, 12 bytes an image and location."""
         answers = list(one_each(within, len(x)))
         open_ = [i for i, support in enumerate(answers) if len(support) > k]
@@ -202,7 +198,7 @@ class ShardedStore(TrainingSet):
             answers[i] = supported(metric.side, nearest_of(of_query, k))
         return answers
 
-    def draw(self, x: NDArray[np.float32], drawing: Drawing, within: Supports) -> list[AnySupport]:
+    def draw(self, x: F32, drawing: Drawing, within: Supports) -> list[AnySupport]:
         """Two rounds: what all shards hold, then each its own."""
         parts = self.borders.parts(one_each(within, len(x)))
         once = [self.pool.once(drawing, lambda: drawing)]
@@ -217,7 +213,7 @@ class ShardedStore(TrainingSet):
             for i in range(len(x))
         ]
 
-    def summary(self, x: NDArray[np.float32], drawing: Drawing, within: Supports) -> Any:
+    def summary(self, x: F32, drawing: Drawing, within: Supports) -> Any:
         """See :class:`TrainingSet`."""
         parts = self.borders.parts(one_each(within, len(x)))
         once = [self.pool.once(drawing, lambda: drawing)]
@@ -226,7 +222,7 @@ class ShardedStore(TrainingSet):
         return reduce(lambda a, b: a.merge(b), (summary for _, summary in answers))
 
     def contributions(
-        self, estimator: Any, x: NDArray[np.float32], sigma: float, support: AnySupport, top: int,
+        self, estimator: Any, x: F32, sigma: float, support: AnySupport, top: int,
         pixel: int | None,
     ) -> Iterator[Any]:  # fmt: skip
         """The terms of one query's posterior (D,); the images are fetched.
@@ -251,7 +247,7 @@ class ShardedStore(TrainingSet):
 
     # Images and what is made of all of them.
 
-    def values(self, rows: NDArray[np.int64], onto: Axes | None = None) -> NDArray[np.float32]:
+    def values(self, rows: I64, onto: Axes | None = None) -> F32:
         """See :class:`TrainingSet`; fetched, and of coordinates no pixel travels.
 
         Raises:
@@ -326,16 +322,16 @@ def _home(listing: Listing, identity: str) -> Path:
 class _Gathered:
     """Some images (k, D) of a training set, brought here."""
 
-    def __init__(self, shape: tuple[int, ...], values: NDArray[np.float32]) -> None:
+    def __init__(self, shape: tuple[int, ...], values: F32) -> None:
         self.shape, self.flat, self.stored = shape, values, Stored(values)
         self.n, self.d = values.shape
 
-    def values(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    def values(self, rows: I64) -> F32:
         """Flattened images (k, d)."""
         return self.stored.values(rows)
 
 
-def _moved(support: AnySupport, rows: NDArray[np.int64]) -> Support | TiledSupport:
+def _moved(support: AnySupport, rows: I64) -> Support | TiledSupport:
     """The support in rows of the images that were brought, ``rows`` of the store."""
     if isinstance(support, TiledSupport):
         return TiledSupport(support.side, [_moved(tile, rows) for tile in support.tiles])  # type: ignore[misc]

@@ -18,13 +18,13 @@ from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.pca import PCA
 from golddiff.estimators.shared import UnitMasks
 from golddiff.noise import Labels, Sigma
-from golddiff.posterior import Float
 from golddiff.samplers import initial_noise, noise_levels, steps
 from golddiff.store.images import ImageStore, opened
 from golddiff.store.novelty import Watch
 from golddiff.store.novelty import novelty as novelty_of
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F64
 
 NOVELTY = 0.7  # new, and whole: the default
 # The name changes with what is kept in it and how that is found: an older file is not read.
@@ -76,8 +76,8 @@ def at_threshold(store: ImageStore, threshold: float, seed: int = 0) -> GoldDiff
 class Dial:
     """How new a store's pictures are at each mask threshold."""
 
-    thresholds: Float  # (T,) float64, ascending
-    novelty: Float  # (T,) float64, mean novelty of the pictures, made not to fall
+    thresholds: F64  # (T,) float64, ascending
+    novelty: F64  # (T,) float64, mean novelty of the pictures, made not to fall
 
     def threshold(self, novelty: float) -> float:
         """The mask threshold whose pictures are as new, to two digits; the widest that reaches it.

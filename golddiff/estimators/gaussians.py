@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.measurement import linear
 from golddiff.noise import Labels, Sigma
-from golddiff.posterior import Float
 from golddiff.store.closed_form import main_directions
 from golddiff.store.likelihood import check_measured
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
+from golddiff.system.numbers import F32, F64
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Gaussian:
     """One component."""
 
     log_weight: Any  # log of its share; or of each query's, (b,)
-    mean: Float  # (D,), or (b, D)
-    values: Float  # (m,) eigenvalues of its covariance above 0
-    vectors: Float  # (D, m), their eigenvectors in columns
+    mean: F64  # (D,), or (b, D)
+    values: F64  # (m,) eigenvalues of its covariance above 0
+    vectors: F64  # (D, m), their eigenvectors in columns
 
 
 class GaussiansPosterior:
@@ -55,7 +55,7 @@ class GaussiansPosterior:
         self._components, self.x, self.sigma = components, x.astype(np.float64), sigma
 
     @cached_property
-    def _seen(self) -> tuple[Float, Float, Float]:
+    def _seen(self) -> tuple[F64, F64, F64]:
         """(b, K) logs of w_c N(x; ...), their derivatives in sigma, and (K, b, D) means m_c."""
         logits, slopes, means = [], [], []
         d, s = self.x.shape[1], self.sigma
@@ -73,39 +73,39 @@ class GaussiansPosterior:
         return np.stack(logits, axis=1), np.stack(slopes, axis=1), np.stack(means)
 
     @cached_property
-    def _shares(self) -> Float:
-        shares: Float = np.exp(self._seen[0] - self.log_density()[:, None])
+    def _shares(self) -> F64:
+        shares: F64 = np.exp(self._seen[0] - self.log_density()[:, None])
         return shares
 
-    def log_density(self) -> Float:
+    def log_density(self) -> F64:
         """(b,) in nats."""
-        density: Float = np.logaddexp.reduce(self._seen[0], axis=1)
+        density: F64 = np.logaddexp.reduce(self._seen[0], axis=1)
         return density
 
-    def mean(self) -> Float:
+    def mean(self) -> F64:
         """(b, D)."""
-        mean: Float = np.einsum("bk,kbd->bd", self._shares, self._seen[2])
+        mean: F64 = np.einsum("bk,kbd->bd", self._shares, self._seen[2])
         return mean
 
-    def variance(self) -> Float:
+    def variance(self) -> F64:
         """(b, D) of each value."""
         spread = (self._seen[2] - self.mean()) ** 2
-        total: Float = np.einsum("bk,kbd->bd", self._shares, spread)
+        total: F64 = np.einsum("bk,kbd->bd", self._shares, spread)
         for share, one in zip(self._shares.T, self._components(), strict=True):
             total += share[:, None] * (one.vectors**2 @ self._kept(one))
         return total
 
-    def times(self, vectors: Float) -> Float:
+    def times(self, vectors: F64) -> F64:
         """The posterior's covariance times vectors (b, D)."""
         off = self._seen[2] - self.mean()
-        total: Float = np.einsum(
+        total: F64 = np.einsum(
             "bk,kbd,bk->bd", self._shares, off, np.einsum("kbd,bd->bk", off, vectors)
         )
         for share, one in zip(self._shares.T, self._components(), strict=True):
             total += share[:, None] * (((vectors @ one.vectors) * self._kept(one)) @ one.vectors.T)
         return total
 
-    def pull(self, cotangent: Float) -> tuple[Float, Float]:
+    def pull(self, cotangent: F64) -> tuple[F64, F64]:
         """Derivatives of the mean's product with a cotangent: in x (b, D), in sigma (b,)."""
         _, slopes, means = self._seen
         slopes = slopes - (self._shares * slopes).sum(axis=1, keepdims=True)
@@ -116,7 +116,7 @@ class GaussiansPosterior:
             in_sigma += share * (along @ gains)
         return self.times(cotangent) / self.sigma**2, in_sigma
 
-    def directions(self, k: int) -> tuple[Float, Float]:
+    def directions(self, k: int) -> tuple[F64, F64]:
         """The covariance's k largest eigenvalues (b, k), descending, and eigenvectors (b, k, D)."""
         alone = [
             GaussiansPosterior(partial(self._of, q), self.x[q : q + 1], self.sigma).times
@@ -130,7 +130,7 @@ class GaussiansPosterior:
             mean = np.broadcast_to(one.mean, self.x.shape)[query]
             yield replace(one, log_weight=log_weight, mean=mean)
 
-    def draw(self, n: int, seed: int, places: Sequence[int]) -> NDArray[np.float32]:
+    def draw(self, n: int, seed: int, places: Sequence[int]) -> F32:
         """(n, b, D) samples; each query's hang on its place, and on no other query."""
         b, d = self.x.shape
         chosen, noise = np.empty((n, b), np.int64), np.empty((n, b, d), np.float32)
@@ -147,9 +147,9 @@ class GaussiansPosterior:
             out[draws, queries] = self._seen[2][c, queries] + root
         return out
 
-    def _kept(self, one: Gaussian) -> Float:
+    def _kept(self, one: Gaussian) -> F64:
         """(m,) eigenvalues of S_c."""
-        kept: Float = self.sigma**2 * one.values / (one.values + self.sigma**2)
+        kept: F64 = self.sigma**2 * one.values / (one.values + self.sigma**2)
         return kept
 
 
@@ -160,7 +160,7 @@ class GaussianDenoiser(Denoiser):
     def gaussians(self, prior: Any) -> Iterator[Gaussian]:
         """The components of the prior of all images (None) or of a class."""
 
-    def exact(self, x: NDArray[np.float32], sigma: float, prior: Any) -> GaussiansPosterior:
+    def exact(self, x: F32, sigma: float, prior: Any) -> GaussiansPosterior:
         """The posterior of queries (b, D)."""
         return GaussiansPosterior(partial(self.gaussians, prior), x, sigma)
 
@@ -201,7 +201,7 @@ class MeasuredGaussians(GaussianDenoiser):
 
     def _groups(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels
-    ) -> tuple[NDArray[np.float32], dict[tuple[float, Any], list[int]]]:
+    ) -> tuple[F32, dict[tuple[float, Any], list[int]]]:
         """As of every denoiser; a prior is that before y, and the measurement of each query."""
         queries, groups = self.unmeasured._groups(x, sigma, labels)
         b = len(self._values)
@@ -212,7 +212,7 @@ class MeasuredGaussians(GaussianDenoiser):
             for (level, before), group in groups.items()
         }
 
-    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Any) -> NDArray[np.float32]:
+    def denoise(self, x: F32, sigma: float, prior: Any) -> F32:
         """Posterior means (b, D), in float64."""
         return self.exact(x, sigma, prior).mean().astype(np.float32)
 

@@ -9,7 +9,6 @@ from typing import Any, Protocol, Self, TypeGuard
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.noise import Labels, Sigma
@@ -21,6 +20,7 @@ from golddiff.supports.index.image_index import open_or_build
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.arguments import check_seed
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F32
 
 
 class Schedule(Protocol):
@@ -31,7 +31,7 @@ class Schedule(Protocol):
         ...
 
     def supports(
-        self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
+        self, store: ImageStore, x: F32, sigma: float, label: Prior, seed: int
     ) -> Sequence[AnySupport]:
         """The support of each query (b, D); a query's must not depend on the others."""
         ...
@@ -140,7 +140,7 @@ class GoldDiff(Denoiser):
     def _guarantees(schedule: Schedule) -> TypeGuard[FittedSchedule]:
         return isinstance(schedule, FittedSchedule) and schedule.settings.guarantee
 
-    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
+    def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
         """Posterior means (b, D), each over its own support."""
         if isinstance(self.schedule, FittedSchedule):
             return self.schedule.means(x, sigma, prior, self.seed)
@@ -200,7 +200,7 @@ class GoldDiff(Denoiser):
         return super().given(log_weights)
 
     def estimator_supports(
-        self, x: NDArray[np.float32], sigma: float, prior: Prior
+        self, x: F32, sigma: float, prior: Prior
     ) -> list[tuple[Estimator, AnySupport]]:
         """The base estimator, over each query's golden subset."""
         supports = self.schedule.supports(self.store, x, sigma, prior, self.seed)

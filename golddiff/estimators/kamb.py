@@ -12,7 +12,6 @@ from typing import get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.kernels.contributions import Contribution, Ranking, outputs_at
@@ -28,6 +27,7 @@ from golddiff.store.images import ImageStore
 from golddiff.store.posteriors import whole
 from golddiff.support import AnySupport, Side, Support
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F32
 from golddiff.system.parallel import map_ordered, results_held
 
 PatchSizes = int | str | Sequence[tuple[float, int]] | None
@@ -103,7 +103,7 @@ class Kamb(Estimator):
         width = mask_width(self.store, sigma) / self.store.shape[0]
         return max(3, nearest_odd(math.sqrt(width)))
 
-    def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
+    def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over some images; a location a pixel."""
         images, (channels, height, width) = self.images, self.images.shape
         return patch_posterior(
@@ -131,12 +131,7 @@ class Kamb(Estimator):
         )
 
     def contributions(
-        self,
-        x: NDArray[np.float32],
-        sigma: float,
-        support: AnySupport,
-        top: int = 1,
-        pixel: int | None = None,
+        self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None
     ) -> Iterator[Contribution]:
         """The terms of one query (D,), a location a pixel; see the base class."""
         images, (channels, height, width) = self.images, self.images.shape
@@ -172,7 +167,7 @@ class Kamb(Estimator):
         size = self.patch_size(sigma)
         return size, "none" if self.boundary == "zeros" and size >= self._side else self.boundary
 
-    def relevance(self, sigma: float, side: Side | None = None) -> NDArray[np.float32]:
+    def relevance(self, sigma: float, side: Side | None = None) -> F32:
         """The share of an image that a patch holds, everywhere; see the base class."""
         _, height, width = self.store.shape
         share = min(1.0, self.patch_size(sigma) ** 2 / (height * width))

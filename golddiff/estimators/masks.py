@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.unit_counts import add_counts
 from golddiff.store.statistics import Factor
+from golddiff.system.numbers import F64, I64
 from golddiff.system.parallel import for_each
 
 FLOAT64_BYTES = 1 << 27
@@ -56,7 +57,7 @@ def locality_mask(factor: Factor, sigma: float, threshold: float) -> NDArray[np.
 
 
 def unit_counts(
-    factor: Factor, sigma: float, thresholds: NDArray[np.float64], unit: NDArray[np.int64]
+    factor: Factor, sigma: float, thresholds: F64, unit: I64
 ) -> NDArray[np.unsignedinteger]:
     """How many masks of each unit of outputs hold input n, (T, D, U), a page a threshold.
 

@@ -17,6 +17,7 @@ from golddiff.noise import precision
 from golddiff.store.likelihood import applied, as_call, log_likelihood
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
+from golddiff.system.numbers import F32, F64, I64
 
 AT_ONCE = 256  # basis images that an operator is applied to
 ENTRY_BYTES = 36  # of a sparse matrix, of the shares made of it, and while either is made
@@ -44,7 +45,7 @@ class LinearOperator:
     matrix: Any
     shares: Any
     constant: torch.Tensor
-    seen: NDArray[np.int64]
+    seen: I64
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """What it makes of images (b, *shape)."""
@@ -63,19 +64,19 @@ class Measurement:
     """
 
     operator: LinearOperator
-    y: NDArray[np.float64]
+    y: F64
     noise: float
     soft: float
 
-    def penalties(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+    def penalties(self, images: F32) -> F32:
         """How far images (k, D) are from its values: (y_c - (A x_i)_c)^2 / (2 soft^2), (k, m)."""
         a = self.operator
         made = a(torch.from_numpy(images).reshape(-1, *a.shape)).reshape(len(images), -1)
         off = (made.float() - a.constant.float()).numpy()[:, a.seen] - self.y.astype(np.float32)
-        found: NDArray[np.float32] = np.square(off) * np.float32(precision(self.soft))
+        found: F32 = np.square(off) * np.float32(precision(self.soft))
         return found
 
-    def put_back(self, x0: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    def put_back(self, x0: NDArray[np.floating[Any]]) -> F64:
         """Estimates (b, D), moved so little that A x0 is within ``noise`` of y (root mean square).
 
         x0 + a A^+ (y - A x0), with the least a in [0, 1] for that. A^+ is taken by LSQR, in steps
@@ -83,7 +84,7 @@ class Measurement:
         """
         return np.stack([self._one_put_back(one.astype(np.float64)) for one in x0])
 
-    def _one_put_back(self, x0: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _one_put_back(self, x0: F64) -> F64:
         matrix = self.operator.matrix
         residual = self.y - matrix @ x0
         near = max(self.noise, EXACT) * math.sqrt(len(self.y))
@@ -91,13 +92,13 @@ class Measurement:
         if far <= near:
             return x0
         moved = lsqr(matrix, residual, atol=0, btol=near / far, iter_lim=MOST_ITERATIONS)[0]
-        step: NDArray[np.float64] = matrix @ moved
+        step: F64 = matrix @ moved
         left = float(np.linalg.norm(residual - step))
         size = float(np.linalg.norm(step))
         # LSQR's residual is at right angles to the step: ||r - a step||^2 = left^2 + (1-a)^2 size^2
         near = self.noise * math.sqrt(len(self.y))
         short = math.sqrt(max(near**2 - left**2, 0)) / size if size else 1.0
-        back: NDArray[np.float64] = x0 + (1 - min(short, 1.0)) * moved
+        back: F64 = x0 + (1 - min(short, 1.0)) * moved
         return back
 
 

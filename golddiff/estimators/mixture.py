@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from golddiff.estimators.gaussians import Gaussian, GaussianDenoiser
-from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
 from golddiff.store.statistics import Axes
 from golddiff.support import Prior
 from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F32, F64, I64
 
 IMAGES_A_COMPONENT = 100  # at least, on average: fewer tell little about a covariance
 FITTED_TO = 1_000_000  # images at most, whose coordinates are in memory
@@ -28,10 +27,10 @@ NEGLIGIBLE = 1e-9
 class Components:
     """The mixture in the subspace of the leading r principal components."""
 
-    log_weights: Float  # (K,) logs of the components' shares, which sum to 1
-    means: Float  # (K, r)
-    variances: Float  # (K, r) eigenvalues of the covariances, >= 0
-    axes: NDArray[np.float32]  # (K, r, r) float32, their eigenvectors in columns
+    log_weights: F64  # (K,) logs of the components' shares, which sum to 1
+    means: F64  # (K, r)
+    variances: F64  # (K, r) eigenvalues of the covariances, >= 0
+    axes: F32  # (K, r, r) float32, their eigenvectors in columns
 
 
 class GaussianMixture(GaussianDenoiser):
@@ -84,7 +83,7 @@ class GaussianMixture(GaussianDenoiser):
         self.seed = seed
         self._fitted: dict[Prior, Components] = {}
 
-    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
+    def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
         """Posterior means (b, D), in float64."""
         factor = self.store.factor()
         shrinkage = factor.shrinkage(sigma)
@@ -113,7 +112,7 @@ class GaussianMixture(GaussianDenoiser):
         """Take the mixture of all images as given, instead of fitting it."""
         self._fitted[None] = fitted
 
-    def _fit(self, rows: NDArray[np.int64]) -> Components:
+    def _fit(self, rows: I64) -> Components:
         factor = self.store.factor()
         r = min(self.rank, len(factor.eigenvalues))
         axes = factor.eigenvectors[:, :r].astype(np.float32)
@@ -122,25 +121,25 @@ class GaussianMixture(GaussianDenoiser):
         return fit(z, cluster(z[:, :CLUSTERED_BY], clusters, self.seed), self.shrinkage)
 
 
-def sampled(n: int) -> NDArray[np.int64]:
+def sampled(n: int) -> I64:
     """All of n rows, or a million of them, ascending, drawn once and for all."""
     if n <= FITTED_TO:
         return np.arange(n)
     return np.sort(np.random.default_rng(0).choice(n, FITTED_TO, replace=False, shuffle=False))
 
 
-def cluster(z: NDArray[np.float32], clusters: int, seed: int) -> NDArray[np.int64]:
+def cluster(z: F32, clusters: int, seed: int) -> I64:
     """The k-means cluster of each point (n, d); 0 to K - 1 all occur."""
     if clusters == 1 or z.shape[1] == 0:
         return np.zeros(len(z), np.int64)
     from sklearn.cluster import MiniBatchKMeans  # imports slowly
 
     means = MiniBatchKMeans(clusters, n_init=1, batch_size=2048, max_iter=30, random_state=seed)
-    found: NDArray[np.int64] = np.unique(means.fit_predict(z), return_inverse=True)[1]
+    found: I64 = np.unique(means.fit_predict(z), return_inverse=True)[1]
     return found
 
 
-def fit(z: NDArray[np.float32], member: NDArray[np.int64], shrinkage: float) -> Components:
+def fit(z: F32, member: I64, shrinkage: float) -> Components:
     """Weights, means and shrunk covariances of clusters of points (n, r).
 
     ``shrinkage`` images that have the average within-cluster covariance are added to each.
@@ -167,28 +166,23 @@ def fit(z: NDArray[np.float32], member: NDArray[np.int64], shrinkage: float) -> 
 
 
 def denoised(
-    x: NDArray[np.float32],
-    sigma: float,
-    mean: Float,
-    eigenvectors: Float,
-    shrinkage: Float,
-    components: Components,
-) -> NDArray[np.float32]:
+    x: F32, sigma: float, mean: F64, eigenvectors: F64, shrinkage: F64, components: Components
+) -> F32:
     """Posterior means of x (b, D): the mixture's on the leading axes, one Gaussian's on the rest.
 
     The one Gaussian has a mean (D,), and of its covariance eigenvectors (D, m), a column each, and
     shrinkage e / (e + sigma^2) (m,) of its eigenvalues; the mixture is over the first r axes.
     """
-    coefficients: Float = (x - mean) @ eigenvectors
+    coefficients: F64 = (x - mean) @ eigenvectors
     r = components.means.shape[1]
     leading = coefficients[:, :r].copy()
     coefficients *= shrinkage
     coefficients[:, :r] = posterior_mean(components, leading, sigma)
-    clean: NDArray[np.float32] = (mean + coefficients @ eigenvectors.T).astype(np.float32)
+    clean: F32 = (mean + coefficients @ eigenvectors.T).astype(np.float32)
     return clean
 
 
-def posterior_mean(mixture: Components, z: Float, sigma: float) -> Float:
+def posterior_mean(mixture: Components, z: F64, sigma: float) -> F64:
     """sum_c r_c(z) [mu_c + C_c (C_c + sigma^2 I)^-1 (z - mu_c)] of noisy points (b, r)."""
     logits = np.empty((len(z), len(mixture.means)))
     for c, (mean, variance, axes) in enumerate(_each(mixture)):
@@ -210,6 +204,6 @@ def posterior_mean(mixture: Components, z: Float, sigma: float) -> Float:
     return out
 
 
-def _each(mixture: Components) -> Iterator[tuple[Float, Float, Float]]:
+def _each(mixture: Components) -> Iterator[tuple[F64, F64, F64]]:
     for mean, variance, axes in zip(mixture.means, mixture.variances, mixture.axes, strict=True):
         yield mean, variance, axes.astype(np.float64)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.estimators.optimal import Optimal
 from golddiff.store.nearest import Pixels
 from golddiff.store.posteriors import whole
 from golddiff.support import AnySupport, Prior, Support
+from golddiff.system.numbers import F32, I64
 
 CANDIDATES = 8  # that are compared again
 ROUNDING = 1e-5  # relative, of a length in the search's float32; and of each value
@@ -24,12 +24,12 @@ class NearestImage(Denoiser):
     Source: the baseline of Lukoianov et al. 2025, in the coordinates of VP as theirs.
     """
 
-    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
+    def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
         """The nearest images (b, D) of queries (b, D)."""
-        values: NDArray[np.float32] = self.store.values(self.nearest(x, sigma, prior))
+        values: F32 = self.store.values(self.nearest(x, sigma, prior))
         return values
 
-    def nearest(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.int64]:
+    def nearest(self, x: F32, sigma: float, prior: Prior) -> I64:
         """The rows (b,) of the nearest images of queries (b, D)."""
         scaled = x.astype(np.float64) / math.sqrt(1 + sigma**2)
         everything, rows = self.store.everything(prior), np.full(len(x), -1)
@@ -50,7 +50,7 @@ class NearestImage(Denoiser):
         return rows
 
     def estimator_supports(
-        self, x: NDArray[np.float32], sigma: float, prior: Prior
+        self, x: F32, sigma: float, prior: Prior
     ) -> list[tuple[Estimator, AnySupport]]:
         """One image is the whole support, and has all the weight."""
         optimal = Optimal(self.store)

@@ -33,6 +33,7 @@ from golddiff.store.images import ImageStore
 from golddiff.support import AnySupport, Prior
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F32
 
 # The name changes with what is kept in it and how that is found: an older file is not read.
 KEPT = "network-like-8"
@@ -62,7 +63,7 @@ class FewImages:
         return self._schedule(n).budgets(sigma, n)
 
     def supports(
-        self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
+        self, store: ImageStore, x: F32, sigma: float, label: Prior, seed: int
     ) -> Sequence[AnySupport]:
         """The golden subset of each query (b, D)."""
         n = store.count_of(label)
@@ -108,13 +109,13 @@ class NetworkLike(Denoiser):
             self._patches = PatchMixture(store)
         self._fitted = False
 
-    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
+    def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
         """The median of the parts' posterior means (b, D)."""
         self.fit()
         means = np.stack([part.denoise(x, sigma, prior) for part in self.parts(sigma)])
         if self.store.is_pixels:
             means = means.clip(-1, 1)
-        joined: NDArray[np.float32] = self.joined(means, axis=0).astype(np.float32)
+        joined: F32 = self.joined(means, axis=0).astype(np.float32)
         return joined
 
     def parts(self, sigma: float) -> list[Denoiser]:
@@ -152,7 +153,7 @@ class NetworkLike(Denoiser):
         return self._fitted or self.store.artifacts.head(KEPT) is not None
 
     def estimator_supports(
-        self, x: NDArray[np.float32], sigma: float, prior: Prior
+        self, x: F32, sigma: float, prior: Prior
     ) -> list[tuple[Estimator, AnySupport]]:
         """Refuses: see :attr:`golden` for a part that weighs images."""
         raise ArgumentError(

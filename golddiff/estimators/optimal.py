@@ -7,25 +7,19 @@ from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from golddiff.denoiser import Estimator
 from golddiff.kernels.contributions import Contribution, values_at
-from golddiff.kernels.rows import (
-    ROWS_PER_TASK,
-    exact_distances,
-    products_of,
-    sums_of,
-    weights_of,
-)
+from golddiff.kernels.rows import ROWS_PER_TASK, exact_distances, products_of, sums_of, weights_of
 from golddiff.kernels.stored import Stored
 from golddiff.kernels.terms import Known, Terms
 from golddiff.kernels.torch_kernels import whole_images
 from golddiff.noise import precision
-from golddiff.posterior import Float, Posterior
+from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.posteriors import whole
 from golddiff.support import ABSENT, AnySupport, Support
+from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import results_held
 
 IMAGES_PER_CONTRIBUTION = 512
@@ -46,7 +40,7 @@ class Optimal(Estimator):
     part_size = ROWS_PER_TASK
     parts = 8  # of a golden subset, so that all threads have something to do
 
-    def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
+    def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over some images; one location an image."""
         # Distances and sums at once: rows that lie apart are read from the file once.
         with self.images.stored.resident(part.rows) as (here, places):
@@ -67,9 +61,7 @@ class Optimal(Estimator):
             logits = torch.from_numpy(found[:, seen] - prior[seen])[:, :, None]
             yield slice(None), seen, logits, torch.from_numpy(self.images.values(part.rows[seen]))
 
-    def pulled(
-        self, x: Float, sigma: float, part: Support, known: Known, cotangent: Float
-    ) -> Float:
+    def pulled(self, x: F64, sigma: float, part: Support, known: Known, cotangent: F64) -> F64:
         """Derivatives (b, D + 1) in x and the gain g = 1 / (2 sigma^2) of u . mean, u a cotangent.
 
         With c_i = w_i u . (x_i - m) they are 2 g sum_i c_i (x_i - m) and sum_i c_i l_i / g.
@@ -99,12 +91,7 @@ class Optimal(Estimator):
         return 4 * d, 4 * d * results_held() + 64 * d
 
     def contributions(
-        self,
-        x: NDArray[np.float32],
-        sigma: float,
-        support: AnySupport,
-        top: int = 1,
-        pixel: int | None = None,
+        self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None
     ) -> Iterator[Contribution]:
         """The terms of one query (D,), one location; see the base class."""
         images = self.images
@@ -115,9 +102,9 @@ class Optimal(Estimator):
             yield Contribution(part.rows, logits[None], values_at(images, part.rows, pixel))
 
 
-def _logits(x: Float, sigma: float, here: Stored, places: NDArray[np.int64], prior: Float) -> Float:
+def _logits(x: F64, sigma: float, here: Stored, places: I64, prior: F64) -> F64:
     """Log weights and logits together, (b, k)."""
     log_max, weights = weights_of(here, places, prior, x.astype(np.float32), precision(sigma))
     with np.errstate(divide="ignore"):
-        found: Float = np.log(weights).clip(min=ABSENT) + log_max[:, None]
+        found: F64 = np.log(weights).clip(min=ABSENT) + log_max[:, None]
     return found

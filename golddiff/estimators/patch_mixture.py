@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.mixture import Components, cluster, denoised, fit
-from golddiff.posterior import Float
 from golddiff.store.images import ImageStore
 from golddiff.support import Prior
 from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F32, F64, I64
 
 FITTED_TO = 20_000  # images
 PATCHES_AN_IMAGE = 5
@@ -34,9 +34,9 @@ ROWS_AND_COLUMNS = 16  # of patches, at most about so many: a step of 2 pixels a
 class Patches:
     """What is fitted."""
 
-    mean: Float  # (d,) of the patches' d = C * side^2 values
-    eigenvalues: Float  # (d,) of their covariance, descending, >= 0
-    eigenvectors: Float  # (d, d), in columns
+    mean: F64  # (d,) of the patches' d = C * side^2 values
+    eigenvalues: F64  # (d,) of their covariance, descending, >= 0
+    eigenvectors: F64  # (d, d), in columns
     components: Components  # of their leading coordinates
 
     def tensors(self) -> dict[str, NDArray[Any]]:
@@ -101,7 +101,7 @@ class PatchMixture(Denoiser):
         self.seed = seed
         self._fitted: Patches | None = None
 
-    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
+    def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
         """Means (b, D) over patches of their posterior means."""
         fitted, p = self.fitted(), self.side
         images = x.reshape(-1, *self.store.shape)
@@ -116,7 +116,7 @@ class PatchMixture(Denoiser):
                 here = np.s_[..., top : top + p, left : left + p]
                 sums[here] += clean[:, i, j] * nearness
                 weights[here] += nearness
-        out: NDArray[np.float32] = (sums / weights).reshape(x.shape)
+        out: F32 = (sums / weights).reshape(x.shape)
         return out
 
     def fitted(self) -> Patches:
@@ -130,7 +130,7 @@ class PatchMixture(Denoiser):
         self._fitted = fitted
 
     @staticmethod
-    def _clean(fitted: Patches, patches: NDArray[np.float32], sigma: float) -> NDArray[np.float32]:
+    def _clean(fitted: Patches, patches: F32, sigma: float) -> F32:
         """Posterior means of patches (n, d)."""
         shrinkage = fitted.eigenvalues / (fitted.eigenvalues + sigma**2)
         return denoised(
@@ -154,7 +154,7 @@ class PatchMixture(Denoiser):
             fit(z, members, self.shrinkage),
         )  # fmt: skip
 
-    def _drawn(self, generator: np.random.Generator) -> NDArray[np.float32]:
+    def _drawn(self, generator: np.random.Generator) -> F32:
         """Patches (n, d), each from a place of its own, drawn at random."""
         rows = np.arange(self.store.n)
         if len(rows) > FITTED_TO:
@@ -172,14 +172,14 @@ class PatchMixture(Denoiser):
         return np.concatenate(patches)
 
 
-def _places(size: int, side: int) -> NDArray[np.int64]:
+def _places(size: int, side: int) -> I64:
     """Where patches begin along an axis: every other pixel or so, and at its end."""
     step = max(1, min(side // 2, -(-size // ROWS_AND_COLUMNS)))
     return np.unique(np.append(np.arange(0, size - side + 1, step), size - side))
 
 
-def _nearness(side: int) -> NDArray[np.float32]:
+def _nearness(side: int) -> F32:
     """(side, side) weights, largest in the middle, all above 0."""
     along = 1 - np.abs(2 * np.arange(side) + 1 - side) / (side + 1)
-    weights: NDArray[np.float32] = np.outer(along, along).astype(np.float32)
+    weights: F32 = np.outer(along, along).astype(np.float32)
     return weights

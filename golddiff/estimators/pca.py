@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.estimators.kept_masks import tree_of
@@ -26,7 +25,7 @@ from golddiff.kernels.pca_logits import branches, masked_logits
 from golddiff.kernels.terms import Known, Terms, pixel_terms
 from golddiff.kernels.torch_kernels import masked
 from golddiff.noise import precision
-from golddiff.posterior import Float, Posterior
+from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import ImageStore
 from golddiff.store.posteriors import whole
@@ -43,6 +42,7 @@ from golddiff.support import (
 )
 from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import map_ordered, results_held
 
 TILES_ROWS = 1 / 4  # of the memory limit: rows that are read for all tiles together
@@ -135,7 +135,7 @@ class PCA(Estimator):
             return UnitMasks.of_store(self.store, sigma, self.mask_threshold, self.share)
         return Masks(tree_of(self.store, sigma, self.mask_threshold), self.store.shape)
 
-    def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
+    def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over some images.
 
         Every output is a location, or every pixel where values share a softmax.
@@ -173,11 +173,8 @@ class PCA(Estimator):
         return partial(masked, gain=precision(sigma), mask=store.keep(masks, there))
 
     def denoise_over(
-        self,
-        x: NDArray[np.float32],
-        sigma: float,
-        supports: AnySupport | Sequence[AnySupport],
-    ) -> NDArray[np.float32]:
+        self, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
+    ) -> F32:
         """Posterior means (b, D) of queries (b, D), or with "wss" averages of batches' means."""
         if self.weighting == "ss":
             return super().denoise_over(x, sigma, supports)
@@ -186,9 +183,7 @@ class PCA(Estimator):
             out[queries] = self._average(x[queries], sigma, whole(support))
         return out
 
-    def _average(
-        self, x: NDArray[np.float32], sigma: float, support: Support
-    ) -> NDArray[np.float32]:
+    def _average(self, x: F32, sigma: float, support: Support) -> F32:
         """The plain average of the posterior means (b, D) over consecutive batches of images."""
         batches = support.split(self.batch_size)
         rounds = -(-len(batches) * BYTES_A_VALUE * x.size // int(self.memory_limit))
@@ -198,19 +193,17 @@ class PCA(Estimator):
             each = [batch for batch in some for _ in x]
             means = self.store.posterior(self, np.tile(x, (len(some), 1)), sigma, each).mean()
             total += means.reshape(len(some), *x.shape).sum(axis=0)
-        average: NDArray[np.float32] = (total / len(batches)).astype(np.float32)
+        average: F32 = (total / len(batches)).astype(np.float32)
         return average
 
-    def tiled_posterior(
-        self, x: NDArray[np.float32], sigma: float, support: TiledSupport
-    ) -> Posterior:
+    def tiled_posterior(self, x: F32, sigma: float, support: TiledSupport) -> Posterior:
         """The partial posterior of queries (b, D), each tile's outputs over the tile's images."""
         sums = Sums.empty(*x.shape)
         trees, memory = self.tiles(sigma, support.side), self.memory_limit * TILES_ROWS
         add_tiles(support, self.images, x, sigma, trees, memory, sums)
         return sums.posterior()
 
-    def relevance(self, sigma: float, side: Side | None = None) -> NDArray[np.float32]:
+    def relevance(self, sigma: float, side: Side | None = None) -> F32:
         """The mean over a tile's outputs of their masks, (T, D); see the base class."""
         if self.share is not None:
             units: UnitMasks = self.ready(sigma)
@@ -232,12 +225,7 @@ class PCA(Estimator):
         return masks.tiles(side)
 
     def contributions(
-        self,
-        x: NDArray[np.float32],
-        sigma: float,
-        support: AnySupport,
-        top: int = 1,
-        pixel: int | None = None,
+        self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None
     ) -> Iterator[Contribution]:
         """The terms of one query (D,), every output (or pixel) a location; see the base class.
 
@@ -264,9 +252,7 @@ class PCA(Estimator):
         all_ = Support(support.rows) if isinstance(support, TiledSupport) else whole(support)
         yield from map_ordered(task, all_.split(size))
 
-    def _logits(
-        self, x: NDArray[np.float32], sigma: float, pixel: int | None
-    ) -> Callable[[NDArray[np.int64]], Float]:
+    def _logits(self, x: F32, sigma: float, pixel: int | None) -> Callable[[I64], F64]:
         """The logits (L, k) of one query (D,), or only those of a pixel, over some rows."""
         images = self.images
         if self.share is not None:

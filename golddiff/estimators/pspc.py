@@ -21,13 +21,14 @@ from golddiff.kernels.gather import BLOCK
 from golddiff.kernels.patch_sets import PatchSet, patch_means
 from golddiff.kernels.torch_kernels import patch_sets
 from golddiff.noise import edm_sigmas, precision
-from golddiff.posterior import Float, Posterior
+from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import ImageStore
 from golddiff.store.posteriors import whole
 from golddiff.support import AnySupport, Side, Support
 from golddiff.system.arguments import check_count, numbers_of
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F32, F64
 from golddiff.system.parallel import results_held
 
 # The authors' for CIFAR-10, at the 18 levels of EDM's schedule, descending.
@@ -59,11 +60,11 @@ class PatchComposite(Estimator):
                 f"store: got data of shape {self.store.shape}, {name} needs images (C, H, W)"
             )
 
-    def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
+    def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over some images; a location a patch."""
         return patch_means(self.images.stored, part, x, sigma, self.ready(sigma))
 
-    def composed(self, means: Float, sigma: float) -> Float:
+    def composed(self, means: F64, sigma: float) -> F64:
         """The averages (n, D) of the posterior means of patches."""
         patches: PatchSet = self.ready(sigma)
         return patches.composed(means)
@@ -78,12 +79,7 @@ class PatchComposite(Estimator):
         return partial(patch_sets, gain=precision(sigma), masks=masks, places=places)
 
     def contributions(
-        self,
-        x: NDArray[np.float32],
-        sigma: float,
-        support: AnySupport,
-        top: int = 1,
-        pixel: int | None = None,
+        self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None
     ) -> Iterator[Contribution]:
         """The terms of one query (D,), a location a pixel; see the base class.
 
@@ -95,10 +91,10 @@ class PatchComposite(Estimator):
         shares = masks / masks.sum(axis=0).clip(min=1)
         shares = shares if pixel is None else shares[:, pixel : pixel + 1]
 
-        def logits(part: Support) -> Float:
+        def logits(part: Support) -> F64:
             values = self.images.values(part.rows).astype(np.float64)
             squares = np.square(values - x).reshape(len(values), -1, masks.shape[1]).sum(axis=1)
-            found: Float = -precision(sigma) * (squares @ masks.T.astype(np.float64))
+            found: F64 = -precision(sigma) * (squares @ masks.T.astype(np.float64))
             return found + part.log_importance()[:, None]
 
         parts = whole(support).split(IMAGES_PER_CONTRIBUTION)
@@ -109,7 +105,7 @@ class PatchComposite(Estimator):
                 found = np.log(weights.T)
             yield Contribution(part.rows, found, values_at(self.images, part.rows, pixel))
 
-    def relevance(self, sigma: float, side: Side | None = None) -> NDArray[np.float32]:
+    def relevance(self, sigma: float, side: Side | None = None) -> F32:
         """The mean over pixels of the patches that hold them, (1, D); see the base class."""
         patches: PatchSet = self.ready(sigma)
         of_patch = patches.masks @ (1 / patches.masks.sum(axis=0))

@@ -20,11 +20,12 @@ from golddiff.kernels.contributions import Contribution, outputs_at, values_at
 from golddiff.kernels.pca_logits import masked_logits
 from golddiff.kernels.stored import Stored
 from golddiff.noise import Labels, Sigma, precision
-from golddiff.posterior import Float, Posterior
+from golddiff.posterior import Posterior
 from golddiff.store.exact import ImagesPosterior
 from golddiff.support import AnySupport, LogWeights, Prior, Support
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F32, F64
 
 PARTS = 512  # images whose logits are in memory
 CLIPPED = 8  # times that an estimate outside [-1, 1] is clipped and put back, in turn
@@ -62,18 +63,18 @@ class Restoring(Estimator):
         self._likelihood = likelihood
         self._both: dict[Prior, LogWeights] = {None: likelihood}
 
-    def make_ready(self, sigma: float) -> tuple[Masks | UnitMasks, NDArray[np.float32] | None]:
+    def make_ready(self, sigma: float) -> tuple[Masks | UnitMasks, F32 | None]:
         """The masks of a noise level, those of ``base``, and of units their W, (m, U)."""
         masks, shares = self.base.ready(sigma), self.measured.operator.shares
         return masks, shares.T @ masks.shares if isinstance(masks, UnitMasks) else None
 
-    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> NDArray[np.float32]:
+    def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
         """The means (b, D) over golden subsets, put back."""
         supports = [support for _, support in self.estimator_supports(x, sigma, prior)]
         return self._put_back(self.denoise_over(x, sigma, supports)).astype(np.float32)
 
     def estimator_supports(
-        self, x: NDArray[np.float32], sigma: float, prior: Prior
+        self, x: F32, sigma: float, prior: Prior
     ) -> list[tuple[Estimator, AnySupport]]:
         """The nearest images under both terms, with no weights but those that were given."""
         if prior not in self._both:
@@ -88,7 +89,7 @@ class Restoring(Estimator):
         given = prior.values if isinstance(prior, LogWeights) else np.zeros(self.store.n)
         return [(self, Support(one.rows, given[one.rows])) for one in near]
 
-    def weigh(self, x: NDArray[np.float32], sigma: float, part: Support) -> Posterior:
+    def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over some images."""
         values = self.images.values(part.rows)
         penalties, prior = self.measured.penalties(values), part.log_importance()
@@ -101,12 +102,7 @@ class Restoring(Estimator):
         return Posterior(highest, weights.sum(axis=2), weighted)
 
     def contributions(
-        self,
-        x: NDArray[np.float32],
-        sigma: float,
-        support: AnySupport,
-        top: int = 1,
-        pixel: int | None = None,
+        self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None
     ) -> Iterator[Contribution]:
         """The terms of one query (D,); see the base class."""
         assert isinstance(support, Support)
@@ -126,7 +122,7 @@ class Restoring(Estimator):
         found = super().attribute(x, sigma, labels, top, tile)
         return [replace(one, total=self._put_back(one.total[None])[0]) for one in found]
 
-    def exact(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> ImagesPosterior:
+    def exact(self, x: F32, sigma: float, prior: Prior) -> ImagesPosterior:
         """Refused: what is put back is no posterior mean."""
         raise ArgumentError("posterior: a restoration has none; given() has, of log weights")
 
@@ -135,13 +131,7 @@ class Restoring(Estimator):
         some = min(images, PARTS)
         return 48 * self.images.d * some, 24 * self.images.d * some
 
-    def _logits(
-        self,
-        values: NDArray[np.float32],
-        penalties: NDArray[np.float32],
-        x: NDArray[np.float32],
-        sigma: float,
-    ) -> Float:
+    def _logits(self, values: F32, penalties: F32, x: F32, sigma: float) -> F64:
         """One query's logits (L, k): both terms are sums over the same masks."""
         masks, weights = self.ready(sigma)
         gain = np.float32(precision(math.hypot(sigma, self.softness)))
@@ -153,7 +143,7 @@ class Restoring(Estimator):
         rows, nothing = np.arange(len(terms)), np.zeros_like(x)
         return masked_logits(Stored(np.sqrt(terms)), rows, nothing, UNIT_SIGMA, masks.tree)
 
-    def _put_back(self, means: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    def _put_back(self, means: NDArray[np.floating[Any]]) -> F64:
         found = self.measured.put_back(means)
         for _ in range(CLIPPED if self.store.is_pixels else 0):
             clipped = found.clip(-1, 1)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT
 from golddiff.estimators.optimal import IMAGES_PER_CONTRIBUTION, Optimal
@@ -22,6 +21,7 @@ from golddiff.support import ABSENT, AnySupport, Prior, one_each
 from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule, Weighed
 from golddiff.system.arguments import check_count, check_not_negative, check_seed
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F32
 
 BYTES_A_VALUE = 64  # of a copy: its query, posterior and mean
 
@@ -33,9 +33,7 @@ class OverCopies(FittedSchedule):
         super().__init__(Optimal(smoothed.store, smoothed.memory_limit), settings)
         self._smoothed = smoothed
 
-    def weighed(
-        self, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
-    ) -> list[Weighed]:
+    def weighed(self, x: F32, sigma: float, label: Prior, seed: int) -> list[Weighed]:
         """The copies' means, and errors, averaged: the error of a mean is at most their mean."""
         found = super().weighed(self._smoothed.noisy(x, sigma), sigma, label, seed)
         means, errors, images = (
@@ -81,22 +79,19 @@ class SCFDM(Optimal):
         check_seed(seed)
         self.smoothing, self.copies, self.seed = smoothing, copies, seed
 
-    def noise(self, sigma: float) -> NDArray[np.float32]:
+    def noise(self, sigma: float) -> F32:
         """The copies' standard normal noise at a noise level, (M, D)."""
         generator = np.random.default_rng((self.seed, bits(sigma)))
         return generator.standard_normal((self.copies, self.images.d), np.float32)
 
-    def noisy(self, x: NDArray[np.float32], sigma: float) -> NDArray[np.float32]:
+    def noisy(self, x: F32, sigma: float) -> F32:
         """The copies of queries (b, D), one of all after the other: (M * b, D)."""
         noise = np.float32(self.smoothing * math.hypot(1, sigma)) * self.noise(sigma)
         return (x + noise[:, None]).reshape(-1, x.shape[1])
 
     def denoise_over(
-        self,
-        x: NDArray[np.float32],
-        sigma: float,
-        supports: AnySupport | Sequence[AnySupport],
-    ) -> NDArray[np.float32]:
+        self, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
+    ) -> F32:
         """The copies' posterior means, averaged for each of queries (b, D)."""
         supports, averaged = one_each(supports, len(x)), np.empty_like(x)
         step = max(1, int(self.memory_limit // (BYTES_A_VALUE * self.copies * x.shape[1])))
@@ -106,17 +101,12 @@ class SCFDM(Optimal):
             averaged[i : i + step] = means.reshape(self.copies, len(each), -1).mean(axis=0)
         return averaged
 
-    def exact(self, x: NDArray[np.float32], sigma: float, prior: Prior) -> Exact:
+    def exact(self, x: F32, sigma: float, prior: Prior) -> Exact:
         """Refused: a mean of posterior means belongs to no one posterior."""
         raise ArgumentError("posterior: SCFDM averages posterior means; expected Optimal")
 
     def contributions(
-        self,
-        x: NDArray[np.float32],
-        sigma: float,
-        support: AnySupport,
-        top: int = 1,
-        pixel: int | None = None,
+        self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None
     ) -> Iterator[Contribution]:
         """The terms of one query (D,): logs of the images' mean weights; see the base class."""
         images, copies = self.images, self.noisy(x[None], sigma)

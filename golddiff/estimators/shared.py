@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from golddiff.estimators.masks import unit_counts
 from golddiff.noise import precision
-from golddiff.posterior import Float, Posterior
+from golddiff.posterior import Posterior
 from golddiff.store.statistics import Factor
 from golddiff.store.training_set import TrainingSet
 from golddiff.support import tile_of_each
+from golddiff.system.numbers import F32, F64, I64
 
 SIDES = {"pixel": 1, "2x2": 2, "4x4": 4, "smooth": 4}  # of the units, by the name of ``share``
 
@@ -35,18 +36,13 @@ class UnitMasks:
         between: (U, P) float32 share of each unit's logit in each pixel's; None: that of its unit.
     """
 
-    shares: NDArray[np.float32]
-    unit: NDArray[np.int64]
-    between: NDArray[np.float32] | None = None
+    shares: F32
+    unit: I64
+    between: F32 | None = None
 
     @classmethod
     def of_thresholds(
-        cls,
-        factor: Factor,
-        sigma: float,
-        thresholds: NDArray[np.float64],
-        shape: tuple[int, ...],
-        share: str,
+        cls, factor: Factor, sigma: float, thresholds: F64, shape: tuple[int, ...], share: str
     ) -> Iterator[UnitMasks]:
         """The masks of some ascending thresholds, all from one Wiener matrix."""
         image = shape if len(shape) == 3 else (1, 1, shape[0])
@@ -66,9 +62,9 @@ class UnitMasks:
         factor = store.factors.averaged()
         return next(cls.of_thresholds(factor, sigma, np.array([threshold]), store.shape, share))
 
-    def mean(self) -> NDArray[np.float32]:
+    def mean(self) -> F32:
         """The masks averaged over all outputs, (D,)."""
-        averaged: NDArray[np.float32] = self.at_pixels(self.shares).mean(axis=1)
+        averaged: F32 = self.at_pixels(self.shares).mean(axis=1)
         return averaged
 
     def of_pixel(self, pixel: int | None) -> UnitMasks:
@@ -97,17 +93,13 @@ class UnitMasks:
 
         return of
 
-    def float64_logits(
-        self, values: NDArray[np.float32], x: NDArray[np.float32], sigma: float
-    ) -> Float:
+    def float64_logits(self, values: F32, x: F32, sigma: float) -> F64:
         """One query's (D,) logits of images (k, D) at every pixel, (P, k), in float64."""
         terms = np.square(values.astype(np.float64) - x)
         logits = self.at_pixels(terms @ self.shares).T
         return -precision(sigma) * logits.astype(np.float64)
 
-    def posterior(
-        self, values: NDArray[np.float32], log_weights: Float, x: NDArray[np.float32], sigma: float
-    ) -> Posterior:
+    def posterior(self, values: F32, log_weights: F64, x: F32, sigma: float) -> Posterior:
         """The partial posterior of queries (b, D) over images (k, D); every pixel is a location.
 
         Above sigma 1 logits lack x^2, which all images share and which would only cost digits.
@@ -128,11 +120,9 @@ class UnitMasks:
         return Posterior(log_max, total, weighted)
 
 
-def _between(pixels: int, side: int) -> NDArray[np.float32]:
+def _between(pixels: int, side: int) -> F32:
     """Linear interpolation from the middles of units of a side to pixels, (units, pixels)."""
     units = -(-pixels // side)
     middles = np.clip((np.arange(pixels) + 0.5) / side - 0.5, 0, units - 1)
-    shares: NDArray[np.float32] = np.maximum(
-        0, 1 - np.abs(middles - np.arange(units)[:, None])
-    ).astype(np.float32)
+    shares: F32 = np.maximum(0, 1 - np.abs(middles - np.arange(units)[:, None])).astype(np.float32)
     return shares

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from golddiff.kernels.mask_tree import MaskTree
 from golddiff.kernels.pca_cpu import Sums, add_images
 from golddiff.kernels.stored import Stored
 from golddiff.store.images import ImageStore
 from golddiff.support import Support, TiledSupport
+from golddiff.system.numbers import F32, I64
 from golddiff.system.parallel import for_each
 from golddiff.system.residency import in_place
 
@@ -25,7 +25,7 @@ from golddiff.system.residency import in_place
 def add_tiles(
     support: TiledSupport,
     store: ImageStore,
-    x: NDArray[np.float32],
+    x: F32,
     sigma: float,
     trees: Sequence[MaskTree],
     memory: float,
@@ -58,7 +58,7 @@ def add_tiles(
             for_each(add_some, range(len(trees)))
 
 
-def _moved(tile: Support, piece: NDArray[np.int64], places: NDArray[np.int64]) -> Support:
+def _moved(tile: Support, piece: I64, places: I64) -> Support:
     """Those of a tile's images whose rows are in a piece (k,), and now lie at places (k,)."""
     first, last = np.searchsorted(tile.rows, [piece[0], piece[-1] + 1])
     some = tile.at(np.arange(first, last))

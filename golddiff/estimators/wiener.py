@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from golddiff.estimators.gaussians import Gaussian, GaussianDenoiser
+from golddiff.system.numbers import F32
 
 
 class Wiener(GaussianDenoiser):
@@ -18,12 +18,12 @@ class Wiener(GaussianDenoiser):
     Gaussian fitted to it. Source: Wiener 1949; Lukoianov et al. 2025, Sec. 3.
     """
 
-    def denoise(self, x: NDArray[np.float32], sigma: float, prior: Any) -> NDArray[np.float32]:
+    def denoise(self, x: F32, sigma: float, prior: Any) -> F32:
         """Filter queries (b, D) in the covariance's eigenbasis, in float64."""
         factor = self.store.factor(prior)
         coefficients = (x - factor.mean) @ factor.eigenvectors
         shrunk = (coefficients * factor.shrinkage(sigma)) @ factor.eigenvectors.T
-        filtered: NDArray[np.float32] = (factor.mean + shrunk).astype(np.float32)
+        filtered: F32 = (factor.mean + shrunk).astype(np.float32)
         return filtered
 
     def gaussians(self, prior: Any) -> Iterator[Gaussian]:

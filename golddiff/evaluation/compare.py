@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
 from golddiff.evaluation.bootstrap import Interval, bootstrap
@@ -19,8 +18,9 @@ from golddiff.metrics import mse_per_image, r2_per_image
 from golddiff.samplers import Space, initial_noise, noise_levels, steps
 from golddiff.sampling import OnStep
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F64
 
-Array = NDArray[np.float64]
+Array = F64
 
 
 @dataclass(frozen=True)

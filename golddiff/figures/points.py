@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
+
+from golddiff.system.numbers import F32
 
 SHOWN = 20_000
 GREY, BLUE = "#b8b8b8", "#0077cc"
@@ -44,9 +45,9 @@ def draw_points(
     return figure
 
 
-def plane(points: torch.Tensor) -> NDArray[np.float32]:
+def plane(points: torch.Tensor) -> F32:
     """The first two values of points (..., D) as (..., 2); a single value lies on a line."""
-    values: NDArray[np.float32] = points[..., :2].detach().cpu().numpy()
+    values: F32 = points[..., :2].detach().cpu().numpy()
     if values.shape[-1] == 1:
         values = np.concatenate([values, np.zeros_like(values)], axis=-1)
     return values

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from golddiff.kernels.aligned import empty_numbers
 from golddiff.kernels.gather import BLOCK, gather, places, runs
 from golddiff.kernels.lanes import LANES, load, load_stored, spread, store
 from golddiff.kernels.stored import Stored
+from golddiff.system.numbers import F32, I64
 
 SIDE = 4  # of a block in pixels
 
@@ -31,11 +31,11 @@ def _sides(shape: tuple[int, ...]) -> tuple[int, int, int]:
     return (shape[0], shape[1], shape[2]) if len(shape) == 3 else (1, 1, int(np.prod(shape)))
 
 
-def block_of_each(shape: tuple[int, ...]) -> NDArray[np.int64]:
+def block_of_each(shape: tuple[int, ...]) -> I64:
     """The block that each value (D,) lies in."""
     _, rows, columns = block_grid(shape)
     channel, row, column = np.unravel_index(np.arange(int(np.prod(shape))), _sides(shape))
-    blocks: NDArray[np.int64] = (channel * rows + row // SIDE) * columns + column // SIDE
+    blocks: I64 = (channel * rows + row // SIDE) * columns + column // SIDE
     return blocks
 
 
@@ -44,16 +44,16 @@ class BlockWeights:
     """How blocks are weighed for each of some tiles: two tiles at a time."""
 
     # Input values that are read, for :func:`golddiff.kernels.gather.gather`
-    columns: NDArray[np.int64]
-    inputs: NDArray[np.int64]  # (D,) places in ``columns`` of the values, block by block
-    values: NDArray[np.int64]  # (D,) the values themselves, in the same order
-    ends: NDArray[np.int64]  # (blocks + 1,) where each block's values begin and end
-    used: NDArray[np.int64]  # blocks that a pair of tiles sees anything of, pair by pair
-    pairs: NDArray[np.int64]  # (pairs + 1,) where each pair's begin and end
-    shares: NDArray[np.float32]  # (2, used) what each tile of the pair sees of them
+    columns: I64
+    inputs: I64  # (D,) places in ``columns`` of the values, block by block
+    values: I64  # (D,) the values themselves, in the same order
+    ends: I64  # (blocks + 1,) where each block's values begin and end
+    used: I64  # blocks that a pair of tiles sees anything of, pair by pair
+    pairs: I64  # (pairs + 1,) where each pair's begin and end
+    shares: F32  # (2, used) what each tile of the pair sees of them
 
     @classmethod
-    def of(cls, block: NDArray[np.int64], shares: NDArray[np.float32]) -> BlockWeights:
+    def of(cls, block: I64, shares: F32) -> BlockWeights:
         """For values (D,) that lie in these blocks, and shares (T, blocks)."""
         columns = runs(np.arange(len(block)), len(block))
         values = np.argsort(block, kind="stable")
@@ -131,12 +131,7 @@ def _block_distances(  # type: ignore[no-untyped-def]
 
 
 def block_distances(
-    stored: Stored,
-    rows: NDArray[np.int64],
-    x: NDArray[np.float32],
-    block_weights: BlockWeights,
-    out: NDArray[np.float32],
-    begin: int,
+    stored: Stored, rows: I64, x: F32, block_weights: BlockWeights, out: F32, begin: int
 ) -> None:
     """Write sum_b shares[t, b] sum_{n in b} (x_qn - x_in)^2 to out[q, t, begin + i].
 

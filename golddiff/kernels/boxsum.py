@@ -7,13 +7,12 @@ is put together from its digits in base 3: about 3 log_3 p additions a number.
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from golddiff.kernels.lanes import LANES, load, store
+from golddiff.system.numbers import F32
 
-Buffer = NDArray[np.float32]
+Buffer = F32
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]

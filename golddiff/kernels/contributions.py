@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.posterior import Float, Posterior
+from golddiff.posterior import Posterior
 from golddiff.support import AnySupport
-
-Rows = NDArray[np.int64]
+from golddiff.system.numbers import F32, F64, I64
 
 # Of an estimator's memory limit: terms that fit are kept between the two passes, not recomputed.
 KEPT_SHARE = 0.25
@@ -28,17 +27,17 @@ KEPT_SHARE = 0.25
 class Ranking:
     """The highest scores met so far at each of L locations, in no order."""
 
-    scores: Float  # (L, top) float64; -inf where fewer were met
-    rows: Rows  # (L, top) rows of the training images that they belong to
+    scores: F64  # (L, top) float64; -inf where fewer were met
+    rows: I64  # (L, top) rows of the training images that they belong to
     # (L, top) pixel of that image (y * W + x), or None where a source has none
-    positions: Rows | None = None
+    positions: I64 | None = None
 
     @classmethod
     def empty(cls, locations: int, top: int) -> Ranking:
         """The ranking of nothing."""
         return cls(np.full((locations, top), -np.inf), np.full((locations, top), -1))
 
-    def offered(self, scores: Float, rows: Rows) -> Ranking:
+    def offered(self, scores: F64, rows: I64) -> Ranking:
         """The ranking after images (k,) with scores (L, k) came along."""
         if np.all(scores.max(axis=1) <= self.scores.min(axis=1)):
             return self
@@ -86,8 +85,8 @@ class Contribution:
         best: the highest (image, position) pairs among these images, where there are positions.
     """
 
-    rows: Rows
-    logits: Float
+    rows: I64
+    logits: F64
     values: NDArray[np.floating]
     best: Ranking | None = None
 
@@ -97,17 +96,17 @@ class Contribution:
         return self.logits.nbytes + self.values.nbytes
 
 
-def log_sum_exp(logits: Float) -> Float:
+def log_sum_exp(logits: F64) -> F64:
     """Log of the sum of exp over the last axis."""
     highest = logits.max(axis=-1)
-    total: Float = highest + np.log(np.exp(logits - highest[..., None]).sum(axis=-1))
+    total: F64 = highest + np.log(np.exp(logits - highest[..., None]).sum(axis=-1))
     return total
 
 
-def values_at(store: Any, rows: Rows, pixel: int | None) -> NDArray[np.float32]:
+def values_at(store: Any, rows: I64, pixel: int | None) -> F32:
     """Images as float32 (k, D), or only their channels at one pixel (y * W + x), (k, C)."""
     if pixel is None:
-        values: NDArray[np.float32] = store.values(rows)
+        values: F32 = store.values(rows)
         return values
     columns = outputs_at(store, pixel)
     with store.stored.resident(rows) as (here, places):
@@ -115,10 +114,10 @@ def values_at(store: Any, rows: Rows, pixel: int | None) -> NDArray[np.float32]:
         return here.scaled(numbers)  # type: ignore[no-any-return]
 
 
-def outputs_at(store: Any, pixel: int) -> Rows:
+def outputs_at(store: Any, pixel: int) -> I64:
     """The output values of one pixel, one a channel, (C,)."""
     channels, height, width = store.shape
-    outputs: Rows = np.arange(channels) * (height * width) + pixel
+    outputs: I64 = np.arange(channels) * (height * width) + pixel
     return outputs
 
 
@@ -148,7 +147,7 @@ class Weights:
         self,
         estimator: Any,
         support: AnySupport,
-        x: NDArray[np.float32],
+        x: F32,
         sigma: float,
         top: int,
         pixel: int | None = None,
@@ -177,10 +176,10 @@ class Weights:
         assert sums is not None
         assert ranking is not None  # a support has at least one image
         self.log_total = (sums.log_max + np.log(sums.total))[0]
-        self.effective: Float = np.exp(self.log_total - sums.mean()[0])
+        self.effective: F64 = np.exp(self.log_total - sums.mean()[0])
         self._ranking = ranking.descending()
 
-    def __iter__(self) -> Iterator[tuple[Contribution, Float]]:
+    def __iter__(self) -> Iterator[tuple[Contribution, F64]]:
         """Each part with its weights (L, k); over all parts a location's sum to 1."""
         for part in self._parts() if self._kept is None else self._kept:
             yield part, np.exp(part.logits - self.log_total[:, None])
@@ -191,7 +190,7 @@ class Weights:
         return Ranking(np.exp(best.scores - self.log_total[:, None]), best.rows, best.positions)
 
 
-def _sums(logits: Float) -> Posterior:
+def _sums(logits: F64) -> Posterior:
     """The partial posterior over some images of their own logits: for their total and entropy.
 
     One row; the images' values at a location are their logits there (L, k), so that the mean is
@@ -204,8 +203,6 @@ def _sums(logits: Float) -> Posterior:
     return Posterior(highest[None], e.sum(axis=1)[None], weighted[None])
 
 
-def mean_effective(
-    estimator: Any, support: AnySupport, x: NDArray[np.float32], sigma: float
-) -> float:
+def mean_effective(estimator: Any, support: AnySupport, x: F32, sigma: float) -> float:
     """The effective number of images of one query (D,), averaged over locations."""
     return float(Weights(estimator, support, x, sigma, top=1).effective.mean())

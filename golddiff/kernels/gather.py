@@ -15,6 +15,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from golddiff.kernels.lanes import LANES
+from golddiff.system.numbers import I64
 
 BLOCK = 4 * LANES  # images a block: four registers of sums, none of which waits for another
 
@@ -79,7 +80,7 @@ def gather(flat, rows, columns, out):  # type: ignore[no-untyped-def]
             out[p * BLOCK + j] = flat[rows[j], columns[p]]
 
 
-def runs(wanted: NDArray[np.integer[Any]], d: int) -> NDArray[np.int64]:
+def runs(wanted: NDArray[np.integer[Any]], d: int) -> I64:
     """Columns that cover the wanted ones of 0..d-1 by runs of LANES neighbours.
 
     Fewer than LANES columns in all (d small) are one run; a column may be in two runs.
@@ -95,10 +96,10 @@ def runs(wanted: NDArray[np.integer[Any]], d: int) -> NDArray[np.int64]:
     return (np.array(starts, np.int64)[:, None] + np.arange(LANES)).ravel()
 
 
-def places(columns: NDArray[np.int64], values: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+def places(columns: I64, values: NDArray[np.integer[Any]]) -> I64:
     """A place in ``columns`` of each value, all of which must be there."""
     order = np.argsort(columns, kind="stable")
-    found: NDArray[np.int64] = order[np.searchsorted(columns, values, sorter=order)]
+    found: I64 = order[np.searchsorted(columns, values, sorter=order)]
     return found
 
 

@@ -17,7 +17,6 @@ from typing import Literal
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from golddiff.kernels.aligned import empty_numbers
 from golddiff.kernels.boxsum import box_sum
@@ -27,6 +26,7 @@ from golddiff.kernels.stored import Stored
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.support import Support
+from golddiff.system.numbers import F32, I64
 
 Boundary = Literal["zeros", "circular", "none"]
 
@@ -44,9 +44,9 @@ class Axis:
     both images, where the difference is 0.
     """
 
-    runs: NDArray[np.int64]  # (R, 3) int64 of first, last, and where the run's sources start
-    query: NDArray[np.int64]  # source positions in the query, run after run
-    image: NDArray[np.int64]  # the same in the training image
+    runs: I64  # (R, 3) int64 of first, last, and where the run's sources start
+    query: I64  # source positions in the query, run after run
+    image: I64  # the same in the training image
     reach: int  # p // 2 along this axis
 
     @classmethod
@@ -91,7 +91,7 @@ class Axis:
 def patch_posterior(
     stored: Stored,
     part: Support,
-    x: NDArray[np.float32],
+    x: F32,
     sigma: float,
     axes: tuple[Axis, Axis],
     shape: tuple[int, int, int],

@@ -16,6 +16,7 @@ from golddiff.kernels.kamb_cpu import Axis
 from golddiff.kernels.stored import Stored
 from golddiff.noise import precision
 from golddiff.support import Support
+from golddiff.system.numbers import F32, F64
 
 CUTOFF = 45.0  # nats below an image's best patch: exp(-45) is 3e-20
 
@@ -23,12 +24,12 @@ CUTOFF = 45.0  # nats below an image's best patch: exp(-45) is 3e-20
 def patch_contributions(
     stored: Stored,
     part: Support,
-    x: NDArray[np.float32],
+    x: F32,
     sigma: float,
     axes: tuple[Axis, Axis],
     shape: tuple[int, int, int],
     top: int,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[NDArray[Any], ...]]:
+) -> tuple[F64, F64, tuple[NDArray[Any], ...]]:
     """What some images contribute at each pixel of one query (C*H*W,).
 
     Of the positions compared along height and width (``axes``); ``top`` (image, position) pairs

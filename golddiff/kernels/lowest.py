@@ -6,13 +6,14 @@ A threshold guessed from every sixteenth number lets a few through; only those a
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from golddiff.system.numbers import F32, I64
 
 STRIDE = 16
 SLACK = 6.0  # standard deviations of the guess: too few pass about once in 10^9 rows
 
 
-def lowest(numbers: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+def lowest(numbers: F32, k: int) -> I64:
     """Places of the k lowest of the numbers (n,), ascending places; of equals the first.
 
     Exactly those that a sort by (number, place) puts first.
@@ -29,7 +30,7 @@ def lowest(numbers: NDArray[np.float32], k: int) -> NDArray[np.int64]:
     return _of_few(numbers, k)
 
 
-def _of_few(numbers: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+def _of_few(numbers: F32, k: int) -> I64:
     bound = np.partition(numbers, k - 1)[k - 1]
     below = np.flatnonzero(numbers < bound)
     equal = np.flatnonzero(numbers == bound)[: k - len(below)]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from golddiff.kernels.gather import places, runs
 from golddiff.kernels.mask_tree import LEVELS, MaskTree
 from golddiff.support import Side, pixels, tile_of_each
+from golddiff.system.numbers import F32, I64
 
 ROOT_SIDE = 1 << (LEVELS - 1)
 
@@ -37,14 +38,14 @@ def cut(tree: MaskTree, shape: tuple[int, ...], side: Side) -> list[MaskTree]:
     ]
 
 
-def mean_mask(tree: MaskTree, d: int) -> NDArray[np.float32]:
+def mean_mask(tree: MaskTree, d: int) -> F32:
     """The masks of a tree's outputs averaged over them: (D,) shares in [0, 1]."""
     entries = np.repeat(_leaves_below(tree), tree.stop - tree.start)
     where = np.concatenate(
         [np.arange(a, b) for a, b in zip(tree.start, tree.stop, strict=True)] or [np.arange(0)]
     )
     held = np.bincount(tree.columns[tree.inputs[where]], entries, minlength=d)
-    shares: NDArray[np.float32] = (held / np.count_nonzero(tree.output >= 0)).astype(np.float32)
+    shares: F32 = (held / np.count_nonzero(tree.output >= 0)).astype(np.float32)
     return shares
 
 
@@ -54,7 +55,7 @@ def mean_width(tree: MaskTree) -> float:
     return held / int(np.count_nonzero(tree.output >= 0))
 
 
-def _leaves_below(tree: MaskTree) -> NDArray[np.int64]:
+def _leaves_below(tree: MaskTree) -> I64:
     """In how many outputs' masks is what a node adds: those of the leaves below it, (nodes,)."""
     # They come before the next node that is no deeper than it.
     leaf = np.concatenate([[0], np.cumsum(tree.output >= 0)])
@@ -63,11 +64,11 @@ def _leaves_below(tree: MaskTree) -> NDArray[np.int64]:
         stops = np.append(np.flatnonzero(tree.level <= level), len(tree.level))
         mine = np.flatnonzero(tree.level == level)
         end[mine] = stops[np.searchsorted(stops, mine, side="right")]
-    below: NDArray[np.int64] = leaf[end] - leaf[:-1]
+    below: I64 = leaf[end] - leaf[:-1]
     return below
 
 
-def _nodes_above(level: NDArray[np.int64], top: int) -> NDArray[np.int64]:
+def _nodes_above(level: I64, top: int) -> I64:
     """For each node the last one of each level above ``top`` that came before it, (top, nodes)."""
     place = np.arange(len(level))
     above = np.empty((top, len(level)), np.int64)
@@ -76,9 +77,7 @@ def _nodes_above(level: NDArray[np.int64], top: int) -> NDArray[np.int64]:
     return above
 
 
-def _one(
-    tree: MaskTree, nodes: NDArray[np.int64], above: NDArray[np.int64], top: int, d: int
-) -> MaskTree:
+def _one(tree: MaskTree, nodes: I64, above: I64, top: int, d: int) -> MaskTree:
     parts: list[NDArray[np.int32]] = []
     lengths = []
     for node in nodes:

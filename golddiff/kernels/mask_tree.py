@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.kernels.gather import places, runs
+from golddiff.system.numbers import I64
 
 LEVELS = 4  # tiles of side 8, 4, 2, 1
 
@@ -32,13 +33,13 @@ class MaskTree:
         columns: (columns,) int64 input values that the tree reads: all, or a tile's only.
     """
 
-    level: NDArray[np.int64]
-    start: NDArray[np.int64]
-    stop: NDArray[np.int64]
-    output: NDArray[np.int64]
-    own: NDArray[np.int64]
+    level: I64
+    start: I64
+    stop: I64
+    output: I64
+    own: I64
     inputs: NDArray[np.int32]
-    columns: NDArray[np.int64]
+    columns: I64
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Additions:
         inputs: (entries,) int32 the inputs themselves, 0 to D - 1, node by node in that order.
     """
 
-    counts: NDArray[np.int64]
+    counts: I64
     inputs: NDArray[np.int32]
 
 
@@ -73,7 +74,7 @@ def additions(mask: NDArray[np.bool_], shape: tuple[int, ...]) -> Additions:
         sets.insert(0, _all_of_2x2(sets[0]))
 
     entries: list[NDArray[np.int32]] = []
-    counts: list[NDArray[np.int64]] = []
+    counts: list[I64] = []
     for level, used in enumerate(sets):
         # A row of tiles at a time: all at once, and nonzero's 64-bit indices, would fill memory.
         for channel in range(c):
@@ -163,7 +164,7 @@ def _all_of_2x2(used: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return both
 
 
-def _preorder_keys(level: int, c: int, h: int, w: int) -> NDArray[np.int64]:
+def _preorder_keys(level: int, c: int, h: int, w: int) -> I64:
     """Keys whose sorted order is the tree's preorder: the path from the root, then the level."""
     channel, y, x = np.meshgrid(np.arange(c), np.arange(h), np.arange(w), indexing="ij")
     side = 1 << (LEVELS - 1 - level)

@@ -32,8 +32,9 @@ from golddiff.kernels.lanes import (
 from golddiff.kernels.roots import roots
 from golddiff.kernels.stored import Stored
 from golddiff.noise import precision
-from golddiff.posterior import Float, Posterior
+from golddiff.posterior import Posterior
 from golddiff.support import Support
+from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.residency import ROWS_AT_ONCE
 
 NEGLIGIBLE = np.float32(40.0)  # nats below the best: lost in float32 rounding
@@ -48,12 +49,12 @@ class PatchSet:
     masks: NDArray[np.bool_]
 
     @cached_property
-    def pixels(self) -> NDArray[np.int64]:
+    def pixels(self) -> I64:
         """(entries,) the pixels of one patch after the other, ascending."""
         return np.nonzero(self.masks)[1]
 
     @cached_property
-    def stops(self) -> NDArray[np.int64]:
+    def stops(self) -> I64:
         """(K + 1,) where in ``pixels`` each patch starts, and the last one stops."""
         return np.append(0, np.cumsum(self.masks.sum(axis=1)))
 
@@ -63,24 +64,24 @@ class PatchSet:
         return int(np.diff(self.stops).max())
 
     @cached_property
-    def entries(self) -> NDArray[np.int64]:
+    def entries(self) -> I64:
         """(entries,) where in a plane (width, K) of a posterior's sums each of ``pixels`` lies."""
         patch = np.repeat(np.arange(len(self.masks)), np.diff(self.stops))
         return (np.arange(len(self.pixels)) - self.stops[patch]) * len(self.masks) + patch
 
     @cached_property
-    def places(self) -> NDArray[np.int64]:
+    def places(self) -> I64:
         """(width, K) the pixels in that order; -1 where a patch has fewer."""
         found = np.full(self.width * len(self.masks), -1)
         found[self.entries] = self.pixels
         return found.reshape(self.width, -1)
 
-    def composed(self, means: Float) -> Float:
+    def composed(self, means: F64) -> F64:
         """Of patches' means (n, C * width * K) their average at each pixel, (n, C * P)."""
         planes = means.reshape(-1, self.width * len(self.masks))[:, self.entries]
         count = self.masks.shape[1]
         sums = [np.bincount(self.pixels, plane, count) for plane in planes]
-        found: Float = (np.array(sums) / self.masks.sum(axis=0)).reshape(len(means), -1)
+        found: F64 = (np.array(sums) / self.masks.sum(axis=0)).reshape(len(means), -1)
         return found
 
 
@@ -147,7 +148,7 @@ def _patch_means(  # type: ignore[no-untyped-def]
 
 
 def patch_means(
-    stored: Stored, images: Support, x: NDArray[np.float32], sigma: float, patches: PatchSet
+    stored: Stored, images: Support, x: F32, sigma: float, patches: PatchSet
 ) -> Posterior:
     """Partial posterior of each patch k: logits -sum_{n in k} (x_n - x_in)^2 / (2 sigma^2).
 

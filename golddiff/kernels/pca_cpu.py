@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from golddiff.kernels.aligned import empty_numbers
 from golddiff.kernels.gather import BLOCK, gather
@@ -33,6 +32,7 @@ from golddiff.kernels.stored import Stored
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.support import Support
+from golddiff.system.numbers import F32
 from golddiff.system.residency import ROWS_AT_ONCE
 
 # exp(-40) is 4e-18: a block of images this far below the best is lost in float32 rounding.
@@ -119,7 +119,7 @@ def _masked_posterior(  # type: ignore[no-untyped-def]
 
 
 def masked_posterior(
-    stored: Stored, part: Support, x: NDArray[np.float32], sigma: float, tree: MaskTree
+    stored: Stored, part: Support, x: F32, sigma: float, tree: MaskTree
 ) -> Posterior:
     """Partial posterior with logits l_iq = -sum_n M_nq (x_n - x_in)^2 / (2 sigma^2), M a tree."""
     sums = Sums.empty(*x.shape)
@@ -131,9 +131,9 @@ def masked_posterior(
 class Sums:
     """Running float32 sums of a posterior: (b, D) each, as in Posterior."""
 
-    log_max: NDArray[np.float32]
-    total: NDArray[np.float32]
-    weighted: NDArray[np.float32]
+    log_max: F32
+    total: F32
+    weighted: F32
 
     @classmethod
     def empty(cls, b: int, d: int) -> Sums:
@@ -152,12 +152,7 @@ class Sums:
 
 
 def add_images(
-    stored: Stored,
-    images: Support,
-    x: NDArray[np.float32],
-    sigma: float,
-    tree: MaskTree,
-    sums: Sums,
+    stored: Stored, images: Support, x: F32, sigma: float, tree: MaskTree, sums: Sums
 ) -> None:
     """Add images to the sums of the tree's outputs, the others left alone.
 

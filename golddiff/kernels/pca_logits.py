@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from golddiff.kernels.mask_tree import LEVELS, MaskTree
 from golddiff.kernels.stored import Stored
 from golddiff.noise import precision
+from golddiff.system.numbers import F32, F64, I64
 
 BLOCK = 64  # images side by side, so that a masked sum adds contiguous runs
 
@@ -44,9 +44,7 @@ def _masked_logits(  # type: ignore[no-untyped-def]
                     out[o, first + i] = mine[i] * gain
 
 
-def masked_logits(
-    stored: Stored, rows: NDArray[np.int64], x: NDArray[np.float32], sigma: float, tree: MaskTree
-) -> NDArray[np.float64]:
+def masked_logits(stored: Stored, rows: I64, x: F32, sigma: float, tree: MaskTree) -> F64:
     """l_qi = -sum_n M_nq (x_n - x_in)^2 / (2 sigma^2) of one query (D,), (outputs, k) float64.
 
     M are the masks of a tree, or of the part of it that some outputs need.
@@ -61,7 +59,7 @@ def masked_logits(
     return out
 
 
-def branches(tree: MaskTree, outputs: NDArray[np.int64]) -> MaskTree:
+def branches(tree: MaskTree, outputs: I64) -> MaskTree:
     """The part of a tree that some outputs need; they are numbered 0, 1, ... in the order given."""
     number = {int(o): i for i, o in enumerate(outputs)}
     kept: list[int] = []

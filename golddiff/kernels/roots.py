@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Values = NDArray[np.float32]
+from golddiff.system.numbers import F32
+
+Values = F32
 
 
 def roots(x: Values, sigma: float) -> tuple[Values, Values]:

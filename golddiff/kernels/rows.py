@@ -13,11 +13,11 @@ from functools import partial
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from golddiff.kernels.aligned import empty, empty_numbers, zeros
 from golddiff.kernels.lanes import LANES, load, load_stored, spread, store, sum_of
 from golddiff.kernels.stored import Stored
+from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import for_each
 
 # Sums may be reordered (that is what vectorises them), but NaN and infinity keep their meaning.
@@ -172,9 +172,7 @@ def _weighted_sums(flat, rows, weights, scale, offset, out):  # type: ignore[no-
         out[q] = sums[q * padded : q * padded + d]
 
 
-def distances_of(
-    stored: Stored, rows: NDArray[np.int64], x: NDArray[np.float32], squares: bool = True
-) -> NDArray[np.float64]:
+def distances_of(stored: Stored, rows: I64, x: F32, squares: bool = True) -> F64:
     """As :func:`squared_distances`, of images in memory, on this thread alone.
 
     Memory is made here: Numba takes seconds to compile what copies arrays into slices of others.
@@ -191,13 +189,7 @@ def distances_of(
 products_of = partial(distances_of, squares=False)
 
 
-def weights_of(
-    stored: Stored,
-    rows: NDArray[np.int64],
-    log_weights: NDArray[np.float64],
-    x: NDArray[np.float32],
-    gain: float,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def weights_of(stored: Stored, rows: I64, log_weights: F64, x: F32, gain: float) -> tuple[F64, F64]:
     """The largest logit, (b,), and exp(logit - largest), (b, k), of rows of images in memory.
 
     A logit is log weight - gain ||x_q - x_i||^2, rounded so little that averages by these weights
@@ -209,16 +201,12 @@ def weights_of(
     return log_max, weights
 
 
-def exact_distances(
-    stored: Stored, rows: NDArray[np.int64], x: NDArray[np.float32]
-) -> NDArray[np.float64]:
+def exact_distances(stored: Stored, rows: I64, x: F32) -> F64:
     """||x - x_i||^2 (k,) of one query (D,) in float64, of images in memory, on this thread."""
     return np.array([_in_float64(stored.flat[i], x, stored.scale, stored.offset) for i in rows])
 
 
-def sums_of(
-    stored: Stored, rows: NDArray[np.int64], weights: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def sums_of(stored: Stored, rows: I64, weights: F64) -> F64:
     """Sum over rows of weights[q, j] * x_{rows[j]}, (b, D), of images in memory, on this thread.
 
     In float32, so for some hundred rows; weights of zero cost nothing.
@@ -230,9 +218,7 @@ def sums_of(
     return out
 
 
-def squared_distances(
-    stored: Stored, rows: NDArray[np.int64], x: NDArray[np.float32]
-) -> NDArray[np.float64]:
+def squared_distances(stored: Stored, rows: I64, x: F32) -> F64:
     """||x_q - x_i||^2 for every query and row, (b, k) float64."""
     out = np.empty((len(x), len(rows)))
 

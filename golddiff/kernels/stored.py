@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.system.numbers import F32, I64
 from golddiff.system.residency import parts, resident_rows
 
 
@@ -32,12 +33,12 @@ class Stored:
         return np.float32(self.scale), np.float32(self.offset)
 
     @contextmanager
-    def resident(self, rows: NDArray[np.int64]) -> Iterator[tuple[Stored, NDArray[np.int64]]]:
+    def resident(self, rows: I64) -> Iterator[tuple[Stored, I64]]:
         """The images with some rows in memory, and where these lie there."""
         with resident_rows(self.flat, rows) as (flat, places):
             yield replace(self, flat=flat), places
 
-    def values(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    def values(self, rows: I64) -> F32:
         """Of some rows, (k, D) float32."""
         values = np.empty((len(rows), self.flat.shape[1]), np.float32)
         for start, part in parts(rows):
@@ -45,7 +46,7 @@ class Stored:
                 values[start : start + len(part)] = flat[places]
         return self.scaled(values)
 
-    def scaled(self, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    def scaled(self, numbers: F32) -> F32:
         """Numbers turned to values, in place."""
         if (self.scale, self.offset) != (1, 0):
             scale, offset = self.scaling

@@ -13,6 +13,7 @@ from golddiff.sources.decode import fit, to_pixels, with_channels
 from golddiff.sources.source import Rows
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError, SourceError
+from golddiff.system.numbers import F32
 
 _IMAGE_CHANNELS = (1, 3, 4)
 _CHECK_BYTES = 1 << 24
@@ -93,7 +94,7 @@ def _floats(
     pixels: NDArray[Any],
     start: int,
     stop: int,
-) -> NDArray[np.float32]:
+) -> F32:
     with np.errstate(over="ignore", invalid="ignore"):
         values = np.array(pixels[start:stop], np.float32, order="C", subok=False)
     finite = np.isfinite(values).reshape(len(values), -1).all(1)

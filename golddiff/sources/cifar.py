@@ -16,6 +16,7 @@ from golddiff.sources.source import Rows, own_labels
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import SourceError, one_line
 from golddiff.system.files import Unpacked, inside
+from golddiff.system.numbers import I64
 from golddiff.system.pickles import ARRAYS, read_pickle
 
 _VALUES = 3 * 32 * 32
@@ -133,9 +134,7 @@ def _table(data: bytes, name: str) -> dict[bytes, Any]:
     return {key.encode() if isinstance(key, str) else key: value for key, value in table.items()}
 
 
-def _images(
-    table: dict[bytes, Any], name: str, key: str
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _images(table: dict[bytes, Any], name: str, key: str) -> tuple[NDArray[np.uint8], I64]:
     pixels: Any = table.get(b"data")
     is_images = isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8
     if not is_images or pixels.shape[1:] != (_VALUES,):

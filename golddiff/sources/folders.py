@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from golddiff.sources.cifar import cifar_folder, open_cifar_folder
 from golddiff.sources.decode import EXTENSIONS, MAX_ENCODED_BYTES, read_file
@@ -23,6 +22,7 @@ from golddiff.sources.source_options import SourceOptions
 from golddiff.sources.tables import SPLIT_NAMES, open_parquet, shards_of_split
 from golddiff.system.errors import GoldDiffError, SourceError, one_line, printable
 from golddiff.system.files import check_unpacked
+from golddiff.system.numbers import I64
 
 log = logging.getLogger("golddiff")
 
@@ -155,7 +155,7 @@ def _files_below(folder: Path) -> tuple[list[str], int]:
 
 def _labelled(
     names: list[str], table: bytes | None, split: str, description: str
-) -> tuple[list[str], NDArray[np.int64] | None, tuple[str, ...] | None]:
+) -> tuple[list[str], I64 | None, tuple[str, ...] | None]:
     """The images of the split, their labels and the classes' names.
 
     By EDM's dataset.json (``table``) where there is one, else by folders; names are sorted paths
@@ -196,7 +196,7 @@ def _in_split(names: list[str], split: str, description: str) -> tuple[list[str]
     return names, folders
 
 
-def _by_table(text: bytes, names: list[str], description: str) -> NDArray[np.int64] | None:
+def _by_table(text: bytes, names: list[str], description: str) -> I64 | None:
     """Labels from EDM's dataset.json, ``{"labels": [[name, index], ...]}``; None where null."""
     try:
         table = json.loads(text)

@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from golddiff.sources.source_options import SourceOptions, require_integer
 from golddiff.system.errors import ArgumentError, SourceError, printable
+from golddiff.system.numbers import I64
 from golddiff.system.parallel import in_turn
 
 Job = TypeVar("Job")
@@ -24,7 +25,7 @@ class Batch(NamedTuple):
 
     # (b, *shape), C order; uint8 in 0..255, or float32 as given (images in [-1, 1])
     pixels: NDArray[np.generic]
-    labels: NDArray[np.int64] | None  # (b,) class indices, or None where the source has none
+    labels: I64 | None  # (b,) class indices, or None where the source has none
 
     def part(self, start: int, stop: int) -> Batch:
         """Some of them, as views."""
@@ -136,7 +137,7 @@ def chosen_labels(
     labels: Any,
     class_names: tuple[str, ...] | None,
     description: str,
-) -> tuple[NDArray[np.int64] | None, tuple[str, ...] | None]:
+) -> tuple[I64 | None, tuple[str, ...] | None]:
     """The labels that the caller gave, which have no names; else the source's own and theirs.
 
     Raises:
@@ -148,7 +149,7 @@ def chosen_labels(
     return None if labels is None else own_labels(labels, total, description), class_names
 
 
-def own_labels(labels: Any, count: int, where: str) -> NDArray[np.int64]:
+def own_labels(labels: Any, count: int, where: str) -> I64:
     """The labels that a source brings, checked; SourceError where they are none."""
     try:
         return check_labels(labels, count)
@@ -156,7 +157,7 @@ def own_labels(labels: Any, count: int, where: str) -> NDArray[np.int64]:
         raise SourceError(f"{where}: {error}") from error
 
 
-def check_labels(labels: Any, count: int) -> NDArray[np.int64]:
+def check_labels(labels: Any, count: int) -> I64:
     """Labels, array-like or a tensor, as (count,) int64 class indices, none negative."""
     if hasattr(labels, "detach"):
         labels = labels.detach().cpu()

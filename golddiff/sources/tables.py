@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from golddiff.sources.decode import read_file
 from golddiff.sources.examples import ExampleSource, Item
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import SourceError, one_line
 from golddiff.system.files import check_unpacked
+from golddiff.system.numbers import I64
 
 # Names of sub folders and files that are parts of a data set rather than classes.
 SPLIT_NAMES = frozenset({"train", "test", "val", "valid", "validation", "dev", "eval"})
@@ -32,7 +32,7 @@ _LABEL_COLUMNS = ("label", "labels", "fine_label")
 _ROWS = 64
 _SHARD = re.compile(r"^(?P<split>.+?)-\d{4,6}-of-\d{4,6}(-[0-9a-f]+)?$")
 
-Labels = tuple[NDArray[np.int64] | None, tuple[str, ...] | None]
+Labels = tuple[I64 | None, tuple[str, ...] | None]
 
 
 def shards_of_split(names: Sequence[str], split: str, description: str) -> list[str]:

@@ -9,12 +9,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from golddiff.posterior import Float
 from golddiff.system.arguments import check_count, check_seed
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
+from golddiff.system.numbers import F32, F64
 
 SMALL = 64  # values an image: of fewer the whole covariance is made
 
@@ -22,27 +21,27 @@ SMALL = 64  # values an image: of fewer the whole covariance is made
 class Exact(Protocol):
     """The posterior of some queries that share a noise level and a prior, as arrays."""
 
-    def mean(self) -> Float:
+    def mean(self) -> F64:
         """(b, D)."""
         ...
 
-    def variance(self) -> Float:
+    def variance(self) -> F64:
         """(b, D) of each output."""
         ...
 
-    def pull(self, cotangent: Float) -> tuple[Float, Float]:
+    def pull(self, cotangent: F64) -> tuple[F64, F64]:
         """Derivatives of the mean's product with a cotangent (b, D): in x (b, D), in sigma (b,)."""
         ...
 
-    def log_density(self) -> Float:
+    def log_density(self) -> F64:
         """(b,) log of the density of the queries, in nats."""
         ...
 
-    def directions(self, k: int) -> tuple[Float, Float]:
+    def directions(self, k: int) -> tuple[F64, F64]:
         """The covariance's k largest eigenvalues (b, k), descending, and eigenvectors (b, k, D)."""
         ...
 
-    def draw(self, n: int, seed: int, places: Sequence[int]) -> NDArray[np.float32]:
+    def draw(self, n: int, seed: int, places: Sequence[int]) -> F32:
         """(n, b, D) samples; each query's hang on its place, and on no other query."""
         ...
 
@@ -134,7 +133,7 @@ class ExactPosterior:
         tensors = torch.from_numpy(in_x).reshape(self._shape), torch.from_numpy(in_sigma)
         return tensors[0].to(self._device), tensors[1].to(self._device)
 
-    def _images(self, what: Callable[[Exact], Float]) -> torch.Tensor:
+    def _images(self, what: Callable[[Exact], F64]) -> torch.Tensor:
         out = np.empty((self._shape[0], self._d), np.float32)
         for group, part in self._parts:
             out[group] = what(part)
@@ -193,9 +192,7 @@ class _Pull(torch.autograd.Function):
         raise ArgumentError("denoiser: got second derivatives to take, expected first ones alone")
 
 
-def main_directions(
-    times: Sequence[Callable[[Float], Float]], d: int, k: int
-) -> tuple[Float, Float]:
+def main_directions(times: Sequence[Callable[[F64], F64]], d: int, k: int) -> tuple[F64, F64]:
     """The k largest eigenvalues (b, k) and eigenvectors (b, k, d) of covariances of b queries.
 
     Args:

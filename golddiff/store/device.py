@@ -20,6 +20,7 @@ from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric, Vectors
 from golddiff.store.posteriors import whole
 from golddiff.support import AnySupport, Support, TiledSupport, grouped, listed, one_each
+from golddiff.system.numbers import F32, I64
 
 RESIDENT_SHARE = 0.6  # of the memory that is free: pixels that stay; else they are sent in parts
 KEPT_SHARE = 0.2  # of it: masks and proxies
@@ -61,11 +62,7 @@ class DeviceStore:
         return getattr(self.store, name)
 
     def posterior(
-        self,
-        estimator: Any,
-        x: NDArray[np.float32],
-        sigma: float,
-        supports: AnySupport | Sequence[AnySupport],
+        self, estimator: Any, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
     ) -> Posterior:
         """As :meth:`golddiff.ImageStore.posterior`, in float32."""
         groups = grouped(one_each(supports, len(x)))
@@ -94,11 +91,7 @@ class DeviceStore:
         return done
 
     def nearest(
-        self,
-        x: NDArray[np.float32],
-        k: int,
-        metric: Metric,
-        within: AnySupport | Sequence[AnySupport],
+        self, x: F32, k: int, metric: Metric, within: AnySupport | Sequence[AnySupport]
     ) -> list[AnySupport]:
         """As :meth:`golddiff.ImageStore.nearest`; images nearly as near may change places."""
         if not isinstance(metric, Vectors):
@@ -134,14 +127,14 @@ class DeviceStore:
     def _held(self) -> int:
         return sum(tensor.nbytes for _, tensor in self._kept.values())
 
-    def _values(self, rows: NDArray[np.int64]) -> torch.Tensor:
+    def _values(self, rows: I64) -> torch.Tensor:
         """Images (k, D) float32 in [-1, 1]."""
         if self._pixels is None:
             return self._sent(self.store.values(rows))
         numbers = self._pixels[self._sent(rows)].float()
         return numbers * self.store.stored.scale + self.store.stored.offset
 
-    def _vectors(self, metric: Vectors, rows: NDArray[np.int64]) -> torch.Tensor:
+    def _vectors(self, metric: Vectors, rows: I64) -> torch.Tensor:
         vectors = metric.of_images(self.store)
         if vectors is None:
             return self._values(rows)

@@ -21,16 +21,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from golddiff.kernels.terms import Known, Terms
 from golddiff.noise import precision
-from golddiff.posterior import Float, Posterior
+from golddiff.posterior import Posterior
 from golddiff.store.closed_form import main_directions
 from golddiff.store.posterior_draw import Best, PosteriorDraw
 from golddiff.store.posteriors import at_level, over
 from golddiff.support import AnySupport, Support, TiledSupport, one_each, tile_of_each
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F32, F64
 
 FIRST, VARIANCE, PULL = "first", "variance", "pull"
 
@@ -73,11 +73,11 @@ class SecondPass:
         part = 8 * 8 * self.images.d * min(images, self._decoded)
         return part * torch.get_num_threads(), 8 * 4 * self.images.d
 
-    def weigh(self, x: Float, sigma: float, part: Support) -> Posterior:
+    def weigh(self, x: F64, sigma: float, part: Support) -> Posterior:
         """The sums of some images for queries (b, 3 D + L)."""
         return self._sums(x, sigma, part, torch.from_numpy(part.log_importance())[:, None])
 
-    def tiled_posterior(self, x: Float, sigma: float, support: TiledSupport) -> Posterior:
+    def tiled_posterior(self, x: F64, sigma: float, support: TiledSupport) -> Posterior:
         """The sums of queries, each tile's outputs over the tile's images."""
         tiles = tile_of_each(self.images.shape, support.side)
         total: Posterior | None = None
@@ -88,7 +88,7 @@ class SecondPass:
         assert total is not None
         return total
 
-    def _sums(self, x: Float, sigma: float, part: Support, prior: torch.Tensor) -> Posterior:
+    def _sums(self, x: F64, sigma: float, part: Support, prior: torch.Tensor) -> Posterior:
         estimator, d = over(self.ready(sigma), self.images), self.images.d
         packed = torch.from_numpy(np.asarray(x, np.float64))
         query, mean, cotangent, log_total = packed.tensor_split([d, 2 * d, 3 * d], dim=1)
@@ -151,11 +151,7 @@ def _variance(terms: Terms, prior: torch.Tensor, known: Known) -> torch.Tensor:
 
 
 def _pulled(
-    terms: Terms,
-    prior: torch.Tensor,
-    known: Known,
-    cotangent: torch.Tensor,
-    gain: torch.Tensor,
+    terms: Terms, prior: torch.Tensor, known: Known, cotangent: torch.Tensor, gain: torch.Tensor
 ) -> torch.Tensor:
     """A number whose derivative is that of the mean's product with the cotangent."""
     score = torch.zeros((), dtype=cotangent.dtype)
@@ -192,7 +188,7 @@ class ImagesPosterior:
     def __init__(
         self,
         estimator: Any,
-        x: NDArray[np.float32],
+        x: F32,
         sigma: float,
         supports: AnySupport | Sequence[AnySupport],
         log_prior: float,
@@ -215,33 +211,33 @@ class ImagesPosterior:
         unknown = [np.zeros((b, 2 * d)), np.full((b, 1), -np.inf)]
         return self._asked(FIRST, np.concatenate([self.x, *unknown], axis=1))
 
-    def mean(self) -> Float:
+    def mean(self) -> F64:
         """(b, D)."""
         return self._first.mean()
 
-    def variance(self) -> Float:
+    def variance(self) -> F64:
         """(b, D) of each output."""
         return self._second(VARIANCE, np.zeros(self.x.shape)).weighted
 
-    def pull(self, cotangent: Float) -> tuple[Float, Float]:
+    def pull(self, cotangent: F64) -> tuple[F64, F64]:
         """Derivatives of the mean's product with a cotangent (b, D): in x (b, D), in sigma (b,)."""
         found = self._second(PULL, cotangent).weighted
         gain = precision(self.sigma)
         return found[:, :-1], found[:, -1] * (-2 * gain / self.sigma)
 
-    def _second(self, what: str, cotangent: Float) -> Posterior:
+    def _second(self, what: str, cotangent: F64) -> Posterior:
         first = self._first
         log_total = first.log_max + np.log(first.total)
         packed = np.concatenate([self.x, first.mean(), cotangent, log_total], axis=1)
         return self._asked(what, packed)
 
-    def _asked(self, what: str, queries: Float) -> Posterior:
+    def _asked(self, what: str, queries: F64) -> Posterior:
         found: Posterior = self.estimator.store.posterior(
             SecondPass(self.estimator, what), queries, self.sigma, self.supports
         )
         return found
 
-    def log_density(self) -> Float:
+    def log_density(self) -> F64:
         """(b,) log of p_sigma(x) = sum_i p_i N(x; x_i, sigma^2 I), in nats.
 
         Raises:
@@ -251,20 +247,20 @@ class ImagesPosterior:
         first, d = self._first, self.x.shape[1]
         log_total = (first.log_max + np.log(first.total))[:, 0]
         noise = d * (math.log(self.sigma) + 0.5 * math.log(2 * math.pi))
-        density: Float = log_total - self._log_prior - noise
+        density: F64 = log_total - self._log_prior - noise
         return density
 
-    def times(self, vectors: Float) -> Float:
+    def times(self, vectors: F64) -> F64:
         """The posterior's covariance times vectors (b, D)."""
         return self.pull(vectors)[0] * self.sigma**2
 
-    def directions(self, k: int) -> tuple[Float, Float]:
+    def directions(self, k: int) -> tuple[F64, F64]:
         """The covariance's k largest eigenvalues (b, k), descending, and eigenvectors (b, k, D)."""
         self._whole("directions")
         alone = [self._of(i) for i in range(len(self.x))]
         return main_directions([one.times for one in alone], self.x.shape[1], k)
 
-    def draw(self, n: int, seed: int, places: Sequence[int]) -> NDArray[np.float32]:
+    def draw(self, n: int, seed: int, places: Sequence[int]) -> F32:
         """(n, b, D) images drawn by their weights.
 
         Args:
@@ -275,7 +271,7 @@ class ImagesPosterior:
         self._whole("draws")
         drawing = PosteriorDraw(self.estimator, self.sigma, n, seed, tuple(places))
         best: Best = self.estimator.store.summary(self.x, drawing, self.supports)
-        values: NDArray[np.float32] = self.estimator.store.values(best.rows.T.ravel())
+        values: F32 = self.estimator.store.values(best.rows.T.ravel())
         return values.reshape(n, len(self.x), -1)
 
     def _of(self, query: int) -> ImagesPosterior:

@@ -32,6 +32,7 @@ from golddiff.store.training_set import Supports, TrainingSet
 from golddiff.support import AnySupport, LogWeights, Prior, TiledSupport, listed, one_each
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F32, I64
 from golddiff.system.pictures import png
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
 
@@ -76,15 +77,15 @@ class ImageStore(TrainingSet):
         self.is_pixels = manifest.dtype == "uint8"
         self.flat = self._map(PIXELS, manifest.dtype, (self.n, self.d))
         self.stored = Stored(self.flat, *manifest.scaling)
-        self.norms: NDArray[np.float32] = self._map(NORMS, "float32", (self.n,))
+        self.norms: F32 = self._map(NORMS, "float32", (self.n,))
         # Read, not mapped: its pages would count as resident.
         self.radius = float(np.fromfile(path / NORMS, np.float32).max())
         labels = np.array(self._map(LABELS, "int64", (self.n,))) if manifest.labelled else None
         self.labels = None if labels is None else torch.from_numpy(labels)
         self.class_counts = counts_of(labels)
-        self._rows: dict[int | None, NDArray[np.int64]] = {None: np.arange(self.n)}
+        self._rows: dict[int | None, I64] = {None: np.arange(self.n)}
         width = math.prod(manifest.proxy_shape)
-        self._pooled: dict[tuple[int, ...], NDArray[np.float32]] = {
+        self._pooled: dict[tuple[int, ...], F32] = {
             manifest.proxy_shape: self._map(PROXIES, "float32", (self.n, width))
         }
         self.artifacts = Artifacts(path, identity_of(manifest))
@@ -181,13 +182,13 @@ class ImageStore(TrainingSet):
         """
         self.manifest.verify(self.path)
 
-    def values(self, rows: NDArray[np.int64], onto: Axes | None = None) -> NDArray[np.float32]:
+    def values(self, rows: I64, onto: Axes | None = None) -> F32:
         """See :class:`TrainingSet`."""
         if onto is not None:
             return onto.coordinates(self.values, rows)
         return self.stored.values(rows)
 
-    def rows_of(self, prior: Prior) -> NDArray[np.int64]:
+    def rows_of(self, prior: Prior) -> I64:
         """See :class:`TrainingSet`; those of a class are listed once."""
         if isinstance(prior, LogWeights):
             return prior.support.rows
@@ -195,29 +196,25 @@ class ImageStore(TrainingSet):
             self._rows[prior] = super().rows_of(prior)
         return self._rows[prior]
 
-    def posterior(
-        self, estimator: Any, x: NDArray[np.float32], sigma: float, supports: Supports
-    ) -> Posterior:
+    def posterior(self, estimator: Any, x: F32, sigma: float, supports: Supports) -> Posterior:
         """See :class:`TrainingSet` and :func:`weighed`."""
         return weighed(estimator, x, sigma, supports)
 
-    def nearest(
-        self, x: NDArray[np.float32], k: int, metric: Metric, within: Supports
-    ) -> list[AnySupport]:
+    def nearest(self, x: F32, k: int, metric: Metric, within: Supports) -> list[AnySupport]:
         """See :class:`TrainingSet`."""
         return nearest(self, x, k, metric, within)
 
-    def draw(self, x: NDArray[np.float32], drawing: Drawing, within: Supports) -> list[AnySupport]:
+    def draw(self, x: F32, drawing: Drawing, within: Supports) -> list[AnySupport]:
         """See :class:`TrainingSet`."""
         among = [whole(support) for support in one_each(within, len(x))]
         return list(drawing.chosen(self, x, among, drawing.summary(self, x, among)))
 
-    def summary(self, x: NDArray[np.float32], drawing: Drawing, within: Supports) -> Any:
+    def summary(self, x: F32, drawing: Drawing, within: Supports) -> Any:
         """See :class:`TrainingSet`."""
         return drawing.summary(self, x, [whole(one) for one in one_each(within, len(x))])
 
     def contributions(
-        self, estimator: Any, x: NDArray[np.float32], sigma: float, support: AnySupport, top: int,
+        self, estimator: Any, x: F32, sigma: float, support: AnySupport, top: int,
         pixel: int | None,
     ) -> Iterator[Any]:  # fmt: skip
         """See :class:`TrainingSet`; the estimator's own."""

@@ -21,6 +21,7 @@ from golddiff.kernels.stored import Stored
 from golddiff.store.posteriors import whole
 from golddiff.store.proxy import pool
 from golddiff.support import AnySupport, Side, Support, TiledSupport, grouped, one_each, tile_count
+from golddiff.system.numbers import F32, F64, I64
 
 BYTES_AT_ONCE = 2.5e8  # of distances
 
@@ -41,9 +42,7 @@ class Metric(Protocol):
         """See the class."""
         ...
 
-    def distances(
-        self, images: Any, x: NDArray[np.float32], rows: NDArray[np.int64]
-    ) -> NDArray[np.floating[Any]]:
+    def distances(self, images: Any, x: F32, rows: I64) -> NDArray[np.floating[Any]]:
         """Of some images (n,) to queries (b, D): (b, n), or (b, T, n) of T tiles."""
         ...
 
@@ -55,12 +54,12 @@ class Drawing(Protocol):
     set (a part's ``first_row`` and the row in it), so that parts draw what the whole would.
     """
 
-    def summary(self, images: Any, x: NDArray[np.float32], within: Sequence[Support]) -> Any:
+    def summary(self, images: Any, x: F32, within: Sequence[Support]) -> Any:
         """What the weights depend on, of a part's images; merges with that of another part."""
         ...
 
     def chosen(
-        self, images: Any, x: NDArray[np.float32], within: Sequence[Support], total: Any
+        self, images: Any, x: F32, within: Sequence[Support], total: Any
     ) -> Sequence[Support | TiledSupport]:
         """The images of a part that are drawn for each query (b, D), with log weights.
 
@@ -80,16 +79,14 @@ class Pixels:
     nat: float = 0.0
     side = None
 
-    def of_queries(self, images: Any, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    def of_queries(self, images: Any, x: F32) -> F32:
         """Their vectors (b, d'): the queries themselves."""
         return x
 
     def of_images(self, images: Any) -> None:
         """The pixels themselves."""
 
-    def distances(
-        self, images: Any, x: NDArray[np.float32], rows: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
+    def distances(self, images: Any, x: F32, rows: I64) -> F64:
         """(b, n); see :class:`Metric`."""
         return squared_distances(images.stored, rows, x)
 
@@ -103,18 +100,16 @@ class Pooled:
     nat: float = 0.0
     side = None
 
-    def of_queries(self, images: Any, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    def of_queries(self, images: Any, x: F32) -> F32:
         """Pooled queries (b, d')."""
         return pool(x.reshape(-1, *images.shape), self.shape)
 
-    def of_images(self, images: Any) -> NDArray[np.float32]:
+    def of_images(self, images: Any) -> F32:
         """Pooled images (n, d')."""
-        pooled: NDArray[np.float32] = images.proxies(self.shape)
+        pooled: F32 = images.proxies(self.shape)
         return pooled
 
-    def distances(
-        self, images: Any, x: NDArray[np.float32], rows: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
+    def distances(self, images: Any, x: F32, rows: I64) -> F64:
         """(b, n); see :class:`Metric`."""
         queries = self.of_queries(images, x)
         return squared_distances(Stored(self.of_images(images)), rows, queries)
@@ -132,11 +127,7 @@ class Found:
 
 
 def nearest(
-    images: Any,
-    x: NDArray[np.float32],
-    k: int,
-    metric: Metric,
-    within: AnySupport | Sequence[AnySupport],
+    images: Any, x: F32, k: int, metric: Metric, within: AnySupport | Sequence[AnySupport]
 ) -> list[AnySupport]:
     """Of each query (b, D) the k nearest images of those it may have; see ImageStore.nearest."""
     among = one_each(within, len(x))
@@ -152,12 +143,7 @@ def supported(side: Side | None, tiles: list[Support]) -> AnySupport:
 
 
 def nearest_with_distances(
-    images: Any,
-    x: NDArray[np.float32],
-    k: int,
-    metric: Metric,
-    within: Sequence[AnySupport],
-    always: bool = False,
+    images: Any, x: F32, k: int, metric: Metric, within: Sequence[AnySupport], always: bool = False
 ) -> list[Found | None]:
     """Of each query (b, D) the k nearest images for each location; None where there are no more.
 

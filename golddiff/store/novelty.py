@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Pixels
 from golddiff.store.posteriors import whole
 from golddiff.system.arguments import check_batch
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F32, F64, I64
 
 SPACING = "spacing-1"
 SPACED = 100  # training images whose distance to their nearest other one is measured
@@ -107,9 +107,7 @@ def spacing(store: ImageStore) -> float:
     return float(kept["spacing"])
 
 
-def two_nearest(
-    store: ImageStore, x: NDArray[np.float32]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def two_nearest(store: ImageStore, x: F32) -> tuple[I64, F64]:
     """The two training images nearest to each query (b, D), of equals the lower row, and how far.
 
     (b, 2) rows, nearest first, and (b, 2) distances ||x - x_i|| / sqrt(D) in units of x0.

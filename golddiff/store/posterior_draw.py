@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from golddiff.kernels.terms import Known
 from golddiff.noise import hashed, precision
-from golddiff.posterior import Float
 from golddiff.store.posteriors import at_level, over
 from golddiff.support import Support
+from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import map_ordered
 
 # Gumbel noise of 52 bits lies between -3.6 and 37: below the best by more, no image is drawn.
@@ -31,8 +30,8 @@ class Best:
         rows: (b, n) in the whole training set.
     """
 
-    scores: Float
-    rows: NDArray[np.int64]
+    scores: F64
+    rows: I64
 
     def merge(self, other: Best) -> Best:
         """Of both parts' images; of equal scores that of the lower row."""
@@ -56,7 +55,7 @@ class PosteriorDraw:
         self._estimator = at_level(estimator, sigma)
         self._sigma, self._n, self._seed, self._places = sigma, n, seed, places
 
-    def summary(self, images: Any, x: NDArray[np.float32], within: Sequence[Support]) -> Best:
+    def summary(self, images: Any, x: F32, within: Sequence[Support]) -> Best:
         """The best of a part's images."""
         estimator, first = over(self._estimator, images), images.first_row
         queries = torch.from_numpy(x.astype(np.float64))
@@ -85,7 +84,7 @@ class PosteriorDraw:
             np.concatenate([b.scores for b in made]), np.concatenate([b.rows for b in made])
         )
 
-    def _of(self, query: int, rows: NDArray[np.int64], scores: Float) -> Best:
+    def _of(self, query: int, rows: I64, scores: F64) -> Best:
         top, chosen = np.empty((1, self._n)), np.empty((1, self._n), np.int64)
         for draw in range(self._n):
             bits = hashed((3, self._seed, self._places[query], draw), rows)

@@ -9,12 +9,10 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from golddiff.posterior import Posterior
 from golddiff.support import AnySupport, Support, TiledSupport, grouped, listed, one_each
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F32
 from golddiff.system.parallel import map_ordered
 from golddiff.system.units import byte_size
 
@@ -24,10 +22,7 @@ SMALLEST_PART = 64  # images: smaller ones take longer to hand out than to weigh
 
 
 def weighed(
-    estimator: Any,
-    x: NDArray[np.float32],
-    sigma: float,
-    supports: AnySupport | Sequence[AnySupport],
+    estimator: Any, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
 ) -> Posterior:
     """The posterior of queries (b, D), each over the images of its support.
 

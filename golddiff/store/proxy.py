@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from golddiff.system.errors import StoreError
+from golddiff.system.numbers import F32
 from golddiff.system.residency import parts
 from golddiff.system.units import byte_size
 
@@ -40,7 +40,7 @@ def side_16_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return c, *(max(s for s in range(1, 17) if side % s == 0) for side in (h, w))
 
 
-def pool(images: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.float32]:
+def pool(images: F32, shape: tuple[int, ...]) -> F32:
     """Average-pool (b, *image shape) float32 images to proxies (b, d) of the given shape."""
     if len(shape) != 3 or images.shape[1:] == shape:
         return images.reshape(len(images), -1)
@@ -48,7 +48,7 @@ def pool(images: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.floa
     return pooled.reshape(len(images), -1).numpy()
 
 
-def pools(image: tuple[int, ...]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def pools(image: tuple[int, ...]) -> tuple[F32, F32]:
     """The proxies of an image of a shape as a matrix (d', D), and the lengths (d',) of its rows."""
     shape = quarter_shape(image)
     if len(shape) != 3:
@@ -59,7 +59,7 @@ def pools(image: tuple[int, ...]) -> tuple[NDArray[np.float32], NDArray[np.float
     return basis, np.linalg.norm(basis, axis=1).astype(np.float32)
 
 
-def _averages(side: int, pools: int) -> NDArray[np.float32]:
+def _averages(side: int, pools: int) -> F32:
     """Average pooling of one axis as a matrix (pools, side)."""
     matrix = np.zeros((pools, side), np.float32)
     for i in range(pools):
@@ -71,10 +71,10 @@ def _averages(side: int, pools: int) -> NDArray[np.float32]:
 class Proxies:
     """The average-pooled images (n, d') of a store, of any shape; those made are kept."""
 
-    def __init__(self, images: Any, made: dict[tuple[int, ...], NDArray[np.float32]]) -> None:
+    def __init__(self, images: Any, made: dict[tuple[int, ...], F32]) -> None:
         self._images, self._made = images, made
 
-    def __call__(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    def __call__(self, shape: tuple[int, ...]) -> F32:
         """Average-pooled images of the given shape, (n, d').
 
         Those that do not lie in the store are made when first asked for and kept: in memory, or
@@ -84,7 +84,7 @@ class Proxies:
             self._made[shape] = self._pooled(shape)
         return self._made[shape]
 
-    def _pooled(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    def _pooled(self, shape: tuple[int, ...]) -> F32:
         store, width = self._images, math.prod(shape)
         made = (
             pool(store.values(rows).reshape(-1, *store.shape), shape)
@@ -97,9 +97,7 @@ class Proxies:
             whole[start : start + len(part)] = part
         return whole
 
-    def _in_a_file(
-        self, made: Iterable[NDArray[np.float32]], shape: tuple[int, int]
-    ) -> NDArray[np.float32]:
+    def _in_a_file(self, made: Iterable[F32], shape: tuple[int, int]) -> F32:
         """Consecutive rows of an array (n, d'), mapped from a file that goes with the process."""
         store = self._images
         folder = store.path if os.access(store.path, os.W_OK) else Path(tempfile.gettempdir())
@@ -117,7 +115,7 @@ class Proxies:
                     file.write(np.ascontiguousarray(part, np.float32).data)
                 file.flush()
                 # The mapping keeps the data when the name goes.
-                rows: NDArray[np.float32] = store.residency.map(Path(file.name), "float32", shape)
+                rows: F32 = store.residency.map(Path(file.name), "float32", shape)
                 return rows
         except OSError as error:
             raise StoreError(f"store: {folder} cannot be written ({error.strerror})") from error

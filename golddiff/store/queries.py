@@ -7,21 +7,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from golddiff.noise import Sigma
 from golddiff.support import LogWeights, Prior
 from golddiff.system.arguments import check_batch, levels_of, numbers_of
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F32
 
 # Past these noise levels float32 answers are the same, and squares overflow.
 LEAST_SIGMA, MOST_SIGMA = 1e-15, 1e16
 FURTHEST = 1e7  # times as long as images and noise a query may be; squares would overflow
 
 
-def checked_queries(
-    store: Any, x: torch.Tensor, sigma: Sigma
-) -> tuple[NDArray[np.float32], list[float]]:
+def checked_queries(store: Any, x: torch.Tensor, sigma: Sigma) -> tuple[F32, list[float]]:
     """Noisy images as queries (b, D), and a noise level for each."""
     check_batch("x", x, store.shape, "store")
     queries = x.detach().to("cpu", torch.float32).reshape(len(x), store.d).numpy()

@@ -10,11 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import I64
 
 Indices = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
 
 
-def checked_rows(indices: Indices | None, n: int) -> NDArray[np.int64]:
+def checked_rows(indices: Indices | None, n: int) -> I64:
     """The rows that indices stand for, of n; None: all."""
     if indices is None:
         return np.arange(n)
@@ -33,7 +34,7 @@ def checked_rows(indices: Indices | None, n: int) -> NDArray[np.int64]:
     return rows.astype(np.int64)
 
 
-def counts_of(labels: NDArray[np.int64] | None) -> dict[int, int]:
+def counts_of(labels: I64 | None) -> dict[int, int]:
     """Images of each class that has any, ascending; empty without labels."""
     if labels is None:
         return {}

@@ -16,6 +16,7 @@ from scipy.linalg import eigh
 from golddiff.kernels.stored import Stored
 from golddiff.store.needs import check_images, covariance_bytes
 from golddiff.system.memory import require_memory
+from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.residency import parts, resident_rows
 
 # 1024 products of two integers in -128..127 sum to at most 2^24, which float32 holds exactly:
@@ -39,10 +40,10 @@ FACTOR_IMAGES = 100_000  # of larger ones at most so many, at random
 class Factor:
     """Mean and covariance of a set of images in [-1, 1] units."""
 
-    mean: NDArray[np.float64]  # (D,) float64
+    mean: F64  # (D,) float64
     # (r,) float64, descending, all > 0; r = rank, at most min(D, N - 1)
-    eigenvalues: NDArray[np.float64]
-    eigenvectors: NDArray[np.float64]  # (D, r) float64, orthonormal columns
+    eigenvalues: F64
+    eigenvectors: F64  # (D, r) float64, orthonormal columns
     images: int  # how many images they are the mean and covariance of
 
     @classmethod
@@ -69,9 +70,9 @@ class Factor:
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
-    def shrinkage(self, sigma: float) -> NDArray[np.float64]:
+    def shrinkage(self, sigma: float) -> F64:
         """The Wiener gains L / (L + sigma^2), (r,)."""
-        gains: NDArray[np.float64] = self.eigenvalues / (self.eigenvalues + sigma**2)
+        gains: F64 = self.eigenvalues / (self.eigenvalues + sigma**2)
         return gains
 
     def wiener_matrix(self, sigma: float, dtype: type[np.floating] = np.float64) -> NDArray[Any]:
@@ -99,12 +100,10 @@ class Factor:
 class Axes:
     """Some directions that images are projected on."""
 
-    mean: NDArray[np.float32]  # (D,) float32, where coordinates are 0
-    columns: NDArray[np.float32]  # (D, r) float32, the directions
+    mean: F32  # (D,) float32, where coordinates are 0
+    columns: F32  # (D, r) float32, the directions
 
-    def coordinates(
-        self, values: Callable[[NDArray[np.int64]], NDArray[np.float32]], rows: NDArray[np.int64]
-    ) -> NDArray[np.float32]:
+    def coordinates(self, values: Callable[[I64], F32], rows: I64) -> F32:
         """Of images by row, (k, r); ``values`` gives them (k, D)."""
         made = [(values(part) - self.mean) @ self.columns for _, part in parts(rows, AT_ONCE)]
         return np.concatenate([np.empty((0, self.columns.shape[1]), np.float32), *made])
@@ -115,9 +114,7 @@ def default_images(n: int, d: int) -> int:
     return min(n, FACTOR_IMAGES) if d > LARGE else n
 
 
-def factor_rows(
-    rows: NDArray[np.int64], d: int, images: int | None = None, seed: int = 0
-) -> NDArray[np.int64]:
+def factor_rows(rows: I64, d: int, images: int | None = None, seed: int = 0) -> I64:
     """The images, of those in ``rows``, that a factor is made from, ascending.
 
     ``images`` of them, drawn at random without replacement; None: all, or ``FACTOR_IMAGES`` where
@@ -127,17 +124,13 @@ def factor_rows(
     return rows if drawn is None else rows[drawn]
 
 
-def factor_places(
-    n: int, d: int, images: int | None = None, seed: int = 0
-) -> NDArray[np.int64] | None:
+def factor_places(n: int, d: int, images: int | None = None, seed: int = 0) -> I64 | None:
     """Which of n images a factor is made from, ascending; None: all. See :func:`factor_rows`."""
     if images is None:
         images = default_images(n, d)
     if images >= n:
         return None
-    drawn: NDArray[np.int64] = np.random.default_rng([3, seed]).choice(
-        n, images, replace=False, shuffle=False
-    )
+    drawn: I64 = np.random.default_rng([3, seed]).choice(n, images, replace=False, shuffle=False)
     drawn.sort()
     return drawn
 
@@ -148,10 +141,10 @@ class Moments:
 
     n: int  # how many images
     shift: float  # 128 for uint8, 0 for floats
-    first: NDArray[np.float64]  # (D,) float64 sum of v - shift
+    first: F64  # (D,) float64 sum of v - shift
     # (D, D) float64 sum of (v - shift)(v - shift)^T; made only in blocks of side ``SIDE`` from the
     # diagonal on, 0 in the others
-    second: NDArray[np.float64]
+    second: F64
 
     def merge(self, other: Moments) -> Moments:
         """The moments of both parts together; exact for uint8."""
@@ -166,7 +159,7 @@ class Moments:
 
 def moments(
     flat: NDArray[np.generic],
-    rows: NDArray[np.int64] | None = None,
+    rows: I64 | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Moments:
     """The moments of stored images (N, D), uint8 or float32, or of some rows of them."""
@@ -187,7 +180,7 @@ def _shift(flat: NDArray[np.generic]) -> float:
     return 128.0 if flat.dtype == np.uint8 else 0.0
 
 
-def _shifted(flat: NDArray[np.generic], rows: NDArray[np.int64] | None) -> Iterator[torch.Tensor]:
+def _shifted(flat: NDArray[np.generic], rows: I64 | None) -> Iterator[torch.Tensor]:
     dtype = torch.float32 if flat.dtype == np.uint8 else torch.float64
     for _, part in parts(np.arange(len(flat)) if rows is None else rows, CHUNK):
         with resident_rows(flat, part) as (held, places):
@@ -196,9 +189,7 @@ def _shifted(flat: NDArray[np.generic], rows: NDArray[np.int64] | None) -> Itera
 
 
 def covariance_factor(
-    stored: Stored,
-    rows: NDArray[np.int64] | None = None,
-    progress: Callable[[int], None] = lambda done: None,
+    stored: Stored, rows: I64 | None = None, progress: Callable[[int], None] = lambda done: None
 ) -> Factor:
     """Factor the covariance of images, of all or some rows."""
     flat, scale, offset = stored.flat, stored.scale, stored.offset
@@ -237,7 +228,7 @@ def _factor_of_few(values: torch.Tensor, scale: float, offset: float) -> Factor:
     return _cleaned((mean * scale + offset).numpy(), eigenvalues, eigenvectors, n)
 
 
-def _eigen(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _eigen(matrix: F64) -> tuple[F64, F64]:
     """Eigenvalues, descending, and eigenvectors of a symmetric matrix, which is destroyed.
 
     Only what lies on and above the diagonal is read. In float64 whatever the size: float32 errs by
@@ -249,12 +240,7 @@ def _eigen(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np
     return eigenvalues[::-1], eigenvectors[:, ::-1]
 
 
-def _cleaned(
-    mean: NDArray[np.float64],
-    eigenvalues: NDArray[np.float64],
-    eigenvectors: NDArray[np.float64],
-    images: int,
-) -> Factor:
+def _cleaned(mean: F64, eigenvalues: F64, eigenvectors: F64, images: int) -> Factor:
     """Drop directions that do not vary: what rounding leaves there is not a variance."""
     top = float(eigenvalues[0]) if len(eigenvalues) else 0.0
     rank = np.count_nonzero(eigenvalues > 1e-13 * top)  # descending: the first ones

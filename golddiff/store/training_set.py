@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from golddiff.posterior import Posterior
 from golddiff.store.artifacts import Artifacts
@@ -19,6 +18,7 @@ from golddiff.store.nearest import Drawing, Metric
 from golddiff.store.selection import Indices, check_class, checked_rows
 from golddiff.store.statistics import Axes, Factor
 from golddiff.support import AnySupport, DescribedSupport, LogWeights, Prior, Support
+from golddiff.system.numbers import F32, I64
 
 Supports = AnySupport | Sequence[AnySupport]  # one for all queries, or one each
 
@@ -62,15 +62,11 @@ class TrainingSet(ABC):
         return Factors(self)  # for whoever asks: in a circle, files would stay mapped
 
     @abstractmethod
-    def posterior(
-        self, estimator: Any, x: NDArray[np.float32], sigma: float, supports: Supports
-    ) -> Posterior:
+    def posterior(self, estimator: Any, x: F32, sigma: float, supports: Supports) -> Posterior:
         """The posterior of queries (b, D), each over its support."""
 
     @abstractmethod
-    def nearest(
-        self, x: NDArray[np.float32], k: int, metric: Metric, within: Supports
-    ) -> list[AnySupport]:
+    def nearest(self, x: F32, k: int, metric: Metric, within: Supports) -> list[AnySupport]:
         """Of each query (b, D) the k nearest images, of those that it may have.
 
         Args:
@@ -85,22 +81,22 @@ class TrainingSet(ABC):
         """
 
     @abstractmethod
-    def draw(self, x: NDArray[np.float32], drawing: Drawing, within: Supports) -> list[AnySupport]:
+    def draw(self, x: F32, drawing: Drawing, within: Supports) -> list[AnySupport]:
         """Images drawn at random by weight for each query (b, D), of those that it may have."""
 
     @abstractmethod
-    def summary(self, x: NDArray[np.float32], drawing: Drawing, within: Supports) -> Any:
+    def summary(self, x: F32, drawing: Drawing, within: Supports) -> Any:
         """What a draw by weight has to know of all images, before any is drawn."""
 
     @abstractmethod
     def contributions(
-        self, estimator: Any, x: NDArray[np.float32], sigma: float, support: AnySupport, top: int,
+        self, estimator: Any, x: F32, sigma: float, support: AnySupport, top: int,
         pixel: int | None,
     ) -> Iterator[Any]:  # fmt: skip
         """The terms of one query's posterior (D,), some images at a time, for attribution."""
 
     @abstractmethod
-    def values(self, rows: NDArray[np.int64], onto: Axes | None = None) -> NDArray[np.float32]:
+    def values(self, rows: I64, onto: Axes | None = None) -> F32:
         """Flattened images as float32 in [-1, 1], (k, d); or their coordinates, (k, r).
 
         Args:
@@ -120,7 +116,7 @@ class TrainingSet(ABC):
         rows = checked_rows(indices, self.n)
         return torch.from_numpy(self.values(rows)).reshape(len(rows), *self.shape)
 
-    def rows_of(self, prior: Prior) -> NDArray[np.int64]:
+    def rows_of(self, prior: Prior) -> I64:
         """Ascending rows of the images that a prior lets in: a class, all for None.
 
         Raises:

@@ -11,10 +11,9 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from golddiff.noise import bits, precision
-from golddiff.posterior import Float, Posterior
+from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric
 from golddiff.store.training_set import TrainingSet
@@ -53,6 +52,7 @@ from golddiff.supports.rule import (
 )
 from golddiff.system.arguments import check_not_negative
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F32, F64
 from golddiff.system.parallel import map_ordered
 
 INDEXED_FROM = 100_000  # images; of fewer all pixels are compared
@@ -118,7 +118,7 @@ class AdaptiveSchedule:
 class Weighed:
     """What was made of one query."""
 
-    mean: Float  # (D,) float64, the posterior mean over the images weighed
+    mean: F64  # (D,) float64, the posterior mean over the images weighed
     error: float  # estimated RMSE to the full scan; 0 where all images were weighed
     images: float  # how many were weighed, on average over the outputs
     support: AnySupport | None  # what was weighed; None: all images
@@ -143,9 +143,7 @@ class FittedSchedule:
         assert isinstance(store, ImageStore)
         return open_or_build(store)
 
-    def weighed(
-        self, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
-    ) -> list[Weighed]:
+    def weighed(self, x: F32, sigma: float, label: Prior, seed: int) -> list[Weighed]:
         """Posterior means of queries (b, D) and what is known of them; each by itself."""
         if self.proves(sigma, label):
             return self._proved(x, sigma, label)
@@ -159,14 +157,12 @@ class FittedSchedule:
                 made[i] = Weighed(mean.astype(np.float64), 0.0, images, None)
         return [made[i] for i in range(len(x))]
 
-    def means(
-        self, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
-    ) -> NDArray[np.float32]:
+    def means(self, x: F32, sigma: float, label: Prior, seed: int) -> F32:
         """Posterior means (b, D) of queries (b, D)."""
         return np.stack([w.mean for w in self.weighed(x, sigma, label, seed)]).astype(np.float32)
 
     def supports(
-        self, store: TrainingSet, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
+        self, store: TrainingSet, x: F32, sigma: float, label: Prior, seed: int
     ) -> Sequence[AnySupport]:
         """The support of each query (b, D): all that was weighed for it."""
         everything = store.everything(label)
@@ -214,7 +210,7 @@ class FittedSchedule:
         needed = self.estimator.one_logit and sigma < PROVED_BELOW and self.saves(label)
         return self.settings.guarantee or needed
 
-    def _proved(self, x: NDArray[np.float32], sigma: float, label: Prior) -> list[Weighed]:
+    def _proved(self, x: F32, sigma: float, label: Prior) -> list[Weighed]:
         assert not isinstance(label, LogWeights)  # which weigh all; given() refuses a guarantee
         root = math.sqrt(self.estimator.store.d)
         return [
@@ -262,7 +258,7 @@ class _Else(Enum):
 
 _Within = Support | DescribedSupport
 _Outcome = Weighed | _Else
-_One = Callable[[NDArray[np.float32], Search, int], _Outcome]
+_One = Callable[[F32, Search, int], _Outcome]
 
 
 class _Level:
@@ -277,7 +273,7 @@ class _Level:
         self._prior = label if isinstance(label, LogWeights) else None
         self._seeds = (seed, bits(sigma), stream_of(label))
 
-    def weighed(self, x: NDArray[np.float32]) -> dict[int, Weighed]:
+    def weighed(self, x: F32) -> dict[int, Weighed]:
         """What is made of queries (b, D), by number; not of those that take all images."""
         outcome: dict[int, _Outcome] = dict.fromkeys(range(len(x)), _Else.LARGER_SAMPLE)
 
@@ -299,9 +295,7 @@ class _Level:
             self._schedule.tell(self._sigma)
         return made
 
-    def _searched(
-        self, x: NDArray[np.float32], within: _Within, one: _One, go: Any
-    ) -> Iterator[_Outcome]:
+    def _searched(self, x: F32, within: _Within, one: _One, go: Any) -> Iterator[_Outcome]:
         """What ``one`` makes of queries (b, D), from their distances to the images."""
         store, metric = self._estimator.store, self._metric
         tiles = 1 if metric.side is None else tile_count(store.shape, metric.side)
@@ -318,7 +312,7 @@ class _Level:
                 search = SearchInParts(store, metric, some, within)
             yield from go(partial(one, some, search), range(len(some)))
 
-    def _drawn(self, x: NDArray[np.float32], search: Search, query: int) -> _Outcome:
+    def _drawn(self, x: F32, search: Search, query: int) -> _Outcome:
         """From draws out of the images that were compared: a sample, or all."""
         images = len(self._everything)
         most, beyond = MOST * images, _Else.EVERYTHING
@@ -351,7 +345,7 @@ class _Level:
             if count > most:
                 return beyond
 
-    def _ranked(self, x: NDArray[np.float32], search: Search, query: int) -> _Outcome:
+    def _ranked(self, x: F32, search: Search, query: int) -> _Outcome:
         """From the nearest images of each tile."""
         side = self._metric.side
         assert side is not None
@@ -380,9 +374,7 @@ class _Level:
         """The same with the images' own log weights."""
         return support if self._prior is None else self._prior.added_to(support)
 
-    def _weighed(
-        self, x: NDArray[np.float32], query: int, supports: Sequence[AnySupport]
-    ) -> list[Posterior]:
+    def _weighed(self, x: F32, query: int, supports: Sequence[AnySupport]) -> list[Posterior]:
         """The partial posterior of one query over each of some supports."""
         copies = np.repeat(x[query : query + 1], len(supports), axis=0)
         made = self._estimator.store.posterior(self._estimator, copies, self._sigma, supports)

@@ -17,38 +17,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from golddiff.kernels.lowest import lowest
 from golddiff.noise import precision
 from golddiff.store.images import ImageStore
 from golddiff.supports.index.bounds import least_squares
 from golddiff.supports.index.image_index import Index
+from golddiff.system.numbers import F32, F64, I64
 
 IMAGES_AT_ONCE = 512
 STARTED_WITH = 32  # images of a proof, where none are given
 ROUNDING = 4e-15  # of a squared length summed in float64, relative
 LOWEST = 745.0  # nats below the largest, exp gives 0
 
-Float = NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class Certified:
     """A posterior mean and what is proved of it."""
 
-    mean: Float  # (D,) float64, over ``rows``
+    mean: F64  # (D,) float64, over ``rows``
     bound: float  # the full scan's posterior mean is not further away, in Euclidean distance
-    rows: NDArray[np.int64]  # ascending images that were weighed
+    rows: I64  # ascending images that were weighed
 
 
 def certify(
-    index: Index,
-    x: NDArray[np.float32],
-    sigma: float,
-    rows: NDArray[np.int64],
-    label: int | None = None,
-    most: float = np.inf,
+    index: Index, x: F32, sigma: float, rows: I64, label: int | None = None, most: float = np.inf
 ) -> Certified:
     """The posterior mean of ``Optimal`` at a query (D,) over at least some images, and its bound.
 
@@ -72,13 +65,13 @@ def certify(
 
 
 def guaranteed(
-    index: Index, x: NDArray[np.float32], sigma: float, label: int | None, most: float
+    index: Index, x: F32, sigma: float, label: int | None, most: float
 ) -> list[Certified]:
     """Posterior means of queries (b, D) whose error is proved to be at most ``most``."""
     return [certify(index, query, sigma, np.empty(0, np.int64), label, most) for query in x]
 
 
-def _log_sum(logits: Float) -> float:
+def _log_sum(logits: F64) -> float:
     """Log of the sum of exp; -inf of nothing."""
     highest = float(logits.max(initial=-np.inf))
     if highest == -np.inf:
@@ -89,13 +82,13 @@ def _log_sum(logits: Float) -> float:
 class _Sums:
     """The posterior over the images weighed so far, in float64."""
 
-    def __init__(self, store: ImageStore, x: NDArray[np.float32], gain: float) -> None:
+    def __init__(self, store: ImageStore, x: F32, gain: float) -> None:
         self._store, self._x, self._gain = store, x.astype(np.float64), gain
-        self._rows: list[NDArray[np.int64]] = []
+        self._rows: list[I64] = []
         self._top, self._total, self._furthest = -np.inf, 0.0, 0.0
         self._weighted = np.zeros(store.d)
 
-    def add(self, rows: NDArray[np.int64]) -> None:
+    def add(self, rows: I64) -> None:
         """Weigh some more images."""
         self._rows.append(rows)
         for i in range(0, len(rows), IMAGES_AT_ONCE):
@@ -111,13 +104,13 @@ class _Sums:
             self._weighted = self._weighted * old + weights @ values
             self._top = top
 
-    def rows(self) -> NDArray[np.int64]:
+    def rows(self) -> I64:
         """The images weighed, ascending."""
         return np.sort(np.concatenate(self._rows))
 
-    def mean(self) -> Float:
+    def mean(self) -> F64:
         """Their posterior mean."""
-        mean: Float = self._weighted / self._total
+        mean: F64 = self._weighted / self._total
         return mean
 
     def bound(self, log_out: float) -> float:

@@ -16,16 +16,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from golddiff.posterior import Float, Posterior
+from golddiff.posterior import Posterior
 from golddiff.support import Support
 from golddiff.supports.index.drawing import GROUPS, Drawn
 from golddiff.supports.rule import ALIGNED, BEYOND, FIRST_RING, GROWTH, UNKNOWN
+from golddiff.system.numbers import F64, I64
 
 Weigh = Callable[[Sequence[Support]], list[Posterior]]
 Draw = Callable[[int, int], Drawn]  # of so many images, the number of the round
-Rings = Callable[[Mapping[int, tuple[int, int]]], dict[int, NDArray[np.int64]]]
+Rings = Callable[[Mapping[int, tuple[int, int]]], dict[int, I64]]
 
 # Of four vectors three that are independent of each other, and of what all four share.
 _CONTRASTS = np.array([[1, 1, -1, -1], [1, -1, 1, -1], [1, -1, -1, 1]]) / 2
@@ -50,7 +50,7 @@ class DrawnImages:
         draw: Draw,
         weigh: Weigh,
         stands_for: float = 1.0,
-        compose: Callable[[Float], Float] = lambda means: means,
+        compose: Callable[[F64], F64] = lambda means: means,
     ) -> None:
         self._draw, self._weigh, self._each = draw, weigh, np.log(stands_for)
         self._compose = compose
@@ -74,10 +74,10 @@ class DrawnImages:
         self._parts, self.count = old, count
         self._rounds.append((more, support))
 
-    def mean(self) -> Float:
+    def mean(self) -> F64:
         """(D,)."""
         totals, sums = self._aligned()
-        mean: Float = self._compose(_ratio(sums.sum(axis=0), totals.sum(axis=0))[None])[0]
+        mean: F64 = self._compose(_ratio(sums.sum(axis=0), totals.sum(axis=0))[None])[0]
         return mean
 
     def square(self) -> tuple[float, float]:
@@ -110,7 +110,7 @@ class DrawnImages:
         np.logaddexp.at(weights, place, np.concatenate(each))
         return Support(rows, weights)
 
-    def _aligned(self) -> tuple[Float, Float]:
+    def _aligned(self) -> tuple[F64, F64]:
         """Sums of weights (5, L) and of weighted values (5, D), in units of the largest weight."""
         some = [part for part in self._parts if part is not None]
         top = np.max([part.log_max for part in some], axis=0)
@@ -141,7 +141,7 @@ class NearestImages:
         self,
         rings: Rings,
         weigh: Callable[[Mapping[int, Support]], Posterior],
-        of_output: NDArray[np.int64],
+        of_output: I64,
         images: int,
     ) -> None:
         self._rings, self._weigh, self._tile, self._images = rings, weigh, of_output, images
@@ -161,11 +161,11 @@ class NearestImages:
         self._before[here] = self._last[here]
         self._last[here] = (self.mean() - old)[here]
 
-    def mean(self) -> Float:
+    def mean(self) -> F64:
         """(D,)."""
         return _mean(self._posterior)
 
-    def squares(self) -> Float:
+    def squares(self) -> F64:
         """(T,) estimated mean squared errors."""
         last = self._last
         both = ~np.isnan(self._before)
@@ -192,7 +192,7 @@ class NearestImages:
         return self._weigh({t: Support(rows) for t, rows in rings.items()})
 
 
-def _directions(some: Float) -> float:
+def _directions(some: F64) -> float:
     """In how many directions independent vectors (n, D) of one covariance S lie, tr(S)^2 / tr(S^2).
 
     The square of a product of two of them is tr(S^2) on average.
@@ -209,13 +209,13 @@ def _scaled(posterior: Posterior, factor: float) -> Posterior:
     return Posterior(posterior.log_max + np.log(factor), posterior.total, posterior.weighted)
 
 
-def _ratio(sums: Float, totals: Float) -> Float:
+def _ratio(sums: F64, totals: F64) -> F64:
     """Sums (..., D) over the totals (..., L) that their channels share; 0 where those are."""
     total = np.concatenate([totals] * (sums.shape[-1] // totals.shape[-1]), axis=-1)
-    mean: Float = np.divide(sums, total, out=np.zeros_like(total), where=total > 0)
+    mean: F64 = np.divide(sums, total, out=np.zeros_like(total), where=total > 0)
     return mean
 
 
-def _mean(posterior: Posterior) -> Float:
+def _mean(posterior: Posterior) -> F64:
     """(D,) of one query, 0 where no images were weighed."""
     return _ratio(posterior.weighted[0], posterior.total[0])

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from golddiff.noise import bits, normalised_noise, precision
 from golddiff.store.nearest import Pixels, Pooled
 from golddiff.store.proxy import quarter_shape, side_16_shape
 from golddiff.store.training_set import TrainingSet
 from golddiff.support import AnySupport, DescribedSupport, Prior, RandomSample, Support, stream_of
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F32
 
 Size = int | float
 
@@ -74,7 +72,7 @@ class PaperSchedule:
         return max(m, k), k
 
     def supports(
-        self, store: TrainingSet, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
+        self, store: TrainingSet, x: F32, sigma: float, label: Prior, seed: int
     ) -> Sequence[AnySupport]:
         """The golden support of each query (b, D); a query's does not depend on the others.
 

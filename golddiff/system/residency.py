@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import I64
 from golddiff.system.parallel import for_each
-
-Rows = NDArray[np.int64]
 
 ROWS_AT_ONCE = 512  # what a scan copies at a time
 DEFAULT_LIMIT = 2e9
@@ -75,7 +74,7 @@ class _Mapped(np.memmap[Any, np.dtype[Any]]):
     residency: Residency | None = None
     file: int
 
-    def read(self, rows: Rows) -> NDArray[Any]:
+    def read(self, rows: I64) -> NDArray[Any]:
         """Some rows (k, D), from the file."""
         flat = np.asarray(self)
         width = flat.strides[0]
@@ -96,7 +95,7 @@ class _Mapped(np.memmap[Any, np.dtype[Any]]):
         return out
 
 
-def read_pieces(file: int, places: Rows, lengths: Rows, out: NDArray[Any]) -> None:
+def read_pieces(file: int, places: I64, lengths: I64, out: NDArray[Any]) -> None:
     """Read pieces of a file, by place and length in bytes, one after the other into an array."""
     pieces = list(zip(places.tolist(), lengths.tolist(), strict=True))
     if hasattr(os, "posix_fadvise"):
@@ -123,7 +122,7 @@ def in_place(flat: NDArray[Any]) -> bool:
 
 
 @contextlib.contextmanager
-def resident_rows(flat: NDArray[Any], rows: Rows) -> Iterator[tuple[NDArray[Any], Rows]]:
+def resident_rows(flat: NDArray[Any], rows: I64) -> Iterator[tuple[NDArray[Any], I64]]:
     """Rows of a store's array where a loop can read them, without passing its memory limit.
 
     Every reader of pixels and proxies goes through here, some hundred rows at a time.
@@ -145,7 +144,7 @@ def resident_rows(flat: NDArray[Any], rows: Rows) -> Iterator[tuple[NDArray[Any]
     yield copied, np.arange(len(rows))
 
 
-def parts(rows: Rows, size: int = ROWS_AT_ONCE) -> Iterator[tuple[int, Rows]]:
+def parts(rows: I64, size: int = ROWS_AT_ONCE) -> Iterator[tuple[int, I64]]:
     """Consecutive parts of at most ``size`` rows, each with the place where it begins."""
     for start in range(0, len(rows), size):
         yield start, rows[start : start + size]

@@ -60,10 +60,7 @@ def figures(job: StepJob, outcome: Outcome) -> dict[str, Any]:
             for name, memory in outcome.memory.items()
         },
         "levels": [
-            {
-                "sigma": sigma,
-                "sides": {row["side"]: row for row in rows if row["sigma"] == sigma},
-            }
+            {"sigma": sigma, "sides": {row["side"]: row for row in rows if row["sigma"] == sigma}}
             for sigma in dict.fromkeys(job.sigmas)
         ],
     }

@@ -42,10 +42,7 @@ class Part:
     n: int
 
 
-BUILT_IN = (
-    Part("digits", SourceOptions(), 8),
-    Part("patches", SourceOptions(limit=1000), 5),
-)
+BUILT_IN = (Part("digits", SourceOptions(), 8), Part("patches", SourceOptions(limit=1000), 5))
 
 
 @dataclass(frozen=True)
@@ -54,8 +51,7 @@ class DemoOptions:
 
     out: Annotated[Path, typer.Option(help="The folder for the pictures.")] = Path("demo")
     data: Annotated[
-        str | None,
-        typer.Option(help="Your own images instead of the built-in digits and patches."),
+        str | None, typer.Option(help="Your own images instead of the built-in digits and patches.")
     ] = None
     size: Size = None
     limit: Limit = 2000
@@ -192,10 +188,7 @@ def _trajectory(denoiser: Denoiser, seed: int) -> Any:
     predicted = torch.cat([state.x0 for state in run])
     subsets = golden_subsets(denoiser, [state.sigma for state in run], None) or []
     return draw_trajectory(
-        [
-            Row("noisy xₜ", noisy),
-            Row("prediction x₀", predicted),
-        ],
+        [Row("noisy xₜ", noisy), Row("prediction x₀", predicted)],
         [state.sigma for state in run],
         [f"{k:,}" for k in subsets[0]["k"]],
         f"{SHOWN[TRAJECTORY_OF].title}: one sample, k of the {denoiser.store.n:,} "

@@ -16,7 +16,6 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize, to_rgba
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from golddiff.estimators.optimal import Optimal
 from golddiff.figures.points import GREY, plane
@@ -24,6 +23,7 @@ from golddiff.kernels.rows import squared_distances
 from golddiff.samplers import State, initial_noise, noise_levels, steps
 from golddiff.store.images import ImageStore
 from golddiff.supports.paper import PaperSchedule
+from golddiff.system.numbers import F32, F64, I64
 
 MASS = 0.99
 STEPS = 100
@@ -48,11 +48,11 @@ class Panel:
     """
 
     sigma: float
-    x: NDArray[np.float32]
-    x0: NDArray[np.float32]
-    weights: NDArray[np.float64]
-    support: NDArray[np.int64]
-    golden: NDArray[np.int64]
+    x: F32
+    x0: F32
+    weights: F64
+    support: I64
+    golden: I64
 
 
 def draw_concentration(
@@ -123,12 +123,7 @@ def concentration(
     return [_panel(store, schedule, seed, run[i]) for i in dict.fromkeys(nearest)]
 
 
-def _panel(
-    store: ImageStore,
-    schedule: PaperSchedule,
-    seed: int,
-    state: State,
-) -> Panel:
+def _panel(store: ImageStore, schedule: PaperSchedule, seed: int, state: State) -> Panel:
     sigma = state.sigma
     x, x0 = state.x[0].numpy(), state.x0[0].numpy()
     distances = squared_distances(store.stored, store.rows_of(None), x[None])[0]
@@ -140,20 +135,13 @@ def _panel(
     return Panel(sigma, x, x0, weights, order[:count], golden.rows)
 
 
-def _on_paper(panel: Panel) -> NDArray[np.float32]:
+def _on_paper(panel: Panel) -> F32:
     """The query as the diffusion process holds it, x_t = sqrt(alpha) x: within the page."""
-    state: NDArray[np.float32] = panel.x / np.float32((1 + panel.sigma**2) ** 0.5)
+    state: F32 = panel.x / np.float32((1 + panel.sigma**2) ** 0.5)
     return plane(torch.from_numpy(state))
 
 
-def _cloud(
-    axes: Axes,
-    points: NDArray[np.float32],
-    rows: NDArray[np.int64],
-    colours: NDArray[np.float64],
-    panel: Panel,
-    start: NDArray[np.float32],
-) -> None:
+def _cloud(axes: Axes, points: F32, rows: I64, colours: F64, panel: Panel, start: F32) -> None:
     """One panel: the picked rows coloured among all points, stars, and a close-up at low noise."""
     everything = np.concatenate([points, start[None]])
     low, high = everything.min(axis=0), everything.max(axis=0)
@@ -173,13 +161,7 @@ def _cloud(
             spine.set_color("0.8" if frame is axes else "0.3")
 
 
-def _mark(
-    axes: Axes,
-    now: NDArray[np.float32],
-    mean: NDArray[np.float32],
-    start: NDArray[np.float32],
-    size: float,
-) -> None:
+def _mark(axes: Axes, now: F32, mean: F32, start: F32, size: float) -> None:
     axes.scatter(
         start[0], start[1], s=120 * size, marker="*", label="starting noise",
         facecolors="none", edgecolors=STAR, linewidths=1.0, zorder=3,

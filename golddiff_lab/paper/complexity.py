@@ -188,12 +188,7 @@ def _page(measured: dict[str, dict[str, list[Result]]]) -> Page:
         )
         for method, results in measured[v].items():
             page.rows.append(
-                {
-                    "method": method,
-                    "variable": v,
-                    "exponent": fitted[method, v],
-                    "points": results,
-                }
+                {"method": method, "variable": v, "exponent": fitted[method, v], "points": results}
             )
     return page
 

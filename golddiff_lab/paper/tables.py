@@ -201,10 +201,7 @@ def _difference(a: str, b: str, results: dict[str, Result]) -> list[str]:
         paired_difference(results[a]["per_image"][metric], results[b]["per_image"][metric])
         for metric in ("mse", "r2")
     )
-    return [
-        "",
-        f"{a} less {b}, image by image: MSE {_signed(mse, 4)}, r2 {_signed(r2, 3)}.",
-    ]
+    return ["", f"{a} less {b}, image by image: MSE {_signed(mse, 4)}, r2 {_signed(r2, 3)}."]
 
 
 def _signed(value: Interval, digits: int) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from golddiff.estimators.optimal import Optimal
 from golddiff.figures.curves import Panel, Series
@@ -18,14 +17,13 @@ from golddiff.sampling import initial_noise
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.store.images import ImageStore
 from golddiff.support import Support
+from golddiff.system.numbers import F32, F64
 from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DATA_SETS
 from golddiff_lab.paper.page import Page
 from golddiff_lab.paper.truncation import tail_bound, truncation_bound
 from golddiff_lab.tables import markdown_table
-
-Float = NDArray[np.float64]
 
 QUERIES = 16
 FRACTIONS = (0.001, 0.003, 0.01, 0.03, 0.05, 0.1, 0.3, 0.6)
@@ -61,7 +59,7 @@ def run(context: Context) -> Page:
     return page
 
 
-def errors(store: ImageStore, x: NDArray[np.float32], sigma: float, ks: list[int]) -> Float:
+def errors(store: ImageStore, x: F32, sigma: float, ks: list[int]) -> F64:
     """For each k the rows (error, 2 R Z_tail / Z, Theorem 1) of one query (D,), (len(ks), 3).
 
     The images between one k and the next are summed once; partial posteriors merge exactly.

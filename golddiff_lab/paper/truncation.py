@@ -14,11 +14,10 @@ of Z_tail is at most exp(l_(k+1)) and Z is at least exp(l_(1)), which gives the 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from golddiff.system.errors import ArgumentError
-
-Float = NDArray[np.float64]
+from golddiff.system.numbers import F64
 
 
 def truncation_bound(logits: ArrayLike, k: int, radius: float) -> float:
@@ -70,7 +69,7 @@ def truncation_error(logits: ArrayLike, values: ArrayLike, k: int) -> float:
     return float(weights[k:].sum() / weights.sum() * np.linalg.norm(kept_mean - tail_mean))
 
 
-def _ordered(logits: ArrayLike, k: int, radius: float) -> Float:
+def _ordered(logits: ArrayLike, k: int, radius: float) -> F64:
     """The logits, largest first."""
     values = np.asarray(logits, np.float64)
     if values.ndim != 1 or len(values) == 0 or not np.isfinite(values).all():
@@ -79,5 +78,5 @@ def _ordered(logits: ArrayLike, k: int, radius: float) -> Float:
         raise ArgumentError(f"k: got {k!r}, expected an integer from 1 to {len(values)}")
     if not (np.isfinite(radius) and radius >= 0):
         raise ArgumentError(f"radius: got {radius!r}, expected a finite number of 0 or more")
-    ordered: Float = -np.sort(-values)
+    ordered: F64 = -np.sort(-values)
     return ordered

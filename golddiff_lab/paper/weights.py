@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from golddiff.denoiser import Estimator
 from golddiff.estimators.golden import GoldDiff
@@ -21,6 +20,7 @@ from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.store.images import ImageStore
 from golddiff.support import Prior, Support
 from golddiff.system.arguments import check_count
+from golddiff.system.numbers import F32
 from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.datasets import DATA_SETS
@@ -64,7 +64,7 @@ class RandomSubset:
         return size, size
 
     def supports(
-        self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
+        self, store: ImageStore, x: F32, sigma: float, label: Prior, seed: int
     ) -> list[Support]:
         """One support for all queries."""
         rows = store.rows_of(label)

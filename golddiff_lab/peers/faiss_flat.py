@@ -5,9 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.optimal import Optimal
@@ -16,6 +14,7 @@ from golddiff.store.images import ImageStore
 from golddiff.support import AnySupport, Prior
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F32
 from golddiff_lab.sides import Check, Side, SideSpec
 
 
@@ -86,7 +85,7 @@ class _AllScreened:
         return n, self.schedule.budgets(sigma, n)[1]
 
     def supports(
-        self, store: ImageStore, x: NDArray[np.float32], sigma: float, label: Prior, seed: int
+        self, store: ImageStore, x: F32, sigma: float, label: Prior, seed: int
     ) -> list[AnySupport]:
         _, k = self.budgets(sigma, store.n)
         exact = PaperSchedule(k_min=k, k_max=k, m_min=1.0, m_max=1.0)

@@ -48,9 +48,7 @@ class TrainSettings:
     )
     conditional: bool = _option(False, "Learn the classes too.", _NETWORK)
     label_dropout: float = _option(
-        0.2,
-        "With --conditional: share of labels left out, to learn the network without.",
-        _NETWORK,
+        0.2, "With --conditional: share of labels left out, to learn the network without.", _NETWORK
     )
     minutes: float | None = _option(
         60.0, "Time to train; default 60, without --steps.", default=None

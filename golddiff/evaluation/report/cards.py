@@ -12,6 +12,7 @@ from golddiff.attribution import Attribution
 from golddiff.figures.sources import figure, image_name, percent
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty
+from golddiff.system.numbers import F64, I64
 from golddiff.system.pictures import to_pixels
 
 ToImages = Callable[[torch.Tensor], torch.Tensor]
@@ -79,7 +80,7 @@ def _nearness(number: int, new: Novelty | None) -> str:
 _LOCATION = {"image": "output", "value": "output value", "pixel": "pixel"}
 
 
-def _facts(found: Attribution, weights: NDArray[np.float64]) -> str:
+def _facts(found: Attribution, weights: F64) -> str:
     place, middle = _LOCATION[found.locations], float(np.median(found.effective))
     least, most = float(found.effective.min()), float(found.effective.max())
     spread = "" if found.locations == "image" else f" (median; {least:.3g} to {most:.3g})"
@@ -101,7 +102,7 @@ def _source(
     return figure(pixels, f"training image {row}", caption, f"--mark: #{colour}") + "\n"
 
 
-def _patchwork(found: Attribution, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+def _patchwork(found: Attribution, rows: I64) -> NDArray[np.uint8]:
     main = found.patchwork()
     # Multiplying by the golden ratio scatters rows that follow one another.
     grey = DARKEST + (main * 0.6180339887 % 1) * (LIGHTEST - DARKEST)

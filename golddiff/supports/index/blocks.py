@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.system.numbers import F32, I64
+
 SIDE = 8  # pixels, at most
 PART = 16  # values of a block for each number that is kept
 MIDDLE = 128  # the byte that stands for 0
@@ -26,8 +28,8 @@ SLACK = 1.25  # what lies further out than this times any of the sample is clipp
 class Blocks:
     """How blocks are seen: z = basis block, kept as the byte 128 + round(z / unit)."""
 
-    columns: NDArray[np.int64]  # (B, W) int64 input values of each block
-    basis: NDArray[np.float32]  # (q, W) float32, orthonormal rows
+    columns: I64  # (B, W) int64 input values of each block
+    basis: F32  # (q, W) float32, orthonormal rows
     unit: float  # of all numbers alike
 
     @property
@@ -35,7 +37,7 @@ class Blocks:
         """Of an image: B q."""
         return len(self.columns) * len(self.basis)
 
-    def project(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    def project(self, x: F32) -> F32:
         """The numbers z of queries (Q, D), (Q, B q), block after block.
 
         In float64 and query by query, so that their last digit hangs on neither batch nor machine.
@@ -44,7 +46,7 @@ class Blocks:
         made = [(query.astype(np.float64)[self.columns] @ basis).ravel() for query in x]
         return np.stack(made).astype(np.float32)
 
-    def kept(self, values: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    def kept(self, values: F32) -> tuple[NDArray[np.uint8], F32]:
         """What is kept of images (n, D).
 
         Returns:
@@ -64,7 +66,7 @@ class Blocks:
         return {"basis": self.basis, "unit": np.array([self.unit])}
 
 
-def columns_of(shape: tuple[int, ...]) -> NDArray[np.int64]:
+def columns_of(shape: tuple[int, ...]) -> I64:
     """The input values (B, W) of each block of an image; each value of points by itself.
 
     A block's side is the largest divisor of the image's, at most 8: 64 -> 8, 28 -> 7, 20 -> 5.
@@ -75,7 +77,7 @@ def columns_of(shape: tuple[int, ...]) -> NDArray[np.int64]:
     c, h, w = shape
     high, wide = (max(s for s in range(1, SIDE + 1) if side % s == 0) for side in (h, w))
     split = np.arange(d).reshape(c, h // high, high, w // wide, wide)
-    blocks: NDArray[np.int64] = split.transpose(1, 3, 0, 2, 4).reshape(-1, c * high * wide)
+    blocks: I64 = split.transpose(1, 3, 0, 2, 4).reshape(-1, c * high * wide)
     return blocks
 
 
@@ -85,7 +87,7 @@ def numbers_of(shape: tuple[int, ...]) -> int:
     return int(count) * -(-int(width) // PART)
 
 
-def fitted(shape: tuple[int, ...], sample: NDArray[np.float32]) -> Blocks:
+def fitted(shape: tuple[int, ...], sample: F32) -> Blocks:
     """Fit to a sample of images (S, D), all blocks of them together."""
     columns = columns_of(shape)
     width = columns.shape[1]

@@ -12,17 +12,15 @@ are allowed a relative error of ``ROUNDING``.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from golddiff.supports.index.distances import KeptBlocks
 from golddiff.supports.index.image_index import Index
+from golddiff.system.numbers import F32, F64, I64
 
 ROUNDING = 2e-5
 
-Float = NDArray[np.float64]
 
-
-def least_squares(index: Index, x: NDArray[np.float32], rows: NDArray[np.int64]) -> Float:
+def least_squares(index: Index, x: F32, rows: I64) -> F64:
     """(n,) at most the squared distances of images (n,) to a query (D,)."""
     store = index.store
     (near,) = KeptBlocks.of(index, np.ones((1, store.d), np.float32)).distances(
@@ -38,5 +36,5 @@ def least_squares(index: Index, x: NDArray[np.float32], rows: NDArray[np.int64])
     shift = ROUNDING * store.radius**2
     gap = np.maximum(np.sqrt((rest**2 - shift).clip(0)) - most, least - np.sqrt(rest**2 + shift))
     apart = np.sqrt(near.astype(np.float64)) - error
-    bounds: Float = np.maximum(apart - slack, 0.0) ** 2 + np.maximum(gap - slack, 0.0) ** 2
+    bounds: F64 = np.maximum(apart - slack, 0.0) ** 2 + np.maximum(gap - slack, 0.0) ** 2
     return bounds

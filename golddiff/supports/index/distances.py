@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from golddiff.kernels.aligned import empty
 from golddiff.kernels.block_squares import BlockWeights, block_distances, block_of_each
@@ -25,6 +24,7 @@ from golddiff.store.images import ImageStore
 from golddiff.support import Side
 from golddiff.supports.index.blocks import MIDDLE
 from golddiff.supports.index.image_index import Index
+from golddiff.system.numbers import F32, I64
 from golddiff.system.parallel import for_each
 
 IMAGES_AT_ONCE = 512
@@ -39,9 +39,7 @@ class TileBlocks:
     side: Side | None = None  # of the tiles; None: the whole image is one
 
     @classmethod
-    def of(
-        cls, shape: tuple[int, ...], relevance: NDArray[np.float32], side: Side | None = None
-    ) -> TileBlocks:
+    def of(cls, shape: tuple[int, ...], relevance: F32, side: Side | None = None) -> TileBlocks:
         """For images of a shape and relevance (T, D), shares R in [0, 1]."""
         block = block_of_each(shape)
         size = np.bincount(block)
@@ -50,9 +48,7 @@ class TileBlocks:
             BlockWeights.of(block, np.stack(shares).astype(np.float32)), len(relevance), side
         )
 
-    def distances(
-        self, store: ImageStore, x: NDArray[np.float32], rows: NDArray[np.int64]
-    ) -> NDArray[np.float32]:
+    def distances(self, store: ImageStore, x: F32, rows: I64) -> F32:
         """(Q, T, n) of queries (Q, D) to images (n,)."""
         return _compared(store.stored, rows, x, self.block_weights, self.tiles)
 
@@ -72,31 +68,21 @@ class KeptBlocks:
     side: Side | None = None  # of the tiles; None: the whole image is one
 
     @classmethod
-    def of(
-        cls, index: Index, relevance: NDArray[np.float32], side: Side | None = None
-    ) -> KeptBlocks:
+    def of(cls, index: Index, relevance: F32, side: Side | None = None) -> KeptBlocks:
         """For relevance (T, D), shares R in [0, 1]."""
         columns, numbers = index.blocks.columns, len(index.blocks.basis)
         shares = relevance[:, columns].mean(axis=2).astype(np.float32)
         block_weights = BlockWeights.of(np.repeat(np.arange(len(columns)), numbers), shares)
         return cls(index, block_weights, len(relevance), side)
 
-    def distances(
-        self, store: ImageStore, x: NDArray[np.float32], rows: NDArray[np.int64]
-    ) -> NDArray[np.float32]:
+    def distances(self, store: ImageStore, x: F32, rows: I64) -> F32:
         """(Q, T, n) of queries (Q, D) to images (n,)."""
         blocks = self.index.blocks
         kept = Stored(self.index.numbers, blocks.unit, -MIDDLE * blocks.unit)
         return _compared(kept, rows, blocks.project(x), self.block_weights, self.tiles)
 
 
-def _compared(
-    stored: Stored,
-    rows: NDArray[np.int64],
-    x: NDArray[np.float32],
-    block_weights: BlockWeights,
-    tiles: int,
-) -> NDArray[np.float32]:
+def _compared(stored: Stored, rows: I64, x: F32, block_weights: BlockWeights, tiles: int) -> F32:
     """:func:`block_distances` of a store's array to queries, (Q, T, n), threads side by side."""
     out = empty((len(x), tiles, padded(len(rows))))
 

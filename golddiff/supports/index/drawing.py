@@ -24,22 +24,20 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.draw_weights import add_weights, weight_sums
 from golddiff.noise import hashed
+from golddiff.system.numbers import F32, F64, I64
 
 SHARES = (0.5, 0.3, 0.2)  # of the posterior, the tempered one, the equal weights
 GROUPS = 4  # that images are divided into at random, so that a draw estimates its own error
-
-Float = NDArray[np.float64]
-Float32 = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Sums:
     """Of the weights by distance of some images, at each of T tiles of one query."""
 
-    best: Float  # (T,) the least distance; infinite where there are no images
-    exact: Float  # (T,) sum of w = exp(-(d - best) gain)
-    squares: Float  # (T,) sum of w^2
-    tempered: Float  # (T,) sum of the root of w
+    best: F64  # (T,) the least distance; infinite where there are no images
+    exact: F64  # (T,) sum of w = exp(-(d - best) gain)
+    squares: F64  # (T,) sum of w^2
+    tempered: F64  # (T,) sum of the root of w
     images: int  # how many
 
     @property
@@ -66,8 +64,8 @@ class Sums:
 class Drawn:
     """Images of one query."""
 
-    rows: NDArray[np.int64]  # (k,) ascending
-    log_weights: Float  # (k,) -log p, 0 for those that are sure
+    rows: I64  # (k,) ascending
+    log_weights: F64  # (k,) -log p, 0 for those that are sure
     group: NDArray[np.uint8]  # (k,) 0 to ``GROUPS`` - 1
 
 
@@ -75,11 +73,11 @@ class Drawn:
 class RandomNumbers:
     """What decides about each image, by its number in the whole training set."""
 
-    uniform: Float32  # (n,) float32 in [0, 1)
+    uniform: F32  # (n,) float32 in [0, 1)
     group: NDArray[np.uint8]  # (n,) 0 to ``GROUPS`` - 1
 
     @classmethod
-    def of(cls, seeds: tuple[int, ...], rows: NDArray[np.int64]) -> RandomNumbers:
+    def of(cls, seeds: tuple[int, ...], rows: I64) -> RandomNumbers:
         """Those of some images, the same for the same seeds."""
         z = hashed(seeds, rows)
         # 24 bits are what a float32 holds; others make the group.
@@ -87,7 +85,7 @@ class RandomNumbers:
         return cls(uniform, (z % np.uint64(GROUPS)).astype(np.uint8))
 
 
-def summary(distances: Float32, gain: float) -> Sums:
+def summary(distances: F32, gain: float) -> Sums:
     """The sums of some images, from their distances (T, n) to one query."""
     best = distances.min(axis=1, initial=np.inf)
     tiles = zip(distances, best, strict=True)
@@ -96,7 +94,7 @@ def summary(distances: Float32, gain: float) -> Sums:
     return Sums(best.astype(np.float64), exact, squares, tempered, distances.shape[1])
 
 
-def proposal(distances: Float32, gain: float, total: Sums) -> Float32:
+def proposal(distances: F32, gain: float, total: Sums) -> F32:
     """(n,) the share of a draw that each image has, 1 over all images that ``total`` is of.
 
     From their distances (T, n) to one query.
@@ -111,7 +109,7 @@ def proposal(distances: Float32, gain: float, total: Sums) -> Float32:
     return out
 
 
-def drawn(share: Float32, rows: NDArray[np.int64], count: int, numbers: RandomNumbers) -> Drawn:
+def drawn(share: F32, rows: I64, count: int, numbers: RandomNumbers) -> Drawn:
     """Of some images (n,) those that are in, about ``count`` or fewer of all there are.
 
     By their shares of the draw (:func:`proposal`) and random numbers.

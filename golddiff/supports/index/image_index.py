@@ -32,6 +32,7 @@ from golddiff.supports.index.indexing import (
 )
 from golddiff.system.errors import StoreError
 from golddiff.system.files import leads_out
+from golddiff.system.numbers import F32
 
 log = logging.getLogger("golddiff")
 
@@ -56,7 +57,7 @@ class Index:
         return self.store.residency.map(self.folder / NUMBERS, "uint8", shape)
 
     @cached_property
-    def lengths(self) -> NDArray[np.float32]:
+    def lengths(self) -> F32:
         """(N, 2): of what the numbers lack of an image, and the bytes of the numbers."""
         return np.memmap(self.folder / LENGTHS, "float32", "r", shape=(self.store.n, 2))
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
@@ -24,6 +23,7 @@ from golddiff.supports.index import blocks
 from golddiff.supports.index.blocks import Blocks
 from golddiff.system.errors import ArgumentError, StoreError
 from golddiff.system.files import DISK_FULL, exchanged, locked, system_errors, written_whole
+from golddiff.system.numbers import F32
 from golddiff.system.units import byte_size
 
 FOLDER, PARTIAL = "index", "index.part"
@@ -170,7 +170,7 @@ def _finish(store: ImageStore, part: Path) -> None:
     os.rename(part, place)
 
 
-def _read(pixels: Any, store: ImageStore, count: int) -> NDArray[np.float32]:
+def _read(pixels: Any, store: ImageStore, count: int) -> F32:
     """The next images, (n, D), by plain reading: a mapping's pages would count as resident."""
     stored = np.fromfile(pixels, store.flat.dtype, count * store.d).reshape(count, store.d)
     return store.stored.scaled(stored.astype(np.float32))

@@ -11,19 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from golddiff.kernels.lowest import lowest
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric
-from golddiff.supports.index.drawing import (
-    Drawn,
-    RandomNumbers,
-    Sums,
-    drawn,
-    proposal,
-    summary,
-)
+from golddiff.supports.index.drawing import Drawn, RandomNumbers, Sums, drawn, proposal, summary
+from golddiff.system.numbers import F32, I64
 from golddiff.system.parallel import map_ordered
 
 LOOKED_AHEAD = 4  # times as many images as were asked for are put in order at once
@@ -45,30 +38,28 @@ class NeighborSearch:
         self,
         store: ImageStore,
         metric: Metric,
-        x: NDArray[np.float32],
-        rows: NDArray[np.int64],
+        x: F32,
+        rows: I64,
         first: int = 0,
-        further: NDArray[np.float32] | None = None,
+        further: F32 | None = None,
     ) -> None:
         self.rows, self.images, self._first = rows, len(rows), first
         self._numbers: dict[tuple[int, ...], RandomNumbers] = {}
         self._distances = metric.distances(store, x, rows)
         if further is not None:
             self._distances += further
-        self._ordered: dict[tuple[int, int], NDArray[np.int64]] = {}
+        self._ordered: dict[tuple[int, int], I64] = {}
         self._sums: dict[int, Sums] = {}
-        self._shares: dict[int, NDArray[np.float32]] = {}
+        self._shares: dict[int, F32] = {}
 
-    def rings(
-        self, query: int, spans: Mapping[int, tuple[int, int]]
-    ) -> dict[int, NDArray[np.int64]]:
+    def rings(self, query: int, spans: Mapping[int, tuple[int, int]]) -> dict[int, I64]:
         """Ascending rows of some locations' images of rank ``first`` to before ``stop``.
 
         The nearest has rank 0; of equally near images the one with the lower row comes first.
         ``spans`` are (first, stop) by location.
         """
 
-        def one(location: int) -> NDArray[np.int64]:
+        def one(location: int) -> I64:
             first, stop = spans[location]
             return np.sort(self.rows[self._in_order(query, location, stop)[first:stop]])
 
@@ -94,7 +85,7 @@ class NeighborSearch:
             self._shares[query] = proposal(self._distances[query], gain, total)
         return drawn(self._shares[query], self.rows, count, self._numbers[seeds])
 
-    def _in_order(self, query: int, location: int, stop: int) -> NDArray[np.int64]:
+    def _in_order(self, query: int, location: int, stop: int) -> I64:
         """At least the first ``stop`` places, nearest first."""
         known = self._ordered.get((query, location))
         if known is None or len(known) < min(stop, len(self.rows)):

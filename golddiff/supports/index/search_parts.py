@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric
@@ -19,6 +18,7 @@ from golddiff.store.training_set import TrainingSet
 from golddiff.support import DescribedSupport, Support, TiledSupport
 from golddiff.supports.index.drawing import Drawn, RandomNumbers, Sums
 from golddiff.supports.index.search import NeighborSearch
+from golddiff.system.numbers import F32, I64
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,13 @@ class WeightedDraw:
     count: int = 0  # how many images, about
     seeds: tuple[int, ...] = ()  # of the random numbers that decide
 
-    def summary(
-        self, images: ImageStore, x: NDArray[np.float32], within: Sequence[Support]
-    ) -> Totals:
+    def summary(self, images: ImageStore, x: F32, within: Sequence[Support]) -> Totals:
         """The sums of a part's images."""
         search = NeighborSearch(images, self.metric, x, within[0].rows)
         return Totals([search.summary(q, self.gain) for q in range(len(x))], self.gain)
 
     def chosen(
-        self, images: ImageStore, x: NDArray[np.float32], within: Sequence[Support], total: Totals
+        self, images: ImageStore, x: F32, within: Sequence[Support], total: Totals
     ) -> list[Support]:
         """A part's images that are drawn, by the sums of all parts."""
         search = NeighborSearch(images, self.metric, x, within[0].rows, images.first_row)
@@ -66,16 +64,14 @@ class SearchInParts:
     """The images of a training set in parts for queries (Q, D), as :class:`NeighborSearch`."""
 
     def __init__(
-        self, store: TrainingSet, metric: Metric, x: NDArray[np.float32], within: DescribedSupport
+        self, store: TrainingSet, metric: Metric, x: F32, within: DescribedSupport
     ) -> None:
         self.images = len(within)
         self._store, self._metric, self._x, self._within = store, metric, x, within
         self._totals: Totals | None = None
-        self._nearest: dict[tuple[int, int, int], NDArray[np.int64]] = {}
+        self._nearest: dict[tuple[int, int, int], I64] = {}
 
-    def rings(
-        self, query: int, spans: Mapping[int, tuple[int, int]]
-    ) -> dict[int, NDArray[np.int64]]:
+    def rings(self, query: int, spans: Mapping[int, tuple[int, int]]) -> dict[int, I64]:
         """See :class:`NeighborSearch`."""
         found = {}
         for t, (first, stop) in spans.items():
@@ -98,7 +94,7 @@ class SearchInParts:
         group = RandomNumbers.of(seeds, support.rows).group
         return Drawn(support.rows, support.log_importance(), group)
 
-    def _up_to(self, query: int, location: int, count: int) -> NDArray[np.int64]:
+    def _up_to(self, query: int, location: int, count: int) -> I64:
         """Ascending rows of a location's nearest images, asked for all locations at once."""
         if count >= self.images:
             return self._within.rows
