@@ -33,6 +33,7 @@ THRESHOLDS = tuple(float(f"{0.0002 * 1.8**i:.2g}") for i in range(13))  # 0.0002
 STEPS, SEED = 10, 1
 FEW, MORE = 64, 128  # images a golden subset: of more the pictures are blurred, and take longer
 GREY_FEW, GREY_MORE = 16, 32  # of grey images, which are blurred sooner
+LEAST, MOST = 4_000, 10_000  # candidates at high and at low noise, of large sets
 SMALLEST = 16  # pixels a side that an image has for units of several pixels
 
 _dials: WeakKeyDictionary[ImageStore, Dial] = WeakKeyDictionary()
@@ -42,7 +43,7 @@ def recommended(store: ImageStore, novelty: float = NOVELTY, seed: int = 0) -> G
     """The denoiser that we advise for pictures: as new as you ask for, from your own images.
 
     GoldDiff over PCA with one softmax for the values of a neighbourhood, so that what belongs
-    together comes from the same images; the released code's schedule, with 64 to 128
+    together comes from the same images; the schedule of the paper's text, the nearest 64 to 128
     images a golden subset, 16 to 32 of grey ones; and the mask threshold that gives pictures of
     that novelty, measured once a store (seconds) and kept with it: see :func:`dial`.
 
@@ -68,7 +69,8 @@ def at_threshold(store: ImageStore, threshold: float, seed: int = 0) -> GoldDiff
     k_max: float = more
     if min(map(store.count_of, store.classes), default=store.n) < more:  # fractions of a class
         k_min, k_max = max(1 / 20, min(1.0, few / store.n)), max(1 / 10, min(1.0, more / store.n))
-    schedule = PaperSchedule(k_min=k_min, k_max=k_max, variant="released")
+    m_min, m_max = min(1 / 10, LEAST / store.n), min(1 / 4, MOST / store.n)
+    schedule = PaperSchedule(k_min, k_max, m_min, m_max)
     return GoldDiff(PCA(store, threshold, share=_share(store.shape)), schedule, seed)
 
 
