@@ -17,7 +17,7 @@ from torch.nn.functional import interpolate
 
 from golddiff import metrics
 from golddiff.cli.terminal import say, write_json
-from golddiff.estimators.dial import recommended
+from golddiff.estimators.dial import for_restoring
 from golddiff.estimators.measurement import expected
 from golddiff.estimators.operators import kept, smaller
 from golddiff.evaluation.restored import SOFTNESS, restore
@@ -49,7 +49,7 @@ def compared(
     hole, less = kept(known), smaller(FACTOR)
     nearest = store.images(log_likelihood(store, hole, hole(truth), NOISE).argmax(dim=1))
     bicubic = interpolate(less(truth), scale_factor=FACTOR, mode="bicubic").clamp(-1, 1)
-    denoiser, found = recommended(store, novelty=1.0), []
+    denoiser, found = for_restoring(store), []
     for task, operator, other, where in (
         (f"upscaling {FACTOR} times", less, bicubic, torch.ones_like(known)),
         (f"hole of {HOLE} x {HOLE}", hole, nearest, ~known),

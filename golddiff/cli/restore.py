@@ -105,6 +105,7 @@ def restore(options: RestoreJob) -> None:
 
     import torch
 
+    from golddiff.estimators.dial import for_restoring
     from golddiff.estimators.measurement import beside
     from golddiff.estimators.noise_level import judged_noise
     from golddiff.estimators.operators import known_of
@@ -132,10 +133,9 @@ def restore(options: RestoreJob) -> None:
             if noise
             else f"no noise seen; below {least:.2g} it cannot be told from texture (--noise)"
         )
-    novelty = job.novelty
-    if novelty is None and job.method == DEFAULT_METHOD:
-        novelty = 1.0  # what is known holds a picture together, so masks may be narrow
-    denoiser = create_with_bars(job.method, opened, MethodSettings(novelty=novelty), job.seed)
+    denoiser = create_with_bars(job.method, opened, MethodSettings(novelty=job.novelty), job.seed)
+    if job.novelty is None and job.method == DEFAULT_METHOD:
+        denoiser = for_restoring(opened)
     softness = SOFTNESS if job.softness is None else job.softness
     with progress_bar() as bar:
         task = bar.add_task(f"restoring {job.picture.name}", total=job.n * job.steps)

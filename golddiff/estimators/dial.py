@@ -62,6 +62,15 @@ def recommended(store: ImageStore, novelty: float = NOVELTY, seed: int = 0) -> G
     return at_threshold(store, dial(store).threshold(novelty), seed)
 
 
+def for_restoring(store: ImageStore) -> PCA:
+    """What restores best: the masks of the newest pictures, which are narrow.
+
+    What is known of a picture holds it together. :func:`golddiff.restore` adds the golden subsets.
+    """
+    store = opened(store)
+    return PCA(store, dial(store).threshold(1.0), share=_share(store.shape))
+
+
 def at_threshold(store: ImageStore, threshold: float, seed: int = 0) -> GoldDiff:
     """What :func:`recommended` is made of, with a mask threshold."""
     few, more = (GREY_FEW, GREY_MORE) if _is_grey(store.shape) else (FEW, MORE)

@@ -57,7 +57,7 @@ def restore(
     least a that brings A x0 within ``noise`` of y. The golden subset is the nearest under both.
 
     Args:
-        denoiser: PCA, or GoldDiff over it, such as ``golddiff.recommended(store, novelty=1)``,
+        denoiser: PCA, or GoldDiff over it, as of :func:`golddiff.estimators.dial.for_restoring`,
             whose narrow masks fit best. Golden subsets drawn at random become the nearest 300.
         y: (B, *measured) measurements of B images.
         operator: A, linear and of local footprint: a callable on (b, *shape) in [-1, 1], or a

@@ -8,6 +8,7 @@ import gradio as gr
 from PIL import Image
 
 import golddiff
+from golddiff.estimators.dial import for_restoring
 from golddiff.estimators.measurement import beside
 from golddiff.estimators.noise_level import judged_noise
 from golddiff.estimators.operators import known_of
@@ -70,8 +71,7 @@ class Restorer:
         with opened.lock:
             if level is None:
                 level, _ = judged_noise(store, operator, y[None])
-            # What is known holds a picture together, so masks may be narrow.
-            denoiser = opened.denoiser("recommended", "released", 1.0, 0)
+            denoiser = for_restoring(store)
             samples = golddiff.restore(
                 denoiser, y[None], operator, level, n=int(n), attribution=True
             )
