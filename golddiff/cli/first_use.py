@@ -29,7 +29,7 @@ def create_with_bars(
 
     check_memory(method, store, settings)
     if memory_needed(method, settings)(store.n, store.d) and not store.factors.is_kept():
-        with waiting("covariance, once for this store") as watch:
+        with waiting("covariance") as watch:
             make = (
                 store.factors.averaged if method == "recommended" else partial(store.factor, None)
             )
@@ -52,7 +52,9 @@ def make_index(denoiser: Denoiser) -> None:
     schedule = getattr(denoiser, "schedule", None)
     if isinstance(schedule, FittedSchedule) and schedule.indexed:
         with waiting("index, once for this store") as watch:
-            open_or_build(denoiser.store, lambda what, done, total: watch(done, total))
+            schedule.index = open_or_build(
+                denoiser.store, lambda what, done, total: watch(done, total)
+            )
 
 
 def first_look(

@@ -51,7 +51,7 @@ def recommended(store: ImageStore, novelty: float = NOVELTY, seed: int = 0) -> G
         store: the training set.
         novelty: 0 to 1. 0: training images again; 1: as far from the training images as these are
             from each other, where the images allow it. See :func:`golddiff.novelty`.
-        seed: of the images that the golden subsets draw at random.
+        seed: of golden subsets that are drawn at random; these are not, so it changes nothing.
 
     Raises:
         ArgumentError: a novelty outside 0 to 1; a store of one image.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Protocol, Self, TypeGuard
 
 import numpy as np
@@ -16,7 +17,7 @@ from golddiff.store.images import ImageStore
 from golddiff.support import AnySupport, LogWeights, Prior
 from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule
 from golddiff.supports.certificate import certify
-from golddiff.supports.index.image_index import open_or_build
+from golddiff.supports.index.image_index import Index, open_or_build
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.arguments import check_seed
 from golddiff.system.errors import ArgumentError
@@ -120,21 +121,27 @@ class GoldDiff(Denoiser):
                 "(golddiff.ImageStore)"
             )
         queries, sigmas, priors = self.checked(x, sigma, labels)
+        if any(isinstance(prior, LogWeights) for prior in priors):
+            raise ArgumentError("certified: nothing is proved under log weights (given)")
         means, bounds = np.empty_like(queries), np.empty(len(queries))
-        index = open_or_build(self.store)
         for i, (query, level, prior) in enumerate(zip(queries, sigmas, priors, strict=True)):
-            if isinstance(prior, LogWeights):
-                raise ArgumentError("certified: nothing is proved under log weights (given)")
+            assert not isinstance(prior, LogWeights)
             if self._guarantees(self.schedule):
                 (one,) = self.schedule.weighed(query[None], level, prior, self.seed)
                 means[i], mean, bound = one.mean, one.mean, one.error * math.sqrt(self.store.d)
             else:
                 means[i] = self.denoise(query[None], level, prior)[0]
                 (_, support), *_ = self.estimator_supports(query[None], level, prior)
-                proved = certify(index, query, level, support.rows, prior)
+                proved = certify(self._index, query, level, support.rows, prior)
                 mean, bound = proved.mean, proved.bound
             bounds[i] = bound + float(np.linalg.norm(means[i].astype(np.float64) - mean))
         return torch.from_numpy(means).reshape(x.shape).to(x.device), torch.from_numpy(bounds)
+
+    @cached_property
+    def _index(self) -> Index:
+        """Opened once: its contents are checked at its first use."""
+        assert isinstance(self.store, ImageStore)
+        return open_or_build(self.store)
 
     @staticmethod
     def _guarantees(schedule: Schedule) -> TypeGuard[FittedSchedule]:
