@@ -134,8 +134,8 @@ def restore(options: RestoreJob) -> None:
             else f"no noise seen; below {least:.2g} it cannot be told from texture (--noise)"
         )
     denoiser = create_with_bars(job.method, opened, MethodSettings(novelty=job.novelty), job.seed)
-    if job.novelty is None and job.method == DEFAULT_METHOD:
-        denoiser = for_restoring(opened)
+    if job.method == DEFAULT_METHOD:  # whose golden subsets are smaller than restoring wants
+        denoiser = for_restoring(opened, job.novelty)
     softness = SOFTNESS if job.softness is None else job.softness
     with progress_bar() as bar:
         task = bar.add_task(f"restoring {job.picture.name}", total=job.n * job.steps)

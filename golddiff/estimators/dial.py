@@ -34,6 +34,7 @@ STEPS, SEED = 10, 1
 FEW, MORE = 64, 128  # images a golden subset: of more the pictures are blurred, and take longer
 GREY_FEW, GREY_MORE = 16, 32  # of grey images, which are blurred sooner
 LEAST, MOST = 4_000, 10_000  # candidates at high and at low noise, of large sets
+NARROW = 0.1  # threshold of the narrowest masks that restoring takes of its own accord
 SMALLEST = 16  # pixels a side that an image has for units of several pixels
 
 _dials: WeakKeyDictionary[ImageStore, Dial] = WeakKeyDictionary()
@@ -62,13 +63,16 @@ def recommended(store: ImageStore, novelty: float = NOVELTY, seed: int = 0) -> G
     return at_threshold(store, dial(store).threshold(novelty), seed)
 
 
-def for_restoring(store: ImageStore) -> PCA:
-    """What restores best: the masks of the newest pictures, which are narrow.
+def for_restoring(store: ImageStore, novelty: float | None = None) -> PCA:
+    """What restores best: masks narrower than those of the newest pictures, or of a ``novelty``.
 
     What is known of a picture holds it together. :func:`golddiff.restore` adds the golden subsets.
     """
     store = opened(store)
-    return PCA(store, dial(store).threshold(1.0), share=_share(store.shape))
+    threshold = dial(store).threshold(1.0 if novelty is None else novelty)
+    if novelty is None:
+        threshold = max(threshold, min(2 * threshold, NARROW))
+    return PCA(store, threshold, share=_share(store.shape))
 
 
 def at_threshold(store: ImageStore, threshold: float, seed: int = 0) -> GoldDiff:

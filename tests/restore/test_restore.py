@@ -8,7 +8,7 @@ from PIL import Image
 import golddiff
 from golddiff import ArgumentError
 from golddiff.cli import run
-from golddiff.estimators import operators
+from golddiff.estimators import dial, operators
 from golddiff.estimators.masks import locality_mask
 from golddiff.estimators.measurement import beside, expected, linear, measurements
 from golddiff.estimators.noise_level import judged_noise
@@ -246,3 +246,15 @@ def test_the_command_from_end_to_end(folder, capsys, monkeypatch):
         err = capsys.readouterr().err
         assert message in err
         assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("newest", "taken"), [(0.003, 0.006), (0.04, 0.08), (0.06, 0.1), (0.2, 0.2)]
+)
+def test_restoring_takes_masks_twice_as_narrow_as_the_newest_pictures(
+    store, monkeypatch, newest, taken
+):
+    found = dial.Dial(np.array([newest / 2, newest]), np.array([0.5, 1.0]))
+    monkeypatch.setattr(dial, "dial", lambda store: found)
+    assert dial.for_restoring(store).mask_threshold == pytest.approx(taken)
+    assert dial.for_restoring(store, 0.5).mask_threshold == pytest.approx(newest / 2)
