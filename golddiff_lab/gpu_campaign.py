@@ -90,14 +90,14 @@ class Campaign:
         cells = Cells(self.out / "cells")
         sets = TrainingSets(self.out / ("stores" if self.packs else "stores-dry"), self.packs)
         rates = measured_rates(self.device, small=self.packs is None)
-        told = self._about(rates)
+        record = self._about(rates)
 
         def keep(kind: str, name: str, result: Result | None) -> None:
             if result is None:
                 say(f"{name}: no time left")
                 return
-            told[kind].append({"path" if kind == "differences" else "row": name, **result})
-            self._write(told)
+            record[kind].append({"path" if kind == "differences" else "row": name, **result})
+            self._write(record)
             say(f"{name}: {page.summary(result)}")
 
         for name, compare in differences.paths(self.device, self._small(sets)).items():
@@ -113,8 +113,8 @@ class Campaign:
                 )  # fmt: skip
                 keep("rows", row.title, result)
                 last = 0.0 if result is None else result["took"]
-        self._write(told)
-        return told
+        self._write(record)
+        return record
 
     def _measured(self, sets: TrainingSets, row: Row, batch: int, rates: Rates) -> Result:
         start = time.monotonic()
@@ -154,9 +154,9 @@ class Campaign:
         gpu = self.device.type == "cuda"
         return torch.cuda.get_device_name(self.device) if gpu else str(self.device)
 
-    def _write(self, told: dict[str, Any]) -> None:
-        texts = {"gpu.json": json.dumps(told, indent=1, allow_nan=False),
-                 "gpu.md": "\n".join(page.lines(told))}  # fmt: skip
+    def _write(self, record: dict[str, Any]) -> None:
+        texts = {"gpu.json": json.dumps(record, indent=1, allow_nan=False),
+                 "gpu.md": "\n".join(page.lines(record))}  # fmt: skip
         for name, text in texts.items():
             with written_whole("out", self.out / name) as temporary:
                 temporary.write_text(text + "\n", "utf-8")
@@ -184,9 +184,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         campaign = Campaign(asked.out.expanduser(), asked.minutes, packs, device, asked.peer)
         if asked.page is not None:
             page.between(asked.page, [])  # told before any work
-        told = campaign.run(lambda line: print(line, flush=True))
+        record = campaign.run(lambda line: print(line, flush=True))
         if asked.page is not None:
-            page.update(asked.page, told)
+            page.update(asked.page, record)
     except GoldDiffError as error:
         print(f"golddiff: {error}", file=sys.stderr)
         return 2

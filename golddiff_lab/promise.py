@@ -78,13 +78,13 @@ def measured(
                 part = slice(kind * each, (kind + 1) * each)
                 golden(x[part][:1], sigma)  # masks and kernels are made
                 start = time.process_time()
-                out, told = golden.estimated(x[part], sigma)
+                out, estimates = golden.estimated(x[part], sigma)
                 seconds = (time.process_time() - start) / each
                 off = (out - truth[part]).flatten(1).square().mean(1).sqrt()
                 records += [
                     {"tol": tol, "sigma": sigma, "kind": KINDS[kind], "error": e, "estimate": t,
                      "seconds": seconds}
-                    for e, t in zip(off.tolist(), told.tolist(), strict=True)
+                    for e, t in zip(off.tolist(), estimates.tolist(), strict=True)
                 ]  # fmt: skip
     return records
 
@@ -99,11 +99,11 @@ def table(records: list[dict[str, Any]]) -> list[str]:
         some = [r for r in records if r["tol"] == tol and sigma in (None, r["sigma"])]
         good = [r["error"] <= tol for r in some]
         kinds = [[g for r, g in zip(some, good, strict=True) if r["kind"] == k] for k in KINDS]
-        told = np.array([(r["estimate"], r["error"]) for r in some if r["estimate"] > tol / 50])
+        pairs = np.array([(r["estimate"], r["error"]) for r in some if r["estimate"] > tol / 50])
         known = ["-", "-"]
-        if len(told) > 2:
-            ratio = told[:, 0] / np.maximum(told[:, 1], 1e-12)
-            rank = float(spearmanr(*told.T)[0])
+        if len(pairs) > 2:
+            ratio = pairs[:, 0] / np.maximum(pairs[:, 1], 1e-12)
+            rank = float(spearmanr(*pairs.T)[0])
             known = [f"{rank:.2f}", f"{np.mean((ratio > 1 / 3) & (ratio < 3)):.2f}"]
         cells = [
             f"{tol:g}", "all" if sigma is None else f"{sigma:.3g}", f"{sum(good)}/{len(good)}",

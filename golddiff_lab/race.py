@@ -79,7 +79,7 @@ def _times(timing: Timing, images: int) -> Row:
 def _errors(out: np.ndarray[Any, Any], exact: torch.Tensor | None) -> Row:
     if exact is None or len(exact) == 0:
         return {"truth_queries": 0, "rmse": None, "rmse_95": None}
-    told = torch.from_numpy(out[: len(exact)])
-    each = [rmse(one, its) for one, its in zip(told, exact, strict=True)]
+    some = torch.from_numpy(out[: len(exact)])
+    each = [rmse(one, its) for one, its in zip(some, exact, strict=True)]
     most = float(np.quantile(each, WITHIN, method="inverted_cdf"))
-    return {"truth_queries": len(exact), "rmse": rmse(told, exact), "rmse_95": most}
+    return {"truth_queries": len(exact), "rmse": rmse(some, exact), "rmse_95": most}

@@ -113,11 +113,11 @@ def evaluate(options: EvaluateOptions) -> None:
     _tell(made)
     if options.json is None and options.out is None:
         return
-    told = figures(store, oracle, made, each)
+    results = figures(store, oracle, made, each)
     if options.json is not None:
-        write_json(options.json, told)
+        write_json(options.json, results)
     if options.out is not None:
-        write_folder(options.out, store, reference, made, told)
+        write_folder(options.out, store, reference, made, results)
 
 
 def settings_of_each(

@@ -87,22 +87,26 @@ def panels(made: dict[str, Evaluation]) -> list[Panel]:
 
 
 def write_folder(
-    out: Path, store: ImageStore, reference: Run, made: dict[str, Evaluation], told: dict[str, Any]
+    out: Path,
+    store: ImageStore,
+    reference: Run,
+    made: dict[str, Evaluation],
+    results: dict[str, Any],
 ) -> None:
     """Write ``evaluation.json``, ``curves.png`` and, of images, ``images.png``."""
     from golddiff.figures.curves import draw_panels
     from golddiff.system.pictures import save
 
-    write_json(out / "evaluation.json", told)
+    write_json(out / "evaluation.json", results)
     curves = panels(made)
     if curves:
         save("out", draw_panels(curves), out / "curves.png")
     if len(store.shape) == 3:
-        save("out", _pictures(reference, made, told), out / "images.png")
+        save("out", _pictures(reference, made, results), out / "images.png")
     say(f"{out}: evaluation.json" + (", curves.png" if curves else "") + ", images.png")
 
 
-def _pictures(reference: Run, made: dict[str, Evaluation], told: dict[str, Any]) -> Any:
+def _pictures(reference: Run, made: dict[str, Evaluation], results: dict[str, Any]) -> Any:
     from golddiff.figures.methods import Block, Made, draw_methods
     from golddiff.sampling import initial_noise
 
@@ -112,5 +116,5 @@ def _pictures(reference: Run, made: dict[str, Evaluation], told: dict[str, Any])
     seconds = reference.seconds / (settings.n * settings.steps)
     rows["oracle"] = Made(reference.images[:shown], seconds)
     noise = initial_noise(shown, tuple(reference.images.shape[1:]), settings.seed)
-    name = Path(told["store"]["path"]).name
+    name = Path(results["store"]["path"]).name
     return draw_methods([Block("", f"{name}, {settings.steps} steps", noise, rows)])

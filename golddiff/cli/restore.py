@@ -106,7 +106,7 @@ def restore(options: RestoreJob) -> None:
     import torch
 
     from golddiff.estimators.dial import for_restoring
-    from golddiff.estimators.measurement import beside
+    from golddiff.estimators.measurement import pictures_of
     from golddiff.estimators.noise_level import judged_noise
     from golddiff.estimators.operators import known_of
     from golddiff.evaluation.restored import SOFTNESS
@@ -153,7 +153,7 @@ def restore(options: RestoreJob) -> None:
         say(f"{job.explain}: the pictures behind every restoration")
     spread = samples.images.std(dim=0, correction=0)
     if job.out.suffix.lower() in PICTURES:
-        pictures = beside(opened, samples.images, y, operator, noise).values()
+        pictures = pictures_of(opened, samples.images, y, operator, noise).values()
         shown = replace(samples, images=torch.stack([*pictures]))
         save("out", shown.grid(columns=len(shown)), job.out, samples.about)
     else:

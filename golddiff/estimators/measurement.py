@@ -200,7 +200,7 @@ def expected(store: Any, operator: Any, y: torch.Tensor, noise: float = 0.0) -> 
     return found.clamp(-1, 1) if store.is_pixels else found
 
 
-def beside(
+def pictures_of(
     store: Any, images: torch.Tensor, y: torch.Tensor, operator: LinearOperator, noise: float
 ) -> dict[str, torch.Tensor]:
     """Restorations (n, *shape) of one measurement beside what is known, expected and uncertain.

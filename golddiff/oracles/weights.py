@@ -48,8 +48,8 @@ def checked_weights(found: Any, path: Path) -> dict[str, torch.Tensor]:
     others = []
     for name, value in found.items():
         if not isinstance(value, torch.Tensor):
-            told = getattr(value, "told", None)
-            others.append(f"{name} ({told})" if told else str(name))
+            kind = getattr(value, "kind", None)
+            others.append(f"{name} ({kind})" if kind else str(name))
         elif not isinstance(name, str) or not value.is_floating_point():
             others.append(f"{name} ({value.dtype})")
     if others:
@@ -94,9 +94,9 @@ def fill(
         "has unexpected": sorted(tensors.keys() - wanted.keys()),
         "has wrong shapes:": shapes,
     }
-    told = [f"{what} {listed(names)}" for what, names in problems.items() if names]
-    if told:
-        raise CheckpointError(f"{path} does not fit the network: it {'; it '.join(told)}")
+    faults = [f"{what} {listed(names)}" for what, names in problems.items() if names]
+    if faults:
+        raise CheckpointError(f"{path} does not fit the network: it {'; it '.join(faults)}")
     plain = {name: value.float() for name, value in tensors.items()}
     for name, value in plain.items():
         if not bool(torch.isfinite(value).all()):

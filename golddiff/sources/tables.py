@@ -121,8 +121,8 @@ def _rows_of_file(file: Path, image: str, start: int, stop: int) -> Iterator[Ite
                 yield from itertools.islice(items, max(start - row, 0), max(stop - row, 0))
                 row += batch.num_rows
             if row < stop:
-                told = f"it tells of {ends[-1]:,} rows and holds {row:,}"
-                raise SourceError(f"{file.name} is damaged: {told}")
+                message = f"it tells of {ends[-1]:,} rows and holds {row:,}"
+                raise SourceError(f"{file.name} is damaged: {message}")
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _damaged(file, error) from error
 

@@ -94,8 +94,8 @@ def applied(operator: Operator, images: torch.Tensor, shape: tuple[int, ...]) ->
     try:
         made = operator(images)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        told = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ArgumentError(f"operator: fails on {tuple(images.shape)}: {told}") from error
+        message = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ArgumentError(f"operator: fails on {tuple(images.shape)}: {message}") from error
     if not isinstance(made, torch.Tensor) or tuple(made.shape) != (len(images), *shape):
         got = getattr(made, "shape", type(made).__name__)
         got = tuple(got) if isinstance(got, torch.Size) else got

@@ -9,7 +9,7 @@ from PIL import Image
 
 import golddiff
 from golddiff.estimators.dial import for_restoring
-from golddiff.estimators.measurement import beside
+from golddiff.estimators.measurement import pictures_of
 from golddiff.estimators.noise_level import judged_noise
 from golddiff.estimators.operators import known_of
 from golddiff.figures.sources import figure, image_name, percent
@@ -76,7 +76,7 @@ class Restorer:
                 denoiser, y[None], operator, level, n=int(n), attribution=True
             )
             found = samples.novelty
-        shown = beside(store, samples.images, y, operator, level)
+        shown = pictures_of(store, samples.images, y, operator, level)
         pictures = zip(shown, [cells(one[None], SIDE)[0] for one in shown.values()], strict=True)
         body = f'<div class="sources restored">{_row(pictures)}</div>'
         for i, one in enumerate(samples.attribution or []):

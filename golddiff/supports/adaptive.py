@@ -130,7 +130,7 @@ class FittedSchedule:
     def __init__(self, estimator: Any, settings: AdaptiveSchedule) -> None:
         self.estimator, self.settings = estimator, settings
         self._comparisons: dict[float, tuple[Metric, bool]] = {}
-        self._told = False
+        self._said = False
         indexed = settings.index
         if indexed is None:
             indexed = estimator.store.n > INDEXED_FROM and isinstance(estimator.store, ImageStore)
@@ -184,8 +184,8 @@ class FittedSchedule:
             return f"weighs all {images:,} images"
         metric, narrow = self.comparison(sigma)
         side = metric.side
-        told = f"{side}x{side}" if isinstance(side, int) else str(side)
-        nearest = f"; where single ones decide, the nearest for each tile ({told})"
+        tiles = f"{side}x{side}" if isinstance(side, int) else str(side)
+        nearest = f"; where single ones decide, the nearest for each tile ({tiles})"
         return (
             f"draws some of {images:,} images by weight, until the estimated RMSE is within "
             f"{self.settings.tol:g}{nearest if narrow else ''}"
@@ -238,10 +238,10 @@ class FittedSchedule:
             self._comparisons[sigma] = metric, side is not None and width < WIDE
         return self._comparisons[sigma]
 
-    def tell(self, sigma: float) -> None:
+    def say_all(self, sigma: float) -> None:
         """Say, once, that some queries take all images."""
-        if not self._told:
-            self._told = True
+        if not self._said:
+            self._said = True
             log.info(
                 "tol=%g takes all images for some queries, first at sigma %.3g",
                 self.settings.tol, sigma,
@@ -292,7 +292,7 @@ class _Level:
         search(_Else.NEAREST, self._everything, self._ranked, map)
         made = {i: found for i, found in outcome.items() if isinstance(found, Weighed)}
         if len(made) < len(x):
-            self._schedule.tell(self._sigma)
+            self._schedule.say_all(self._sigma)
         return made
 
     def _searched(self, x: F32, within: _Within, one: _One, go: Any) -> Iterator[_Outcome]:

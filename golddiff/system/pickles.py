@@ -79,9 +79,9 @@ def read_pickle(
         return _Unpickler(stream, allowed, persistent).load()
     except Exception as error:
         # A damaged pickle raises nearly anything, as it drives functions with wrong values.
-        told = one_line(error, 300)
+        text = one_line(error, 300)
         refused = isinstance(error, UnpicklingError) and not _is_python_s(error)
-        raise UnpicklingError(told if refused else f"is cut short or damaged ({told})") from error
+        raise UnpicklingError(text if refused else f"is cut short or damaged ({text})") from error
 
 
 def _is_python_s(error: Exception) -> bool:

@@ -66,7 +66,7 @@ class Storage:
 class OtherTensor:
     """A tensor of a kind that no network here is made of, such as sparse."""
 
-    told: str
+    kind: str
 
 
 def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> torch.Tensor:
@@ -91,8 +91,8 @@ def _parameter(data: Any, *rest: Any) -> torch.Tensor | OtherTensor:
     return data
 
 
-def _other(told: str) -> Callable[..., OtherTensor]:
-    return lambda *given: OtherTensor(told)
+def _other(kind: str) -> Callable[..., OtherTensor]:
+    return lambda *given: OtherTensor(kind)
 
 
 def _other_dtype(*given: Any) -> OtherTensor:

@@ -33,17 +33,17 @@ kept in   {folder}"""
 
 def lines(job: ScalingJob, outcome: Outcome) -> list[str]:
     """The machine, the tables, and what they hold."""
-    told = NOTES.format(
+    notes = NOTES.format(
         queries=min(job.truth_queries, job.batch), passing=job.passing, n=outcome.stores[0].n,
         limit=byte_size(int(job.memory_limit)), folder=outcome.folder,
     ).splitlines()  # fmt: skip
     if job.masked:
-        told.append(
+        notes.append(
             f"one factor (masks) for all sizes, of {outcome.stores[-1].factors.images:,} images"
         )
     return [
         machine_line(outcome.machine), *_levels_table(job, outcome), "",
-        *_memory_table(job, outcome), *told,
+        *_memory_table(job, outcome), *notes,
     ]  # fmt: skip
 
 

@@ -127,9 +127,9 @@ def _truths(
     job: StepJob, references: dict[str, Estimator], levels: list[tuple[float, torch.Tensor]]
 ) -> dict[str, list[torch.Tensor]]:
     """The full scan of every side at every level; sides with the same one share it."""
-    if job.told == 0:
+    if job.compared == 0:
         return {}
-    few = [(sigma, x[: job.told]) for sigma, x in levels]
+    few = [(sigma, x[: job.compared]) for sigma, x in levels]
     each = {text_of(reference): reference for reference in references.values()}
     made = {
         text: full_scans(reference, few, use_cache=job.cache) for text, reference in each.items()

@@ -142,7 +142,7 @@ class StepJob:
         return [*self.methods, *(recognise(peer)[0] for peer in self.peer or ())]
 
     @property
-    def told(self) -> int:
+    def compared(self) -> int:
         """How many of the queries errors are measured at; 0 for no errors."""
         return min(self.truth_queries, self.batch) if self.truth else 0
 

@@ -46,7 +46,7 @@ def figures(job: StepJob, outcome: Outcome) -> dict[str, Any]:
         "repeats": job.repeats,
         "seed": job.seed,
         "queries_from": job.queries_from,
-        "truth_queries": job.told,
+        "truth_queries": job.compared,
         "settings": job.settings.settings().given(),
         "against": job.reference,
         "sides": {
@@ -66,9 +66,9 @@ def figures(job: StepJob, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def levels_table(told: dict[str, Any]) -> list[str]:
+def levels_table(figures: dict[str, Any]) -> list[str]:
     """A row for each noise level and side, then the means over the levels."""
-    levels = [(f"{level['sigma']:.3g}", level["sides"]) for level in told["levels"]]
+    levels = [(f"{level['sigma']:.3g}", level["sides"]) for level in figures["levels"]]
     rows = [
         [
             "" if i else first,
@@ -80,7 +80,7 @@ def levels_table(told: dict[str, Any]) -> list[str]:
             f"{side['gflop']:.2f}",
             number(side.get("same_maths_difference"), ".1e"),
         ]
-        for first, sides in [*levels, ("mean", told["sides"])]
+        for first, sides in [*levels, ("mean", figures["sides"])]
         for i, (name, side) in enumerate(sides.items())
     ]
     header = ["sigma", "side", "ms", "ratio", "RMSE", "95 %", "GFLOP", "same"]
@@ -92,10 +92,10 @@ def notes(job: StepJob, outcome: Outcome) -> list[str]:
     lines = COLUMNS.format(
         against=job.reference,
         truth="; ".join(sorted({text_of(r) for r in outcome.references.values()})),
-        queries=job.told,
+        queries=job.compared,
         same="; ".join(f"{name}: {what}" for name, what in outcome.checked.items()),
     ).splitlines()
-    left_out = [] if job.told else ["RMSE", "          at ", "95 %"]
+    left_out = [] if job.compared else ["RMSE", "          at ", "95 %"]
     left_out += [] if outcome.checked else ["same"]
     lines = [line for line in lines if not line.startswith(tuple(left_out))]
     for name in outcome.memory:

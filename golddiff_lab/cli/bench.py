@@ -50,13 +50,13 @@ def step(options: StepJob) -> None:
     with progress_bar() as bar:
         task = bar.add_task("", total=None)
         outcome = run(options, lambda what: bar.update(task, description=what))
-    told = report.figures(options, outcome)
+    figures = report.figures(options, outcome)
     say(
         f"{describe(outcome.store)}; batch {options.batch}, {options.repeats} timed steps a level, "
         f"{outcome.machine.threads} threads, queries: {options.queries_from}"
     )
     say(report.machine_line(outcome.machine))
-    for line in [*report.levels_table(told), *report.notes(options, outcome)]:
+    for line in [*report.levels_table(figures), *report.notes(options, outcome)]:
         say(line)
     for line in report.memory_table(outcome) if options.memory else ():
         say(line)
@@ -65,7 +65,7 @@ def step(options: StepJob) -> None:
             say(f"sigma {row['sigma']:.3g}, {row['side']}: {row['description']}")
     if options.json is not None:
         about = {"golddiff": __version__, "store": summary(outcome.store)}
-        write_json(options.json, {**about, **told})
+        write_json(options.json, {**about, **figures})
 
 
 @bench.command()

@@ -118,10 +118,10 @@ def _train(
         def on_step(run: Run, loss: float) -> None:
             nonlocal mean
             mean += max(0.02, 1 / run.step) * (loss - mean)
-            told = f"step {run.step:,}  loss {mean:.4f}"
-            bar.update(task, completed=run.share, description=told)
+            line = f"step {run.step:,}  loss {mean:.4f}"
+            bar.update(task, completed=run.share, description=line)
             if not watched() and (run.step == 1 or run.step % TOLD_EVERY == 0):
-                say(f"{told}  {duration(run.elapsed)}")
+                say(f"{line}  {duration(run.elapsed)}")
 
         return train_network(
             store, out, settings, on_step=on_step, stop=stopped.is_set, command=command

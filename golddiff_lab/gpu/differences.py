@@ -126,10 +126,10 @@ def _compared(
         most = float(apart.abs().max()) if apart.isfinite().all() else float("inf")
         if most > worst:
             worst, where = most, sigma
-    return _told(worst, total**0.5, f"sigma {where:.3g}")
+    return _difference(worst, total**0.5, f"sigma {where:.3g}")
 
 
-def _told(worst: float, rms: float | None, where: str) -> dict[str, Any]:
+def _difference(worst: float, rms: float | None, where: str) -> dict[str, Any]:
     finite = worst < float("inf")
     return {
         "largest": worst if finite else None, "rms": rms if finite else None, "where": where,
@@ -153,7 +153,7 @@ def _weighted(store: ImageStore, device: torch.device) -> dict[str, Any]:
         means = [d.store.posterior(d, flat, sigma, support).mean() for d in (base, there)]
         most = float(np.abs(means[0] - means[1]).max())
         worst, where = max((worst, where), (most, sigma))
-    return _told(worst, None, f"sigma {where:.3g}")
+    return _difference(worst, None, f"sigma {where:.3g}")
 
 
 def _sampled(store: ImageStore, device: torch.device) -> dict[str, Any]:
@@ -161,7 +161,8 @@ def _sampled(store: ImageStore, device: torch.device) -> dict[str, Any]:
     there = on_device(base, device, streamed=False)
     ours, theirs = (sample(d, BATCH, STEPS, trajectory=False).images for d in (base, there))
     apart = (ours - theirs.cpu()).double()
-    return _told(float(apart.abs().max()), float(apart.square().mean().sqrt()), "the last images")
+    rms = float(apart.square().mean().sqrt())
+    return _difference(float(apart.abs().max()), rms, "the last images")
 
 
 def _nearest(store: ImageStore, device: torch.device, by: str) -> dict[str, Any]:
@@ -175,4 +176,4 @@ def _nearest(store: ImageStore, device: torch.device, by: str) -> dict[str, Any]
         for a, b in zip(store.nearest(x, k, metric, every), there.nearest(x, k, metric, every),
                         strict=True)
     ]  # fmt: skip
-    return _told(sum(others) / (k * len(others)), None, "share of other images")
+    return _difference(sum(others) / (k * len(others)), None, "share of other images")

@@ -58,7 +58,7 @@ def measured(
     there = on_device(row.denoiser(store), device, streamed=row.streamed)
     ours = _timed(there, store, batch, device, repeats)
     seconds = statistics.mean(timing.seconds for timing in ours.values())
-    told = {
+    record = {
         "images": store.n,
         "batch": batch,
         "resident": getattr(there.store, "resident", False),
@@ -71,12 +71,12 @@ def measured(
     }
     if row.support != "adaptive":
         floors = [floor(row, store, sigma, batch, rates) for sigma in levels()]
-        told["floor_seconds"] = statistics.mean(floors)
+        record["floor_seconds"] = statistics.mean(floors)
     if peer is not None and row.support == "golden" and not row.streamed:
         del there
         store.__dict__.pop("_on_device")  # its pixels are gone from the device before theirs come
-        told |= _of_peer(row, store, batch, device, peer, repeats)
-    return told
+        record |= _of_peer(row, store, batch, device, peer, repeats)
+    return record
 
 
 def floor(row: Row, store: ImageStore, sigma: float, batch: int, rates: Rates) -> float:

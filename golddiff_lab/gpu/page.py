@@ -16,13 +16,13 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 NOT_MEASURED = "not measured"
 
 
-def lines(told: dict[str, Any]) -> list[str]:
+def lines(record: dict[str, Any]) -> list[str]:
     """The two tables; every row stands there, measured or not.
 
     Args:
-        told: what ``golddiff_lab.gpu_campaign`` writes as ``gpu.json``.
+        record: what ``golddiff_lab.gpu_campaign`` writes as ``gpu.json``.
     """
-    return [*_about(told), "", *_differences(told.get("differences", ())), "", *_times(told)]
+    return [*_about(record), "", *_differences(record.get("differences", ())), "", *_times(record)]
 
 
 def summary(result: dict[str, Any]) -> str:
@@ -33,15 +33,15 @@ def summary(result: dict[str, Any]) -> str:
     return f"{_number(result['largest'], '.1e')}{verdict}"
 
 
-def update(page: Path, told: dict[str, Any]) -> None:
+def update(page: Path, record: dict[str, Any]) -> None:
     """Put the tables between the two marks of a page, and the figures as JSON beside it.
 
     Raises:
         ArgumentError: the page cannot be read or written, or has no such marks.
     """
     texts = {
-        page.with_suffix(".json"): json.dumps(told, indent=1, allow_nan=False) + "\n",
-        page: between(page, lines(told)),
+        page.with_suffix(".json"): json.dumps(record, indent=1, allow_nan=False) + "\n",
+        page: between(page, lines(record)),
     }
     for path, text in texts.items():
         with written_whole("page", path) as temporary:
@@ -62,16 +62,16 @@ def between(page: Path, inside: Sequence[str]) -> str:
     return "\n".join([before + BEGIN, *inside, END + after])
 
 
-def _about(told: dict[str, Any]) -> list[str]:
-    if not told.get("device"):
+def _about(record: dict[str, Any]) -> list[str]:
+    if not record.get("device"):
         return ["No GPU was measured."]
-    trial = ["**A dry run over a few small images: no result.**", ""] if told["dry_run"] else []
-    rates = told["rates"]
+    trial = ["**A dry run over a few small images: no result.**", ""] if record["dry_run"] else []
+    rates = record["rates"]
     return [
         *trial,
-        f"Device: {told['device']}, torch {told['torch']}; float32 products "
+        f"Device: {record['device']}, torch {record['torch']}; float32 products "
         f"{rates['matrix'] / 1e12:.2f} TFLOP/s, copy {rates['copy'] / 1e12:.3f} TB/s. Times are "
-        f"means over sigma {', '.join(f'{sigma:.3g}' for sigma in told['levels'])}.",
+        f"means over sigma {', '.join(f'{sigma:.3g}' for sigma in record['levels'])}.",
     ]
 
 
@@ -87,8 +87,8 @@ def _differences(found: Sequence[dict[str, Any]]) -> list[str]:
     return markdown_table(header, rows)
 
 
-def _times(told: dict[str, Any]) -> list[str]:
-    known = {(row["row"], row["batch"]): row for row in told.get("rows", ())}
+def _times(record: dict[str, Any]) -> list[str]:
+    known = {(row["row"], row["batch"]): row for row in record.get("rows", ())}
     rows = []
     for row in ROWS:
         for batch in BATCHES:

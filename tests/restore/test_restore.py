@@ -10,7 +10,7 @@ from golddiff import ArgumentError
 from golddiff.cli import run
 from golddiff.estimators import dial, operators
 from golddiff.estimators.masks import locality_mask
-from golddiff.estimators.measurement import beside, expected, linear, measurements
+from golddiff.estimators.measurement import expected, linear, measurements, pictures_of
 from golddiff.estimators.noise_level import judged_noise
 from golddiff.estimators.restoring import Restoring
 from golddiff.evaluation.restored import parts_of
@@ -151,7 +151,7 @@ def test_the_expected_picture_is_the_gaussian_of_the_images_given_y(store, other
 
 def test_what_is_known_is_kept_in_the_expected_picture_that_is_shown(store, other):
     a = OPERATORS["hole"]
-    shown = beside(store, other[:2], a(other)[0], linear(a, SHAPE, (3, 55)), 0.0)
+    shown = pictures_of(store, other[:2], a(other)[0], linear(a, SHAPE, (3, 55)), 0.0)
     assert list(shown) == ["known", "restoration 1", "restoration 2", "expected", *list(shown)[4:]]
     torch.testing.assert_close(shown["expected"][:, KNOWN], other[0][:, KNOWN], atol=0.01, rtol=0)
     assert (shown["expected"] - shown["known"])[:, ~KNOWN].abs().max() > 0.01

@@ -116,12 +116,12 @@ def load_edm(path: Path, resolution: int | None = None) -> dict[str, Any]:
         model = _network(path, record, arguments)
     except Exception as error:
         # A damaged pickle raises nearly anything, as it drives conversions with wrong values.
-        told = one_line(error, 1000)
+        message = one_line(error, 1000)
         if not isinstance(error, CheckpointError):
-            told = f"it {told}"
-        if not told.startswith(str(path)):
-            told = f"{path} is not a readable EDM pickle: {told}"
-        raise CheckpointError(told) from error
+            message = f"it {message}"
+        if not message.startswith(str(path)):
+            message = f"{path} is not a readable EDM pickle: {message}"
+        raise CheckpointError(message) from error
     side, channels, classes = arguments.images.values()
     made = PRECONDITIONINGS[arguments.precond](**arguments.settings)
     return {
