@@ -131,10 +131,8 @@ class FittedSchedule:
         self.estimator, self.settings = estimator, settings
         self._comparisons: dict[float, tuple[Metric, bool]] = {}
         self._said = False
-        indexed = settings.index
-        if indexed is None:
-            indexed = estimator.store.n > INDEXED_FROM and isinstance(estimator.store, ImageStore)
-        self.indexed = indexed
+        large = estimator.store.n > INDEXED_FROM and isinstance(estimator.store, ImageStore)
+        self.indexed = large if settings.index is None else settings.index
 
     @cached_property
     def index(self) -> Index:

@@ -162,8 +162,8 @@ class NearestImages:
         self._last[here] = (self.mean() - old)[here]
 
     def mean(self) -> F64:
-        """(D,)."""
-        return _mean(self._posterior)
+        """(D,), 0 where no images were weighed."""
+        return _ratio(self._posterior.weighted[0], self._posterior.total[0])
 
     def squares(self) -> F64:
         """(T,) estimated mean squared errors."""
@@ -214,8 +214,3 @@ def _ratio(sums: F64, totals: F64) -> F64:
     total = np.concatenate([totals] * (sums.shape[-1] // totals.shape[-1]), axis=-1)
     mean: F64 = np.divide(sums, total, out=np.zeros_like(total), where=total > 0)
     return mean
-
-
-def _mean(posterior: Posterior) -> F64:
-    """(D,) of one query, 0 where no images were weighed."""
-    return _ratio(posterior.weighted[0], posterior.total[0])
