@@ -135,7 +135,9 @@ def _read(
         say(line)
     if not parts:
         raise ArgumentError(f"pictures: {pictures} holds no picture that can be read")
-    return torch.from_numpy(np.concatenate(parts)), [os.path.basename(n) for n in source.names]
+    images = torch.from_numpy(np.concatenate(parts))
+    names = [os.path.basename(n) for n in source.names]
+    return images, names if len(names) == len(images) else []
 
 
 def _without_grid(pictures: str) -> str | list[Path]:

@@ -138,6 +138,10 @@ class Shard:
         """Images (k, D) by row, or their coordinates along some axes."""
         return self.store.values(rows, onto)
 
+    def names_of(self, rows: I64) -> list[str] | None:
+        """The files of some images, or None."""
+        return self.store.names_of(rows)
+
     def labels(self) -> I64:
         """The class of each image."""
         assert self.store.labels is not None

@@ -253,20 +253,31 @@ class ShardedStore(TrainingSet):
         Raises:
             ClusterError: a shard that has some of them is missing.
         """
+        width = self.d if onto is None else onto.columns.shape[1]
+        out = np.empty((len(rows), width), np.float32)
+        for places, found in self._of_owners("values", rows, onto):
+            out[places] = found
+        return out
+
+    def names_of(self, rows: Sequence[int] | I64) -> list[str] | None:
+        """The files of some images, fetched; None where one of them was none."""
+        names = np.empty(len(rows), object)
+        for places, found in self._of_owners("names_of", np.asarray(rows)):
+            names[places] = found  # None for all of a shard that has none
+        return None if None in names else names.tolist()
+
+    def _of_owners(self, method: str, rows: I64, *more: Any) -> Iterator[tuple[I64, Any]]:
+        """What the shards that have some images say of them, and which of ``rows`` these are."""
         firsts = np.array(self.borders.firsts)
         owner = np.searchsorted(firsts, rows, side="right") - 1
         mine = {int(shard): np.flatnonzero(owner == shard) for shard in np.unique(owner)}
-        width = self.d if onto is None else onto.columns.shape[1]
-        out = np.empty((len(rows), width), np.float32)
         answers = self.pool.ask(
-            "values", lambda shard: (rows[mine[shard]] - firsts[shard], onto),
-            shards=list(mine),
-        )  # fmt: skip
+            method, lambda shard: (rows[mine[shard]] - firsts[shard], *more), shards=list(mine)
+        )
         for shard, found in answers:
-            out[mine.pop(shard)] = found
+            yield mine.pop(shard), found
         for shard in mine:
             raise ClusterError(f"cluster: shard {self.paths[shard]} is missing")
-        return out
 
     def _make_factor(
         self, label: int | None, images: int | None, seed: int, progress: Callable[[int], None]

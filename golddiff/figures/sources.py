@@ -25,8 +25,8 @@ def class_name(store: ImageStore, label: int) -> str:
 
 def image_name(store: ImageStore, row: int) -> str:
     """'IMG_0012.jpg', or '#12' where it was no file, and its class: escaped for a page."""
-    names = getattr(store, "names", None)  # shards have none
-    name = f"#{row}" if names is None else html.escape(names[row])
+    names = store.names_of([row])
+    name = f"#{row}" if names is None else html.escape(names[0])
     if store.labels is None:
         return name
     kind = html.escape(class_name(store, int(store.labels[row])))

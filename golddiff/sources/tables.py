@@ -30,6 +30,7 @@ _LABEL_COLUMNS = ("label", "labels", "fine_label")
 
 # Rows read at a time: photographs of a megabyte each must fit a few times over.
 _ROWS = 64
+_LONGEST_PATH = 4096  # characters
 _SHARD = re.compile(r"^(?P<split>.+?)-\d{4,6}-of-\d{4,6}(-[0-9a-f]+)?$")
 
 Labels = tuple[I64 | None, tuple[str, ...] | None]
@@ -145,18 +146,24 @@ def _items(
         rows, paths = fields["bytes"], fields.get("path")
     for position in range(len(rows)):
         load = partial(_load, rows, paths, position, read_path)
-        yield Item(f"row {first + position} of {name}", load)
+        yield Item(f"row {first + position} of {name}", load, file=_path(paths, position))
 
 
 def _load(rows: Any, paths: Any, position: int, read_path: Callable[[str], bytes] | None) -> bytes:
     data = rows[position].as_py()
     if data is not None:
         return bytes(data)
-    path = None if paths is None else paths[position].as_py()
+    path = _path(paths, position)
     if path is None or read_path is None:
         # A file that came from elsewhere must not choose what is read on this machine.
         raise OSError("the row holds no bytes")
     return read_path(path)
+
+
+def _path(paths: Any, position: int) -> str | None:
+    """The file that a row's image was; one long word may stand in every row, and is none."""
+    path = None if paths is None else paths[position].as_py()
+    return path if isinstance(path, str) and 0 < len(path) <= _LONGEST_PATH else None
 
 
 def _read_local(path: str) -> bytes:

@@ -132,7 +132,8 @@ def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> Non
         if manifest.n == 0:
             raise SourceError(f"source: {info.description} holds no images")
         manifest.files = {name: file.record() for name, file in files.items()}
-    if len(source.names) == manifest.n:
+    # A table may give all its images one name.
+    if len(source.names) == manifest.n and (manifest.n == 1 or len(set(source.names)) > 1):
         named = folder / FILE_NAMES
         named.write_text("".join(f"{printable(n)}\n" for n in source.names), encoding="utf-8")
         manifest.files[FILE_NAMES] = file_record(named)

@@ -8,7 +8,7 @@ a manifest with the format version and a checksum of each.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,8 @@ class ImageStore(TrainingSet):
         class_names: a name for each class index, or None.
         class_counts: images of each class that has any, ascending; empty without labels.
         classes: these classes.
-        names: the file of each image, as it was called in its folder; None where it was none.
+        names: the file of each image, as it was called in its folder, archive or table; None where
+            images were no files.
         is_pixels: whether the store holds 8-bit images: their values lie in [-1, 1].
         flat: (n, d) uint8 or float32, memory-mapped.
         stored: the same, with scale and offset to [-1, 1]: value = flat * scale + offset.
@@ -95,6 +96,10 @@ class ImageStore(TrainingSet):
     def names(self) -> list[str] | None:
         """See the class."""
         return self.manifest.names(self.path)
+
+    def names_of(self, rows: Sequence[int] | I64) -> list[str] | None:
+        """The files of some images; None where they were none."""
+        return None if self.names is None else [self.names[row] for row in rows]
 
     @classmethod
     def open(cls, path: str | Path, memory_limit: float = DEFAULT_LIMIT) -> ImageStore:

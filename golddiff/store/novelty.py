@@ -88,9 +88,9 @@ def novelty(
         parts.append(two_nearest(store, np.ascontiguousarray(x[i : i + QUERIES_AT_ONCE])))
     rows, distances = map(np.concatenate, zip(*parts, strict=True))
     found = torch.from_numpy(np.where(distances < SAME, 0.0, distances))
-    nearest, names = rows[:, 0], getattr(store, "names", None)  # shards have none
-    files = None if names is None else [names[row] for row in nearest]
-    return Novelty(found[:, 0] / typical, torch.from_numpy(nearest.copy()), found, typical, files)
+    nearest = rows[:, 0].copy()
+    files = store.names_of(nearest)
+    return Novelty(found[:, 0] / typical, torch.from_numpy(nearest), found, typical, files)
 
 
 def spacing(store: ImageStore) -> float:

@@ -17,10 +17,13 @@ import golddiff
 from golddiff.cli import run
 from golddiff.cluster import ClusterError, ShardedStore, build_shards
 from golddiff.cluster.listing import Listing, ShardRecord
+from golddiff.figures.sources import image_name
 from golddiff.sources import open_source
 from golddiff.store.cache import SourceOptions
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError, SourceError
+
+from .conftest import part as cut
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +76,20 @@ def test_shards_hold_the_single_stores_images(cluster, sources, kind, tmp_path):
     for part in parts:
         part.verify()
         assert part.class_names == whole.class_names
+
+
+def test_shards_name_their_images(cluster, sources, tmp_path):
+    path, whole = sources["folder"]
+    build_shards(path, tmp_path / "out", 2)
+    with ShardedStore.open(tmp_path / "out", patience=600.0) as store:
+        assert store.names_of([50, 2, 31]) == [whole.names[row] for row in (50, 2, 31)]
+        assert image_name(store, 40) == image_name(whole, 40)
+    files = sorted(Path(path).rglob("*.png"))[:9]
+    named = ImageStore.build(files[:4], tmp_path / "named")
+    unnamed = cut(ImageStore.build(files[4:], tmp_path / "rest"), slice(None), tmp_path / "bare")
+    with ShardedStore.open([named.path, unnamed], patience=600.0) as store:
+        assert store.names_of([3]) == named.names[3:]
+        assert store.names_of([3, 4]) is None
 
 
 def test_a_machine_with_another_version_builds_nothing(cluster, sources, tmp_path, monkeypatch):
@@ -144,6 +161,8 @@ def test_the_command_line_indexes_and_samples(cluster, sources, tmp_path, capsys
     assert len(said["cluster"]["shards"]) == 2
     assert said["cluster"]["bytes"]["received"] > 0
     assert said["store"]["n"] == whole.n
+    nearest = said["novelty"]["nearest"]
+    assert said["novelty"]["nearest_files"] == [whole.names[row] for row in nearest]
     assert (tmp_path / "grid.png").is_file()
     # One that is gone: the share that was seen is told.
     (out / "shard-00001").rename(tmp_path / "aside")

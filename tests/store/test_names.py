@@ -4,8 +4,10 @@ import io
 import zipfile
 
 import numpy as np
+import pyarrow
 import pytest
 from PIL import Image
+from pyarrow import parquet
 
 import golddiff
 from golddiff.figures.sources import image_name
@@ -58,6 +60,19 @@ def test_zips_lists_of_paths_parts_and_copies_of_stores_have_names(folder, tmp_p
     part = open_source(folder).part(1, 3)
     list(part.batches(2))
     assert part.names == ["b.png", "naïve <b>.png"]
+
+
+def test_rows_of_a_table_are_named_where_each_has_a_file_and_not_all_one(tmp_path):
+    def names(*paths):
+        rows = [{"image": {"bytes": picture(i), "path": path}} for i, path in enumerate(paths)]
+        source = tmp_path / "a.parquet"
+        parquet.write_table(pyarrow.Table.from_pylist(rows), source)
+        store = golddiff.ImageStore.build(source, tmp_path / "s", overwrite=True)
+        return store.names
+
+    assert names("b.png", "a.png", "a.png") == ["b.png", "a.png", "a.png"]
+    for useless in (["a.png", None], ["a.png", ""], ["x.png", "x.png"], ["a.png", 5000 * "x"]):
+        assert names(*useless) is None
 
 
 def test_other_sources_have_none(make_store, smooth_images):
