@@ -23,7 +23,7 @@ from golddiff.cli.options import (
     advanced,
 )
 from golddiff.cli.parse import parse_labels
-from golddiff.cli.terminal import progress_bar, say, show, write_json
+from golddiff.cli.terminal import progress_bar, say, show, starting, waiting, write_json
 from golddiff.estimators.registry import METHODS, MethodSettings, check_method, method_named
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
@@ -99,12 +99,15 @@ def evaluate(options: EvaluateOptions) -> None:
     if options.out is not None:
         check_writable("out", options.out / "evaluation.json")
 
-    from golddiff.evaluation.references import Oracle
+    starting()
     from golddiff.store.images import ImageStore
 
     ours, theirs = _run_settings(options, None)
     store = ImageStore.open(options.store)
-    oracle = Oracle.at(options.oracle)
+    with waiting("the network's checksum"):
+        from golddiff.evaluation.references import Oracle
+
+        oracle = Oracle.at(options.oracle)
     ours, theirs = _run_settings(options, store)
     reference = _reference(oracle, store, theirs)
     made = {

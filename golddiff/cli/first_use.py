@@ -82,11 +82,9 @@ def first_look(
 
 def measure_dial(store: ImageStore) -> None:
     """Find out which mask thresholds give which novelty, where the store does not say."""
-    from golddiff.estimators.dial import dial, is_measured
+    from golddiff.estimators.dial import MEASURING, dial, is_measured
 
-    if is_measured(store):
-        return
-    with waiting("measuring novelty, once for this store") as watch:
+    with waiting(MEASURING, not is_measured(store)) as watch:
         dial(store, watch)
 
 

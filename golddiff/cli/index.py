@@ -13,7 +13,7 @@ from golddiff.cli.cluster import JOINING, join
 from golddiff.cli.command import command
 from golddiff.cli.options import Cluster, JsonPath, ReadingOptions, advanced
 from golddiff.cli.summary import describe, summary
-from golddiff.cli.terminal import say, waiting, watched, write_json
+from golddiff.cli.terminal import say, starting, waiting, watched, write_json
 from golddiff.store.manifest import Manifest
 from golddiff.system.errors import ArgumentError
 from golddiff.system.units import byte_size, duration, shape_text
@@ -82,6 +82,7 @@ def index(options: IndexOptions) -> None:
 
 def _here(options: IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
     """What was built in a line, what was left out, and the figures."""
+    starting()
     from golddiff.store.build import build
     from golddiff.store.images import ImageStore
     from golddiff.store.opening import open_source

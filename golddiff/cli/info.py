@@ -11,7 +11,7 @@ import typer
 from golddiff.cli.command import command
 from golddiff.cli.options import JsonPath
 from golddiff.cli.summary import class_counts, describe, summary
-from golddiff.cli.terminal import say, write_json
+from golddiff.cli.terminal import say, starting, waiting, write_json
 
 CLASSES_SHOWN = 20
 
@@ -35,11 +35,13 @@ def info(options: InfoOptions) -> None:
 
       golddiff info photos.store --verify
     """
+    starting()
     from golddiff.store.images import ImageStore
 
     store = ImageStore.open(options.store)
     if options.verify:
-        store.verify()
+        with waiting("checksums"):
+            store.verify()
     say(describe(store))
     say(f"source: {store.manifest.source}")
     counts = class_counts(store)

@@ -12,7 +12,7 @@ import typer
 
 from golddiff.cli.command import command
 from golddiff.cli.options import JsonPath, Size
-from golddiff.cli.terminal import say, waiting, watched, write_json
+from golddiff.cli.terminal import say, starting, waiting, watched, write_json
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_writable
@@ -64,6 +64,7 @@ def novelty(options: NoveltyOptions) -> None:
     if out is not None:
         check_writable("out", out, (".html", ".htm"))
 
+    starting()
     from golddiff.evaluation.report.novelty import write_novelty_report
     from golddiff.store.images import ImageStore
     from golddiff.store.novelty import novelty as novelty_of
@@ -77,6 +78,8 @@ def novelty(options: NoveltyOptions) -> None:
         images, names = _read(options.pictures, opened, watch)
     with waiting("looking for the nearest training images") as watch:
         found = novelty_of(images, opened, watch)
+    with waiting("sharpness and speckle"):
+        look = _look(images, opened)
     figures: dict[str, Any] = {
         "pictures": len(images),
         "training_images": opened.n,
@@ -84,7 +87,7 @@ def novelty(options: NoveltyOptions) -> None:
         "copies": int(found.copies.sum()),
         "share_of_copies": float(found.copies.double().mean()),
         "spacing": found.spacing,
-        **_look(images, opened),
+        **look,
         "novelty": found.novelty.tolist(),
         "files": names or None,
         "nearest": found.nearest.tolist(),
@@ -99,7 +102,8 @@ def novelty(options: NoveltyOptions) -> None:
     if figures["sharpness"] is not None:
         say(f"sharpness {figures['sharpness']:.2f}, speckle {figures['speckle']:.2f} (the data: 1)")
     if out is not None:
-        write_novelty_report(found, images, opened, out, names)
+        with waiting("writing the page"):
+            write_novelty_report(found, images, opened, out, names)
         say(f"{out}: the pictures, those least new first, beside their nearest training images")
     if json is not None:
         write_json(json, figures)

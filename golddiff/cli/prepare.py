@@ -16,7 +16,7 @@ from golddiff.cli.first_use import create_with_bars, take_steps
 from golddiff.cli.options import JsonPath, MethodName, MethodOptions, Threads
 from golddiff.cli.parse import parse_labels, parse_numbers
 from golddiff.cli.summary import describe, summary
-from golddiff.cli.terminal import progress_bar, say, write_json
+from golddiff.cli.terminal import progress_bar, say, starting, write_json
 from golddiff.estimators.registry import DEFAULT_METHOD, check_method
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
@@ -77,6 +77,7 @@ def prepare(options: PrepareOptions) -> None:
     """
     method, settings = options.method, options.method_options.settings()
     check_method(method, settings)
+    starting()
     levels = _levels(options)
 
     from golddiff.estimators.golden import GoldDiff

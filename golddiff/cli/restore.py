@@ -12,7 +12,7 @@ from golddiff.cli.command import command
 from golddiff.cli.first_use import create_with_bars
 from golddiff.cli.options import JsonPath, NoveltyDial, ReadingOptions, Seed, Steps, advanced
 from golddiff.cli.parse import parse_whole_numbers
-from golddiff.cli.terminal import progress_bar, say, waiting, watched, write_json
+from golddiff.cli.terminal import progress_bar, say, starting, waiting, watched, write_json
 from golddiff.estimators.registry import DEFAULT_METHOD, METHODS, MethodSettings, check_method
 from golddiff.store.cache import cached_store
 from golddiff.system.errors import ArgumentError
@@ -127,7 +127,8 @@ def restore(options: RestoreJob) -> None:
     )  # fmt: skip
     noise = job.noise
     if noise is None:
-        noise, least = judged_noise(opened, operator, y[None])
+        with waiting("judging the picture's noise"):
+            noise, least = judged_noise(opened, operator, y[None])
         say(
             f"noise {noise:.2g}, judged from the picture; give --noise if you know it"
             if noise
@@ -202,6 +203,7 @@ def _check(job: RestoreJob) -> None:
             f"method: got {job.method}, expected one with masks: {', '.join(RESTORABLE)}"
         )
     check_method(job.method, MethodSettings(novelty=job.novelty))
+    starting()
     from golddiff.system.arguments import check_not_negative
 
     if job.noise is not None:

@@ -13,7 +13,7 @@ from golddiff.cli.options import ReadingOptions
 from golddiff.cli.parse import parse_labels
 from golddiff.cli.sample import SampleJob
 from golddiff.cli.sample_report import SampleRun, figures, golden_subsets, lines
-from golddiff.cli.terminal import progress_bar, say, waiting, watched, write_json
+from golddiff.cli.terminal import progress_bar, say, starting, waiting, watched, write_json
 from golddiff.estimators.registry import METHODS, check_method, memory_needed
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.errors import ArgumentError
@@ -126,6 +126,7 @@ def _check(job: SampleJob) -> None:
         if other != name:
             raise ArgumentError(f"{name}: {path} is also what --{other} writes")
 
+    starting()
     from golddiff.sampling import check_settings
 
     check_settings(job.n, job.steps, job.sampler, job.seed, job.batch_size)

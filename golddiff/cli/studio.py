@@ -12,7 +12,7 @@ import typer
 
 from golddiff.cli.command import command
 from golddiff.cli.options import Limit, Size
-from golddiff.cli.terminal import say, watched
+from golddiff.cli.terminal import say, starting, watched
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.cache import cached_store
 from golddiff.studio import HOST, PORT, check_installed, serve
@@ -64,6 +64,7 @@ def studio(options: StudioOptions) -> None:
     check_installed()
     if (options.size is not None or options.limit is not None) and not options.data:
         raise ArgumentError("--size and --limit apply to --data only")
+    starting()
     serve(_openers(options), options.host, options.port, not options.no_browser, say)
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from golddiff.system.files import written_whole
-from golddiff.system.progress import progress_bar, watched
+from golddiff.system.progress import progress_bar, waiting, watched
 
-__all__ = ["progress_bar", "say", "show", "waiting", "watched", "write_json"]
+__all__ = ["progress_bar", "say", "show", "starting", "waiting", "watched", "write_json"]
 
 
 def say(line: str) -> None:
@@ -22,15 +21,10 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-@contextmanager
-def waiting(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar for what takes seconds; what is called with how much is done, and of how much.
-
-    Where nobody says, it only moves: there is no share that would be true.
-    """
-    with progress_bar() as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+def starting() -> None:
+    """Import what takes seconds, with a word for whoever waits."""
+    with waiting("starting"):
+        import_module("golddiff.sampling")
 
 
 def show(table: Table) -> None:

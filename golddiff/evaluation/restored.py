@@ -42,6 +42,7 @@ def restore(
     labels: Labels = None,
     attribution: bool = False,
     on_step: sampling.OnStep = lambda images: None,
+    progress: bool = False,
 ) -> Samples:
     """Pictures x0 of which y = A x0 + noise * eps is known, made of training images.
 
@@ -72,6 +73,7 @@ def restore(
         labels: a class that all are made of, as in a denoiser's call.
         attribution: also find out which training images each restoration is made of.
         on_step: called after each step with the number of images in it.
+        progress: show a bar for each measurement.
 
     Returns:
         Samples whose images (B * n, *shape) are the n of the first measurement, then of the next.
@@ -103,7 +105,7 @@ def restore(
         sampling.sample(
             Restoring(base, schedule, measured, LogWeights.of(of_images), denoiser, softness),
             n, steps, labels=labels, trajectory=False, on_step=on_step, attribution=attribution,
-            x_init=start,
+            x_init=start, progress=progress,
         )
         for measured, of_images, start in zip(found, logs.numpy(), starts, strict=True)
     ]  # fmt: skip

@@ -32,7 +32,7 @@ OTHERS = {
 _CLUSTER = re.compile(r"^cluster-[0-9a-f]{16}$")
 
 
-def load(source: Any, labels: Any = None, *, progress: bool = False, **options: Any) -> ImageStore:
+def load(source: Any, labels: Any = None, *, progress: bool = True, **options: Any) -> ImageStore:
     """The store of a training set, kept in the cache folder: built once, opened from then on.
 
     Files are known by name, size and time of change, what Python hands over by its contents.
@@ -40,7 +40,7 @@ def load(source: Any, labels: Any = None, *, progress: bool = False, **options: 
     Args:
         source: as :func:`golddiff.sources.open_source` takes it.
         labels: (N,) class indices >= 0, in place of the source's own.
-        progress: show a bar while building.
+        progress: show a bar while building, on a terminal or in a notebook.
         options: ``size``, ``channels``, ``limit`` ... of
             :class:`golddiff.sources.source_options.SourceOptions`.
 

@@ -11,7 +11,7 @@ import typer
 from golddiff import __version__
 from golddiff.cli.command import command
 from golddiff.cli.summary import describe, summary
-from golddiff.cli.terminal import progress_bar, say, write_json
+from golddiff.cli.terminal import progress_bar, say, starting, write_json
 from golddiff.sources.source_options import SourceOptions
 from golddiff_lab.bench.scaling_job import ScalingJob
 from golddiff_lab.bench.step_job import StepJob
@@ -43,6 +43,7 @@ def step(options: StepJob) -> None:
       --repeats 1 --peer convolutional_diffusion/
     """
     options.check()
+    starting()
 
     from golddiff_lab.bench import step_report as report
     from golddiff_lab.bench.step import run
@@ -83,6 +84,7 @@ def scaling(options: ScalingJob) -> None:
       golddiff bench scaling --data enlarged:digits --sizes 2000,8000,32000 --method golddiff-pca
     """
     options.check()
+    starting()
 
     from golddiff_lab.bench import scaling_report as report
     from golddiff_lab.bench.scaling import run

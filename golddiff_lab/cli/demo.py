@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.progress import Progress
 
 from golddiff.cli.command import command
 from golddiff.cli.first_use import measure_dial
 from golddiff.cli.options import Limit, NoveltyDial, Seed, Size
 from golddiff.cli.sample_report import golden_subsets
-from golddiff.cli.terminal import progress_bar, say, watched
+from golddiff.cli.terminal import progress_bar, say, starting, waiting, watched
 from golddiff.estimators.registry import SHOWN, create
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.errors import ArgumentError
@@ -76,6 +79,7 @@ def demo(options: DemoOptions) -> None:
     for path in paths:
         check_writable("out", path)
 
+    starting()
     from golddiff.figures.methods import draw_methods
     from golddiff.sampling import check_settings
     from golddiff.system.pictures import save
@@ -88,19 +92,18 @@ def demo(options: DemoOptions) -> None:
     stores = [_open(part) for part in parts]
     moons = cached_store("moons", SourceOptions(), say=say)
     measure_dial(stores[-1])
-    save("out", draw_novelties(stores[-1], seed, options.novelty), paths[0])
+    with waiting("the novelty dial") as watch:
+        save("out", draw_novelties(stores[-1], seed, options.novelty, watch=watch), paths[0])
     say(f"{paths[0]}: the same noise at several novelties, and the sources of one output")
+    denoisers = [{name: create(name, store, seed=seed) for name in SHOWN} for store in stores]
     with progress_bar() as bar:
-        work = sum(part.n for part in parts) * len(SHOWN) * STEPS
-        task = bar.add_task("every method from the same noise", total=work)
-        denoisers = [{name: create(name, store, seed=seed) for name in SHOWN} for store in stores]
         blocks = [
-            _block(part, made, seed, lambda images: bar.advance(task, images))
-            for part, made in zip(parts, denoisers, strict=True)
+            _block(part, made, seed, bar) for part, made in zip(parts, denoisers, strict=True)
         ]
-    save("out", draw_methods(blocks, _caption()), paths[1])
-    save("out", _trajectory(denoisers[-1][TRAJECTORY_OF], seed), paths[2])
-    save("out", draw_concentration(moons, seed), paths[3])
+    with waiting("drawing"):
+        save("out", draw_methods(blocks, _caption()), paths[1])
+        save("out", _trajectory(denoisers[-1][TRAJECTORY_OF], seed), paths[2])
+        save("out", draw_concentration(moons, seed), paths[3])
     say(f"{paths[1]}: a row a method, the same noise in every column")
     say(f"{paths[2]}: one sample of {TRAJECTORY_OF}, step by step, with its golden subset's size")
     say(f"{paths[3]}: the posterior narrows from all points to a neighbourhood (paper, Figure 1)")
@@ -108,7 +111,11 @@ def demo(options: DemoOptions) -> None:
 
 
 def draw_novelties(
-    store: ImageStore, seed: int, novelty: float | None = None, name: str | None = None
+    store: ImageStore,
+    seed: int,
+    novelty: float | None = None,
+    name: str | None = None,
+    watch: Callable[[int, int], None] = lambda done, total: None,
 ) -> Any:
     """The dial of a store as a figure; the first output of a novelty with its sources."""
     from golddiff.estimators.dial import NOVELTY, recommended
@@ -116,12 +123,15 @@ def draw_novelties(
     from golddiff_lab.figures.novelty_dial import draw_dial
 
     novelty = NOVELTY if novelty is None else novelty
+    settings = sorted({*DIAL, novelty})
+    done = itertools.count(1)
     runs = {
         asked: sample(
             recommended(store, asked), COLUMNS, STEPS, seed=seed, trajectory=False,
             attribution=asked == novelty,
+            on_step=lambda _: watch(next(done), STEPS * len(settings)),
         )
-        for asked in sorted({*DIAL, novelty})
+        for asked in settings
     }  # fmt: skip
     rows = [(asked, run.images, float(run.novelty.novelty.mean())) for asked, run in runs.items()]
     explained = runs[novelty].attribution
@@ -144,25 +154,27 @@ def _open(part: Part) -> ImageStore:
     return store
 
 
-def _block(
-    part: Part, denoisers: dict[str, Denoiser], seed: int, on_step: Callable[[int], None]
-) -> Block:
+def _block(part: Part, denoisers: dict[str, Denoiser], seed: int, bar: Progress) -> Block:
     from golddiff.figures.methods import Block, Made
     from golddiff.sampling import initial_noise, sample
 
-    made = {}
-    for name, denoiser in denoisers.items():
+    made, source = {}, Path(part.source).name
+    for i, (name, denoiser) in enumerate(denoisers.items(), 1):
+        # A bar each: some take many times as long as others.
+        told = f"{source}, method {i} of {len(denoisers)}: {name}"
+        task = bar.add_task(told, total=2 * part.n * STEPS)
+        on_step = partial(bar.advance, task)
         # Compiles the kernels and makes the masks, which the label's time is not about. The same
         # run as the one measured, because kernels are compiled apart for few queries and many.
-        sample(denoiser, part.n, STEPS, seed=seed, trajectory=False)
+        sample(denoiser, part.n, STEPS, seed=seed, trajectory=False, on_step=on_step)
         begin = time.perf_counter()
         samples = sample(denoiser, part.n, STEPS, seed=seed, trajectory=False, on_step=on_step)
         seconds = (time.perf_counter() - begin) / (part.n * STEPS)
         made[SHOWN[name].title] = Made(samples.images, seconds)
+        bar.remove_task(task)
     store = denoisers["optimal"].store
-    name = Path(part.source).name
-    title = f"{name}: {store.n:,} training images, {shape_text(store.shape)}"
-    return Block(name, title, initial_noise(part.n, store.shape, seed), made)
+    title = f"{source}: {store.n:,} training images, {shape_text(store.shape)}"
+    return Block(source, title, initial_noise(part.n, store.shape, seed), made)
 
 
 def _caption() -> str:

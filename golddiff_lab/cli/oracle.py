@@ -17,7 +17,7 @@ import typer
 from golddiff.cli.command import command
 from golddiff.cli.options import BoundaryRule, JsonPath, Seed, Threads
 from golddiff.cli.parse import parse_whole_numbers
-from golddiff.cli.terminal import progress_bar, say, watched, write_json
+from golddiff.cli.terminal import progress_bar, say, starting, watched, write_json
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.errors import ArgumentError, CheckpointError
 from golddiff.system.files import check_writable
@@ -67,6 +67,7 @@ def train(options: TrainOptions) -> None:
 
       golddiff oracle train --data digits --out digits-oracle --steps 500 --channels 32
     """
+    starting()
     from golddiff.system.parallel import use_threads
 
     out, threads, settings = options.out, options.threads, options.settings
@@ -188,6 +189,7 @@ def info(
 
       golddiff oracle info mnist-oracle/
     """
+    starting()
     about = _described(path, resolution)
     shape, classes = tuple(about["shape"]), about["num_classes"]
     say(f"{path}: {about['kind']}")
@@ -283,6 +285,7 @@ def patch_sizes(options: PatchSizesOptions) -> None:
 
       golddiff sample --store mnist.store --method kamb --patch-size sizes.json --n 4
     """
+    starting()
     if options.threads is not None:
         from golddiff.system.parallel import use_threads
 
