@@ -115,7 +115,7 @@ def draw_methods(store: ImageStore, n: int = 8) -> Figure:
     rows = {"starting noise": noise / noise.abs().max()}
     for name in METHODS_SHOWN:
         rows[name] = golddiff.sample(golddiff.create(name, store), n, seed=0).images
-    figure = Figure(figsize=(7, 0.82 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(8, 0.82 * len(rows)), layout="constrained")
     for axes, (name, images) in zip(figure.subplots(len(rows)), rows.items(), strict=True):
         axes.imshow(draw_grid(images, columns=n).convert("RGB"))
         axes.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=10)
@@ -137,7 +137,7 @@ def main(*given: str) -> None:
         "methods": draw_methods(first),
     }
     for name, figure in figures.items():
-        figure.savefig(HERE / f"{name}.png", dpi=130)
+        figure.savefig(HERE / f"{name}.png", dpi=130, bbox_inches="tight")
 
 
 if __name__ == "__main__":
