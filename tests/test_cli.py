@@ -384,7 +384,9 @@ def test_an_unwritable_place_is_found_before_sampling(fails, tmp_path, monkeypat
         (["index", "digits", "out", "--limit", "0"], "limit"),
         (["index", "digits", "out", "--json", "file/x"], "cannot be written"),
         (["info", "/no/such"], "does not exist"),
-        (["info", "."], "manifest.json"),
+        (["info", "."], "manifest.json, so it is not a complete store; golddiff index makes one"),
+        (["index", "odd", "out"], "(--skip-bad leaves unreadable images out)"),
+        (["index", "sizes", "out"], "say --size to scale"),
         (["demo", "--data", "moons"], "draws images"),
         (["demo", "--size", "8"], "applies to --data only"),
         (["demo", "--out", "file"], "cannot be written"),
@@ -393,6 +395,11 @@ def test_an_unwritable_place_is_found_before_sampling(fails, tmp_path, monkeypat
 )
 def test_bad_input_to_the_other_commands_is_told_in_one_line(fails, tmp_path, arguments, words):
     (tmp_path / "file").write_text("")
+    for name, sides in (("odd", (5, 5)), ("sizes", (5, 6))):
+        (tmp_path / name).mkdir()
+        for i, side in enumerate(sides):
+            Image.new("L", (side, side)).save(tmp_path / name / f"{i}.png")
+    (tmp_path / "odd" / "2.png").write_text("no picture")
     assert words in fails(*arguments)
     assert not os.path.exists("out")
 

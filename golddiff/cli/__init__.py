@@ -10,6 +10,7 @@ or a typer.Typer: golddiff_lab's are ``bench``, ``demo``, ``oracle``, ``plot`` a
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
@@ -97,14 +98,18 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _in_options(message: str, arguments: Sequence[str]) -> str:
-    """'k_min: got 0' as '--k-min: got 0', where the command has such an option."""
+    """'k_min: got 0; say size=' as '--k-min: got 0; say --size', of options that there are."""
     name, colon, rest = message.partition(":")
     called: Any = typer.main.get_command(app)
     for word in arguments:
         called = getattr(called, "commands", {}).get(word, called)
     for option in called.params:
-        if option.name == name and option.opts[0].startswith("--"):
-            return f"{option.opts[0]}{colon}{rest}"
+        flag = option.opts[0]
+        if not flag.startswith("--"):
+            continue
+        if option.name == name:
+            message = f"{flag}{colon}{rest}"
+        message = re.sub(rf"\b{option.name}=(True\b)?", f"{flag} ", message)
     return message
 
 

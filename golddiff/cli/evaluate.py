@@ -87,7 +87,7 @@ class EvaluateOptions:
 
 @command
 def evaluate(options: EvaluateOptions) -> None:
-    """Compare methods with a neural oracle: the same noise, MSE and r2 image by image.
+    """Compare methods with a trained network: the same noise, MSE and r2 image by image.
 
     For example:
 

@@ -54,7 +54,8 @@ Steps = Annotated[int, typer.Option(help="Denoising steps, 1 to 1000.")]
 Seed = Annotated[int, typer.Option(help="Of the starting noise and the random picks.")]
 SamplerName = Annotated[str, advanced("ddim or heun.")]
 Labels = Annotated[
-    str | None, typer.Option(help="Only these classes: one for all images (3), or in turn (0,1,2).")
+    str | None,
+    typer.Option(help="Only these classes, by number or name: one (3), or several in turn (0,1)."),
 ]
 BatchSize = Annotated[int, advanced("Images denoised together.", "--batch-size", "--batch")]
 Threads = Annotated[
@@ -74,7 +75,7 @@ Size = Annotated[
     int | None,
     typer.Option(help="Scale the shorter side of each image to this and crop the middle square."),
 ]
-Limit = Annotated[int | None, advanced("Read at most this many examples.")]
+Limit = Annotated[int | None, advanced("Read at most this many images.")]
 
 MaskThreshold = Annotated[
     float | None, advanced("PCA: mask threshold, 0 to 1; default 0.02, or 0.03 for 32 x 32 RGB.")

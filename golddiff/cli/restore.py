@@ -10,7 +10,7 @@ import typer
 
 from golddiff.cli.command import command
 from golddiff.cli.first_use import create_with_bars
-from golddiff.cli.options import JsonPath, NoveltyDial, ReadingOptions, Seed, Steps, advanced
+from golddiff.cli.options import JsonPath, ReadingOptions, Seed, Steps
 from golddiff.cli.parse import parse_whole_numbers
 from golddiff.cli.terminal import progress_bar, say, starting, waiting, watched, write_json
 from golddiff.estimators.registry import DEFAULT_METHOD, METHODS, MethodSettings, check_method
@@ -69,7 +69,10 @@ class RestoreJob:
     method: Annotated[str, typer.Option(help=", ".join(RESTORABLE) + ".", metavar="NAME")] = (
         DEFAULT_METHOD
     )
-    novelty: NoveltyDial = None
+    novelty: Annotated[
+        float | None,
+        typer.Option(help="As golddiff sample's; default 1, whose narrow masks restore best."),
+    ] = None
     steps: Steps = 10
     seed: Seed = 0
     out: Annotated[
@@ -81,7 +84,9 @@ class RestoreJob:
     ] = Path("restored.png")
     explain: Annotated[
         Path | None,
-        advanced("A web page with the pictures behind each restoration.", metavar="PATH.html"),
+        typer.Option(
+            help="A web page with the pictures behind each restoration.", metavar="PATH.html"
+        ),
     ] = None
     json: JsonPath = None
 

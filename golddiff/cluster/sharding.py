@@ -211,7 +211,7 @@ def _prepare(folder: Path, plan: str, overwrite: bool) -> None:
         elif file.read_text(encoding="utf-8") != plan:
             raise ArgumentError(
                 f"path: {folder} holds shards of another source or of other options; give another "
-                "path, or overwrite=True (--overwrite)"
+                "path, or overwrite=True"
             )
     with written_whole("path", file) as temporary:
         temporary.write_text(plan, encoding="utf-8")

@@ -80,7 +80,7 @@ def _named(
     key = _key(path, found, options.column, [*images, "data", "arr_0"])
     if key is None:
         raise SourceError(
-            f"{path.name} holds no array of a known name; say which with column=: "
+            f"{path.name} holds no array of a known name; say by column= which of: "
             + ", ".join(found)
         )
     label_key = _key(path, found, options.label_column, [*labels, "arr_1"])

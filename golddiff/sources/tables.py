@@ -235,8 +235,8 @@ def _image_column(schema: Any, options: SourceOptions, description: str) -> str:
     name = _column(schema, options.column, _IMAGE_COLUMNS, _holds_images, "images", description)
     if name is None:
         raise SourceError(
-            f"{description} has no column of images that is named image or img; say which with "
-            f"column=; {_list_columns(schema)}"
+            f"{description} has no column of images that is named image or img; say by column= "
+            f"which it is; {_list_columns(schema)}"
         )
     return name
 

@@ -49,9 +49,7 @@ def build(
     With mean and covariance (``factor``) where images are small; a shard needs none of its own.
     """
     if path.exists() and not overwrite:
-        raise ArgumentError(
-            f"path: {path} exists already; give another path, or overwrite=True (--overwrite)"
-        )
+        raise ArgumentError(f"path: {path} exists already; give another path, or overwrite=True")
     if path.exists() and not (path / "manifest.json").is_file():
         raise ArgumentError(f"path: {path} is not a golddiff store, so it is not overwritten")
     _check_space(source, path)
@@ -196,7 +194,7 @@ def _building(path: Path, overwrite: bool) -> Iterator[None]:
             shutil.rmtree(left, ignore_errors=True)
         if path.exists() and not overwrite:  # built by another since it was looked for
             raise ArgumentError(
-                f"path: {path} exists already; give another path, or overwrite=True (--overwrite)"
+                f"path: {path} exists already; give another path, or overwrite=True"
             )
         yield
 

@@ -66,7 +66,10 @@ class Manifest:
         if not folder.exists():
             raise StoreError(f"store: {folder} does not exist")
         if not path.is_file():
-            raise StoreError(f"store: {folder} holds no {NAME}, so it is not a complete store")
+            raise StoreError(
+                f"store: {folder} holds no {NAME}, so it is not a complete store; golddiff index "
+                "makes one"
+            )
         if leads_out(folder, path):
             raise StoreError(
                 f"store: {path} is a symbolic link that leads out of the store; copy the file"

@@ -96,7 +96,7 @@ def novelty(
 def spacing(store: ImageStore) -> float:
     """The mean distance that a training image has to its nearest other one, above 0."""
     if store.n < 2:
-        raise ArgumentError("store: got one image, and novelty needs two or more to compare with")
+        raise ArgumentError("novelty: needs two training images or more to compare with, got one")
     kept = store.artifacts.load(SPACING)
     if kept is None:
         rows = np.unique(np.linspace(0, store.n - 1, SPACED).astype(np.int64))
