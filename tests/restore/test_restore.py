@@ -255,6 +255,6 @@ def test_restoring_takes_masks_twice_as_narrow_as_the_newest_pictures(
     store, monkeypatch, newest, taken
 ):
     found = dial.Dial(np.array([newest / 2, newest]), np.array([0.5, 1.0]))
-    monkeypatch.setattr(dial, "dial", lambda store: found)
+    monkeypatch.setattr(dial, "dial", lambda store, watch: found)
     assert dial.for_restoring(store).mask_threshold == pytest.approx(taken)
     assert dial.for_restoring(store, 0.5).mask_threshold == pytest.approx(newest / 2)
