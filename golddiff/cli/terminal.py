@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from importlib import import_module
 from pathlib import Path
@@ -23,8 +24,10 @@ def say(line: str) -> None:
 
 def starting() -> None:
     """Import what takes seconds, with a word for whoever waits."""
+    gc.disable()  # what is imported stays: to look for garbage in it takes half a second
     with waiting("starting"):
         import_module("golddiff.sampling")
+    gc.enable()
 
 
 def show(table: Table) -> None:
