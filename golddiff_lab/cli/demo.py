@@ -161,8 +161,8 @@ def _block(part: Part, denoisers: dict[str, Denoiser], seed: int, bar: Progress)
     made, source = {}, Path(part.source).name
     for i, (name, denoiser) in enumerate(denoisers.items(), 1):
         # A bar each: some take many times as long as others.
-        told = f"{source}, method {i} of {len(denoisers)}: {name}"
-        task = bar.add_task(told, total=2 * part.n * STEPS)
+        line = f"{source}, method {i} of {len(denoisers)}: {name}"
+        task = bar.add_task(line, total=2 * part.n * STEPS)
         on_step = partial(bar.advance, task)
         # Compiles the kernels and makes the masks, which the label's time is not about. The same
         # run as the one measured, because kernels are compiled apart for few queries and many.
