@@ -112,13 +112,14 @@ def _train(
 ) -> Run:
     from golddiff_lab.training.train import train as train_network
 
-    mean = 1.0
+    count, mean = 0, 0.0  # of this process: a run that goes on has taken steps before
     with progress_bar() as bar:
         task = bar.add_task("training", total=1.0)
 
         def on_step(run: Run, loss: float) -> None:
-            nonlocal mean
-            mean += max(0.02, 1 / run.step) * (loss - mean)
+            nonlocal count, mean
+            count += 1
+            mean += max(0.02, 1 / count) * (loss - mean)
             line = f"step {run.step:,}  loss {mean:.4f}"
             bar.update(task, completed=run.share, description=line)
             if not watched() and (run.step == 1 or run.step % TOLD_EVERY == 0):
