@@ -34,8 +34,6 @@ def create_with_bars(
                 store.factors.averaged if method == "recommended" else partial(store.factor, None)
             )
             make(progress=lambda done: watch(done, store.n))
-    if method == "recommended":
-        measure_dial(store)
     denoiser = create(method, store, settings, seed)
     make_index(denoiser)
     if isinstance(denoiser, NetworkLike) and not denoiser.is_ready:
@@ -78,14 +76,6 @@ def first_look(
         )  # fmt: skip
     run.save(out, "out")
     say(f"{out}: a first look, {n} rough images; the picture itself follows")
-
-
-def measure_dial(store: ImageStore) -> None:
-    """Find out which mask thresholds give which novelty, where the store does not say."""
-    from golddiff.estimators.dial import MEASURING, dial, is_measured
-
-    with waiting(MEASURING, not is_measured(store)) as watch:
-        dial(store, watch)
 
 
 def take_steps(

@@ -71,7 +71,7 @@ class RestoreJob:
     )
     novelty: Annotated[
         float | None,
-        typer.Option(help="As golddiff sample's; default 1, whose narrow masks restore best."),
+        typer.Option(help="As golddiff sample's; default: narrower masks, which restore best."),
     ] = None
     steps: Steps = 10
     seed: Seed = 0

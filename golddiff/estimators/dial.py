@@ -30,7 +30,6 @@ from golddiff.system.progress import waiting
 NOVELTY = 0.7  # new, and whole: the default
 # The name changes with what is kept in it and how that is found: an older file is not read.
 KEPT = "dial-5"
-MEASURING = "measuring novelty, once for this store"
 THRESHOLDS = tuple(float(f"{0.0002 * 1.8**i:.2g}") for i in range(13))  # 0.0002 to 0.23
 STEPS, SEED = 10, 1
 FEW, MORE = 64, 128  # images a golden subset: of more the pictures are blurred, and take longer
@@ -66,9 +65,7 @@ def recommended(
     if isinstance(novelty, bool) or not (isinstance(novelty, int | float) and 0 <= novelty <= 1):
         raise ArgumentError(f"novelty: got {novelty!r}, expected a number from 0 to 1")
     store = opened(store)
-    with waiting(MEASURING, progress and not is_measured(store)) as watch:
-        measured = dial(store, watch)
-    return at_threshold(store, measured.threshold(novelty), seed)
+    return at_threshold(store, dial_with_bar(store, progress).threshold(novelty), seed)
 
 
 def for_restoring(store: ImageStore, novelty: float | None = None) -> PCA:
@@ -77,8 +74,7 @@ def for_restoring(store: ImageStore, novelty: float | None = None) -> PCA:
     What is known of a picture holds it together. :func:`golddiff.restore` adds the golden subsets.
     """
     store = opened(store)
-    with waiting(MEASURING, not is_measured(store)) as watch:
-        threshold = dial(store, watch).threshold(1.0 if novelty is None else novelty)
+    threshold = dial_with_bar(store).threshold(1.0 if novelty is None else novelty)
     if novelty is None:
         threshold = max(threshold, min(2 * threshold, NARROW))
     return PCA(store, threshold, share=_share(store.shape))
@@ -141,6 +137,12 @@ def dial(store: ImageStore, watch: Watch = lambda done, total: None) -> Dial:
         else:
             _dials[store] = Dial(kept["thresholds"], kept["novelty"])
     return _dials[store]
+
+
+def dial_with_bar(store: ImageStore, shown: bool = True) -> Dial:
+    """As :func:`dial`, with a bar while it is measured."""
+    with waiting("measuring novelty, once for this store", shown and not is_measured(store)) as bar:
+        return dial(store, bar)
 
 
 def _measured(store: ImageStore, watch: Watch) -> Dial:

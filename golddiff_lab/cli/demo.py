@@ -14,7 +14,6 @@ import typer
 from rich.progress import Progress
 
 from golddiff.cli.command import command
-from golddiff.cli.first_use import measure_dial
 from golddiff.cli.options import Limit, NoveltyDial, Seed, Size
 from golddiff.cli.sample_report import golden_subsets
 from golddiff.cli.terminal import progress_bar, say, starting, waiting, watched
@@ -80,6 +79,7 @@ def demo(options: DemoOptions) -> None:
         check_writable("out", path)
 
     starting()
+    from golddiff.estimators.dial import dial_with_bar
     from golddiff.figures.methods import draw_methods
     from golddiff.sampling import check_settings
     from golddiff.system.pictures import save
@@ -91,7 +91,7 @@ def demo(options: DemoOptions) -> None:
     parts = BUILT_IN if data is None else (Part(data, reading, 8),)
     stores = [_open(part) for part in parts]
     moons = cached_store("moons", SourceOptions(), say=say)
-    measure_dial(stores[-1])
+    dial_with_bar(stores[-1])
     with waiting("the novelty dial") as watch:
         save("out", draw_novelties(stores[-1], seed, options.novelty, watch=watch), paths[0])
     say(f"{paths[0]}: the same noise at several novelties, and the sources of one output")
