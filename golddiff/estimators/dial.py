@@ -117,8 +117,9 @@ class Dial:
 
 
 def is_measured(store: ImageStore) -> bool:
-    """Whether the store's dial is known, here or in its folder."""
-    return store in _dials or store.artifacts.head(KEPT) is not None
+    """Whether the store's dial is known: here, in its folder or, of built-in images, shipped."""
+    kept = store.artifacts
+    return store in _dials or any(one.head(KEPT) for one in (kept, kept.shipped()))
 
 
 def dial(store: ImageStore, watch: Watch = lambda done, total: None) -> Dial:
@@ -130,7 +131,7 @@ def dial(store: ImageStore, watch: Watch = lambda done, total: None) -> Dial:
     """
     store = opened(store)
     if store not in _dials:
-        kept = store.artifacts.load(KEPT)
+        kept = store.artifacts.load(KEPT) or store.artifacts.shipped().load(KEPT)
         if kept is None:
             _dials[store] = _measured(store, watch)
             store.artifacts.save(KEPT, vars(_dials[store]))

@@ -9,7 +9,6 @@ its query and row alone, so it is the same, to the bit, whatever the batch or th
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import numpy as np
 from numba import njit
@@ -39,43 +38,44 @@ NOTHING = math.log(1e-18)
 
 
 @njit(nogil=True, cache=True)
-def _convert(flat, rows, first, start, scale, offset, values):  # type: ignore[no-untyped-def]
+def _convert(octets, numbers, rows, first, start, scale, offset, values):  # type: ignore[no-untyped-def]
     """A stretch of ROWS rows, side by side, zero past their ends; no rows: the last one again."""
-    d = flat.shape[1]
+    d = octets.shape[1]
     length = min(STRETCH, d - start)
     whole = length // LANES * LANES
     scales, offsets = spread(scale), spread(offset)
     for r in range(ROWS):
         row, to = rows[min(first + r, len(rows) - 1)], r * STRETCH
-        for n in range(0, whole, LANES):
-            store(values, to + n, load_stored(flat, row * d + start + n) * scales + offsets)
-        for n in range(whole, length):
-            values[to + n] = np.float32(flat[row, start + n]) * scale + offset
+        if len(octets):
+            for n in range(0, whole, LANES):
+                value = load_stored(octets, row * d + start + n)
+                store(values, to + n, value * scales + offsets)
+            for n in range(whole, length):
+                values[to + n] = np.float32(octets[row, start + n]) * scale + offset
+        else:
+            for n in range(0, whole, LANES):
+                value = load_stored(numbers, row * d + start + n)
+                store(values, to + n, value * scales + offsets)
+            for n in range(whole, length):
+                values[to + n] = numbers[row, start + n] * scale + offset
         if whole < length:
             values[to + length : to + whole + LANES] = np.float32(0.0)
 
 
 @njit(nogil=True, cache=True)
-def _pairs(flat, rows, queries, scale, offset, squares, values, out):  # type: ignore[no-untyped-def]
+def _pairs(octets, numbers, rows, queries, scale, offset, values, out):  # type: ignore[no-untyped-def]
     """See :func:`distances_of`; of queries one after the other, zero past their ends."""
-    d = flat.shape[1]
+    d = octets.shape[1]
     padded = -(-d // LANES) * LANES
     totals = np.empty((len(out), ROWS))
     for first in range(0, len(rows), ROWS):
         totals[:] = 0.0
         for start in range(0, d, STRETCH):
-            _convert(flat, rows, first, start, scale, offset, values)
+            _convert(octets, numbers, rows, first, start, scale, offset, values)
             for q in range(len(out)):
                 at, total = q * padded + start, totals[q]
                 a = b = c = e = spread(np.float32(0.0))
-                length = min(STRETCH, padded - start)
-                for n in range(0, 0 if squares else length, LANES):
-                    value = load(queries, at + n)
-                    a = a + value * load(values, n)
-                    b = b + value * load(values, n + STRETCH)
-                    c = c + value * load(values, n + 2 * STRETCH)
-                    e = e + value * load(values, n + 3 * STRETCH)
-                for n in range(0, length if squares else 0, LANES):
+                for n in range(0, min(STRETCH, padded - start), LANES):
                     value = load(queries, at + n)
                     o = value - load(values, n)
                     p = value - load(values, n + STRETCH)
@@ -150,14 +150,14 @@ def _weighted(rows, weights):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _weighted_sums(flat, rows, weights, scale, offset, out):  # type: ignore[no-untyped-def]
-    d = flat.shape[1]
+def _weighted_sums(octets, numbers, rows, weights, scale, offset, out):  # type: ignore[no-untyped-def]
+    d = octets.shape[1]
     padded = -(-d // LANES) * LANES
     sums, values = empty_numbers(len(out) * padded), empty_numbers(ROWS * STRETCH)
     sums[:] = np.float32(0.0)
     for first in range(0, weights.shape[1], ROWS):
         for start in range(0, d, STRETCH):
-            _convert(flat, rows, first, start, scale, offset, values)
+            _convert(octets, numbers, rows, first, start, scale, offset, values)
             for q in range(len(out)):
                 at, own = q * padded + start, weights[q, first : first + ROWS]
                 if own[0] == 0 and own[1] == 0 and own[2] == 0 and own[3] == 0:
@@ -172,7 +172,7 @@ def _weighted_sums(flat, rows, weights, scale, offset, out):  # type: ignore[no-
         out[q] = sums[q * padded : q * padded + d]
 
 
-def distances_of(stored: Stored, rows: I64, x: F32, squares: bool = True) -> F64:
+def distances_of(stored: Stored, rows: I64, x: F32) -> F64:
     """As :func:`squared_distances`, of images in memory, on this thread alone.
 
     Memory is made here: Numba takes seconds to compile what copies arrays into slices of others.
@@ -181,12 +181,8 @@ def distances_of(stored: Stored, rows: I64, x: F32, squares: bool = True) -> F64
     queries, out = zeros((b, -(-d // LANES) * LANES)), np.empty((b, len(rows)))
     queries[:, :d] = x
     values = empty((ROWS * STRETCH,))
-    _pairs(stored.flat, rows, queries.ravel(), *stored.scaling, squares, values, out)
+    _pairs(*stored.arrays, rows, queries.ravel(), *stored.scaling, values, out)
     return out
-
-
-# x_q . x_i, (b, k), in place of the squared distances.
-products_of = partial(distances_of, squares=False)
 
 
 def weights_of(stored: Stored, rows: I64, log_weights: F64, x: F32, gain: float) -> tuple[F64, F64]:
@@ -214,7 +210,7 @@ def sums_of(stored: Stored, rows: I64, weights: F64) -> F64:
     out = np.zeros((len(weights), stored.flat.shape[1]))
     chosen, held = _weighted(rows, weights)
     if len(chosen):
-        _weighted_sums(stored.flat, chosen, held, *stored.scaling, out)
+        _weighted_sums(*stored.arrays, chosen, held, *stored.scaling, out)
     return out
 
 

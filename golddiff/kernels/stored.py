@@ -32,6 +32,19 @@ class Stored:
         """Scale and offset as the loops take them."""
         return np.float32(self.scale), np.float32(self.offset)
 
+    @property
+    def arrays(self) -> tuple[NDArray[np.uint8], F32]:
+        """The numbers in one of two arrays, read-only, the other (0, D).
+
+        Compiled loops that take both are compiled once, for pixels and for float32 numbers.
+        """
+        none, flat = (0, self.flat.shape[1]), self.flat.view()
+        flat.flags.writeable = False
+        octets = np.empty(none, np.uint8) if flat.dtype != np.uint8 else flat
+        numbers = np.empty(none, np.float32) if flat.dtype == np.uint8 else flat
+        octets.flags.writeable = numbers.flags.writeable = False
+        return octets, numbers
+
     @contextmanager
     def resident(self, rows: I64) -> Iterator[tuple[Stored, I64]]:
         """The images with some rows in memory, and where these lie there."""

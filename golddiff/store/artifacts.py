@@ -24,6 +24,7 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.files import leads_out, written_whole
 
 FORMAT = "golddiff-artifact-1"
+SHIPPED = Path(__file__).parent.parent / "data"
 SUFFIX = ".safetensors"
 Tensors = dict[str, NDArray[Any]]
 
@@ -33,6 +34,10 @@ class Artifacts:
 
     def __init__(self, folder: Path, identity: str) -> None:
         self.folder, self._identity = folder, identity
+
+    def shipped(self) -> Artifacts:
+        """Those that come with the package: of its built-in images, and of use for no others."""
+        return Artifacts(SHIPPED, self._identity)
 
     def path(self, name: str) -> Path:
         """Where arrays of a name are kept; the name may have folders."""

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.estimators.dial import Dial, dial, is_measured
+from golddiff.estimators.dial import Dial, _measured, dial, is_measured
 from golddiff.sampling import sample
 from golddiff.system.errors import ArgumentError
 
@@ -51,6 +51,21 @@ def test_it_is_measured_once_and_kept(store):
     assert np.array_equal(dial(again, lambda *at: seen.append(at)).novelty, measured.novelty)
     assert not seen
     assert golddiff.recommended(again).base.mask_threshold == measured.threshold(0.7)
+
+
+def test_that_of_the_first_pictures_comes_with_the_package(make_store):
+    from golddiff.cli.sample_run import DEFAULT_DATA
+    from golddiff.sources import open_source
+
+    source, options = DEFAULT_DATA
+    (batch,) = open_source(source, limit=options.limit).batches(2000)
+    store = make_store(batch.pixels)
+    assert is_measured(store), "new images or a new dial: what dial(store) keeps goes to data/"
+    measured = _measured(store, lambda done, total: None)
+    assert np.array_equal(dial(store).thresholds, measured.thresholds)
+    # One of its ten pictures may turn out another where rounding decides.
+    assert dial(store).novelty == pytest.approx(measured.novelty, abs=0.1)
+    assert not is_measured(make_store(batch.pixels[:500]))
 
 
 def test_progress_is_told_to_the_last_image(make_store, smooth_images):
