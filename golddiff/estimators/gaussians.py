@@ -195,7 +195,7 @@ class MeasuredGaussians(GaussianDenoiser):
             raise ArgumentError("noise: got 0, but Gaussians need a number above it")
         self.unmeasured, self.operator, self.y, self.noise = unmeasured, operator, y, noise
         made = linear(operator, self.store.shape, tuple(y.shape[1:]))
-        self._matrix = made.matrix.astype(np.float64)
+        self._matrix = made.matrix
         self._values = (measured - made.constant).numpy()[:, made.seen]
         self._made: tuple[Any, list[Gaussian]] = (None, [])
 

@@ -52,7 +52,7 @@ def map_ordered(function: Callable[[Task], Result], tasks: Iterable[Task]) -> It
         _here.busy = True  # one that waits for others of its pool could wait for ever
         return function(item)
 
-    with _products_alone():
+    with products_alone():
         yield from in_turn(_pool(torch.get_num_threads()), work, items, IN_FLIGHT * workers)
 
 
@@ -83,7 +83,7 @@ def for_each(function: Callable[[Task], object], tasks: Iterable[Task]) -> None:
 
 
 @contextlib.contextmanager
-def _products_alone() -> Iterator[None]:
+def products_alone() -> Iterator[None]:
     """While any tasks run, matrix products have no threads of their own.
 
     They would wait for those of other tasks: of 64 tasks with products of 128 x 12,288 numbers each
