@@ -3,21 +3,36 @@
 So each option is stated once, with its type, default and help, by all commands that have it. A
 field says what it is by ``Annotated[..., typer.Option(...)]``; or, in settings that know nothing of
 a command line, by its metadata: ``help``, ``panel`` of the help page, and ``default``, where it is
-another on the command line. Fields with neither are no options.
+another on the command line. Fields with neither are no options; they too take the value of an
+option of their name. Types that typer does not have come as text, see ``READ``.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
-from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
-from golddiff.cli.parse import parse_whole_numbers
+from golddiff.cli.parse import (
+    PatchSizes,
+    parse_numbers,
+    parse_patch_size,
+    parse_size,
+    parse_whole_numbers,
+)
 
 Options = TypeVar("Options")
+
+# What reads values of a type, from an option's name and text.
+READ: dict[Any, Callable[[str, str], Any]] = {
+    tuple[int, ...]: parse_whole_numbers,
+    tuple[float, ...] | None: parse_numbers,
+    int | float | None: parse_size,
+    PatchSizes | None: parse_patch_size,
+}
 
 
 def command(run: Callable[[Options], None]) -> Callable[..., None]:
@@ -39,37 +54,33 @@ def command(run: Callable[[Options], None]) -> Callable[..., None]:
 def _parameters(kind: type) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(kind, include_extras=True)
     for field in fields(kind):
-        hint, default = hints[field.name], field.default
+        hint, default, about = hints[field.name], field.default, field.metadata
         if is_dataclass(hint):
             yield from _parameters(hint)  # type: ignore[arg-type]
             continue
-        if "help" in field.metadata:
-            hint, default = _from_metadata(field, hint)
+        if "help" in about:
+            flag = [f"--{field.name.replace('_', '-')}"] if hint is bool else []
+            option = typer.Option(*flag, help=about["help"], rich_help_panel=about.get("panel"))
+            hint, default = Annotated[hint, option], about.get("default", default)
         elif get_origin(hint) is not Annotated:
             continue
+        if get_args(hint)[0] in READ:
+            hint = Annotated[str | None, get_args(hint)[1]]
         yield inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, annotation=hint,
-            default=inspect.Parameter.empty if default is MISSING else default,
+            default=inspect.Parameter.empty if default is MISSING
+            else ",".join(map(str, default)) if isinstance(default, tuple) else default,
         )  # fmt: skip
-
-
-def _from_metadata(field: Field[Any], hint: Any) -> tuple[Any, Any]:
-    """The annotation and the default of a setting; a tuple is numbers with commas between."""
-    about = field.metadata
-    flag = [f"--{field.name.replace('_', '-')}"] if hint is bool else []
-    option = typer.Option(*flag, help=about["help"], rich_help_panel=about.get("panel"))
-    if isinstance(field.default, tuple):
-        return Annotated[str, option], ",".join(map(str, field.default))
-    return Annotated[hint, option], about.get("default", field.default)
 
 
 def _made(kind: type[Options], values: Mapping[str, Any]) -> Options:
     hints = get_type_hints(kind)
     given = {}
     for field in fields(kind):  # type: ignore[arg-type]
-        if is_dataclass(hints[field.name]):
-            given[field.name] = _made(hints[field.name], values)
-        elif field.name in values:
-            value, tupled = values[field.name], isinstance(field.default, tuple)
-            given[field.name] = parse_whole_numbers(field.name, value) if tupled else value
+        name, hint = field.name, hints[field.name]
+        if is_dataclass(hint):
+            given[name] = _made(hint, values)  # type: ignore[arg-type]
+        elif name in values:
+            value = values[name]
+            given[name] = READ[hint](name, value) if hint in READ and value is not None else value
     return kind(**given)

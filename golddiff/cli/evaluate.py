@@ -16,7 +16,6 @@ from golddiff.cli.options import (
     BatchSize,
     JsonPath,
     Labels,
-    MethodOptions,
     SamplerName,
     Seed,
     Steps,
@@ -74,7 +73,7 @@ class EvaluateOptions:
             help="Also the error of each step alone, at the oracle's states; takes as long again.",
         ),
     ] = True
-    settings: MethodOptions = field(default_factory=MethodOptions)
+    settings: MethodSettings = field(default_factory=MethodSettings)
     sampler: SamplerName = "ddim"
     oracle_sampler: Annotated[
         str | None,
@@ -95,7 +94,7 @@ def evaluate(options: EvaluateOptions) -> None:
 
       golddiff evaluate mnist.store --oracle mnist-oracle/ --n 16 --out compared/
     """
-    each = settings_of_each(tuple(options.method or ["golddiff-pca"]), options.settings.settings())
+    each = settings_of_each(tuple(options.method or ["golddiff-pca"]), options.settings)
     if options.out is not None:
         check_writable("out", options.out / "evaluation.json")
 

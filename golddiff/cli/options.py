@@ -8,14 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from golddiff.cli.parse import parse_patch_size, parse_size
-from golddiff.estimators.registry import METHODS, MethodSettings, method_named
+from golddiff.estimators.registry import METHODS, method_named
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 
 ADVANCED = "Advanced"
-_COUNT = "a count (100) or a fraction (0.05, 1/20)"
 
 
 def advanced(help: str, *names: str, **more: Any) -> Any:
@@ -76,32 +74,6 @@ Size = Annotated[
     typer.Option(help="Scale the shorter side of each image to this and crop the middle square."),
 ]
 Limit = Annotated[int | None, advanced("Read at most this many images.")]
-
-MaskThreshold = Annotated[
-    float | None, advanced("PCA: mask threshold, 0 to 1; default 0.02, or 0.03 for 32 x 32 RGB.")
-]
-Weighting = Annotated[str | None, advanced("PCA: ss (exact; default) or wss.")]
-PatchSize = Annotated[
-    str | None,
-    advanced(
-        "Kamb: an odd number, the name of a calibration, or the JSON of golddiff oracle "
-        "patch-sizes; default: from the data. PSPC-Square: a number; default: its authors' for "
-        "CIFAR-10."
-    ),
-]
-BoundaryRule = Annotated[str | None, advanced("Kamb: zeros (default), circular or none.")]
-Variant = Annotated[
-    str | None, advanced("The paper's schedule: released (as its code; default) or text.")
-]
-KMin = Annotated[str | None, advanced(f"Smallest subset: {_COUNT}; default 1/20.")]
-KMax = Annotated[str | None, advanced("Largest subset; default 1/10.")]
-MMin = Annotated[str | None, advanced("Fewest screened, with --variant text; default 1/10.")]
-MMax = Annotated[str | None, advanced("Most screened, with --variant text; default 1/4.")]
-Tol = Annotated[float | None, advanced("Adaptive methods: RMSE to the full scan, default 0.02.")]
-Smoothing = Annotated[
-    float | None, advanced("SCFDM: noise of its copies, in units of pixels -1 to 1; default 0.1.")
-]
-
 NoveltyDial = Annotated[
     float | None,
     typer.Option(
@@ -143,30 +115,4 @@ class ReadingOptions:
         return SourceOptions(
             self.size, self.channels, self.split or "train", self.column, self.label_column,
             skip_bad if self.skip_bad is None else self.skip_bad, self.limit, seed,
-        )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class MethodOptions:
-    """The settings of a method."""
-
-    mask_threshold: MaskThreshold = None
-    weighting: Weighting = None
-    patch_size: PatchSize = None
-    boundary: BoundaryRule = None
-    variant: Variant = None
-    k_min: KMin = None
-    k_max: KMax = None
-    m_min: MMin = None
-    m_max: MMax = None
-    tol: Tol = None
-    smoothing: Smoothing = None
-
-    def settings(self) -> MethodSettings:
-        """The same as the registry has it."""
-        sizes = {name: getattr(self, name) for name in ("k_min", "k_max", "m_min", "m_max")}
-        return MethodSettings(
-            self.mask_threshold, self.weighting, parse_patch_size(self.patch_size), self.boundary,
-            self.variant, **{name: parse_size(name, text) for name, text in sizes.items()},
-            tol=self.tol, smoothing=self.smoothing,
         )  # fmt: skip

@@ -11,11 +11,11 @@ from golddiff.system.errors import ArgumentError
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
+PatchSizes = int | str | tuple[tuple[float, int], ...]
 
-def parse_size(name: str, text: str | None) -> int | float | None:
+
+def parse_size(name: str, text: str) -> int | float:
     """A whole number is a count, anything else ('0.05', '1/20') a fraction."""
-    if text is None:
-        return None
     try:
         if "/" in text:
             above, below = text.split("/")
@@ -27,10 +27,8 @@ def parse_size(name: str, text: str | None) -> int | float | None:
         ) from None
 
 
-def parse_numbers(name: str, text: str | None) -> tuple[float, ...] | None:
-    """Numbers with commas between; None for none given."""
-    if text is None:
-        return None
+def parse_numbers(name: str, text: str) -> tuple[float, ...]:
+    """Numbers with commas between."""
     try:
         return tuple(float(word) for word in text.split(","))
     except ValueError:
@@ -47,20 +45,20 @@ def parse_whole_numbers(name: str, text: str) -> tuple[int, ...]:
         ) from None
 
 
-def parse_patch_size(text: str | None) -> int | str | tuple[tuple[float, int], ...] | None:
+def parse_patch_size(name: str, text: str) -> PatchSizes:
     """An odd number, the name of a calibration, or the pairs of ``golddiff oracle patch-sizes``.
 
     Raises:
         ArgumentError: a JSON file that is not there or holds no pairs (sigma, size).
     """
-    if text is None or not text.endswith(".json"):
-        return int(text) if text is not None and text.lstrip("+-").isdigit() else text
+    if not text.endswith(".json"):
+        return int(text) if text.lstrip("+-").isdigit() else text
     try:
         pairs = json.loads(Path(text).read_text("utf-8"))["patch_sizes"]
         return tuple((float(sigma), size) for sigma, size in pairs)
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise ArgumentError(
-            f"patch_size: {text} is not what golddiff oracle patch-sizes --json writes "
+            f"{name}: {text} is not what golddiff oracle patch-sizes --json writes "
             f"({type(error).__name__})"
         ) from None
 

@@ -13,11 +13,11 @@ import typer
 from golddiff import __version__
 from golddiff.cli.command import command
 from golddiff.cli.first_use import create_with_bars, take_steps
-from golddiff.cli.options import JsonPath, MethodName, MethodOptions, Threads
-from golddiff.cli.parse import parse_labels, parse_numbers
+from golddiff.cli.options import JsonPath, MethodName, Threads
+from golddiff.cli.parse import parse_labels
 from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import progress_bar, say, starting, write_json
-from golddiff.estimators.registry import DEFAULT_METHOD, check_method
+from golddiff.estimators.registry import DEFAULT_METHOD, MethodSettings, check_method
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.units import byte_size, duration
@@ -42,7 +42,7 @@ class PrepareOptions:
         typer.Option(help="Whose noise levels: ddim (default) or heun.", show_default=False),
     ] = None
     sigmas: Annotated[
-        str | None,
+        tuple[float, ...] | None,
         typer.Option(help="These noise levels instead, with commas between.", show_default=False),
     ] = None
     labels: Annotated[
@@ -58,7 +58,7 @@ class PrepareOptions:
     ] = False
     json: JsonPath = None
     threads: Threads = None
-    method_options: MethodOptions = field(default_factory=MethodOptions)
+    settings: MethodSettings = field(default_factory=MethodSettings)
 
 
 @command
@@ -75,7 +75,7 @@ def prepare(options: PrepareOptions) -> None:
 
       golddiff prepare cifar.store --method adaptive-pca --tol 0.05 --steps 20 --verbose
     """
-    method, settings = options.method, options.method_options.settings()
+    method, settings = options.method, options.settings
     check_method(method, settings)
     starting()
     levels = _levels(options)
@@ -121,14 +121,13 @@ def prepare(options: PrepareOptions) -> None:
 def _levels(options: PrepareOptions) -> list[float]:
     from golddiff.samplers import check_settings, checked_levels, noise_levels
 
-    given = parse_numbers("sigmas", options.sigmas)
-    if given is None:
+    if options.sigmas is None:
         steps = STEPS if options.steps is None else options.steps
         check_settings(1, steps, options.sampler or SAMPLER, 0)
         return noise_levels(steps, options.sampler or SAMPLER)
     if (options.steps, options.sampler) != (None, None):
         raise ArgumentError("sigmas: gives the noise levels itself, without --steps and --sampler")
-    return checked_levels(sorted(given, reverse=True))
+    return checked_levels(sorted(options.sigmas, reverse=True))
 
 
 def _kept(folder: Path) -> dict[str, int]:

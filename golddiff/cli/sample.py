@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +14,6 @@ from golddiff.cli.options import (
     JsonPath,
     Labels,
     MethodName,
-    MethodOptions,
     NoveltyDial,
     ReadingOptions,
     SamplerName,
@@ -79,7 +78,7 @@ class SampleJob:
         None
     )
     sampler: SamplerName = "ddim"
-    method_options: MethodOptions = field(default_factory=MethodOptions)
+    settings: MethodSettings = field(default_factory=MethodSettings)
     batch_size: BatchSize = 64
     threads: Threads = None
     cluster: Cluster = None
@@ -87,12 +86,3 @@ class SampleJob:
         bool,
         advanced("With --cluster: go on without shards that cannot come back.", "--allow-missing"),
     ] = False
-
-    @property
-    def settings(self) -> MethodSettings:
-        """The settings of the method.
-
-        Raises:
-            ArgumentError: see :meth:`MethodOptions.settings`.
-        """
-        return replace(self.method_options.settings(), novelty=self.novelty)

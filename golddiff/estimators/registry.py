@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from pkgutil import resolve_name
@@ -22,36 +22,41 @@ DEFAULT_METHOD = "recommended"
 NO_COVARIANCE = ("optimal", "scfdm", "nearest", "pspc-square")
 
 
+def _setting(help: str) -> Any:
+    """A setting that has a default; as an option it stands behind those that many runs want."""
+    return field(default=None, metadata={"help": help, "panel": "Advanced"})
+
+
 @dataclass(frozen=True)
 class MethodSettings:
     """Settings of the methods; None is the default of the method, or of the data.
 
-    Attributes:
-        novelty: of recommended, 0 (copies) to 1; default 0.7.
-        mask_threshold: of PCA; default :func:`default_mask_threshold`.
-        weighting: of PCA, "ss" or "wss".
-        patch_size: of Kamb: odd, the name of one of its authors' calibrations, or (sigma, size)
-            pairs; of PSPC-Square: a number.
-        boundary: of Kamb: "zeros", "circular" or "none".
-        variant: of the schedule: "released" (default here: it reproduces the paper's figures) or
-            "text".
-        k_min, k_max, m_min, m_max: of the schedule; int a count, float a fraction of the images.
-        tol: of the adaptive schedule: RMSE to the full scan, in units of x0.
-        smoothing: of SCFDM: standard deviation of its copies' noise, in units of x0; default 0.1.
+    The help of each is its documentation. Kamb also takes pairs (sigma, size). Of recommended:
+    ``novelty``, 0 (copies) to 1, default 0.7.
     """
 
-    mask_threshold: float | None = None
-    weighting: str | None = None
-    patch_size: int | str | tuple[tuple[float, int], ...] | None = None
-    boundary: str | None = None
-    variant: str | None = None
-    k_min: int | float | None = None
-    k_max: int | float | None = None
-    m_min: int | float | None = None
-    m_max: int | float | None = None
-    tol: float | None = None
+    mask_threshold: float | None = _setting(
+        "PCA: mask threshold, 0 to 1; default 0.02, or 0.03 for 32 x 32 RGB."
+    )
+    weighting: str | None = _setting("PCA: ss (exact; default) or wss.")
+    patch_size: int | str | tuple[tuple[float, int], ...] | None = _setting(
+        "Kamb: an odd number, the name of a calibration, or the JSON of golddiff oracle "
+        "patch-sizes; default: from the data. PSPC-Square: a number; default: its authors' for "
+        "CIFAR-10."
+    )
+    boundary: str | None = _setting("Kamb: zeros (default), circular or none.")
+    variant: str | None = _setting("The paper's schedule: released (as its code; default) or text.")
+    k_min: int | float | None = _setting(
+        "Smallest subset: a count (100) or a fraction (0.05, 1/20); default 1/20."
+    )
+    k_max: int | float | None = _setting("Largest subset; default 1/10.")
+    m_min: int | float | None = _setting("Fewest screened, with --variant text; default 1/10.")
+    m_max: int | float | None = _setting("Most screened, with --variant text; default 1/4.")
+    tol: float | None = _setting("Adaptive methods: RMSE to the full scan, default 0.02.")
+    smoothing: float | None = _setting(
+        "SCFDM: noise of its copies, in units of pixels -1 to 1; default 0.1."
+    )
     novelty: float | None = None
-    smoothing: float | None = None
 
     def given(self) -> dict[str, object]:
         """The settings that are not None."""

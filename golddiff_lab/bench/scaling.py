@@ -67,7 +67,7 @@ def run(job: ScalingJob, watch: Watch = lambda what: None) -> Outcome:
     references: dict[str, str] = {}
     for store in stores:
         for method in job.methods:
-            settings = own_settings(method, job.settings.settings())
+            settings = own_settings(method, job.settings)
             reference = truth.reference_of(
                 create(method, store, settings, job.seed), store, job.settings.mask_threshold
             )

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from golddiff.cli.options import JsonPath, MethodOptions, Threads
+from golddiff.cli.options import JsonPath, Threads
 from golddiff.cli.parse import parse_whole_numbers
+from golddiff.estimators.registry import MethodSettings
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff_lab.arguments import STEPS, at_least, check_methods, positive, split_names
@@ -63,7 +64,7 @@ class ScalingJob:
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Measure again what an earlier run has measured.")
     ] = False
-    settings: MethodOptions = field(default_factory=MethodOptions)
+    settings: MethodSettings = field(default_factory=MethodSettings)
     plot: Annotated[
         Path | None,
         typer.Option(help="Draw it to this file (.png, .jpg, .webp).", show_default=False),
@@ -87,7 +88,7 @@ class ScalingJob:
             )
         if len(set(self.methods)) < len(self.methods):
             raise ArgumentError(f"method: got {', '.join(self.methods)}, expected each once")
-        check_methods(self.methods, self.settings.settings())
+        check_methods(self.methods, self.settings)
         if self.plot is not None:
             check_writable("plot", self.plot, SUFFIXES)
 

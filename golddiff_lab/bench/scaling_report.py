@@ -117,7 +117,7 @@ def figures(job: ScalingJob, outcome: Outcome) -> dict[str, Any]:
         "machine": machine_figures(outcome.machine),
         "threads": outcome.machine.threads,
         "job": {k: v for k, v in asdict(job).items() if k not in hidden},
-        "settings": job.settings.settings().given(),
+        "settings": job.settings.given(),
         "sizes": [store.n for store in outcome.stores],
         "passing": job.passing,
         "stores": [

@@ -104,7 +104,7 @@ def _specs(job: StepJob, store: ImageStore) -> list[SideSpec]:
     Raises:
         ArgumentError: a store or settings that a peer has no counterpart of.
     """
-    settings, threads = job.settings.settings(), torch.get_num_threads()
+    settings, threads = job.settings, torch.get_num_threads()
     common = SideSpec("", store.path, settings=settings, seed=job.seed, threads=threads)
     specs = [replace(common, name=method, method=method) for method in job.methods]
     for text in job.peer or ():

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from golddiff.cli.options import JsonPath, MethodOptions, Threads
+from golddiff.cli.options import JsonPath, Threads
 from golddiff.cli.parse import parse_numbers
-from golddiff.estimators.registry import METHODS
+from golddiff.estimators.registry import METHODS, MethodSettings
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.arguments import (
     STEPS,
@@ -88,7 +88,7 @@ class StepJob:
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Say what each side does at each level.")
     ] = False
-    settings: MethodOptions = field(default_factory=MethodOptions)
+    settings: MethodSettings = field(default_factory=MethodSettings)
     json: JsonPath = None
 
     def check(self) -> None:
@@ -103,7 +103,7 @@ class StepJob:
         for level in self.sigmas:
             if not 0 < level < float("inf"):
                 raise ArgumentError(f"levels: got {level}, expected finite numbers above 0")
-        check_methods(self.methods, self.settings.settings(), OF_PEERS if self.peer else ())
+        check_methods(self.methods, self.settings, OF_PEERS if self.peer else ())
         names = self.named
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
@@ -128,12 +128,11 @@ class StepJob:
         from golddiff.noise import ddim_sigmas
 
         steps = ddim_sigmas(STEPS)
-        asked = parse_numbers("levels", self.levels)
-        if asked is None:
+        if self.levels is None:
             return steps
         return [
             next((s for s in steps if abs(s - v) <= 1e-3 * s or f"{s:.3g}" == f"{v:.3g}"), v)
-            for v in asked
+            for v in parse_numbers("levels", self.levels)
         ]
 
     @property

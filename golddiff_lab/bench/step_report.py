@@ -47,7 +47,7 @@ def figures(job: StepJob, outcome: Outcome) -> dict[str, Any]:
         "seed": job.seed,
         "queries_from": job.queries_from,
         "truth_queries": job.compared,
-        "settings": job.settings.settings().given(),
+        "settings": job.settings.given(),
         "against": job.reference,
         "sides": {
             name: {

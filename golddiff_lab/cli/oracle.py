@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from golddiff.cli.command import command
-from golddiff.cli.options import BoundaryRule, JsonPath, Seed, Threads
+from golddiff.cli.options import JsonPath, Seed, Threads, advanced
 from golddiff.cli.parse import parse_whole_numbers
 from golddiff.cli.terminal import progress_bar, say, starting, watched, write_json
 from golddiff.store.cache import SourceOptions, cached_store
@@ -262,7 +262,7 @@ class PatchSizesOptions:
     sizes: Annotated[
         str | None, typer.Option(help="Odd sizes to try, 3,5,7; default: from 3 to the image's.")
     ] = None
-    boundary: BoundaryRule = None
+    boundary: Annotated[str, advanced("Kamb: zeros, circular or none.")] = "zeros"
     samples: Annotated[int, typer.Option(help="Runs of the network; the authors' 20.")] = 8
     images: Annotated[
         int, typer.Option(help="Training images compared, drawn at random; the authors' 5000.")
@@ -297,7 +297,7 @@ def patch_sizes(options: PatchSizesOptions) -> None:
 
     settings = Settings(
         None if options.sizes is None else parse_whole_numbers("sizes", options.sizes),
-        options.boundary or "zeros", options.samples, options.images, options.seed,
+        options.boundary, options.samples, options.images, options.seed,
     )  # fmt: skip
     network, store = load_oracle(options.network), _store(options.store)
     with progress_bar() as bar:
