@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError, SourceError
+from golddiff.system.files import readable
 
 if TYPE_CHECKING:
     from golddiff.sources.source import Source
@@ -92,10 +93,8 @@ def _open_text(
     if not text or "\0" in text:
         raise ArgumentError(f"source is {text!r}; give a path or a name")
     path = Path(os.path.expanduser(text))
-    try:
+    with readable(f"{path} cannot be read"):  # nor a folder on the way be entered
         exists = path.exists()
-    except OSError as error:  # a name too long, or a folder on the way that may not be entered
-        raise SourceError(f"{path} cannot be read: {error.strerror}") from error
     if exists:
         return _open_path(path, options, open_folder)
     endings = (".parquet", ".zip", ".npz", ".npy", ".pt", ".gz", ".tar", ".tgz", *EXTENSIONS)
@@ -115,11 +114,8 @@ def _open_path(path: Path, options: SourceOptions, open_folder: OpenFolder) -> S
         return open_folder(path, options) or folders.open_folder(path, options)
     if not path.is_file():
         raise SourceError(f"{path} is neither a file nor a folder")
-    try:
-        with path.open("rb"):
-            pass
-    except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
+    with readable(f"{path} cannot be read"), path.open("rb"):
+        pass
     name = path.name.lower()
     if name.endswith(".parquet"):
         return tables.open_parquet([path], options, f"parquet {path.name}")

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from golddiff.sources.arrays import open_array
 from golddiff.sources.source import Rows, own_labels
 from golddiff.sources.source_options import SourceOptions
-from golddiff.system.errors import SourceError, one_line
-from golddiff.system.files import Unpacked, inside
+from golddiff.system.errors import SourceError
+from golddiff.system.files import Unpacked, inside, readable
 from golddiff.system.numbers import I64
 from golddiff.system.pickles import ARRAYS, read_pickle
 
@@ -55,25 +55,19 @@ def open_cifar_folder(folder: Path, options: SourceOptions) -> Rows:
 
 def open_cifar_tar(path: Path, options: SourceOptions) -> Rows:
     """Read the pickles in a .tar or .tar.gz; nothing is extracted to disk."""
-    try:
-        with (
-            Unpacked(path) as stream,
-            tarfile.open(fileobj=cast(IO[bytes], stream), mode="r:") as archive,
-        ):
-            files = (member for member in archive.getmembers() if member.isfile())
-            members = {member.name.rsplit("/", 1)[-1]: member for member in files}
-            sizes = {name: member.size for name, member in members.items()}
+    with (
+        readable(f"{path.name} is not a readable tar archive"),
+        Unpacked(path) as stream,
+        tarfile.open(fileobj=cast(IO[bytes], stream), mode="r:") as archive,
+    ):
+        files = (member for member in archive.getmembers() if member.isfile())
+        members = {member.name.rsplit("/", 1)[-1]: member for member in files}
+        sizes = {name: member.size for name, member in members.items()}
 
-            def read(name: str) -> bytes:
-                return cast(IO[bytes], archive.extractfile(members[name])).read()
+        def read(name: str) -> bytes:
+            return cast(IO[bytes], archive.extractfile(members[name])).read()
 
-            return _open(sizes, read, options, path.name)
-    except SourceError:
-        raise
-    except Exception as error:
-        # A damaged archive raises nearly anything: names that are no text, numbers out of range.
-        reason = one_line(error)
-        raise SourceError(f"{path.name} is not a readable tar archive: {reason}") from error
+        return _open(sizes, read, options, path.name)
 
 
 def _kind(names: set[str]) -> int | None:

@@ -20,8 +20,8 @@ from golddiff.sources.idx import idx_files, open_idx_folder
 from golddiff.sources.source import Source
 from golddiff.sources.source_options import SourceOptions
 from golddiff.sources.tables import SPLIT_NAMES, open_parquet, shards_of_split
-from golddiff.system.errors import GoldDiffError, SourceError, one_line, printable
-from golddiff.system.files import check_unpacked
+from golddiff.system.errors import SourceError, printable
+from golddiff.system.files import check_unpacked, readable
 from golddiff.system.numbers import I64
 
 log = logging.getLogger("golddiff")
@@ -36,7 +36,7 @@ _NUMBERED = re.compile(r"^(.*/)?\d{5}/img\d{8}\.\w+$")
 
 def open_folder(folder: Path, options: SourceOptions) -> Source:
     """Read a folder of images, of parquet shards, of idx files or of CIFAR's pickles."""
-    try:
+    with readable(f"folder {folder} cannot be read"):
         cifar = cifar_folder(folder)
         if cifar is not None:
             return open_cifar_folder(cifar, options)
@@ -44,8 +44,6 @@ def open_folder(folder: Path, options: SourceOptions) -> Source:
             return open_idx_folder(folder, options)
         names, links_out = _files_below(folder)
         table = (folder / _EDM_TABLE).read_bytes() if _EDM_TABLE in names else None
-    except OSError as error:
-        raise SourceError(f"folder {folder} cannot be read: {error.strerror or error}") from error
     description = f"folder {folder.resolve().name}"
     images = [name for name in names if _is_image(name)]
     unread = [name for name in names if _is_image(name, _UNREAD)]
@@ -78,21 +76,13 @@ def open_zip(path: Path, options: SourceOptions) -> ExampleSource:
     """Read the images of a zip archive in the order of their names; nothing is extracted."""
     description = f"zip {path.name}"
     options.refuse_columns("zip archives of images")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            found = {info.filename for info in archive.infolist() if not info.is_dir()}
-            images = sorted(name for name in found if _is_image(name))
-            if not images:
-                raise SourceError(f"{description} holds no images")
-            table = _member(archive, _EDM_TABLE) if _EDM_TABLE in found else None
-        names, labels, class_names = _labelled(images, table, options.split, description)
-    except GoldDiffError:
-        raise
-    except Exception as error:
-        # Damage raises nearly anything: names that are no text, times that never were, numbers
-        # that do not fit; RuntimeError for an encrypted member or an unknown compression.
-        reason = one_line(error)
-        raise SourceError(f"{path.name} is not a readable zip archive: {reason}") from error
+    with readable(f"{path.name} is not a readable zip archive"), zipfile.ZipFile(path) as archive:
+        found = {info.filename for info in archive.infolist() if not info.is_dir()}
+        images = sorted(name for name in found if _is_image(name))
+        if not images:
+            raise SourceError(f"{description} holds no images")
+        table = _member(archive, _EDM_TABLE) if _EDM_TABLE in found else None
+    names, labels, class_names = _labelled(images, table, options.split, description)
     items: Items = partial(_members, path, names)
     return ExampleSource(items, len(names), options, description, labels, class_names)
 

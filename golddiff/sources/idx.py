@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from golddiff.sources.arrays import open_array
 from golddiff.sources.source import Rows
 from golddiff.sources.source_options import SourceOptions
-from golddiff.system.errors import SourceError, one_line
-from golddiff.system.files import Unpacked, inside
+from golddiff.system.errors import SourceError
+from golddiff.system.files import Unpacked, inside, readable
 
 _MAGIC = b"\0\0\x08"  # of bytes
 _IMAGES = re.compile(r"^(?P<stem>.*)images(?P<dot>[-._])idx3-ubyte(?P<gz>\.gz)?$")
@@ -64,11 +64,8 @@ def open_idx(path: Path, options: SourceOptions) -> Rows:
 
 def _numbers(path: Path) -> NDArray[np.uint8]:
     """The numbers of an idx file of bytes, in its own shape."""
-    try:
-        with Unpacked(path) as stream:
-            data = stream.read()
-    except Exception as error:
-        raise SourceError(f"{path.name} cannot be read: {one_line(error)}") from error
+    with readable(f"{path.name} cannot be read"), Unpacked(path) as stream:
+        data = stream.read()
     if len(data) < 4 or data[:3] != _MAGIC:
         raise SourceError(f"{path.name} is not an idx file of bytes")
     header = 4 + 4 * data[3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -18,8 +19,8 @@ import pyarrow.parquet as pq
 from golddiff.sources.decode import read_file
 from golddiff.sources.examples import ExampleSource, Item
 from golddiff.sources.source_options import SourceOptions
-from golddiff.system.errors import SourceError, one_line
-from golddiff.system.files import check_unpacked
+from golddiff.system.errors import SourceError
+from golddiff.system.files import check_unpacked, readable
 from golddiff.system.numbers import I64
 
 # Names of sub folders and files that are parts of a data set rather than classes.
@@ -111,21 +112,18 @@ def _rows_of_files(
 
 
 def _rows_of_file(file: Path, image: str, start: int, stop: int) -> Iterator[Item]:
-    try:
-        with pq.ParquetFile(file, buffer_size=1 << 20) as table:
-            counts = [table.metadata.row_group(i).num_rows for i in range(table.num_row_groups)]
-            ends = np.cumsum(counts)
-            groups = np.flatnonzero((ends > start) & (ends - counts < stop)).tolist()
-            row = int(ends[groups[0]] - counts[groups[0]])
-            for batch in table.iter_batches(_ROWS, row_groups=groups, columns=[image]):
-                items = _items(batch.column(0), row, file.name)
-                yield from itertools.islice(items, max(start - row, 0), max(stop - row, 0))
-                row += batch.num_rows
-            if row < stop:
-                message = f"it tells of {ends[-1]:,} rows and holds {row:,}"
-                raise SourceError(f"{file.name} is damaged: {message}")
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _damaged(file, error) from error
+    with _opened(file, buffer_size=1 << 20) as table:
+        counts = [table.metadata.row_group(i).num_rows for i in range(table.num_row_groups)]
+        ends = np.cumsum(counts)
+        groups = np.flatnonzero((ends > start) & (ends - counts < stop)).tolist()
+        row = int(ends[groups[0]] - counts[groups[0]])
+        for batch in table.iter_batches(_ROWS, row_groups=groups, columns=[image]):
+            items = _items(batch.column(0), row, file.name)
+            yield from itertools.islice(items, max(start - row, 0), max(stop - row, 0))
+            row += batch.num_rows
+        if row < stop:
+            message = f"it tells of {ends[-1]:,} rows and holds {row:,}"
+            raise SourceError(f"{file.name} is damaged: {message}")
 
 
 def _rows_of_dataset(dataset: Any, name: str, start: int, stop: int) -> Iterator[Item]:
@@ -183,17 +181,19 @@ def _split_of(name: str) -> str | None:
     return next((name for name in (word, parent) if name in SPLIT_NAMES), None)
 
 
+@contextlib.contextmanager
+def _opened(file: Path, **how: Any) -> Iterator[Any]:
+    with readable(f"{file.name} is not readable as parquet"), pq.ParquetFile(file, **how) as table:
+        yield table
+
+
 def _head(file: Path) -> tuple[Any, int]:
     """The schema and the number of rows of a parquet file."""
-    try:
-        with pq.ParquetFile(file) as table:
-            schema, rows = table.schema_arrow, table.metadata.num_rows
-            # Of the groups alone: to ask damaged metadata for a column can end the process.
-            groups = range(table.metadata.num_row_groups)
-            unpacked = sum(table.metadata.row_group(g).total_byte_size for g in groups)
-    except Exception as error:
-        # Metadata of a damaged file raise more than Arrow's own errors.
-        raise _damaged(file, error) from error
+    with _opened(file) as table:
+        schema, rows = table.schema_arrow, table.metadata.num_rows
+        # Of the groups alone: to ask damaged metadata for a column can end the process.
+        groups = range(table.metadata.num_row_groups)
+        unpacked = sum(table.metadata.row_group(g).total_byte_size for g in groups)
     if not 0 <= rows <= file.stat().st_size:
         # Run lengths let a few bytes stand for any number of labels.
         raise SourceError(f"{file.name} announces {rows:,} rows, more than it has bytes")
@@ -202,12 +202,9 @@ def _head(file: Path) -> tuple[Any, int]:
 
 
 def _read_column(file: Path, column: str) -> Any:
-    try:
-        # Words as a dictionary: one long word may stand in every row.
-        with pq.ParquetFile(file, read_dictionary=[column]) as table:
-            return table.read(columns=[column]).column(column)
-    except Exception as error:
-        raise _damaged(file, error) from error
+    # Words as a dictionary: one long word may stand in every row.
+    with _opened(file, read_dictionary=[column]) as table:
+        return table.read(columns=[column]).column(column)
 
 
 def _column(
@@ -295,7 +292,3 @@ def _names_in(schema: Any, column: str) -> tuple[str, ...] | None:
     except (KeyError, TypeError, ValueError, RecursionError):
         return None
     return tuple(map(str, names)) if isinstance(names, list) else None
-
-
-def _damaged(file: Path, error: Exception) -> SourceError:
-    return SourceError(f"{file.name} is not readable as parquet: {one_line(error)}")

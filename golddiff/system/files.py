@@ -21,7 +21,13 @@ from typing import IO, Any
 
 from filelock import FileLock, Timeout
 
-from golddiff.system.errors import ArgumentError, SourceError, StoreError
+from golddiff.system.errors import (
+    ArgumentError,
+    GoldDiffError,
+    SourceError,
+    StoreError,
+    one_line,
+)
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # or no more of it is ours
@@ -191,6 +197,21 @@ class Unpacked:
         if len(data) > room:
             raise OSError(f"it unpacks to more than {self._most:,} bytes")
         return data
+
+
+@contextlib.contextmanager
+def readable(what: str) -> Iterator[None]:
+    """What goes wrong in the block, as a SourceError that says what it was that could not be read.
+
+    Libraries raise nearly anything on damaged data: names that are no text, numbers out of range.
+    """
+    try:
+        yield
+    except GoldDiffError:
+        raise
+    except Exception as error:
+        reason = getattr(error, "strerror", None) or one_line(error)
+        raise SourceError(f"{what}: {reason}") from error
 
 
 def inside(folder: Path, path: Path) -> Path:
