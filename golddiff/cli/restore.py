@@ -47,7 +47,7 @@ class RestoreJob:
         Path | None, typer.Option(help="What is missing: a picture of the same size, white there.")
     ] = None
     upscale: Annotated[
-        int | None, typer.Option(help="The picture is so many times too small: 2 to 8.")
+        int | None, typer.Option(help="The picture is so many times too small.", min=2, max=8)
     ] = None
     colours: Annotated[bool, typer.Option("--colours", help="The picture has lost them.")] = False
     deblur: Annotated[
@@ -59,7 +59,8 @@ class RestoreJob:
         float | None,
         typer.Option(
             help="Standard deviation of the picture's noise; white is 1, black -1. Default: judged "
-            "from the picture."
+            "from the picture.",
+            min=0.0,
         ),
     ] = None
     softness: Annotated[
@@ -201,20 +202,12 @@ def _check(job: RestoreJob) -> None:
         )
     if job.hole is not None and job.mask is not None:
         raise ArgumentError("mask: give --hole or --mask, not both")
-    if job.upscale is not None and not 2 <= job.upscale <= 8:
-        raise ArgumentError(f"upscale: got {job.upscale}, expected 2 to 8")
     if job.method not in RESTORABLE:
         raise ArgumentError(
             f"method: got {job.method}, expected one with masks: {', '.join(RESTORABLE)}"
         )
     check_method(job.method, MethodSettings(novelty=job.novelty))
     starting()
-    from golddiff.system.arguments import check_not_negative
-
-    if job.noise is not None:
-        check_not_negative("noise", job.noise)
-    if job.softness is not None:
-        check_not_negative("softness", job.softness)
     out = job.out if job.out.suffix else job.out / "grid.png"
     check_writable("out", out, (*PICTURES, ".npz"))
     if job.explain is not None:

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import leads_out, written_whole
+from golddiff.system.files import leads_out, trim, written_whole
 
 FORMAT = "golddiff-artifact-1"
 SHIPPED = Path(__file__).parent.parent / "data"
@@ -92,7 +92,7 @@ class Artifacts:
             return
         with contextlib.suppress(ArgumentError, OSError):
             if most is not None:
-                _make_room(path.parent, most - len(body))
+                trim(path.parent, most - len(body), f"*{SUFFIX}")
             with written_whole("store", path) as temporary:
                 temporary.write_bytes(body)
 
@@ -125,22 +125,3 @@ def digest_of(tensors: Mapping[str, NDArray[Any]]) -> str:
         digest.update(f"{name} {array.dtype} {array.shape}".encode())
         digest.update(array.data)
     return digest.hexdigest()
-
-
-def _make_room(folder: Path, room: int) -> None:
-    """Remove files, the one used longest ago first, until they take ``room`` bytes at most."""
-    found = []
-    if folder.is_dir():
-        for path in folder.iterdir():
-            # Another process may have removed it, or be writing a new one there.
-            with contextlib.suppress(OSError):
-                if path.suffix == SUFFIX:
-                    status = path.stat()
-                    found.append((status.st_mtime, status.st_size, path))
-    total = sum(size for _, size, _ in found)
-    for _, size, path in sorted(found):
-        if total <= room:
-            return
-        with contextlib.suppress(OSError):
-            path.unlink()
-        total -= size

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.stored import Stored
 from golddiff.posterior import Posterior
-from golddiff.sources.source_options import SourceOptions
 from golddiff.store.artifacts import Artifacts
-from golddiff.store.build import LABELS, NORMS, PIXELS, PROXIES
+from golddiff.store.build import LABELS, NORMS, PIXELS, PROXIES, build, is_store_of
 from golddiff.store.manifest import Manifest, identity_of
 from golddiff.store.nearest import Drawing, Metric, nearest
 from golddiff.store.posteriors import weighed, whole
@@ -167,12 +166,17 @@ class ImageStore(TrainingSet):
             SourceError: the source cannot be read.
             StoreError: the disk is full or cannot be written.
         """
-        from golddiff.store.opening import build_from
+        from golddiff.store.opening import open_source
 
-        reading = (size, channels, split, column, label_column, skip_bad, limit, seed)
-        options = SourceOptions(*reading, labels, value_range)
-        build_from(source, path_of("path", path), options, overwrite, exist_ok, progress)
-        return cls.open(path)
+        opened = open_source(
+            source, size=size, channels=channels, split=split, column=column,
+            label_column=label_column, skip_bad=skip_bad, limit=limit, seed=seed, labels=labels,
+            value_range=value_range,
+        )  # fmt: skip
+        place = path_of("path", path)
+        if not (exist_ok and place.exists() and is_store_of(place, opened)):
+            build(opened, place, overwrite=overwrite, progress=progress)
+        return cls.open(place)
 
     @property
     def proxies(self) -> Proxies:

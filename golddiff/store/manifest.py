@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -113,13 +112,11 @@ class Manifest:
             "norms.bin": self.n * 4,
             "labels.bin": self.n * 8,
         }
-        root = os.path.realpath(folder)
         for name, record in self.files.items():
             path = folder / name
             if not path.is_file():
                 raise StoreError(f"store: {path} is missing; build the store again")
-            # A store that came from elsewhere must not choose what is read on this machine.
-            if path.is_symlink() and os.path.dirname(os.path.realpath(path)) != root:
+            if leads_out(folder, path):
                 raise StoreError(
                     f"store: {path} is a symbolic link that leads out of the store; copy the file"
                 )

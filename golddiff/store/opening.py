@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from golddiff.sources import open_source as open_other
 from golddiff.sources.source import Rows, Source
 from golddiff.sources.source_options import SourceOptions
-from golddiff.store.build import LABELS, PIXELS, build, is_store_of
+from golddiff.store.build import LABELS, PIXELS
 from golddiff.store.manifest import FORMAT, NAME, Manifest
 from golddiff.system.errors import ArgumentError, SourceError, StoreError
 from golddiff.system.residency import DEFAULT_LIMIT, Residency, parts, resident_rows
@@ -35,20 +35,6 @@ def open_source(source: Any, **options: Any) -> Source:
         open_folder=lambda path, reading: open_store(path, reading) if is_store(path) else None,
         **options,
     )
-
-
-def build_from(
-    source: Any,
-    path: Path,
-    options: SourceOptions,
-    overwrite: bool = False,
-    exist_ok: bool = False,
-    progress: bool = False,
-) -> None:
-    """Build a store of any source; see :meth:`golddiff.ImageStore.build`."""
-    opened = open_source(source, **vars(options))
-    if not (exist_ok and path.exists() and is_store_of(path, opened)):
-        build(opened, path, overwrite=overwrite, progress=progress)
 
 
 def is_store(path: Path) -> bool:

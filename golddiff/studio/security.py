@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from golddiff.system.errors import ArgumentError
+from golddiff.system.files import trim
 
 # The browser itself then refuses to ask any other host for anything.
 POLICY = "; ".join(
@@ -79,21 +80,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def trim(folder: Path, most: int) -> None:
-    """Delete the oldest files in a folder until the others hold at most so many bytes."""
-    files = []
-    for path in folder.rglob("*"):
-        with suppress(OSError):  # another request deleted it
-            if path.is_file():
-                files.append((path.stat().st_mtime, path.stat().st_size, path))
-    total = sum(size for _, size, _ in files)
-    for _, size, path in sorted(files):
-        if total <= most:
-            break
-        path.unlink(missing_ok=True)
-        total -= size
 
 
 class OnlyThisPage:

@@ -151,6 +151,22 @@ def exchanged(one: Path, other: Path) -> bool:
     raise OSError(number, os.strerror(number), str(other))
 
 
+def trim(folder: Path, most: int, which: str = "**/*") -> None:
+    """Delete the oldest files in a folder until the others hold at most so many bytes."""
+    files = []
+    for path in folder.glob(which):
+        with contextlib.suppress(OSError):  # another process or request deleted it
+            if path.is_file():
+                files.append((path.stat().st_mtime, path.stat().st_size, path))
+    total = sum(size for _, size, _ in files)
+    for _, size, path in sorted(files):
+        if total <= most:
+            return
+        with contextlib.suppress(OSError):
+            path.unlink()
+        total -= size
+
+
 def allowed(packed: int) -> int:
     """Bytes that so many packed bytes may unpack to."""
     return max(FREE, MOST_TIMES * packed)

@@ -39,18 +39,19 @@ def card(
     """
     store = found.store
     rows, weights = found.top_images(SOURCES)
+    main = found.patchwork()
     nearest = 0 if new is None else int(new.nearest[number])
     drawn = to_pixels(
         to_images(torch.cat([image[None], store.images([nearest]), store.images(rows)]))
     )
     sources = "".join(
-        _source(store, int(row), weight, _area(found, row), pixels, colour)
+        _source(store, int(row), weight, float((main == row).mean()), pixels, colour)
         for row, weight, pixels, colour in zip(rows, weights, drawn[2:], COLOURS, strict=False)
     )
     figures = (
         figure(drawn[0], f"output {number}", "output"),
         figure(
-            _patchwork(found, rows),
+            _patchwork(main, rows),
             "patchwork map",
             "patchwork: each pixel in the colour of its main source, other sources in greys",
         ),
@@ -102,19 +103,10 @@ def _source(
     return figure(pixels, f"training image {row}", caption, f"--mark: #{colour}") + "\n"
 
 
-def _patchwork(found: Attribution, rows: I64) -> NDArray[np.uint8]:
-    main = found.patchwork()
+def _patchwork(main: I64, rows: I64) -> NDArray[np.uint8]:
     # Multiplying by the golden ratio scatters rows that follow one another.
     grey = DARKEST + (main * 0.6180339887 % 1) * (LIGHTEST - DARKEST)
     picture = np.repeat(grey.astype(np.uint8)[..., None], 3, axis=-1)
     for row, colour in zip(rows, COLOURS, strict=False):
-        picture[main == row] = _rgb(colour)
+        picture[main == row] = tuple(bytes.fromhex(colour))
     return picture
-
-
-def _area(found: Attribution, row: int) -> float:
-    return float((found.patchwork() == row).mean())
-
-
-def _rgb(colour: str) -> tuple[int, ...]:
-    return tuple(bytes.fromhex(colour))
