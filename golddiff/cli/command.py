@@ -3,8 +3,8 @@
 So each option is stated once, with its type, default and help, by all commands that have it. A
 field says what it is by ``Annotated[..., typer.Option(...)]``; or, in settings that know nothing of
 a command line, by its metadata: ``help``, ``panel`` of the help page, and ``default``, where it is
-another on the command line. Fields with neither are no options; they too take the value of an
-option of their name. Types that typer does not have come as text, see ``READ``.
+another on the command line. Fields with neither are no options. Types that typer does not have come
+as text, see ``READ``.
 """
 
 from __future__ import annotations

@@ -74,13 +74,6 @@ Size = Annotated[
     typer.Option(help="Scale the shorter side of each image to this and crop the middle square."),
 ]
 Limit = Annotated[int | None, advanced("Read at most this many images.")]
-NoveltyDial = Annotated[
-    float | None,
-    typer.Option(
-        help="How new, by recommended: 0 gives training images again, 1 pictures as new as another "
-        "of the same kind; default 0.7."
-    ),
-]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from golddiff.cli.options import (
     JsonPath,
     Labels,
     MethodName,
-    NoveltyDial,
     ReadingOptions,
     SamplerName,
     Seed,
@@ -43,7 +42,7 @@ class SampleJob:
     ] = None
     reading: ReadingOptions = field(default_factory=ReadingOptions)
     method: MethodName = DEFAULT_METHOD
-    novelty: NoveltyDial = None
+    settings: MethodSettings = field(default_factory=MethodSettings)
     n: Annotated[int, typer.Option("--n", help="How many images.")] = 16
     steps: Steps = 10
     seed: Seed = 0
@@ -78,7 +77,6 @@ class SampleJob:
         None
     )
     sampler: SamplerName = "ddim"
-    settings: MethodSettings = field(default_factory=MethodSettings)
     batch_size: BatchSize = 64
     threads: Threads = None
     cluster: Cluster = None

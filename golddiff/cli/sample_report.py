@@ -98,7 +98,7 @@ def _novelty_lines(run: SampleRun) -> list[str]:
     copies = int(found.copies.sum())
     if not copies:
         return said
-    asked = NOVELTY if job.novelty is None else job.novelty
+    asked = NOVELTY if job.settings.novelty is None else job.settings.novelty
     cause, advice = f"novelty {asked:g}", f"try --novelty {NOVELTY if asked < NOVELTY else 1:g}"
     if job.method != "recommended":
         cause, advice = job.method, f"try --method recommended --novelty {NOVELTY:g}"

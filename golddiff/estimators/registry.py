@@ -22,19 +22,23 @@ DEFAULT_METHOD = "recommended"
 NO_COVARIANCE = ("optimal", "scfdm", "nearest", "pspc-square")
 
 
-def _setting(help: str) -> Any:
-    """A setting that has a default; as an option it stands behind those that many runs want."""
-    return field(default=None, metadata={"help": help, "panel": "Advanced"})
+def _setting(help: str, panel: str | None = "Advanced") -> Any:
+    """A setting with its help on the command line."""
+    return field(default=None, metadata={"help": help, "panel": panel})
 
 
 @dataclass(frozen=True)
 class MethodSettings:
     """Settings of the methods; None is the default of the method, or of the data.
 
-    The help of each is its documentation. Kamb also takes pairs (sigma, size). Of recommended:
-    ``novelty``, 0 (copies) to 1, default 0.7.
+    The help of each is its documentation. Kamb also takes pairs (sigma, size).
     """
 
+    novelty: float | None = _setting(
+        "How new, by recommended: 0 gives training images again, 1 pictures as new as another of "
+        "the same kind; default 0.7.",
+        panel=None,
+    )
     mask_threshold: float | None = _setting(
         "PCA: mask threshold, 0 to 1; default 0.02, or 0.03 for 32 x 32 RGB."
     )
@@ -56,7 +60,6 @@ class MethodSettings:
     smoothing: float | None = _setting(
         "SCFDM: noise of its copies, in units of pixels -1 to 1; default 0.1."
     )
-    novelty: float | None = None
 
     def given(self) -> dict[str, object]:
         """The settings that are not None."""

@@ -14,7 +14,7 @@ import typer
 from rich.progress import Progress
 
 from golddiff.cli.command import command
-from golddiff.cli.options import Limit, NoveltyDial, Seed, Size
+from golddiff.cli.options import Limit, Seed, Size
 from golddiff.cli.sample_report import golden_subsets
 from golddiff.cli.terminal import progress_bar, say, starting, waiting, watched
 from golddiff.estimators.registry import SHOWN, create
@@ -58,7 +58,7 @@ class DemoOptions:
     size: Size = None
     limit: Limit = 2000
     seed: Seed = 0
-    novelty: NoveltyDial = None
+    novelty: Annotated[float | None, typer.Option(help="As golddiff sample's.")] = None
 
 
 @command
