@@ -179,9 +179,8 @@ def _evaluated(
     with progress_bar() as bar:
         task = bar.add_task(f"evaluating {name}", total=settings.n * settings.steps)
         return compare(
-            denoiser, reference, settings,
-            oracle_sampler=options.oracle_sampler or options.sampler,
-            single_step=options.single_step, on_step=lambda images: bar.advance(task, images),
+            denoiser, reference, settings, single_step=options.single_step,
+            on_step=lambda images: bar.advance(task, images),
         )  # fmt: skip
 
 

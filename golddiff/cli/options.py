@@ -105,7 +105,5 @@ class ReadingOptions:
 
     def source(self, seed: int = 0, *, skip_bad: bool) -> SourceOptions:
         """The same as the readers have it; ``skip_bad`` where it is not given."""
-        return SourceOptions(
-            self.size, self.channels, self.split or "train", self.column, self.label_column,
-            skip_bad if self.skip_bad is None else self.skip_bad, self.limit, seed,
-        )  # fmt: skip
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        return SourceOptions(**{"skip_bad": skip_bad, **given}, seed=seed)

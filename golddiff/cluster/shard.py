@@ -26,7 +26,7 @@ from golddiff.store.device import device_store
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Drawing, Found, Metric, nearest_with_distances
 from golddiff.store.posteriors import whole
-from golddiff.store.statistics import Axes, Moments, factor_places, moments
+from golddiff.store.statistics import Moments, factor_places, moments
 from golddiff.support import Support, TiledSupport
 from golddiff.system.errors import ClusterError
 from golddiff.system.numbers import F32, I64
@@ -134,22 +134,14 @@ class Shard:
             rows = rows[drawn[mine] - all_.place]
         return moments(self.store.flat, rows)
 
-    def values(self, rows: I64, onto: Axes | None) -> F32:
-        """Images (k, D) by row, or their coordinates along some axes."""
-        return self.store.values(rows, onto)
-
-    def names_of(self, rows: I64) -> list[str] | None:
-        """The files of some images, or None."""
-        return self.store.names_of(rows)
-
     def labels(self) -> I64:
         """The class of each image."""
         assert self.store.labels is not None
         return self.store.labels.numpy()
 
-    def verify(self) -> None:
-        """Recompute the shard's checksums."""
-        self.store.verify()
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else is asked of its store: ``values``, ``names_of``, ``verify``."""
+        return getattr(self.store, name)
 
 
 class _Packer(pickle.Pickler):

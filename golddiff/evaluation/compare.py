@@ -152,9 +152,7 @@ def evaluate(
     theirs = run_settings(n, steps, oracle_sampler or sampler, seed, labels, batch)
     check_oracle(oracle, denoiser.store)
     reference = run(oracle, denoiser.store, theirs)
-    return compare(
-        denoiser, reference, settings, oracle_sampler=theirs.sampler, single_step=single_step
-    )
+    return compare(denoiser, reference, settings, single_step=single_step)
 
 
 def check_oracle(oracle: object, store: Space) -> None:
@@ -175,7 +173,6 @@ def compare(
     reference: Run,
     settings: RunSettings,
     *,
-    oracle_sampler: str | None = None,
     single_step: bool = True,
     on_step: OnStep = lambda images: None,
 ) -> Evaluation:
@@ -186,16 +183,16 @@ def compare(
     with peak_memory() as memory:
         setup = run(denoiser, store, one).seconds + _first_batch(denoiser, settings)
         made = run(denoiser, store, settings, on_step)
-    same_steps = (oracle_sampler or settings.sampler) == settings.sampler
+    theirs = reference.settings.sampler
     return Evaluation(
         settings,
-        oracle_sampler or settings.sampler,
+        theirs,
         made.images,
         mse_per_image(made.images, reference.images).numpy(),
         r2_per_image(made.images, reference.images).numpy(),
         reference.steps,
         reference.sigmas,
-        _curve(made.predictions, reference.predictions) if same_steps else None,
+        _curve(made.predictions, reference.predictions) if theirs == settings.sampler else None,
         _curve(_at_states(denoiser, reference, settings), reference.predictions)
         if single_step
         else None,

@@ -15,7 +15,7 @@ import torch
 
 from golddiff.evaluation.compare import check_oracle
 from golddiff.evaluation.runs import OracleCall, Run, RunSettings, run
-from golddiff.samplers import Space, noise_levels
+from golddiff.samplers import Space
 from golddiff.sampling import OnStep
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.cache import cache_folder
@@ -106,15 +106,11 @@ def reference_run(
     if found is None:
         check_oracle(oracle.call, store)
         made = run(oracle.call, store, settings, on_step)
-        tensors = {part: getattr(made, part).numpy() for part in TENSORS}
-        runs.save(name, {**tensors, "seconds": np.array([made.seconds, made.processor_seconds])})
+        arrays = {part: getattr(made, part).numpy() for part in TENSORS}
+        runs.save(name, {**arrays, "seconds": np.array([made.seconds, made.processor_seconds])})
         return made
-    levels = noise_levels(settings.steps, settings.sampler)
     images, states, predictions = (torch.from_numpy(found[part]) for part in TENSORS)
-    return Run(
-        images, settings.kept, [levels[i] for i in settings.kept], states, predictions,
-        *found["seconds"].tolist(),
-    )  # fmt: skip
+    return Run(settings, images, states, predictions, *found["seconds"].tolist())
 
 
 def _identity(oracle: Oracle, store: Space, settings: RunSettings) -> dict[str, Any]:

@@ -61,9 +61,8 @@ class Run:
     """What a denoiser made.
 
     Attributes:
+        settings: what it was asked for.
         images: (n, *shape), the result.
-        steps: the steps kept.
-        sigmas: their noise levels.
         states: (kept, n, *shape), the x that each of these steps saw, in sigma coordinates.
         predictions: (kept, n, *shape), the x0 predicted there, as the sampler goes on from it.
         seconds: spent in the denoiser's calls.
@@ -71,13 +70,23 @@ class Run:
             do not lengthen.
     """
 
+    settings: RunSettings
     images: torch.Tensor
-    steps: list[int]
-    sigmas: list[float]
     states: torch.Tensor
     predictions: torch.Tensor
     seconds: float
     processor_seconds: float
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps kept."""
+        return self.settings.kept
+
+    @property
+    def sigmas(self) -> list[float]:
+        """Their noise levels."""
+        levels = noise_levels(self.settings.steps, self.settings.sampler)
+        return [levels[step] for step in self.steps]
 
 
 class Watched:
@@ -128,9 +137,8 @@ def run(
             on_step(len(state.x0))
         images.append(state.x0)
     return Run(
+        settings,
         torch.cat(images),
-        settings.kept,
-        [levels[i] for i in settings.kept],
         torch.cat([torch.stack([state.x for state in batch]) for batch in kept], dim=1),
         torch.cat([torch.stack([state.x0 for state in batch]) for batch in kept], dim=1),
         watched.seconds,

@@ -156,10 +156,7 @@ def likeness(context: Context, here: Here, row: Row) -> Result:
         total = here.settings.n * here.settings.steps
         context.say(f"{title}, {here.settings.n} images ...")
         with context.watch(title, total) as on_step:
-            made = compare(
-                denoiser, reference, here.settings, on_step=on_step, single_step=False,
-                oracle_sampler=here.column.oracle_sampler,
-            )  # fmt: skip
+            made = compare(denoiser, reference, here.settings, on_step=on_step, single_step=False)
         return {**made.figures(), "pictures": packed(made.images[:PICTURES])}
 
     return context.cells.get(key, compute)
