@@ -109,7 +109,7 @@ def _on_cluster(options: IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
         )  # fmt: skip
     before = f", {built.found:,} of them were there" if built.found else ""
     manifests = [Manifest.read(Path(path)) for path in Listing.of(options.out).paths]
-    size = sum(record.bytes for manifest in manifests for record in manifest.files.values())
+    size = sum(manifest.bytes for manifest in manifests)
     line = (
         f"{options.out}: {built.n:,} images, {shape_text(manifests[0].shape)}, in "
         f"{built.shards:,} shards{before}, {byte_size(size)}"

@@ -10,7 +10,7 @@ import typer
 
 from golddiff.cli.command import command
 from golddiff.cli.options import JsonPath
-from golddiff.cli.summary import class_counts, describe, summary
+from golddiff.cli.summary import describe, summary
 from golddiff.cli.terminal import say, starting, waiting, write_json
 
 CLASSES_SHOWN = 20
@@ -44,14 +44,14 @@ def info(options: InfoOptions) -> None:
             store.verify()
     say(describe(store))
     say(f"source: {store.manifest.source}")
-    counts = class_counts(store)
-    if counts:
+    if store.classes:
         names = store.class_names or []
         shown = [
-            f"{label} {names[int(label)]!r} {n:,}" if int(label) < len(names) else f"{label} {n:,}"
-            for label, n in list(counts.items())[:CLASSES_SHOWN]
+            f"{label} {names[label]!r} {n:,}" if label < len(names) else f"{label} {n:,}"
+            for label, n in list(store.class_counts.items())[:CLASSES_SHOWN]
         ]
-        more = f", and {len(counts) - len(shown):,} more" if len(counts) > len(shown) else ""
+        left = len(store.classes) - len(shown)
+        more = f", and {left:,} more" if left else ""
         say(f"classes: {', '.join(shown)}{more}")
     if store.manifest.skipped:
         say(f"left out while building: {store.manifest.skipped:,} that could not be read")

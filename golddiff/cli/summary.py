@@ -14,11 +14,10 @@ if TYPE_CHECKING:
 def describe(store: ImageStore) -> str:
     """One line: 'digits.store: 1,797 images, 8 x 8 grey, 10 classes, 210 kB'."""
     kind = "points" if len(store.shape) == 1 else "images"
-    counts = class_counts(store)
-    classes = f"{len(counts):,} classes" if counts else "no labels"
+    classes = f"{len(store.classes):,} classes" if store.classes else "no labels"
     return (
         f"{store.path}: {store.n:,} {kind}, {shape_text(store.shape)}, {classes}, "
-        f"{byte_size(bytes_on_disk(store))}"
+        f"{byte_size(store.manifest.bytes)}"
     )
 
 
@@ -32,18 +31,8 @@ def summary(store: ImageStore) -> dict[str, Any]:
         "n": store.n,
         "shape": list(store.shape),
         "dtype": manifest.dtype,
-        "classes": class_counts(store) or None,
+        "classes": {str(label): n for label, n in store.class_counts.items()} or None,
         "class_names": manifest.class_names,
-        "bytes": bytes_on_disk(store),
+        "bytes": manifest.bytes,
         "skipped": manifest.skipped,
     }
-
-
-def class_counts(store: ImageStore) -> dict[str, int]:
-    """Images of each class index that has any, in order; empty without labels."""
-    return {str(label): count for label, count in store.class_counts.items()}
-
-
-def bytes_on_disk(store: ImageStore) -> int:
-    """Size of the store's files."""
-    return sum(record.bytes for record in store.manifest.files.values())

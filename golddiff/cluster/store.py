@@ -76,10 +76,9 @@ class ShardedStore(TrainingSet):
         self.class_names, self.is_pixels = first.class_names, first.dtype == "uint8"
         self.class_counts = self.borders.class_counts()
         self.radius = max(about.radius for about in there)
-        files = [file for about in there for file in about.manifest.files.values()]
         self.manifest = replace(
             first, n=self.n, source=f"{len(self.paths)} shards of {first.source}", skipped=0,
-            files={PIXELS: FileRecord(sum(file.bytes for file in files), identity)},
+            files={PIXELS: FileRecord(sum(about.manifest.bytes for about in there), identity)},
         )  # fmt: skip
         self.path = _home(listing, identity)
         self.artifacts = Artifacts(self.path, identity)

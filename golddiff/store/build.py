@@ -27,7 +27,7 @@ from golddiff.store.needs import check_images
 from golddiff.store.proxy import pool, quarter_shape
 from golddiff.store.statistics import covariance_factor
 from golddiff.system.errors import ArgumentError, SourceError, StoreError, printable
-from golddiff.system.files import DISK_FULL, exchanged, locked
+from golddiff.system.files import DISK_FULL, check_disk, exchanged, locked
 from golddiff.system.progress import progress_bar
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
 
@@ -232,19 +232,9 @@ def _put_in_place(folder: Path, path: Path) -> None:
 def _check_space(source: Source, path: Path) -> None:
     """Refuse before the work starts, where the size is known and cannot fit."""
     info = source.info
-    if info.count is None:
-        return
-    parent = path.absolute()
-    while not parent.exists():
-        parent = parent.parent
-    each = _bytes_each(info)
-    proxies = 4 * math.prod(quarter_shape(info.shape))
-    needed, free = info.count * (each + proxies + 12), shutil.disk_usage(parent).free
-    if needed > free:
-        raise StoreError(
-            f"store: {path} needs about {needed / 1e9:.2f} GB, "
-            f"the disk has {free / 1e9:.2f} GB free"
-        )
+    if info.count is not None:
+        proxies = 4 * math.prod(quarter_shape(info.shape))
+        check_disk("store", path, info.count * (_bytes_each(info) + proxies + 12))
 
 
 def _reading_bytes(n: int, d: int) -> float:

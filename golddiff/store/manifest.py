@@ -42,6 +42,11 @@ class Manifest:
     files: dict[str, FileRecord] = field(default_factory=dict)  # a record for each file
 
     @property
+    def bytes(self) -> int:
+        """Size of all files."""
+        return sum(record.bytes for record in self.files.values())
+
+    @property
     def images_checksum(self) -> str:
         """One checksum of the images and labels, wherever the store lies."""
         named = [n for n in ("pixels.bin", "labels.bin") if n in self.files]

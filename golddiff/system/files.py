@@ -13,6 +13,7 @@ import gzip
 import lzma
 import os
 import re
+import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -59,14 +60,26 @@ def check_writable(name: str, path: Path, suffixes: Sequence[str] = ()) -> None:
     try:
         if path.is_dir():
             raise ArgumentError(f"{name}: {path} is a folder, expected a file name")
-        parent = path.absolute().parent
-        while not parent.exists():
-            parent = parent.parent
         # The only test that holds for read-only disks, access lists and the superuser alike.
-        with tempfile.TemporaryFile(dir=parent):
+        with tempfile.TemporaryFile(dir=_first_there(path.absolute().parent)):
             pass
     except OSError as error:
         raise _unwritable(name, path, error) from error
+
+
+def check_disk(name: str, path: Path, needed: float) -> None:
+    """Raise now where the disk has no room for the bytes that ``path`` needs."""
+    free = shutil.disk_usage(_first_there(path.absolute())).free
+    if needed > free:
+        raise StoreError(
+            f"{name}: {path} needs about {needed / 1e9:.2f} GB, the disk has {free / 1e9:.2f} GB "
+            "free"
+        )
+
+
+def _first_there(path: Path) -> Path:
+    """The path, or the first folder above it that exists."""
+    return next(place for place in (path, *path.parents) if place.exists())
 
 
 def leads_out(folder: Path, path: Path) -> bool:

@@ -22,7 +22,14 @@ from golddiff.store.manifest import file_record
 from golddiff.supports.index import blocks
 from golddiff.supports.index.blocks import Blocks
 from golddiff.system.errors import ArgumentError, StoreError
-from golddiff.system.files import DISK_FULL, exchanged, locked, system_errors, written_whole
+from golddiff.system.files import (
+    DISK_FULL,
+    check_disk,
+    exchanged,
+    locked,
+    system_errors,
+    written_whole,
+)
 from golddiff.system.numbers import F32
 from golddiff.system.units import byte_size
 
@@ -192,12 +199,7 @@ def _check_space(store: ImageStore, part: Path) -> None:
     for name, size in file_sizes(store).items():
         there = part / name
         needed += size - (there.stat().st_size if there.exists() else 0)
-    free = shutil.disk_usage(part).free
-    if needed > free:
-        raise StoreError(
-            f"index: {store.path} needs about {needed / 1e9:.2f} GB more, the disk has "
-            f"{free / 1e9:.2f} GB free"
-        )
+    check_disk("index", store.path, needed)
 
 
 def _unwritable(store: ImageStore, error: OSError) -> StoreError:
