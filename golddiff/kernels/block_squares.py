@@ -13,7 +13,7 @@ from numba import njit
 
 from golddiff.kernels.aligned import empty_numbers
 from golddiff.kernels.gather import BLOCK, gather, places, runs
-from golddiff.kernels.lanes import LANES, load, load_stored, spread, store
+from golddiff.kernels.lanes import LANES, load, spread, store
 from golddiff.kernels.stored import Stored
 from golddiff.system.numbers import F32, I64
 
@@ -79,10 +79,10 @@ def _squares(stored, x, inputs, values, ends, scales, offset, squares):  # type:
         a = b = c = e = spread(np.float32(0.0))
         for k in range(ends[block], ends[block + 1]):
             at, o = inputs[k] * BLOCK, spread(offset - x[values[k]])
-            p = load_stored(stored, at) * scales + o
-            q = load_stored(stored, at + LANES) * scales + o
-            r = load_stored(stored, at + 2 * LANES) * scales + o
-            s = load_stored(stored, at + 3 * LANES) * scales + o
+            p = load(stored, at) * scales + o
+            q = load(stored, at + LANES) * scales + o
+            r = load(stored, at + 2 * LANES) * scales + o
+            s = load(stored, at + 3 * LANES) * scales + o
             a, b, c, e = a + p * p, b + q * q, c + r * r, e + s * s
         at = block * BLOCK
         store(squares, at, a)

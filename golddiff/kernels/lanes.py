@@ -4,11 +4,9 @@ Numba vectorises long plain loops. Where the work is a handful of numbers at a t
 after each handful, it does not: it must assume that every store may change every array. A ``Lanes``
 value lives in registers, one on AVX-512, two on AVX2, four on ARM; the compiler splits it.
 
-Inside a compiled function: ``load(array, i)``, ``load_stored(array, i)``,
-``prefetch(array, i)``, ``store(array, i, lanes)``, ``spread(number)``, ``+ - *`` between lanes,
-``largest(lanes)``,
-``larger(lanes, lanes)``, ``any_above(lanes, number)``, ``any_at_least(lanes, number)``,
-``ones_at_least(lanes, number)``, ``sum_of(lanes)`` and ``exp(lanes)``.
+Inside a compiled function: ``load(array, i)``, ``store(array, i, lanes)``, ``spread(number)``,
+``+ - *`` between lanes, ``largest(lanes)``, ``larger(lanes, lanes)``, ``any_above(lanes, number)``,
+``any_at_least(lanes, number)``, ``sum_of(lanes)`` and ``exp(lanes)``.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from numba.extending import intrinsic, models, overload, register_model
 LANES = 16
 
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
-_OCTET = ir.IntType(8)
+_OCTETS = ir.VectorType(ir.IntType(8), LANES)
 _INTEGERS = ir.VectorType(ir.IntType(32), LANES)
 
 
@@ -45,11 +43,13 @@ class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
         super().__init__(manager, kind, _VECTOR)
 
 
-def _address(context: Any, builder: Any, kind: Any, array: Any, i: Any) -> Any:
+def _address(
+    context: Any, builder: Any, kind: Any, array: Any, i: Any, lanes: Any = _VECTOR
+) -> Any:
     if kind.layout != "C":  # strides do not count
         raise TypingError("lanes are read from and written to contiguous arrays alone")
     data = context.make_array(kind)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [i]), _VECTOR.as_pointer())
+    return builder.bitcast(builder.gep(data, [i]), lanes.as_pointer())
 
 
 def _spread(builder: Any, number: Any) -> Any:
@@ -59,46 +59,16 @@ def _spread(builder: Any, number: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def load(typingctx: Any, array: Any, i: Any) -> Any:
-    """The LANES numbers of a contiguous float32 array from index i on (not checked)."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(_address(context, builder, signature.args[0], *args), align=4)
-
-    return _LANES(array, types.intp), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def load_stored(typingctx: Any, array: Any, i: Any) -> Any:
-    """Like ``load``, for a contiguous uint8 or float32 array: the numbers as float32."""
+    """The LANES numbers of a contiguous float32 or uint8 array from index i on (not checked)."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = signature.args[0]
-        data = context.make_array(kind)(context, builder, args[0]).data
         if kind.dtype != types.uint8:
-            return builder.load(
-                builder.bitcast(builder.gep(data, [args[1]]), _VECTOR.as_pointer()), align=4
-            )
-        octets = ir.VectorType(ir.IntType(8), LANES).as_pointer()
-        stored = builder.load(builder.bitcast(builder.gep(data, [args[1]]), octets), align=1)
+            return builder.load(_address(context, builder, kind, *args), align=4)
+        stored = builder.load(_address(context, builder, kind, args[0], args[1], _OCTETS), align=1)
         return builder.uitofp(stored, _VECTOR)
 
     return _LANES(array, types.intp), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def prefetch(typingctx: Any, array: Any, i: Any) -> Any:
-    """Ask for the line of memory that index i of a contiguous array lies in (not checked)."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        place = builder.bitcast(builder.gep(data, [args[1]]), _OCTET.as_pointer())
-        number = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [_OCTET.as_pointer(), number, number, number])
-        ask = builder.module.declare_intrinsic("llvm.prefetch", (_OCTET.as_pointer(),), kind)
-        builder.call(ask, [place, number(0), number(3), number(1)])  # to read, to keep, data
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -171,18 +141,6 @@ def any_at_least(typingctx: Any, lanes: Any, number: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def ones_at_least(typingctx: Any, lanes: Any, number: Any) -> Any:
-    """1 in the lanes that are the number or above, 0 in the others."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        found = builder.fcmp_ordered(">=", args[0], _spread(builder, args[1]))
-        one, none = ir.Constant(_VECTOR, [1.0] * LANES), ir.Constant(_VECTOR, [0.0] * LANES)
-        return builder.select(found, one, none)
-
-    return _LANES(_LANES, types.float32), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
 def larger(typingctx: Any, a: Any, b: Any) -> Any:
     """Lane by lane, the larger of two."""
 
@@ -222,15 +180,6 @@ def sum_of(typingctx: Any, lanes: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _at_least(typingctx: Any, lanes: Any, number: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        floor = _spread(builder, args[1])
-        return builder.select(builder.fcmp_ordered(">", args[0], floor), args[0], floor)
-
-    return _LANES(_LANES, types.float32), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
 def _rounded(typingctx: Any, lanes: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         name, kind = f"llvm.rint.v{LANES}f32", ir.FunctionType(_VECTOR, [_VECTOR])
@@ -265,7 +214,7 @@ def exp(t: Any) -> Any:
     With n the integer next to t log2(e) and r = t - n log(2), it is 2^n times the Taylor polynomial
     of exp(r), |r| <= log(2) / 2.
     """
-    t = _at_least(t, _LOWEST)
+    t = larger(t, spread(_LOWEST))
     n = _rounded(t * spread(_LOG2_E))
     r = (t - n * spread(_LOG2_HIGH)) - n * spread(_LOG2_LOW)
     q = spread(_C6) + r * spread(_C7)

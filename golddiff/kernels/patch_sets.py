@@ -24,7 +24,6 @@ from golddiff.kernels.lanes import (
     larger,
     largest,
     load,
-    load_stored,
     spread,
     store,
     sum_of,
@@ -106,7 +105,7 @@ def _patch_means(  # type: ignore[no-untyped-def]
                 for i in range(0, BLOCK, LANES):
                     term = zero
                     for n in range(p, d, positions):
-                        value = load_stored(stored, place[n] * BLOCK + i) * scales
+                        value = load(stored, place[n] * BLOCK + i) * scales
                         one, other = offset - first_root[q, n], offset - second_root[q, n]
                         term = term + (value + spread(one)) * (value + spread(other))
                     store(terms, p * BLOCK + i, term)
@@ -141,9 +140,9 @@ def _patch_means(  # type: ignore[no-untyped-def]
                     for entry in range(stops[k], stops[k + 1]):
                         n = place[channel * positions + pixels[entry]] * BLOCK
                         sums[channel, entry - stops[k]] += sum_of(
-                            (a * load_stored(stored, n) + b * load_stored(stored, n + LANES))
-                            + (c * load_stored(stored, n + 2 * LANES)
-                               + e * load_stored(stored, n + 3 * LANES))
+                            (a * load(stored, n) + b * load(stored, n + LANES))
+                            + (c * load(stored, n + 2 * LANES)
+                               + e * load(stored, n + 3 * LANES))
                         )  # fmt: skip
 
 

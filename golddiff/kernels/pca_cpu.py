@@ -21,7 +21,6 @@ from golddiff.kernels.lanes import (
     larger,
     largest,
     load,
-    load_stored,
     spread,
     store,
     sum_of,
@@ -47,7 +46,7 @@ def _terms(stored, first_root, second_root, scale, offset, out):  # type: ignore
     for n in range(len(first_root)):
         a, b = spread(offset - first_root[n]), spread(offset - second_root[n])
         for at in range(n * BLOCK, (n + 1) * BLOCK, LANES):
-            value = load_stored(stored, at) * scales
+            value = load(stored, at) * scales
             store(out, at, (value + a) * (value + b))
 
 
@@ -111,10 +110,10 @@ def _masked_posterior(  # type: ignore[no-untyped-def]
                 totals[o] += sum_of((a + b) + (c + e))
                 n = own[node] * BLOCK
                 moments[o] += sum_of(
-                    (a * (load_stored(stored, n) * scales + offsets)
-                     + b * (load_stored(stored, n + LANES) * scales + offsets))
-                    + (c * (load_stored(stored, n + 2 * LANES) * scales + offsets)
-                       + e * (load_stored(stored, n + 3 * LANES) * scales + offsets))
+                    (a * (load(stored, n) * scales + offsets)
+                     + b * (load(stored, n + LANES) * scales + offsets))
+                    + (c * (load(stored, n + 2 * LANES) * scales + offsets)
+                       + e * (load(stored, n + 3 * LANES) * scales + offsets))
                 )  # fmt: skip
 
 

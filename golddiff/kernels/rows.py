@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from golddiff.kernels.aligned import empty, empty_numbers, zeros
-from golddiff.kernels.lanes import LANES, load, load_stored, spread, store, sum_of
+from golddiff.kernels.lanes import LANES, load, spread, store, sum_of
 from golddiff.kernels.stored import Stored
 from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import for_each
@@ -48,13 +48,13 @@ def _convert(octets, numbers, rows, first, start, scale, offset, values):  # typ
         row, to = rows[min(first + r, len(rows) - 1)], r * STRETCH
         if len(octets):
             for n in range(0, whole, LANES):
-                value = load_stored(octets, row * d + start + n)
+                value = load(octets, row * d + start + n)
                 store(values, to + n, value * scales + offsets)
             for n in range(whole, length):
                 values[to + n] = np.float32(octets[row, start + n]) * scale + offset
         else:
             for n in range(0, whole, LANES):
-                value = load_stored(numbers, row * d + start + n)
+                value = load(numbers, row * d + start + n)
                 store(values, to + n, value * scales + offsets)
             for n in range(whole, length):
                 values[to + n] = numbers[row, start + n] * scale + offset
