@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.contributions import Ranking, Weights, outputs_at
 from golddiff.noise import Labels, Sigma
-from golddiff.support import AnySupport
+from golddiff.support import AnySupport, as_image
 from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, I64
@@ -146,7 +146,7 @@ def attribute(
     weights = Weights(estimator, support, x, sigma, top)
     ranked = weights.ranked()
     locations = len(ranked.scores)
-    grid = store.shape if len(store.shape) == 3 else (1, 1, store.d)
+    grid = as_image(store.shape)
     tiles, main = None, Ranking.empty(grid[1] * grid[2], 1)
     image_weights = []
     total = np.zeros(store.d)

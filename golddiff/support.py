@@ -86,6 +86,11 @@ def pixels(side: Side) -> int:
     return side.side if isinstance(side, OfChannel) else side
 
 
+def as_image(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """(C, H, W); points (D,) are images of one row."""
+    return shape if len(shape) == 3 else (1, 1, *shape)
+
+
 def tile_count(shape: tuple[int, ...], side: Side) -> int:
     """How many tiles images of a shape (C, H, W) have."""
     rows, columns = tile_grid(shape, pixels(side))

@@ -20,7 +20,7 @@ from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.statistics import Factor
 from golddiff.store.training_set import TrainingSet
-from golddiff.support import tile_of_each
+from golddiff.support import as_image, tile_of_each
 from golddiff.system.numbers import F32, F64, I64
 
 SIDES = {"pixel": 1, "2x2": 2, "4x4": 4, "smooth": 4}  # of the units, by the name of ``share``
@@ -45,7 +45,7 @@ class UnitMasks:
         cls, factor: Factor, sigma: float, thresholds: F64, shape: tuple[int, ...], share: str
     ) -> Iterator[UnitMasks]:
         """The masks of some ascending thresholds, all from one Wiener matrix."""
-        image = shape if len(shape) == 3 else (1, 1, shape[0])
+        image = as_image(shape)
         side, (height, width) = SIDES[share], image[1:]
         of_value = tile_of_each(image, side)
         members = np.bincount(of_value).astype(np.float32)

@@ -15,28 +15,15 @@ from golddiff.kernels.aligned import empty_numbers
 from golddiff.kernels.gather import BLOCK, gather, places, runs
 from golddiff.kernels.lanes import LANES, load, spread, store
 from golddiff.kernels.stored import Stored
+from golddiff.support import OfChannel, as_image, tile_of_each
 from golddiff.system.numbers import F32, I64
 
 SIDE = 4  # of a block in pixels
 
 
-def block_grid(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """(channels, rows, columns) of the blocks of images of a shape, ragged ones too."""
-    channels, height, width = _sides(shape)
-    return channels, -(-height // SIDE), -(-width // SIDE)
-
-
-def _sides(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Images (C, H, W); points (D,) count as images of one row."""
-    return (shape[0], shape[1], shape[2]) if len(shape) == 3 else (1, 1, int(np.prod(shape)))
-
-
 def block_of_each(shape: tuple[int, ...]) -> I64:
     """The block that each value (D,) lies in."""
-    _, rows, columns = block_grid(shape)
-    channel, row, column = np.unravel_index(np.arange(int(np.prod(shape))), _sides(shape))
-    blocks: I64 = (channel * rows + row // SIDE) * columns + column // SIDE
-    return blocks
+    return tile_of_each(as_image(shape), OfChannel(SIDE))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.kernels.gather import places, runs
+from golddiff.support import as_image, tile_grid
 from golddiff.system.numbers import I64
 
 LEVELS = 4  # tiles of side 8, 4, 2, 1
@@ -66,7 +67,7 @@ def mask_tree(mask: NDArray[np.bool_], shape: tuple[int, ...]) -> MaskTree:
 
 def additions(mask: NDArray[np.bool_], shape: tuple[int, ...]) -> Additions:
     """What the nodes of the tree of a mask (D, D), indexed [input, output], add."""
-    c, h, w = _three_sides(shape)
+    c, h, w = as_image(shape)
     d = c * h * w
     # sets[level]: (C, rows, columns, D), whether all outputs of the tile use the input.
     sets = [np.ascontiguousarray(mask.T).reshape(c, h, w, d)]
@@ -93,7 +94,7 @@ def assembled(added: Additions, shape: tuple[int, ...]) -> MaskTree:
 
     They are consistent, as :func:`check` makes sure: compiled loops trust the tree.
     """
-    c, h, w = _three_sides(shape)
+    c, h, w = as_image(shape)
     d = c * h * w
     keys = [_preorder_keys(level, c, *grid) for level, grid in enumerate(_grids(h, w))]
     order = np.argsort(np.concatenate(keys), kind="stable")
@@ -130,7 +131,7 @@ def dense_mask(tree: MaskTree, d: int) -> NDArray[np.bool_]:
 
 def check(added: Additions, shape: tuple[int, ...]) -> None:
     """Raise ValueError where these cannot be the additions of a tree for images of a shape."""
-    c, h, w = _three_sides(shape)
+    c, h, w = as_image(shape)
     nodes = sum(c * rows * columns for rows, columns in _grids(h, w))
     counts, inputs = added.counts, added.inputs
     if counts.shape != (nodes,) or inputs.ndim != 1:
@@ -142,16 +143,10 @@ def check(added: Additions, shape: tuple[int, ...]) -> None:
         raise ValueError("inputs that there are not")
 
 
-def _three_sides(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    if len(shape) != 3:
-        return 1, 1, int(np.prod(shape))
-    return shape[0], shape[1], shape[2]
-
-
 def _grids(h: int, w: int) -> list[tuple[int, int]]:
     """Rows and columns of the tiles of each level."""
     sides = [1 << (LEVELS - 1 - level) for level in range(LEVELS)]
-    return [(-(-h // side), -(-w // side)) for side in sides]
+    return [tile_grid((1, h, w), side) for side in sides]
 
 
 def _all_of_2x2(used: NDArray[np.bool_]) -> NDArray[np.bool_]:
