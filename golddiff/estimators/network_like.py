@@ -3,8 +3,10 @@
 Beyond the paper. Every part is a posterior mean E[x0 | x], under another prior fitted to the same
 images:
 
-- GoldDiff over PCA, with narrow masks and with wide ones: each output value's own neighbourhood is
-  matched against training images. Sharp, and made of pieces of real images, which need not fit.
+- GoldDiff over PCA with narrow masks: each output value's own neighbourhood is matched against
+  training images. Sharp, and made of pieces of real images, which need not fit.
+- GoldDiff over PSPC-Square: squares of pixels are matched, and averaged where they overlap. Smooth
+  where the squares disagree.
 - A mixture of Gaussians of whole images (:mod:`golddiff.estimators.mixture`): whole, and blurred.
 - A mixture of Gaussians of patches (:mod:`golddiff.estimators.patch_mixture`): it knows a flat
   patch from an edge.
@@ -29,6 +31,7 @@ from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.mixture import Components, GaussianMixture
 from golddiff.estimators.patch_mixture import Patches, PatchMixture
 from golddiff.estimators.pca import PCA
+from golddiff.estimators.pspc import PSPCSquare
 from golddiff.store.images import ImageStore
 from golddiff.support import AnySupport, Prior
 from golddiff.supports.paper import PaperSchedule
@@ -37,12 +40,13 @@ from golddiff.system.numbers import F32
 
 # The name changes with what is kept in it and how that is found: an older file is not read.
 KEPT = "network-like-8"
-THRESHOLDS = (0.005, 0.05)  # of the masks: wide ones, narrow ones
+NARROW = 0.05  # threshold of the masks
+WIDE = 0.005  # of points and of tiny images, which have no squares
 # From here up an image is hardly seen through the noise, and few training images, drawn nearly at
 # random, tell less of the posterior mean than Gaussians that were fitted to all of them.
 GOLDEN_BELOW = 6.0
 K_MIN, K_MAX = 400, 800
-SMALLEST = 4  # pixels a side that an image has for patches to be a part
+SMALLEST = 4  # pixels a side that an image has for squares and patches to be parts
 
 
 def network_like(store: ImageStore, seed: int = 0) -> NetworkLike:
@@ -78,10 +82,11 @@ class FewImages:
 class NetworkLike(Denoiser):
     """D(x) = the median of the parts' posterior means: of four, the mean of the middle two.
 
-    The parts: GoldDiff over PCA with the released schedule, at most 800 images a subset, at two
-    mask thresholds; the posterior means under a mixture of Gaussians, and of images of 4 x 4 pixels
-    or more, under a mixture as the prior of patches. From sigma 6 up the mixture of whole images
-    alone. Where the store holds pixels, each is first clipped to their range.
+    The parts: GoldDiff over PSPC-Square and over PCA with narrow masks, the released schedule, at
+    most 800 images a subset; the posterior means under a mixture of Gaussians of whole images, and
+    under one as the prior of patches. From sigma 6 up the mixture of whole images alone. Points,
+    and images below 4 x 4 pixels, have PCA with wide masks in place of squares, and no patches.
+    Where the store holds pixels, each part is first clipped to their range.
 
     The Gaussians are fitted at the first call and kept in the store's folder (where that may be
     written): seconds to a minute for images of 32 x 32, once a store.
@@ -93,7 +98,7 @@ class NetworkLike(Denoiser):
         seed: of the images that the golden subsets draw at random.
 
     Attributes:
-        golden: the part with wide masks, which weighs training images and so has sources.
+        golden: the part with narrow masks, which weighs training images and so has sources.
     """
 
     joined: Callable[..., Any] = staticmethod(np.median)  # of means (parts, b, D)
@@ -101,12 +106,13 @@ class NetworkLike(Denoiser):
     def __init__(self, store: ImageStore, seed: int = 0) -> None:
         super().__init__(store)
         self.seed = seed
-        self._golden = [GoldDiff(PCA(store, t), FewImages(), seed) for t in THRESHOLDS]
-        self.golden = self._golden[0]
+        store = self.store
+        large = len(store.shape) == 3 and min(store.shape[1:]) >= SMALLEST
+        bases = PSPCSquare(store) if large else PCA(store, WIDE), PCA(store, NARROW)
+        self._golden = [GoldDiff(base, FewImages(), seed) for base in bases]
+        self.golden = self._golden[1]
         self._mixture = GaussianMixture(store)
-        self._patches = None
-        if len(store.shape) == 3 and min(store.shape[1:]) >= SMALLEST:
-            self._patches = PatchMixture(store)
+        self._patches = PatchMixture(store) if large else None
         self._fitted = False
 
     def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
@@ -143,7 +149,7 @@ class NetworkLike(Denoiser):
         """The same with other random draws; masks and Gaussians are shared."""
         other = NetworkLike(self.store, seed)
         other._golden = [GoldDiff(part.base, part.schedule, seed) for part in self._golden]
-        other.golden = other._golden[0]
+        other.golden = other._golden[1]
         other._mixture, other._patches, other._fitted = self._mixture, self._patches, self._fitted
         return other
 

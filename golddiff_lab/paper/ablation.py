@@ -24,7 +24,7 @@ from golddiff_lab.paper.likeness_tables import (
 )
 
 # The parts of network_like by place, below the noise from which the mixture stands alone.
-WIDE, NARROW, MIXTURE, PATCHES = range(4)
+SQUARES, NARROW, MIXTURE, PATCHES = range(4)
 
 
 class Changed(NetworkLike):
@@ -41,7 +41,7 @@ class Changed(NetworkLike):
         self,
         store: ImageStore,
         seed: int,
-        kept: tuple[int, ...] = (WIDE, NARROW, MIXTURE, PATCHES),
+        kept: tuple[int, ...] = (SQUARES, NARROW, MIXTURE, PATCHES),
         joined: Callable[..., Any] = np.median,
     ) -> None:
         super().__init__(store, seed)
@@ -54,11 +54,11 @@ class Changed(NetworkLike):
 
 
 CHANGES = {
-    "without wide masks": partial(Changed, kept=(NARROW, MIXTURE, PATCHES)),
-    "without narrow masks": partial(Changed, kept=(WIDE, MIXTURE, PATCHES)),
+    "without squares": partial(Changed, kept=(NARROW, MIXTURE, PATCHES)),
+    "without narrow masks": partial(Changed, kept=(SQUARES, MIXTURE, PATCHES)),
     "without golden parts": partial(Changed, kept=(MIXTURE, PATCHES)),
-    "without mixture": partial(Changed, kept=(WIDE, NARROW, PATCHES)),
-    "without patches": partial(Changed, kept=(WIDE, NARROW, MIXTURE)),
+    "without mixture": partial(Changed, kept=(SQUARES, NARROW, PATCHES)),
+    "without patches": partial(Changed, kept=(SQUARES, NARROW, MIXTURE)),
     "mean instead of median": partial(Changed, joined=np.mean),
     "mixture alone": partial(Changed, kept=(MIXTURE,)),
 }
