@@ -22,7 +22,7 @@ from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import products_alone
 
 AT_ONCE = 256  # basis images that an operator is applied to
-ENTRY_BYTES = 60  # of a sparse matrix, of the shares made of it, and while either is made
+ENTRY_BYTES = 60  # of a sparse matrix, its transpose and shares, and while any of them is made
 MOST_ITERATIONS = 48
 EXACT = 1e-3  # a quarter of an 8-bit step: nearer than this to y is no better
 NEARBY, LEAST_NOISE = 1000, 0.2  # of a Gaussian of images, chosen on 24 other digits and faces

@@ -162,11 +162,8 @@ def _flat(description: Mapping[str, Any]) -> list[tuple[str, str]]:
         elif name not in ("method", "memory_limit"):
             text = f"{value:g}" if isinstance(value, float) else str(value)
             if name in ("k_min", "k_max", "m_min", "m_max"):  # a fraction, or a count
-                text = (
-                    f"{100 * value:.4g}% of images"
-                    if isinstance(value, float)
-                    else f"{value:,} images"
-                )
+                share = isinstance(value, float)
+                text = f"{100 * value:.4g}% of images" if share else f"{value:,} images"
             # Of the images drawn at random; the run has a seed of its own.
             shown = "subset seed" if name == "seed" else name.replace("_", " ")
             lines.append((shown, text))
