@@ -27,6 +27,7 @@ from golddiff.support import AnySupport, LogWeights, Prior, Side, Support, Tiled
 from golddiff.system.arguments import check_batch, classes_of, levels_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64
+from golddiff.system.parallel import IN_FLIGHT
 
 if TYPE_CHECKING:
     from golddiff.attribution import Attribution
@@ -235,6 +236,7 @@ class Estimator(Denoiser):
     provable = False  # whether the error of a golden subset has a proved bound (Theorem 1)
     part_size = 512  # images that weigh() is given at a time, at most
     parts = 1  # that a support of some hundred images is cut into, at least
+    in_flight = IN_FLIGHT  # partial posteriors that wait to be merged, for each thread
     one_logit = False  # whether an image has one for all outputs: weighing all is comparing all
     merges = True  # whether its mean is that of its merged posteriors
     sums_its_terms = False  # whether weigh() sums what terms() gives, to the digit; has pulled()

@@ -51,6 +51,7 @@ class PatchComposite(Estimator):
     """
 
     part_size = IMAGES_PER_TASK
+    in_flight = 3  # of tens of megabytes each
 
     def __init__(self, store: ImageStore, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
         super().__init__(store, memory_limit)
@@ -116,8 +117,9 @@ class PatchComposite(Estimator):
         """A block of images a thread; posteriors of all patches in flight and merged."""
         channels, height, width = self.images.shape
         block = BLOCK * height * width * (channels * (4 + self.images.flat.itemsize) + 4)
+        held = results_held(self.in_flight) + 4
         largest = max((p.width * len(p.masks) for p in self._ready.values()), default=1)
-        return block * torch.get_num_threads(), 8 * (channels + 1) * largest * (results_held() + 4)
+        return block * torch.get_num_threads(), 8 * (channels + 1) * largest * held
 
 
 class PSPCSquare(PatchComposite):

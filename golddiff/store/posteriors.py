@@ -51,7 +51,7 @@ def weighed(
         made: Posterior = estimator.weigh(x[groups[group]], sigma, part)
         return made
 
-    for (group, _), part in zip(tasks, map_ordered(weigh, tasks), strict=True):
+    for (group, _), part in zip(tasks, map_ordered(weigh, tasks, estimator.in_flight), strict=True):
         if group in totals:
             totals[group].add(part)
         else:

@@ -16,7 +16,7 @@ import torch
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-IN_FLIGHT = 3  # tasks running or finished and not yet taken, for each thread
+IN_FLIGHT = 8  # tasks running, or finished and not yet taken, for each thread
 
 _pools: dict[int, ThreadPoolExecutor] = {}
 _limits: list[Any] = []  # of matrix products: the one that holds, then None for each who came since
@@ -30,12 +30,14 @@ def use_threads(count: int) -> None:
     _libraries().limit(limits=count)
 
 
-def results_held() -> int:
+def results_held(in_flight: int = IN_FLIGHT) -> int:
     """The most results of :func:`map_ordered` that are in memory at once."""
-    return IN_FLIGHT * torch.get_num_threads() + 1
+    return in_flight * torch.get_num_threads() + 1
 
 
-def map_ordered(function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+def map_ordered(
+    function: Callable[[Task], Result], tasks: Iterable[Task], in_flight: int = IN_FLIGHT
+) -> Iterator[Result]:
     """Run ``function`` on each task with as many threads as torch uses; results in task order.
 
     How the work is cut into tasks must not depend on the number of threads: then neither do the
@@ -53,7 +55,7 @@ def map_ordered(function: Callable[[Task], Result], tasks: Iterable[Task]) -> It
         return function(item)
 
     with products_alone():
-        yield from in_turn(_pool(torch.get_num_threads()), work, items, IN_FLIGHT * workers)
+        yield from in_turn(_pool(torch.get_num_threads()), work, items, in_flight * workers)
 
 
 def in_turn(

@@ -158,7 +158,7 @@ def test_a_schedule_that_is_none_is_named(store):
 
 def test_screening_in_smaller_batches_changes_nothing(store, queries):
     x = queries(store, 1.0, b=7)
-    tight = GoldDiff(Optimal(store, memory_limit=24 * store.n * 5))  # screens five at a time
+    tight = GoldDiff(Optimal(store, memory_limit=24 * store.n * 6))  # screens six at a time
     assert torch.equal(tight(x, 1.0), GoldDiff(Optimal(store))(x, 1.0))
 
 
