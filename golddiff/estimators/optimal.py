@@ -10,7 +10,7 @@ import torch
 
 from golddiff.denoiser import Estimator
 from golddiff.kernels.contributions import Contribution, values_at
-from golddiff.kernels.rows import ROWS_PER_TASK, exact_distances, sums_of, weights_of
+from golddiff.kernels.rows import ROWS_PER_TASK, exact_distances, products_of, sums_of, weights_of
 from golddiff.kernels.stored import Stored
 from golddiff.kernels.terms import Known, Terms
 from golddiff.kernels.torch_kernels import whole_images
@@ -73,7 +73,7 @@ class Optimal(Estimator):
             seen = np.flatnonzero((logits > total - LIGHTEST).any(axis=0))
             rows, below = places[seen], logits[:, seen] - total
             u = cotangent.astype(np.float32)
-            along = u @ here.values(rows).T
+            along = products_of(here, rows, u)
             pulls = np.exp(below) * (along - (u * mean).sum(axis=1, keepdims=True))
             sums = sums_of(here, rows, pulls)
         in_x = 2 * gain * (sums - pulls.sum(axis=1, keepdims=True) * mean)

@@ -63,8 +63,8 @@ def _convert(octets, numbers, rows, first, start, scale, offset, values):  # typ
 
 
 @njit(nogil=True, cache=True)
-def _pairs(octets, numbers, rows, queries, scale, offset, values, out):  # type: ignore[no-untyped-def]
-    """See :func:`distances_of`; of queries one after the other, zero past their ends."""
+def _pairs(octets, numbers, rows, queries, scale, offset, products, values, out):  # type: ignore[no-untyped-def]
+    """Distances or products; of queries one after the other, zero past their ends."""
     d = octets.shape[1]
     padded = -(-d // LANES) * LANES
     totals = np.empty((len(out), ROWS))
@@ -75,7 +75,14 @@ def _pairs(octets, numbers, rows, queries, scale, offset, values, out):  # type:
             for q in range(len(out)):
                 at, total = q * padded + start, totals[q]
                 a = b = c = e = spread(np.float32(0.0))
-                for n in range(0, min(STRETCH, padded - start), LANES):
+                stop = min(STRETCH, padded - start)
+                for n in range(0, stop if products else 0, LANES):
+                    value = load(queries, at + n)
+                    a = a + value * load(values, n)
+                    b = b + value * load(values, n + STRETCH)
+                    c = c + value * load(values, n + 2 * STRETCH)
+                    e = e + value * load(values, n + 3 * STRETCH)
+                for n in range(0, 0 if products else stop, LANES):
                     value = load(queries, at + n)
                     o = value - load(values, n)
                     p = value - load(values, n + STRETCH)
@@ -173,15 +180,22 @@ def _weighted_sums(octets, numbers, rows, weights, scale, offset, out):  # type:
 
 
 def distances_of(stored: Stored, rows: I64, x: F32) -> F64:
-    """As :func:`squared_distances`, of images in memory, on this thread alone.
+    """As :func:`squared_distances`, of images in memory, on this thread alone."""
+    return _compared(stored, rows, x, products=False)
 
-    Memory is made here: Numba takes seconds to compile what copies arrays into slices of others.
-    """
+
+def products_of(stored: Stored, rows: I64, x: F32) -> F64:
+    """The sum of x_q x_i over values, for every query and row, (b, k), on this thread alone."""
+    return _compared(stored, rows, x, products=True)
+
+
+def _compared(stored: Stored, rows: I64, x: F32, products: bool) -> F64:
+    """Memory is made here: Numba takes seconds to compile what copies arrays into slices."""
     b, d = x.shape
     queries, out = zeros((b, -(-d // LANES) * LANES)), np.empty((b, len(rows)))
     queries[:, :d] = x
     values = empty((ROWS * STRETCH,))
-    _pairs(*stored.arrays, rows, queries.ravel(), *stored.scaling, values, out)
+    _pairs(*stored.arrays, rows, queries.ravel(), *stored.scaling, products, values, out)
     return out
 
 
