@@ -43,7 +43,6 @@ from golddiff.supports.rule import (
     MOST,
     MOST_AT_ONCE,
     MOST_OF_TILES,
-    PROVED_BELOW,
     SHARED,
     WIDE,
     margin,
@@ -143,7 +142,7 @@ class FittedSchedule:
 
     def weighed(self, x: F32, sigma: float, label: Prior, seed: int) -> list[Weighed]:
         """Posterior means of queries (b, D) and what is known of them; each by itself."""
-        if self.proves(sigma, label):
+        if self.settings.guarantee:
             return self._proved(x, sigma, label)
         made: dict[int, Weighed] = {}
         if self.saves(label):
@@ -176,14 +175,15 @@ class FittedSchedule:
     def describe(self, sigma: float, label: Prior = None) -> str:
         """How a noise level's images are chosen, in words."""
         images = self.estimator.store.count_of(label)
-        if self.proves(sigma, label):
+        if self.settings.guarantee:
             return f"weighs as many of {images:,} images as prove an RMSE of {self.settings.tol:g}"
         if not self.saves(label):
             return f"weighs all {images:,} images"
         metric, narrow = self.comparison(sigma)
         side = metric.side
         tiles = f"{side}x{side}" if isinstance(side, int) else str(side)
-        nearest = f"; where single ones decide, the nearest for each tile ({tiles})"
+        each = "" if side is None else f" for each tile ({tiles})"
+        nearest = f"; where single ones decide, the nearest{each}"
         return (
             f"draws some of {images:,} images by weight, until the estimated RMSE is within "
             f"{self.settings.tol:g}{nearest if narrow else ''}"
@@ -197,16 +197,9 @@ class FittedSchedule:
         if isinstance(label, LogWeights) and (
             one_logit or not isinstance(self.estimator.store, ImageStore)
         ):
-            return False  # neither proofs nor shards know log weights
+            return False  # neither an index nor shards know log weights
         enough = self.estimator.store.count_of(label) > FEWEST
         return enough and self.settings.tol > 0 and self.estimator.merges
-
-    def proves(self, sigma: float, label: Prior) -> bool:
-        """Whether errors are proved, not estimated: where it is asked for, and of ``Optimal``
-        where an index's distances may take another image for the nearest and no draw would tell.
-        """
-        needed = self.estimator.one_logit and sigma < PROVED_BELOW and self.saves(label)
-        return self.settings.guarantee or needed
 
     def _proved(self, x: F32, sigma: float, label: Prior) -> list[Weighed]:
         assert not isinstance(label, LogWeights)  # which weigh all; given() refuses a guarantee
@@ -217,7 +210,7 @@ class FittedSchedule:
         ]
 
     def comparison(self, sigma: float) -> tuple[Metric, bool]:
-        """Distances as each tile sees the images, and whether tiles may take their nearest.
+        """Distances as each tile sees the images, and whether the nearest may be taken.
 
         The store's or the index's; made once a noise level and kept.
         """
@@ -233,7 +226,8 @@ class FittedSchedule:
                 if self.indexed
                 else TileBlocks.of(estimator.store.shape, relevance, side)
             )
-            self._comparisons[sigma] = metric, side is not None and width < WIDE
+            narrow = estimator.one_logit or (side is not None and width < WIDE)
+            self._comparisons[sigma] = metric, narrow
         return self._comparisons[sigma]
 
     def say_all(self, sigma: float) -> None:
@@ -332,7 +326,7 @@ class _Level:
             square, directions = drawn.square()
             excess = square * margin(directions) ** 2 / self._tol**2
             if self._estimator.one_logit and drawn.largest_share() > SHARED:
-                return _Else.EVERYTHING  # the index may miss them, and the draw would not tell
+                return _Else.NEAREST  # the index may mistake one, and the draw would not tell
             if excess <= 1:
                 return Weighed(
                     drawn.mean(), math.sqrt(square), float(count), self._under(drawn.support())
@@ -344,25 +338,24 @@ class _Level:
                 return beyond
 
     def _ranked(self, x: F32, search: Search, query: int) -> _Outcome:
-        """From the nearest images of each tile."""
-        side = self._metric.side
-        assert side is not None
-        tile = tile_of_each(self._estimator.store.shape, side)
+        """From the nearest images, of each tile or of the whole image."""
+        side, store = self._metric.side, self._estimator.store
+        tile = np.zeros(store.d, np.int64) if side is None else tile_of_each(store.shape, side)
         share = np.bincount(tile) / len(tile)
 
-        def tiled(parts: Mapping[int, Support]) -> TiledSupport:
+        def together(parts: Mapping[int, Support]) -> AnySupport:
             each = [self._under(parts.get(t, NO_IMAGES)) for t in range(len(share))]
-            return TiledSupport(side, each)
+            return each[0] if side is None else TiledSupport(side, each)
 
         def weigh(parts: Mapping[int, Support]) -> Posterior:
-            return self._weighed(x, query, [tiled(parts)])[0]
+            return self._weighed(x, query, [together(parts)])[0]
 
         near = NearestImages(partial(search.rings, query), weigh, tile, search.images)
         while True:
             squares, images = near.squares(), float(share @ near.counts)
             if share @ squares * MARGIN**2 <= self._tol**2:
                 error = math.sqrt(share @ squares)
-                return Weighed(near.mean(), error, images, tiled(near.supports()))
+                return Weighed(near.mean(), error, images, together(near.supports()))
             more = np.flatnonzero(squares * MARGIN**2 > self._tol**2)
             if images + share[more] @ near.counts[more] > MOST_OF_TILES * search.images:
                 return _Else.EVERYTHING

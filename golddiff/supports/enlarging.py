@@ -211,6 +211,6 @@ def _scaled(posterior: Posterior, factor: float) -> Posterior:
 
 def _ratio(sums: F64, totals: F64) -> F64:
     """Sums (..., D) over the totals (..., L) that their channels share; 0 where those are."""
-    total = np.concatenate([totals] * (sums.shape[-1] // totals.shape[-1]), axis=-1)
+    total = np.tile(totals, sums.shape[-1] // totals.shape[-1])
     mean: F64 = np.divide(sums, total, out=np.zeros_like(total), where=total > 0)
     return mean

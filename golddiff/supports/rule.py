@@ -9,9 +9,6 @@ from golddiff.support import OfChannel, Side
 # Of what one image weighs of some hundred drawn, on average over the outputs: below, draws show
 # their error and it falls as they grow; above, single images decide, and each tile looks for its.
 SHARED = 0.25
-# Of Optimal with an index where single images decide: its distances may take others for the
-# nearest, and the estimate is then 0. Below, a proof; above, all images, which takes less time.
-PROVED_BELOW = 0.1
 WIDE = 0.5  # share of the inputs that masks hold: above, one support serves the whole image
 MEDIUM = 0.25  # above, each 8x8 tile of a channel takes its nearest; below, each 4x4 tile
 
