@@ -186,7 +186,7 @@ class FittedSchedule:
         nearest = f"; where single ones decide, the nearest{each}"
         return (
             f"draws some of {images:,} images by weight, until the estimated RMSE is within "
-            f"{self.settings.tol:g}{nearest if narrow else ''}"
+            f"{self.settings.tol:g}{nearest if narrow or self.estimator.one_logit else ''}"
         )
 
     def saves(self, label: Prior) -> bool:
@@ -210,7 +210,7 @@ class FittedSchedule:
         ]
 
     def comparison(self, sigma: float) -> tuple[Metric, bool]:
-        """Distances as each tile sees the images, and whether the nearest may be taken.
+        """Distances as each tile sees the images, and whether tiles may take their nearest.
 
         The store's or the index's; made once a noise level and kept.
         """
@@ -226,8 +226,7 @@ class FittedSchedule:
                 if self.indexed
                 else TileBlocks.of(estimator.store.shape, relevance, side)
             )
-            narrow = estimator.one_logit or (side is not None and width < WIDE)
-            self._comparisons[sigma] = metric, narrow
+            self._comparisons[sigma] = metric, side is not None and width < WIDE
         return self._comparisons[sigma]
 
     def say_all(self, sigma: float) -> None:
@@ -326,7 +325,8 @@ class _Level:
             square, directions = drawn.square()
             excess = square * margin(directions) ** 2 / self._tol**2
             if self._estimator.one_logit and drawn.largest_share() > SHARED:
-                return _Else.NEAREST  # the index may mistake one, and the draw would not tell
+                # The index may mistake one image for another, and the draw would not tell.
+                return beyond if search.images < images else self._ranked(x, search, query)
             if excess <= 1:
                 return Weighed(
                     drawn.mean(), math.sqrt(square), float(count), self._under(drawn.support())

@@ -220,6 +220,17 @@ def test_through_the_index_too(make_store, smooth_images, base):
     assert (store.path / "index" / "index.json").exists()
 
 
+def test_the_nearest_of_the_index_are_enough_where_single_images_decide(make_store, smooth_images):
+    images = smooth_images(4008, (3, 16, 16))
+    store, others = make_store(images[:4000]), images[4000:].float() / 127.5 - 1
+    golden = GoldDiff(Optimal(store), AdaptiveSchedule(0.1, index=True))
+    x = torch.cat([noised(others, 0.3), noised(store.images(range(8)), 0.3)])
+    for query, support in zip(x, golden.supports(x, 0.3), strict=True):
+        assert len(support.rows) < 500
+        squares = (store.images(range(store.n)) - query).square().flatten(1).sum(dim=1)
+        assert int(squares.argmin()) in support.rows
+
+
 class Choosing(Optimal):
     """Chooses images though it could weigh all as quickly: its distances are exact."""
 
