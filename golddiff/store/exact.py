@@ -31,6 +31,7 @@ from golddiff.store.posteriors import at_level, over
 from golddiff.support import AnySupport, Support, TiledSupport, one_each, tile_of_each
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64
+from golddiff.system.parallel import results_held
 
 FIRST, VARIANCE, PULL = "first", "variance", "pull"
 
@@ -70,9 +71,10 @@ class SecondPass:
         """Nothing: it works on the processor."""
 
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """As the estimator's, in float64, with what derivatives keep."""
+        """As the estimator's, in float64, with what derivatives keep; sums in flight and merged."""
         part = 8 * 8 * self.images.d * min(images, self._decoded)
-        return part * torch.get_num_threads(), 8 * 4 * self.images.d
+        held = results_held(self.in_flight) + 4
+        return part * torch.get_num_threads(), 8 * held * self.images.d
 
     def weigh(self, x: F64, sigma: float, part: Support) -> Posterior:
         """The sums of some images for queries (b, 3 D + L)."""
