@@ -10,7 +10,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from golddiff import GoldDiff, Optimal, sample
-from golddiff.system.parallel import _libraries, map_ordered, use_threads
+from golddiff.system.parallel import _libraries, for_each, map_ordered, use_threads
 
 
 def threads_of_products():
@@ -53,6 +53,32 @@ def test_an_error_is_raised_once_nothing_runs_any_more():
         list(map_ordered(work, range(40)))
     assert not running
     assert list(map_ordered(str, range(3))) == ["0", "1", "2"]
+
+
+def test_each_task_is_done_once():
+    done = []
+    for_each(lambda n: for_each(lambda m: done.append((n, m)), range(3)), range(100))
+    assert sorted(done) == [(n, m) for n in range(100) for m in range(3)]
+
+
+def test_after_an_error_no_task_begins():
+    running, begun = [], []
+    gate = threading.Event()
+
+    def work(n):
+        begun.append(n)
+        if n == 0:
+            gate.wait(10)
+            raise KeyError(n)
+        running.append(n)
+        gate.set()
+        threading.Event().wait(0.05)
+        running.remove(n)
+
+    with pytest.raises(KeyError):
+        for_each(work, range(100))
+    assert not running
+    assert len(begun) < 100
 
 
 def test_a_forked_process_has_threads_of_its_own():

@@ -31,7 +31,7 @@ from golddiff.support import (
 )
 from golddiff.supports.certificate import guaranteed
 from golddiff.supports.enlarging import DrawnImages, NearestImages
-from golddiff.supports.index.distances import KeptBlocks, TileBlocks
+from golddiff.supports.index.distances import KeptBlocks, KeptNumbers, TileBlocks
 from golddiff.supports.index.drawing import Drawn
 from golddiff.supports.index.image_index import Index, open_or_build
 from golddiff.supports.index.search import NeighborSearch
@@ -221,11 +221,13 @@ class FittedSchedule:
             width = float(estimator.relevance(sigma).mean())
             side = side_of(estimator.tile_sides, width)
             relevance = estimator.relevance(sigma, side)
-            metric: Metric = (
-                KeptBlocks.of(self.index, relevance, side)
-                if self.indexed
-                else TileBlocks.of(estimator.store.shape, relevance, side)
-            )
+            metric: Metric
+            if not self.indexed:
+                metric = TileBlocks.of(estimator.store.shape, relevance, side)
+            elif estimator.one_logit:
+                metric = KeptNumbers(self.index)
+            else:
+                metric = KeptBlocks.of(self.index, relevance, side)
             self._comparisons[sigma] = metric, side is not None and width < WIDE
         return self._comparisons[sigma]
 
@@ -243,8 +245,9 @@ class _Else(Enum):
     """What a query takes whose error is not small enough."""
 
     LARGER_SAMPLE = 1
-    NEAREST = 2  # since single images decide about its outputs
-    EVERYTHING = 3
+    ALL_COMPARED = 2  # since single images decide, which no sample is sure to hold
+    NEAREST = 3  # since single images decide about its outputs
+    EVERYTHING = 4
 
 
 _Within = Support | DescribedSupport
@@ -268,19 +271,20 @@ class _Level:
         """What is made of queries (b, D), by number; not of those that take all images."""
         outcome: dict[int, _Outcome] = dict.fromkeys(range(len(x)), _Else.LARGER_SAMPLE)
 
-        def search(wanted: _Else, within: _Within, one: _One, go: Any) -> None:
-            queries = [i for i, found in outcome.items() if found is wanted]
+        def search(wanted: Sequence[_Else], within: _Within, one: _One, go: Any) -> None:
+            queries = [i for i, found in outcome.items() if found in wanted]
             found = self._searched(x[queries], within, one, go)
             outcome.update(zip(queries, found, strict=True))
 
         images = len(self._everything)
-        for size in samples_of(images) if self._prior is None else [images]:
-            within = self._everything
-            if size < images:
-                within = within.sampled(RandomSample(size, (3, *self._seeds)))
-            search(_Else.LARGER_SAMPLE, within, self._drawn, map_ordered)
+        *samples, _ = samples_of(images) if self._prior is None else [images]
+        for size in samples:
+            within = self._everything.sampled(RandomSample(size, (3, *self._seeds)))
+            search([_Else.LARGER_SAMPLE], within, self._drawn, map_ordered)
+        more = [_Else.LARGER_SAMPLE, _Else.ALL_COMPARED]
+        search(more, self._everything, self._drawn, map_ordered)
         # Tiles go side by side here, and queries above.
-        search(_Else.NEAREST, self._everything, self._ranked, map)
+        search([_Else.NEAREST], self._everything, self._ranked, map)
         made = {i: found for i, found in outcome.items() if isinstance(found, Weighed)}
         if len(made) < len(x):
             self._schedule.say_all(self._sigma)
@@ -305,11 +309,16 @@ class _Level:
 
     def _drawn(self, x: F32, search: Search, query: int) -> _Outcome:
         """From draws out of the images that were compared: a sample, or all."""
-        images = len(self._everything)
+        images, one_logit = len(self._everything), self._estimator.one_logit
+        sample = search.images < images
         most, beyond = MOST * images, _Else.EVERYTHING
-        if search.images < images:
-            # As many images as share its weight are all that a sample is worth.
-            most, beyond = search.summary(query, self._gain).effective, _Else.LARGER_SAMPLE
+        if sample or one_logit:
+            effective = search.summary(query, self._gain).effective
+            if one_logit and effective * SHARED < 1:
+                return _Else.ALL_COMPARED if sample else self._ranked(x, search, query)
+            if sample:
+                # As many images as share its weight are all that a sample is worth.
+                most, beyond = effective, _Else.LARGER_SAMPLE
 
         def draw(count: int, turn: int) -> Drawn:
             return search.drawn(query, count, self._gain, (2, *self._seeds, turn))
@@ -324,9 +333,9 @@ class _Level:
             drawn.enlarge(count)
             square, directions = drawn.square()
             excess = square * margin(directions) ** 2 / self._tol**2
-            if self._estimator.one_logit and drawn.largest_share() > SHARED:
+            if one_logit and drawn.largest_share() > SHARED:
                 # The index may mistake one image for another, and the draw would not tell.
-                return beyond if search.images < images else self._ranked(x, search, query)
+                return _Else.ALL_COMPARED if sample else self._ranked(x, search, query)
             if excess <= 1:
                 return Weighed(
                     drawn.mean(), math.sqrt(square), float(count), self._under(drawn.support())

@@ -1,9 +1,9 @@
 """Rows of mapped files within a memory limit.
 
-A page of a mapped file counts as the process's own memory from the first read on. So files that
-together fit within the limit are read through their mapping, and larger ones are not: their rows
-are copied from the file, some hundred at a time. A scan of a mapping that gave its pages back
-before the limit was passed took as long as these copies.
+A page of a mapped file counts as the process's own memory from the first read on. So the smallest
+files that together fit within the limit are read through their mapping, and the others are not:
+their rows are copied from the file, some hundred at a time. A scan of a mapping that gave its pages
+back before the limit was passed took as long as these copies.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class Residency:
         # A plain array view of the mapping: compiled kernels take no np.memmap.
         return np.asarray(mapped)
 
-    @property
-    def fits(self) -> bool:
-        """Whether all files together are within the limit."""
-        return sum(mapped.nbytes for mapped in self._files.values()) <= self.limit
+    def fits(self, size: int) -> bool:
+        """Whether files of so many bytes or fewer are together within the limit."""
+        sizes = (mapped.nbytes for mapped in self._files.values())
+        return sum(each for each in sizes if each <= size) <= self.limit
 
     def release(self) -> None:
         """Give back every page that is resident now; the system's page cache keeps the data."""
@@ -110,14 +110,14 @@ def read_pieces(file: int, places: I64, lengths: I64, out: NDArray[Any]) -> None
 
 
 def _too_large(array: NDArray[Any]) -> _Mapped | None:
-    """The mapping that an array is the whole of, where it does not fit within its limit."""
+    """The mapping that an array is the whole of, where it may not be resident."""
     base = array.base
     whole = isinstance(base, _Mapped) and base.residency is not None and base.shape == array.shape
-    return base if whole and not base.residency.fits else None  # type: ignore[union-attr,return-value]
+    return base if whole and not base.residency.fits(base.nbytes) else None  # type: ignore[union-attr,return-value]
 
 
 def in_place(flat: NDArray[Any]) -> bool:
-    """Whether any rows of a store's array can be read where they lie: it fits within the limit."""
+    """Whether any rows of a store's array can be read where they lie."""
     return _too_large(flat) is None
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from golddiff.kernels.block_squares import block_of_each
 from golddiff.noise import precision
 from golddiff.supports.index.blocks import MIDDLE
-from golddiff.supports.index.distances import KeptBlocks, TileBlocks
+from golddiff.supports.index.distances import KeptBlocks, KeptNumbers, TileBlocks
 from golddiff.supports.index.drawing import GROUPS, RandomNumbers, drawn, proposal, summary
 from golddiff.supports.index.search import NeighborSearch
 from golddiff.system.parallel import use_threads
@@ -31,6 +31,7 @@ def metrics(indexed, relevance):
     return {
         "pixels": TileBlocks.of(indexed.store.shape, relevance),
         "index": KeptBlocks.of(indexed, relevance),
+        "whole": KeptNumbers(indexed),
     }
 
 
@@ -52,7 +53,13 @@ def test_distances_by_the_index_are_those_of_its_bytes(indexed, x, relevance, me
     assert np.allclose(metrics["index"].distances(indexed.store, x, rows), exact, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["pixels", "index"])
+def test_distances_of_the_whole_image_are_those_of_all_blocks(indexed, x, metrics):
+    rows, all_of_it = np.arange(100, 400), np.ones((1, indexed.store.d), np.float32)
+    blocks = KeptBlocks.of(indexed, all_of_it).distances(indexed.store, x, rows)
+    assert np.allclose(metrics["whole"].distances(indexed.store, x, rows), blocks, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["pixels", "index", "whole"])
 def test_a_distance_is_its_query_s_and_image_s_alone(indexed, x, metrics, name):
     """Whatever the batch, the rows beside it and the threads: to the bit."""
     store, metric = indexed.store, metrics[name]

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.kernels.byte_distances import MIDDLE
 from golddiff.system.numbers import F32, I64
 
 SIDE = 8  # pixels, at most
 PART = 16  # values of a block for each number that is kept
-MIDDLE = 128  # the byte that stands for 0
 LARGEST = 127
 SLACK = 1.25  # what lies further out than this times any of the sample is clipped
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from golddiff.supports.index.distances import KeptBlocks
+from golddiff.kernels.byte_distances import WholeNumbers
+from golddiff.supports.index.distances import KeptNumbers
 from golddiff.supports.index.image_index import Index
 from golddiff.system.numbers import F32, F64, I64
 
@@ -23,10 +24,10 @@ ROUNDING = 2e-5
 def least_squares(index: Index, x: F32, rows: I64) -> F64:
     """(n,) at most the squared distances of images (n,) to a query (D,)."""
     store = index.store
-    (near,) = KeptBlocks.of(index, np.ones((1, store.d), np.float32)).distances(
-        store, x[None], rows
-    )[0]
-    z = index.blocks.project(x[None])[0].astype(np.float64)
+    near = KeptNumbers(index).distances(store, x[None], rows)[0, 0]
+    projected = index.blocks.project(x[None])
+    z = projected[0].astype(np.float64)
+    moved = float(np.linalg.norm(z - WholeNumbers.of(projected).values[0]))
     squared = float(x.astype(np.float64) @ x)
     slack = ROUNDING * (float(np.sqrt(squared)) + store.radius)
     left = squared - float(z @ z)
@@ -35,6 +36,6 @@ def least_squares(index: Index, x: F32, rows: I64) -> F64:
     # What an image lacks is a difference of two squares, each known to ROUNDING of the largest.
     shift = ROUNDING * store.radius**2
     gap = np.maximum(np.sqrt((rest**2 - shift).clip(0)) - most, least - np.sqrt(rest**2 + shift))
-    apart = np.sqrt(near.astype(np.float64)) - error
+    apart = np.sqrt(near.astype(np.float64)) - error - moved
     bounds: F64 = np.maximum(apart - slack, 0.0) ** 2 + np.maximum(gap - slack, 0.0) ** 2
     return bounds

@@ -12,22 +12,24 @@ the image and the query alone, not on the batch, the threads or the processor's 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from golddiff.kernels.aligned import empty
 from golddiff.kernels.block_squares import BlockWeights, block_distances, block_of_each
+from golddiff.kernels.byte_distances import WholeNumbers, byte_distances
 from golddiff.kernels.gather import padded
 from golddiff.kernels.stored import Stored
 from golddiff.store.images import ImageStore
 from golddiff.support import Side
-from golddiff.supports.index.blocks import MIDDLE
 from golddiff.supports.index.image_index import Index
 from golddiff.system.numbers import F32, I64
 from golddiff.system.parallel import for_each
 
-IMAGES_AT_ONCE = 512
+BYTES_AT_ONCE = 1.5e6  # of images that a thread compares
 
 
 @dataclass(frozen=True)
@@ -77,18 +79,39 @@ class KeptBlocks:
 
     def distances(self, store: ImageStore, x: F32, rows: I64) -> F32:
         """(Q, T, n) of queries (Q, D) to images (n,)."""
-        blocks = self.index.blocks
-        kept = Stored(self.index.numbers, blocks.unit, -MIDDLE * blocks.unit)
-        return _compared(kept, rows, blocks.project(x), self.block_weights, self.tiles)
+        projected = self.index.blocks.project(x)
+        return _compared(self.index.stored, rows, projected, self.block_weights, self.tiles)
+
+
+@dataclass(frozen=True)
+class KeptNumbers:
+    """|P x - P x_i|^2 for the whole image, of the numbers that an index keeps."""
+
+    index: Index  # of the store
+    side = None
+
+    def distances(self, store: ImageStore, x: F32, rows: I64) -> F32:
+        """(Q, 1, n) of queries (Q, D) to images (n,)."""
+        kept, queries = self.index.stored, WholeNumbers.of(self.index.blocks.project(x))
+        out = np.empty((len(x), len(rows)), np.float32)
+        _in_parts(kept, rows, partial(byte_distances, queries=queries, out=out))
+        return out[:, None]
 
 
 def _compared(stored: Stored, rows: I64, x: F32, block_weights: BlockWeights, tiles: int) -> F32:
     """:func:`block_distances` of a store's array to queries, (Q, T, n), threads side by side."""
     out = empty((len(x), tiles, padded(len(rows))))
-
-    def compare(start: int) -> None:
-        with stored.resident(rows[start : start + IMAGES_AT_ONCE]) as (here, places):
-            block_distances(here, places, x, block_weights, out, start)
-
-    for_each(compare, range(0, len(rows), IMAGES_AT_ONCE))
+    _in_parts(stored, rows, partial(block_distances, x=x, block_weights=block_weights, out=out))
     return out[:, :, : len(rows)]
+
+
+def _in_parts(stored: Stored, rows: I64, compare: Callable[..., None]) -> None:
+    """Call ``compare(images in memory, rows of them, begin=place)``, threads side by side."""
+    each = stored.flat[:1].nbytes
+    size = padded(max(1, int(BYTES_AT_ONCE // each)))
+
+    def one(begin: int) -> None:
+        with stored.resident(rows[begin : begin + size]) as (here, places):
+            compare(here, places, begin=begin)
+
+    for_each(one, range(0, len(rows), size))

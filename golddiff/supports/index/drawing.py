@@ -114,6 +114,6 @@ def drawn(share: F32, rows: I64, count: int, numbers: RandomNumbers) -> Drawn:
 
     By their shares of the draw (:func:`proposal`) and random numbers.
     """
-    p = np.minimum(share * np.float32(count), np.float32(1))
-    places = np.flatnonzero(numbers.uniform < p)
-    return Drawn(rows[places], -np.log(p[places].astype(np.float64)), numbers.group[places])
+    places = np.flatnonzero(numbers.uniform < share * np.float32(count))
+    p = np.minimum(share[places] * np.float32(count), np.float32(1))
+    return Drawn(rows[places], -np.log(p.astype(np.float64)), numbers.group[places])

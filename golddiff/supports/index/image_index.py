@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from golddiff.kernels.byte_distances import MIDDLE
+from golddiff.kernels.stored import Stored
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import FileRecord, file_record, problem_of_files
 from golddiff.supports.index.blocks import Blocks, of_tensors
@@ -51,10 +53,16 @@ class Index:
     def numbers(self) -> NDArray[np.uint8]:
         """(N, numbers) bytes of every image, in store order.
 
-        Resident as far as they are read, where the store's files fit within its memory limit.
+        Resident as far as they are read, where they fit within the store's memory limit.
         """
         shape = (self.store.n, self.blocks.numbers)
         return self.store.residency.map(self.folder / NUMBERS, "uint8", shape)
+
+    @property
+    def stored(self) -> Stored:
+        """The same as the values that the bytes stand for."""
+        unit = self.blocks.unit
+        return Stored(self.numbers, unit, -MIDDLE * unit)
 
     @cached_property
     def lengths(self) -> F32:
