@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from golddiff.kernels.mask_tree import MaskTree
-from golddiff.kernels.pca_cpu import Sums, add_images
+from golddiff.kernels.pca_cpu import Sums, add_resident
 from golddiff.kernels.stored import Stored
 from golddiff.store.images import ImageStore
 from golddiff.support import Support, TiledSupport
@@ -38,7 +38,7 @@ def add_tiles(
     stored = store.stored
 
     def add_all(t: int) -> None:
-        add_images(stored, support.tiles[t], x, sigma, trees[t], sums)
+        add_resident(stored, support.tiles[t], x, sigma, trees[t], sums)
 
     if in_place(store.flat):
         for_each(add_all, range(len(trees)))
@@ -53,7 +53,7 @@ def add_tiles(
             moved = [_moved(tile, piece, places) for tile in support.tiles]
 
             def add_some(t: int, there: Stored = there, moved: Sequence[Support] = moved) -> None:
-                add_images(there, moved[t], x, sigma, trees[t], sums)
+                add_resident(there, moved[t], x, sigma, trees[t], sums)
 
             for_each(add_some, range(len(trees)))
 

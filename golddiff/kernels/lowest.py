@@ -18,20 +18,31 @@ def lowest(numbers: F32, k: int) -> I64:
 
     Exactly those that a sort by (number, place) puts first.
     """
+    if k >= len(numbers):
+        return np.arange(len(numbers))
+    few = _few(numbers, k)
+    low = numbers[few]
+    bound = np.partition(low, k - 1)[k - 1]
+    below = np.flatnonzero(low < bound)
+    equal = np.flatnonzero(low == bound)[: k - len(below)]
+    places: I64 = few[np.sort(np.concatenate([below, equal]))]
+    return places
+
+
+def lowest_first(numbers: F32, k: int) -> I64:
+    """The same places, lowest number first."""
+    few = _few(numbers, min(k, len(numbers)))
+    places: I64 = few[np.argsort(numbers[few], kind="stable")[:k]]
+    return places
+
+
+def _few(numbers: F32, k: int) -> I64:
+    """Ascending places of not many more than k numbers, the lowest among them."""
     n = len(numbers)
-    if k >= n:
-        return np.arange(n)
-    if k < n // 4:
+    if k < n // 2:
         sample, expected = numbers[::STRIDE], k / STRIDE
         rank = min(len(sample) - 1, int(expected + SLACK * np.sqrt(expected + 1)))
         passed = np.flatnonzero(numbers <= np.partition(sample, rank)[rank])
         if len(passed) >= k:
-            return passed[_of_few(numbers[passed], k)]
-    return _of_few(numbers, k)
-
-
-def _of_few(numbers: F32, k: int) -> I64:
-    bound = np.partition(numbers, k - 1)[k - 1]
-    below = np.flatnonzero(numbers < bound)
-    equal = np.flatnonzero(numbers == bound)[: k - len(below)]
-    return np.sort(np.concatenate([below, equal]))
+            return passed
+    return np.arange(n)

@@ -157,14 +157,19 @@ def add_images(
 
     As :func:`masked_posterior`; the tree may be that of a tile.
     """
-    x = x[:, tree.columns]
-    first_root, second_root = roots(x, sigma)
     for part in images.split(ROWS_AT_ONCE):  # whole blocks: the sums are the same to the bit
-        weights = part.log_importance().astype(np.float32)
         with stored.resident(part.rows) as (here, places):
-            _masked_posterior(
-                here.flat, places, weights, first_root, second_root,
-                *stored.scaling, np.float32(-precision(sigma)),
-                tree.level, tree.start, tree.stop, tree.output, tree.own, tree.inputs,
-                tree.columns, sums.log_max, sums.total, sums.weighted,
-            )  # fmt: skip
+            add_resident(here, Support(places, part.log_weights), x, sigma, tree, sums)
+
+
+def add_resident(
+    stored: Stored, images: Support, x: F32, sigma: float, tree: MaskTree, sums: Sums
+) -> None:
+    """As :func:`add_images`, of images in memory."""
+    first_root, second_root = roots(x[:, tree.columns], sigma)
+    _masked_posterior(
+        stored.flat, images.rows, images.log_importance().astype(np.float32),
+        first_root, second_root, *stored.scaling, np.float32(-precision(sigma)),
+        tree.level, tree.start, tree.stop, tree.output, tree.own, tree.inputs,
+        tree.columns, sums.log_max, sums.total, sums.weighted,
+    )  # fmt: skip

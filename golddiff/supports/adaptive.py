@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
@@ -246,13 +246,11 @@ class _Else(Enum):
 
     LARGER_SAMPLE = 1
     ALL_COMPARED = 2  # since single images decide, which no sample is sure to hold
-    NEAREST = 3  # since single images decide about its outputs
-    EVERYTHING = 4
+    EVERYTHING = 3
 
 
 _Within = Support | DescribedSupport
 _Outcome = Weighed | _Else
-_One = Callable[[F32, Search, int], _Outcome]
 
 
 class _Level:
@@ -271,27 +269,23 @@ class _Level:
         """What is made of queries (b, D), by number; not of those that take all images."""
         outcome: dict[int, _Outcome] = dict.fromkeys(range(len(x)), _Else.LARGER_SAMPLE)
 
-        def search(wanted: Sequence[_Else], within: _Within, one: _One, go: Any) -> None:
+        def search(within: _Within, *wanted: _Else) -> None:
             queries = [i for i, found in outcome.items() if found in wanted]
-            found = self._searched(x[queries], within, one, go)
-            outcome.update(zip(queries, found, strict=True))
+            outcome.update(zip(queries, self._searched(x[queries], within), strict=True))
 
         images = len(self._everything)
         *samples, _ = samples_of(images) if self._prior is None else [images]
         for size in samples:
             within = self._everything.sampled(RandomSample(size, (3, *self._seeds)))
-            search([_Else.LARGER_SAMPLE], within, self._drawn, map_ordered)
-        more = [_Else.LARGER_SAMPLE, _Else.ALL_COMPARED]
-        search(more, self._everything, self._drawn, map_ordered)
-        # Tiles go side by side here, and queries above.
-        search([_Else.NEAREST], self._everything, self._ranked, map)
+            search(within, _Else.LARGER_SAMPLE)
+        search(self._everything, _Else.LARGER_SAMPLE, _Else.ALL_COMPARED)
         made = {i: found for i, found in outcome.items() if isinstance(found, Weighed)}
         if len(made) < len(x):
             self._schedule.say_all(self._sigma)
         return made
 
-    def _searched(self, x: F32, within: _Within, one: _One, go: Any) -> Iterator[_Outcome]:
-        """What ``one`` makes of queries (b, D), from their distances to the images."""
+    def _searched(self, x: F32, within: _Within) -> Iterator[_Outcome]:
+        """What is made of queries (b, D) from their distances to some images."""
         store, metric = self._estimator.store, self._metric
         tiles = 1 if metric.side is None else tile_count(store.shape, metric.side)
         at_once = max(1, int(HELD // (4 * tiles * len(within))))
@@ -305,20 +299,26 @@ class _Level:
             else:
                 assert isinstance(within, DescribedSupport)
                 search = SearchInParts(store, metric, some, within)
-            yield from go(partial(one, some, search), range(len(some)))
+            yield from map_ordered(partial(self._drawn, some, search), range(len(some)))
 
     def _drawn(self, x: F32, search: Search, query: int) -> _Outcome:
-        """From draws out of the images that were compared: a sample, or all."""
+        """From draws out of the images that were compared, a sample or all; or the nearest."""
         images, one_logit = len(self._everything), self._estimator.one_logit
         sample = search.images < images
         most, beyond = MOST * images, _Else.EVERYTHING
+
+        def ranked() -> _Outcome:
+            return _Else.ALL_COMPARED if sample else self._ranked(x, search, query)
+
         if sample or one_logit:
             effective = search.summary(query, self._gain).effective
             if one_logit and effective * SHARED < 1:
-                return _Else.ALL_COMPARED if sample else self._ranked(x, search, query)
+                return ranked()
             if sample:
                 # As many images as share its weight are all that a sample is worth.
                 most, beyond = effective, _Else.LARGER_SAMPLE
+        if most < FIRST_DRAW:
+            return beyond
 
         def draw(count: int, turn: int) -> Drawn:
             return search.drawn(query, count, self._gain, (2, *self._seeds, turn))
@@ -333,15 +333,16 @@ class _Level:
             drawn.enlarge(count)
             square, directions = drawn.square()
             excess = square * margin(directions) ** 2 / self._tol**2
-            if one_logit and drawn.largest_share() > SHARED:
+            alone = drawn.largest_share() > SHARED
+            if one_logit and alone:
                 # The index may mistake one image for another, and the draw would not tell.
-                return _Else.ALL_COMPARED if sample else self._ranked(x, search, query)
+                return ranked()
             if excess <= 1:
                 return Weighed(
                     drawn.mean(), math.sqrt(square), float(count), self._under(drawn.support())
                 )
-            if self._narrow and drawn.largest_share() > SHARED:
-                return _Else.NEAREST
+            if self._narrow and alone:
+                return ranked()
             count = int(count * min(max(1.1 * excess, 1.5), MOST_AT_ONCE))
             if count > most:
                 return beyond
@@ -365,10 +366,10 @@ class _Level:
             if share @ squares * MARGIN**2 <= self._tol**2:
                 error = math.sqrt(share @ squares)
                 return Weighed(near.mean(), error, images, together(near.supports()))
-            more = np.flatnonzero(squares * MARGIN**2 > self._tol**2)
+            more = near.short_of((self._tol / MARGIN) ** 2)
             if images + share[more] @ near.counts[more] > MOST_OF_TILES * search.images:
                 return _Else.EVERYTHING
-            near.enlarge(more.tolist())
+            near.enlarge(more)
 
     def _under(self, support: Support) -> Support:
         """The same with the images' own log weights."""

@@ -6,7 +6,9 @@ Images are drawn for the whole image, or each tile takes its nearest; both estim
   others standing for it, differs from the mean as one draw does from another (the jackknife).
 - **Nearest.** The mean moves as rings of images are added: what is still to come is about as much
   as the last two rings together moved it, more where their movements are aligned. Two rings and
-  not one, since a tile stops where its movement happens to be small.
+  not one, since a tile stops where its movement happens to be small. With movements that shrink by
+  g and have a cosine c with the next, the square of what is to come is (1 + c g) / (1 - c g) times
+  that of movements at right angles.
 
 Partial posteriors merge exactly, so nothing is weighed twice.
 """
@@ -20,7 +22,7 @@ import numpy as np
 from golddiff.posterior import Posterior
 from golddiff.support import Support
 from golddiff.supports.index.drawing import GROUPS, Drawn
-from golddiff.supports.rule import ALIGNED, BEYOND, FIRST_RING, GROWTH, UNKNOWN
+from golddiff.supports.rule import BEYOND, FIRST_RING, GROWTH, LACKING, UNKNOWN
 from golddiff.system.numbers import F64, I64
 
 Weigh = Callable[[Sequence[Support]], list[Posterior]]
@@ -172,12 +174,20 @@ class NearestImages:
         before = np.where(both, self._before, 0.0)
         lengths = np.linalg.norm(last[both]) * np.linalg.norm(before[both])
         aligned = UNKNOWN if not both.any() else last @ before / lengths if lengths else 0.0
-        factor = BEYOND * (1 + ALIGNED * max(0.0, float(aligned)))
+        # Each movement is aligned so much with the next, its power with the ones behind it.
+        passed_on = max(0.0, float(aligned)) / np.sqrt(GROWTH)
+        factor = BEYOND * np.sqrt((1 + passed_on) / (1 - passed_on))
         # The movement before is on average GROWTH times the last in its square.
         moved = (last**2 + np.where(both, before**2, GROWTH * last**2)) / (1 + GROWTH)
-        squares = factor**2 * np.bincount(self._tile, moved, len(self._sizes)) / self._sizes
+        means = np.bincount(self._tile, moved, len(self._sizes)) / self._sizes
+        squares: F64 = factor**2 * means
         squares[self.counts >= self._images] = 0.0
         return squares
+
+    def short_of(self, square: float) -> list[int]:
+        """The tiles to take more images for, towards a mean squared error over all outputs."""
+        lacking = best_counts(self.squares(), self.counts, self._sizes, square) / self.counts
+        return np.flatnonzero(lacking >= min(LACKING, lacking.max())).tolist()
 
     def supports(self) -> dict[int, Support]:
         """What was weighed."""
@@ -190,6 +200,25 @@ class NearestImages:
         for t, count in counts.items():
             self.counts[t] = count
         return self._weigh({t: Support(rows) for t, rows in rings.items()})
+
+
+def best_counts(squares: F64, counts: I64, sizes: I64, square: float) -> F64:
+    """(T,) the fewest images of each tile for a mean squared error over all outputs.
+
+    A tile's mean squared error falls as a k^-p. Of all counts with the same mean over the outputs
+    those are best where a k^-(p + 1) is one for all tiles: where more images are taken, the error
+    is larger still.
+
+    Args:
+        squares: (T,) mean squared errors.
+        counts: (T,) of so many images.
+        sizes: (T,) outputs of each tile.
+        square: wanted.
+    """
+    p = np.log2(GROWTH)
+    scale = (squares * counts**p) ** (1 / (p + 1))
+    best: F64 = scale * (scale @ sizes / sizes.sum() / square) ** (1 / p)
+    return best
 
 
 def _directions(some: F64) -> float:

@@ -23,10 +23,11 @@ FIRST_RING = 64  # nearest images, then as many again, then twice as many ...
 MOST, MOST_OF_TILES = 1 / 2, 1 / 8
 
 # The root mean square of what is still to come, in units of the last movement of the mean, from
-# k / 2 to the nearest k: BEYOND where movements are independent, more where they are aligned.
-BEYOND, ALIGNED = 1.4, 2.0
-UNKNOWN = 0.5  # how aligned the first movement is taken to be with the next
+# k / 2 to the nearest k, where movements are at right angles.
+BEYOND = 1.4
+UNKNOWN = 0.7  # the cosine that the first movement is taken to have with the next
 GROWTH = 1.74  # of a movement's square to the next one's: errors fall as k^-0.4
+LACKING = 1.4  # times the images of a tile that would do best are worth twice as many
 MARGIN = 1.4  # an estimate times this, or more, must be within the tolerance
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from golddiff.kernels.lowest import lowest
+from golddiff.kernels.lowest import lowest_first
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric
 from golddiff.supports.index.drawing import Drawn, RandomNumbers, Sums, drawn, proposal, summary
@@ -89,8 +89,6 @@ class NeighborSearch:
         """At least the first ``stop`` places, nearest first."""
         known = self._ordered.get((query, location))
         if known is None or len(known) < min(stop, len(self.rows)):
-            distances = self._distances[query, location]
-            places = lowest(distances, LOOKED_AHEAD * stop)
-            known = places[np.argsort(distances[places], kind="stable")]
+            known = lowest_first(self._distances[query, location], LOOKED_AHEAD * stop)
             self._ordered[query, location] = known
         return known
