@@ -20,7 +20,7 @@ from golddiff.store.artifacts import Artifacts
 from golddiff.store.images import ImageStore
 
 FOLDER = "masks"
-FORMAT = "golddiff-masks-2"
+FORMAT = "golddiff-masks-3"
 
 # Bytes of one store's masks; past it those that were not used for longest go. A noise level takes
 # 0.1 to 2 MB on CIFAR-10, so this is for images of 64 x 64 and more.

@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.kernels.gather import places, runs
-from golddiff.kernels.mask_tree import LEVELS, MaskTree
+from golddiff.kernels.mask_tree import LEVELS, MaskTree, sides
 from golddiff.support import Side, pixels, tile_of_each
 from golddiff.system.numbers import F32, I64
-
-ROOT_SIDE = 1 << (LEVELS - 1)
 
 
 def cut(tree: MaskTree, shape: tuple[int, ...], side: Side) -> list[MaskTree]:
@@ -29,8 +27,8 @@ def cut(tree: MaskTree, shape: tuple[int, ...], side: Side) -> list[MaskTree]:
     following = np.minimum.accumulate(following[::-1])[::-1]
     tile = tile_of_each(shape, side)[tree.output[following]]
     # Nodes wider than the tile: what they add goes to each node below them that is a tile's own.
-    wider = ROOT_SIDE >> tree.level > pixels(side)
-    top = int(max(0, LEVELS - 1 - np.log2(pixels(side))))
+    top = next(level for level in range(LEVELS) if max(sides(level)) <= pixels(side))
+    wider = tree.level < top
     above = _nodes_above(tree.level, top)
     return [
         _one(tree, np.flatnonzero((tile == t) & ~wider), above, top, int(np.prod(shape)))

@@ -25,7 +25,7 @@ from golddiff.kernels.lanes import (
     store,
     sum_of,
 )
-from golddiff.kernels.mask_tree import LEVELS, MaskTree
+from golddiff.kernels.mask_tree import MaskTree
 from golddiff.kernels.roots import roots
 from golddiff.kernels.stored import Stored
 from golddiff.noise import precision
@@ -57,7 +57,7 @@ def _masked_posterior(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     d = len(columns)
     stored = np.zeros(d * BLOCK, flat.dtype)
-    terms, sums = empty_numbers(d * BLOCK), empty_numbers((LEVELS + 1) * BLOCK)
+    terms, sums = empty_numbers(d * BLOCK), empty_numbers((level.max() + 2) * BLOCK)
     sums[:] = 0  # the first stay so: the roots' parent
     prior, block = empty_numbers(BLOCK), np.empty(BLOCK, np.int64)
     gains, scales, offsets = spread(gain), spread(scale), spread(offset)

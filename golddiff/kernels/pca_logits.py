@@ -23,7 +23,7 @@ def _masked_logits(  # type: ignore[no-untyped-def]
 ):
     d = flat.shape[1]
     terms = np.zeros((d, BLOCK))
-    sums = np.zeros((LEVELS + 1, BLOCK))  # the first row stays 0: the roots' parent
+    sums = np.zeros((level.max() + 2, BLOCK))  # the first row stays 0: the roots' parent
     for first in range(0, len(rows), BLOCK):
         count = min(BLOCK, len(rows) - first)
         for i in range(count):
