@@ -10,7 +10,7 @@ import golddiff
 from golddiff.estimators.describe import build, describe
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.mixture import GaussianMixture
-from golddiff.estimators.network_like import GOLDEN_BELOW, KEPT, FewImages
+from golddiff.estimators.network_like import GOLDEN_BELOW, KEPT, FewImages, square_sizes
 from golddiff.estimators.patch_mixture import PatchMixture
 from golddiff.sampling import sample
 from golddiff.system.errors import ArgumentError
@@ -110,6 +110,19 @@ def test_points_latents_and_constant_images(make_store, source):
     assert images.isfinite().all()
     if source == "constant":
         assert torch.allclose(images, store.images([0, 0, 0]), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("side", "expected"), [(32, [20, 15, 11, 9, 7, 5, 3]), (8, [5, 4, 3, 3, 3, 3, 3])]
+)
+def test_its_squares_grow_by_the_root_of_the_noise(side, expected):
+    sizes = square_sizes(side)
+    found = [
+        min(sizes, key=lambda pair: abs(pair[0] - sigma))[1]
+        for sigma in (6.17, 3.44, 2.04, 1.24, 0.72, 0.34, 0.01)
+    ]
+    assert found == expected
+    assert sizes[0][1] == side
 
 
 @pytest.mark.parametrize("n", [1, 3, 100, 1797, 60_000, 10**7])
