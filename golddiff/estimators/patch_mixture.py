@@ -9,6 +9,7 @@ that are alike wherever they lie.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from itertools import product
 from typing import Any
@@ -135,8 +136,8 @@ class PatchMixture(Denoiser):
     def fitted(self) -> list[Patches]:
         """The priors of patches, by region; made at the first call and kept."""
         if self._fitted is None:
-            drawn = self._drawn(np.random.default_rng([7, self.seed]))
-            self._fitted = [self._fit(patches) for patches in drawn]
+            generator = np.random.default_rng([7, self.seed])
+            self._fitted = [self._fit(drawn) for drawn in self._drawn(generator)]
         return self._fitted
 
     def keep(self, fitted: list[Patches]) -> None:
@@ -167,28 +168,32 @@ class PatchMixture(Denoiser):
             fit(z, members, self.shrinkage),
         )  # fmt: skip
 
-    def _drawn(self, generator: np.random.Generator) -> list[F32]:
-        """Patches (n, d) of each region, one an image, drawn at random."""
+    def _drawn(self, generator: np.random.Generator) -> Iterator[F32]:
+        """Patches (n, d) of one region after the other, one an image, drawn at random."""
         rows = np.arange(self.store.n)
         if len(rows) > FITTED_TO:
             rows = np.sort(generator.choice(rows, FITTED_TO, replace=False))
-        p, (channels, height, width) = self.side, self.store.shape
+        batches = [rows[i : i + IMAGES_AT_ONCE] for i in range(0, len(rows), IMAGES_AT_ONCE)]
         regions = self.regions()
-        patches: list[list[F32]] = [[] for _ in regions]
-        for i in range(0, len(rows), IMAGES_AT_ONCE):
-            part = rows[i : i + IMAGES_AT_ONCE]
-            images = self.store.values(part).reshape(-1, channels, height, width)
-            windows = np.lib.stride_tricks.sliding_window_view(images, (p, p), axis=(2, 3))
-            for of_region, (tops, lefts) in zip(patches, regions, strict=True):
-                top, left = (
-                    (generator.choice(at, len(part)) + generator.integers(-1, 2, len(part))).clip(
-                        0, size - p
-                    )
-                    for at, size in ((tops, height), (lefts, width))
-                )
-                drawn = windows[np.arange(len(part)), :, top, left]
-                of_region.append(drawn.reshape(len(part), -1))
-        return [np.concatenate(of_region) for of_region in patches]
+        near = [[self._near(at, len(part), generator) for at in regions] for part in batches]
+        for region in range(len(regions)):
+            pairs = zip(batches, near, strict=True)
+            yield np.concatenate([self._cut(part, *corners[region]) for part, corners in pairs])
+
+    def _near(self, region: tuple[I64, I64], n: int, generator: np.random.Generator) -> list[I64]:
+        """Rows and columns (n,) where patches begin: a region's, moved by a pixel at most."""
+        return [
+            (generator.choice(places, n) + generator.integers(-1, 2, n)).clip(0, size - self.side)
+            for places, size in zip(region, self.store.shape[1:], strict=True)
+        ]
+
+    def _cut(self, rows: I64, tops: I64, lefts: I64) -> F32:
+        """A patch of each image, (n, d)."""
+        images = self.store.values(rows).reshape(-1, *self.store.shape)
+        sides = (self.side, self.side)
+        windows = np.lib.stride_tricks.sliding_window_view(images, sides, axis=(2, 3))
+        patches: F32 = windows[np.arange(len(rows)), :, tops, lefts].reshape(len(rows), -1)
+        return patches
 
 
 def _places(size: int, side: int) -> I64:
