@@ -235,7 +235,6 @@ class Estimator(Denoiser):
     weighs_images = True
     provable = False  # whether the error of a golden subset has a proved bound (Theorem 1)
     part_size = 512  # images that weigh() is given at a time, at most
-    parts = 1  # that a support of some hundred images is cut into, at least
     in_flight = IN_FLIGHT  # partial posteriors that wait to be merged, for each thread
     one_logit = False  # whether an image has one for all outputs: weighing all is comparing all
     merges = True  # whether its mean is that of its merged posteriors

@@ -38,7 +38,6 @@ class Optimal(Estimator):
     one_logit = True
     sums_its_terms = True
     part_size = ROWS_PER_TASK
-    parts = 8  # of a golden subset, so that all threads have something to do
 
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over some images; one location an image."""

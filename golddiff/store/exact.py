@@ -50,8 +50,7 @@ class SecondPass:
 
     def __init__(self, estimator: Any, what: str) -> None:
         self.images, self.store, self.what = estimator.images, estimator.store, what
-        self.memory_limit, self.parts = estimator.memory_limit, estimator.parts
-        self.in_flight = estimator.in_flight
+        self.memory_limit, self.in_flight = estimator.memory_limit, estimator.in_flight
         self._decoded = estimator.part_size  # images, at a time and thread
         self._itself = what == PULL and estimator.sums_its_terms  # nothing is decoded
         self.part_size = self._decoded * (4 if self._itself else 1)

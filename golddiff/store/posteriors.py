@@ -18,8 +18,6 @@ from golddiff.system.units import byte_size
 
 Task = tuple[int, Support]
 
-SMALLEST_PART = 64  # images: smaller ones take longer to hand out than to weigh
-
 
 def weighed(
     estimator: Any, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
@@ -40,8 +38,7 @@ def weighed(
             continue
         images = listed(support)
         step = queries_at_once(estimator, len(images))
-        size = min(estimator.part_size, max(SMALLEST_PART, len(images) // estimator.parts))
-        parts = images.split(size)
+        parts = images.split(estimator.part_size)
         for i in range(0, len(queries), step):
             tasks += [(len(groups), part) for part in parts]
             groups.append(queries[i : i + step])
