@@ -77,7 +77,7 @@ def test_weights_summed_again_are_the_output(request, queries, name, kind, label
     for sigma in SIGMAS:
         x = queries(store, sigma, 3)
         output = denoiser(x, sigma, labels)
-        # Of a class that x is far from a logit is some thousands at 0.05: float32 rounds it by 5e-4.
+        # A class that x is far from has logits of some thousands, which float32 rounds by 5e-4.
         bound = 5e-4 if sigma < 0.1 else 1e-4
         for one, image in zip(denoiser.attribute(x, sigma, labels, top=5), output, strict=True):
             assert (one.reconstruct() - image).abs().max() < bound

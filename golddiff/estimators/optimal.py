@@ -41,11 +41,20 @@ class Optimal(Estimator):
 
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over some images; one location an image."""
+        return self._weighed(x, sigma, part)[0]
+
+    def weigh_with_logits(self, x: F32, sigma: float, part: Support) -> tuple[Posterior, F64]:
+        """The same, and log weights and logits together, (b, k)."""
+        made, log_max, weights = self._weighed(x, sigma, part)
+        return made, _logits(log_max, weights)
+
+    def _weighed(self, x: F32, sigma: float, part: Support) -> tuple[Posterior, F64, F64]:
         # Distances and sums at once: rows that lie apart are read from the file once.
         with self.images.stored.resident(part.rows) as (here, places):
             log_max, weights = weights_of(here, places, part.log_importance(), x, precision(sigma))
             sums = sums_of(here, places, weights)
-        return Posterior(log_max[:, None], weights.sum(axis=1, keepdims=True), sums)
+        total = weights.sum(axis=1, keepdims=True)
+        return Posterior(log_max[:, None], total, sums), log_max, weights
 
     def terms(
         self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known
@@ -53,7 +62,7 @@ class Optimal(Estimator):
         """See the base class; images of no weight are left out, and nothing can be derived."""
         prior = part.log_importance()
         with self.images.stored.resident(part.rows) as (here, places):
-            found = _logits(x.numpy(), sigma, here, places, prior)
+            found = _known_logits(x.numpy(), sigma, here, places, prior, known)
         least = np.maximum(known.log_total.numpy() - LIGHTEST, ABSENT / 2)
         seen = np.flatnonzero((found > least).any(axis=0))
         if len(seen):
@@ -68,7 +77,7 @@ class Optimal(Estimator):
         prior, gain = part.log_importance(), precision(sigma)
         mean, total = known.mean.numpy(), known.log_total.numpy()
         with self.images.stored.resident(part.rows) as (here, places):
-            logits = _logits(x, sigma, here, places, prior)
+            logits = _known_logits(x, sigma, here, places, prior, known)
             seen = np.flatnonzero((logits > total - LIGHTEST).any(axis=0))
             rows, below = places[seen], logits[:, seen] - total
             u = cotangent.astype(np.float32)
@@ -101,9 +110,15 @@ class Optimal(Estimator):
             yield Contribution(part.rows, logits[None], values_at(images, part.rows, pixel))
 
 
-def _logits(x: F64, sigma: float, here: Stored, places: I64, prior: F64) -> F64:
-    """Log weights and logits together, (b, k)."""
-    log_max, weights = weights_of(here, places, prior, x.astype(np.float32), precision(sigma))
+def _known_logits(x: F64, sigma: float, here: Stored, places: I64, prior: F64, known: Known) -> F64:
+    """Log weights and logits together, (b, k), where they were not kept."""
+    if known.logits is not None:
+        return known.logits
+    return _logits(*weights_of(here, places, prior, x.astype(np.float32), precision(sigma)))
+
+
+def _logits(log_max: F64, weights: F64) -> F64:
+    """Of weights (b, k) in units of the largest."""
     with np.errstate(divide="ignore"):
         found: F64 = np.log(weights).clip(min=ABSENT) + log_max[:, None]
     return found

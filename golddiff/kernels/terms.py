@@ -18,6 +18,7 @@ import torch
 
 from golddiff.kernels.torch_kernels import box_sums, offsets
 from golddiff.support import ABSENT
+from golddiff.system.numbers import F64
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,13 @@ class Known:
     Attributes:
         mean: (b, D); zeros where there was none.
         log_total: (b, L) log of the sum of the weights; -inf where there was none.
+        logits: (b, m) of the images that are asked for, log weights and logits together; None: not
+            kept.
     """
 
     mean: torch.Tensor
     log_total: torch.Tensor
+    logits: F64 | None = None
 
 
 Terms = Iterator[tuple[slice, Any, torch.Tensor, torch.Tensor]]

@@ -26,35 +26,39 @@ from golddiff.kernels.terms import Known, Terms
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.closed_form import main_directions
+from golddiff.store.images import ImageStore
 from golddiff.store.posterior_draw import Best, PosteriorDraw
 from golddiff.store.posteriors import at_level, over
 from golddiff.support import AnySupport, Support, TiledSupport, one_each, tile_of_each
 from golddiff.system.errors import ArgumentError
-from golddiff.system.numbers import F32, F64
+from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import results_held
 
 FIRST, VARIANCE, PULL = "first", "variance", "pull"
+KEPT_SHARE = 1 / 4  # of the memory limit: logits of one pass that are kept for the next
 
 
 class SecondPass:
     """One pass over images for a posterior's sums, as an estimator that a training set is asked.
 
     A query is (D) x, and for all but the first pass (D) the mean, (D) a cotangent and (L) the log
-    of the sum of weights, in float64.
+    of the sum of weights, in float64; at last its number.
 
     Args:
         estimator: weighs the images.
         what: which sums: the posterior's own, (D) the variance, or (D + 1) the derivative in x
             and sigma of the mean's product with the cotangent.
+        kept: (b, N) the logits, which the first pass leaves here for those after it; None: they are
+            found anew. It stays in this process.
     """
 
-    def __init__(self, estimator: Any, what: str) -> None:
+    def __init__(self, estimator: Any, what: str, kept: F64 | None = None) -> None:
         self.images, self.store, self.what = estimator.images, estimator.store, what
         self.memory_limit, self.in_flight = estimator.memory_limit, estimator.in_flight
         self._decoded = estimator.part_size  # images, at a time and thread
         self._itself = what == PULL and estimator.sums_its_terms  # nothing is decoded
         self.part_size = self._decoded * (4 if self._itself else 1)
-        self._estimator = estimator
+        self._estimator, self._kept = estimator, kept
         self._ready: dict[float, Any] = {}
 
     def ready(self, sigma: float) -> Any:
@@ -64,7 +68,7 @@ class SecondPass:
         return self._ready[sigma]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_estimator": None}
+        return {**vars(self), "_estimator": None, "_kept": None}
 
     def on_device(self, sigma: float, store: Any) -> None:
         """Nothing: it works on the processor."""
@@ -76,7 +80,12 @@ class SecondPass:
         return part * torch.get_num_threads(), 8 * held * self.images.d
 
     def weigh(self, x: F64, sigma: float, part: Support) -> Posterior:
-        """The sums of some images for queries (b, 3 D + L)."""
+        """The sums of some images for queries (b, 3 D + L + 1)."""
+        if self.what == FIRST and self._kept is not None:
+            estimator, query = over(self.ready(sigma), self.images), x[:, : self.images.d]
+            made, logits = estimator.weigh_with_logits(query.astype(np.float32), sigma, part)
+            self._kept[_numbers(x), part.rows] = logits
+            return made  # type: ignore[no-any-return]
         return self._sums(x, sigma, part, torch.from_numpy(part.log_importance())[:, None])
 
     def tiled_posterior(self, x: F64, sigma: float, support: TiledSupport) -> Posterior:
@@ -93,8 +102,10 @@ class SecondPass:
     def _sums(self, x: F64, sigma: float, part: Support, prior: torch.Tensor) -> Posterior:
         estimator, d = over(self.ready(sigma), self.images), self.images.d
         packed = torch.from_numpy(np.asarray(x, np.float64))
-        query, mean, cotangent, log_total = packed.tensor_split([d, 2 * d, 3 * d], dim=1)
-        known = Known(mean, log_total)
+        ends = [d, 2 * d, 3 * d, x.shape[1] - 1]
+        query, mean, cotangent, log_total, _ = packed.tensor_split(ends, dim=1)
+        logits = None if self._kept is None else self._kept[_numbers(x), part.rows]
+        known = Known(mean, log_total, logits)
         if self._itself:
             pulled = estimator.pulled(query.numpy(), sigma, part, known, cotangent.numpy())
             return _plain(torch.from_numpy(pulled))
@@ -110,6 +121,11 @@ class SecondPass:
             terms = estimator.terms(*inputs, sigma, part, known)
             score = _pulled(terms, prior, known, cotangent, inputs[1])
             return _plain(torch.cat(torch.autograd.grad(score, inputs), dim=1))
+
+
+def _numbers(x: F64) -> I64:
+    """(b, 1) of queries, where they lie among what is kept."""
+    return x[:, -1:].astype(np.int64)
 
 
 def _posterior(terms: Terms, prior: torch.Tensor, b: int, d: int) -> Posterior:
@@ -201,10 +217,14 @@ class ImagesPosterior:
             )
         self.estimator, self.x, self.sigma, self.supports = estimator, x, sigma, supports
         self._log_prior = log_prior
+        size = 8 * len(x) * estimator.store.n
+        single = isinstance(estimator.store, ImageStore) and estimator.sums_its_terms
+        few = single and size <= KEPT_SHARE * estimator.memory_limit
+        self._kept = np.empty((len(x), estimator.store.n)) if few else None
 
     @cached_property
     def _first(self) -> Posterior:
-        if self.estimator.sums_its_terms:
+        if self.estimator.sums_its_terms and self._kept is None:
             found: Posterior = self.estimator.store.posterior(
                 self.estimator, self.x, self.sigma, self.supports
             )
@@ -234,8 +254,9 @@ class ImagesPosterior:
         return self._asked(what, packed)
 
     def _asked(self, what: str, queries: F64) -> Posterior:
+        numbered = np.concatenate([queries, np.arange(len(queries))[:, None]], axis=1)
         found: Posterior = self.estimator.store.posterior(
-            SecondPass(self.estimator, what), queries, self.sigma, self.supports
+            SecondPass(self.estimator, what, self._kept), numbered, self.sigma, self.supports
         )
         return found
 
@@ -280,6 +301,7 @@ class ImagesPosterior:
         """That of one query."""
         made, one = copy.copy(self), slice(query, query + 1)
         made.x, made.supports = self.x[one], one_each(self.supports, len(self.x))[one]
+        made._kept = None if self._kept is None else self._kept[one]
         made.__dict__["_first"] = self._first.of([query])
         return made
 

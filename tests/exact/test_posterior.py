@@ -298,3 +298,21 @@ def test_over_a_golden_support_the_support_is_fixed(make_store, smooth_images, q
             d(asked, 2.0).sum().backward()
             assert torch.isfinite(asked.grad).all()
             assert asked.grad.abs().max() > 0
+
+
+def test_a_gradient_takes_the_logits_of_the_first_pass_or_finds_them_anew(
+    store, queries, monkeypatch
+):
+    """The memory limit decides which, and not the result."""
+    x, found = queries(store, 0.5, 3), []
+
+    def mean(share):
+        monkeypatch.setattr("golddiff.store.exact.KEPT_SHARE", share)
+        found.append(x.clone().requires_grad_())
+        return golddiff.Optimal(store)(found[-1], 0.5).square().sum()
+
+    mean(0).backward()
+    kept = mean(1)
+    monkeypatch.delattr("golddiff.estimators.optimal.weights_of")
+    kept.backward()
+    assert torch.allclose(found[0].grad, found[1].grad, rtol=1e-6, atol=1e-9)
