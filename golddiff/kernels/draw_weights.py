@@ -9,7 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from golddiff.kernels.lanes import LANES, exp, load, spread, store, sum_of
+from golddiff.kernels.lanes import LANES, any_at_least, exp, load, spread, store, sum_of
+
+NOTHING = np.float32(
+    -40
+)  # exp of it is 4e-18: all lanes below are left out, as most are at low noise
 
 
 @njit(nogil=True, cache=True)
@@ -26,7 +30,10 @@ def weight_sums(distances, best, gain):  # type: ignore[no-untyped-def]
     halves, least = spread(half), spread(best)
     whole = len(distances) // LANES * LANES
     for i in range(0, whole, LANES):
-        t = exp((load(distances, i) - least) * halves)
+        power = (load(distances, i) - least) * halves
+        if not any_at_least(power, NOTHING):
+            continue
+        t = exp(power)
         w = t * t
         exact += np.float64(sum_of(w))
         squares += np.float64(sum_of(w * w))
@@ -47,7 +54,10 @@ def add_weights(distances, best, gain, a, b, out):  # type: ignore[no-untyped-de
     exact, tempered = spread(a), spread(b)
     whole = len(distances) // LANES * LANES
     for i in range(0, whole, LANES):
-        t = exp((load(distances, i) - least) * halves)
+        power = (load(distances, i) - least) * halves
+        if not any_at_least(power, NOTHING):
+            continue
+        t = exp(power)
         store(out, i, load(out, i) + (exact * t + tempered) * t)
     for i in range(whole, len(distances)):
         u = np.exp((distances[i] - best) * half)
