@@ -35,7 +35,7 @@ from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import results_held
 
 FIRST, VARIANCE, PULL = "first", "variance", "pull"
-KEPT_SHARE = 1 / 4  # of the memory limit: logits of one pass that are kept for the next
+KEPT_SHARE = 1 / 16  # of the memory limit: logits of one pass that are kept for the next
 
 
 class SecondPass:
