@@ -11,9 +11,8 @@ from numba import njit
 
 from golddiff.kernels.lanes import LANES, any_at_least, exp, load, spread, store, sum_of
 
-NOTHING = np.float32(
-    -40
-)  # exp of it is 4e-18: all lanes below are left out, as most are at low noise
+# exp of it is 4e-18: where all lanes are below they are left out, as most are at low noise.
+NOTHING = np.float32(-40)
 
 
 @njit(nogil=True, cache=True)

@@ -164,12 +164,10 @@ def _halved(level: int) -> int:
 
 def _all_of_both(used: NDArray[np.bool_], axis: int) -> NDArray[np.bool_]:
     """Intersect the sets of each two neighbours along an axis; one at a ragged edge has its own."""
-    first, second = (
-        used[(slice(None),) * axis + np.s_[::2,]],
-        used[(slice(None),) * axis + np.s_[1::2,]],
-    )
-    both = first.copy()
-    both[tuple(map(slice, second.shape))] &= second
+    pairs = used if axis == ROWS else used.swapaxes(ROWS, COLUMNS)
+    both = pairs[:, ::2].copy()
+    both[:, : pairs.shape[1] // 2] &= pairs[:, 1::2]
+    both = both if axis == ROWS else np.ascontiguousarray(both.swapaxes(ROWS, COLUMNS))
     return both
 
 

@@ -75,6 +75,9 @@ class SecondPass:
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """As the estimator's, in float64, with what derivatives keep; sums in flight and merged."""
+        if self.what == FIRST and self._kept is not None:  # it weighs as it does by itself
+            own: tuple[int, int] = self._estimator.working_bytes(images)
+            return own
         part = 8 * 8 * self.images.d * min(images, self._decoded)
         held = results_held(self.in_flight) + 4
         return part * torch.get_num_threads(), 8 * held * self.images.d

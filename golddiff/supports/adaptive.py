@@ -366,7 +366,7 @@ class _Level:
             if share @ squares * MARGIN**2 <= self._tol**2:
                 error = math.sqrt(share @ squares)
                 return Weighed(near.mean(), error, images, together(near.supports()))
-            more = near.short_of((self._tol / MARGIN) ** 2)
+            more = near.short_of(squares, (self._tol / MARGIN) ** 2)
             if images + share[more] @ near.counts[more] > MOST_OF_TILES * search.images:
                 return _Else.EVERYTHING
             near.enlarge(more)

@@ -184,9 +184,9 @@ class NearestImages:
         squares[self.counts >= self._images] = 0.0
         return squares
 
-    def short_of(self, square: float) -> list[int]:
-        """The tiles to take more images for, towards a mean squared error over all outputs."""
-        lacking = best_counts(self.squares(), self.counts, self._sizes, square) / self.counts
+    def short_of(self, squares: F64, square: float) -> list[int]:
+        """The tiles to take more images for, from their errors (T,) towards one of all outputs."""
+        lacking = best_counts(squares, self.counts, self._sizes, square) / self.counts
         return np.flatnonzero(lacking >= min(LACKING, lacking.max())).tolist()
 
     def supports(self) -> dict[int, Support]:

@@ -316,3 +316,10 @@ def test_a_gradient_takes_the_logits_of_the_first_pass_or_finds_them_anew(
     monkeypatch.delattr("golddiff.estimators.optimal.weights_of")
     kept.backward()
     assert torch.allclose(found[0].grad, found[1].grad, rtol=1e-6, atol=1e-9)
+
+
+def test_a_first_pass_that_keeps_its_logits_takes_no_more_memory_than_one_by_itself(store, queries):
+    x = queries(store, 0.5, 1)
+    fixed, each = golddiff.Optimal(store).working_bytes(store.n)
+    small = golddiff.Optimal(store, memory_limit=max(fixed + each, 16 * 8 * store.n))
+    assert torch.equal(small.posterior(x, 0.5).mean, golddiff.Optimal(store).posterior(x, 0.5).mean)
