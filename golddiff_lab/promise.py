@@ -67,14 +67,17 @@ def levels_of(
 
 
 def measured(
-    full: Estimator, levels: list[Level], tols: list[float], each: int
+    full: Estimator, levels: list[Level], tols: list[float], each: int, index: bool | None = None
 ) -> list[dict[str, Any]]:
-    """A record for each tolerance, level and query; each kind has a draw of its own."""
+    """A record for each tolerance, level and query; each kind has a draw of its own.
+
+    ``index`` is AdaptiveSchedule's.
+    """
     records = []
     for (sigma, x), truth in zip(levels, full_scans(full, levels), strict=True):
         for tol in tols:
             for kind in range(len(x) // each):
-                golden = GoldDiff(full, AdaptiveSchedule(tol), seed=kind)
+                golden = GoldDiff(full, AdaptiveSchedule(tol, index=index), seed=kind)
                 part = slice(kind * each, (kind + 1) * each)
                 golden(x[part][:1], sigma)  # masks and kernels are made
                 start = time.process_time()
@@ -121,6 +124,7 @@ def main(
     tols: Annotated[str, typer.Option(help="Tolerances, with commas between.")] = "0.05,0.02,0.01",
     each: Annotated[int, typer.Option(help="Queries of a kind, at each level.")] = 4,
     others: Annotated[Path | None, typer.Option(help="A store of images not in it.")] = None,
+    index: Annotated[bool | None, typer.Option(help="Search through the store's index.")] = None,
     seed: Annotated[int, typer.Option(help="Of the queries.")] = 0,
     json: Annotated[Path | None, typer.Option(help="Where every query's figures go.")] = None,
 ) -> None:
@@ -128,7 +132,7 @@ def main(
     full = estimator_of(method, ImageStore.open(store))
     outside = None if others is None else ImageStore.open(others)
     levels = levels_of(full, outside, ddim_sigmas(10), each, seed)
-    records = measured(full, levels, [float(tol) for tol in tols.split(",")], each)
+    records = measured(full, levels, [float(tol) for tol in tols.split(",")], each, index)
     say("\n".join(table(records)))
     if json is not None:
         write_json(json, {"method": method, "records": records})

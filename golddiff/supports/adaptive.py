@@ -31,12 +31,14 @@ from golddiff.support import (
 )
 from golddiff.supports.certificate import guaranteed
 from golddiff.supports.enlarging import DrawnImages, NearestImages
+from golddiff.supports.index.blocks import SIDE
 from golddiff.supports.index.distances import KeptBlocks, KeptNumbers, TileBlocks
-from golddiff.supports.index.drawing import Drawn
+from golddiff.supports.index.drawing import groups
 from golddiff.supports.index.image_index import Index, open_or_build
 from golddiff.supports.index.search import NeighborSearch
 from golddiff.supports.index.search_parts import Search, SearchInParts
 from golddiff.supports.rule import (
+    AIM,
     FEWEST,
     FIRST_DRAW,
     MARGIN,
@@ -45,6 +47,7 @@ from golddiff.supports.rule import (
     MOST_OF_TILES,
     SHARED,
     WIDE,
+    WORTH,
     margin,
     samples_of,
     side_of,
@@ -219,7 +222,10 @@ class FittedSchedule:
                 self._comparisons.pop(next(iter(self._comparisons)))
             estimator = self.estimator
             width = float(estimator.relevance(sigma).mean())
-            side = side_of(estimator.tile_sides, width)
+            # What an index keeps are blocks of 8x8: of smaller tiles it tells little more apart,
+            # and of 1.28 million images their distances take four times the memory and time.
+            coarse = [side for side in estimator.tile_sides if self.indexed and side == SIDE]
+            side = side_of(coarse or estimator.tile_sides, width)
             relevance = estimator.relevance(sigma, side)
             metric: Metric
             if not self.indexed:
@@ -315,19 +321,19 @@ class _Level:
             if one_logit and effective * SHARED < 1:
                 return ranked()
             if sample:
-                # As many images as share its weight are all that a sample is worth.
-                most, beyond = effective, _Else.LARGER_SAMPLE
+                most, beyond = WORTH * effective, _Else.LARGER_SAMPLE
         if most < FIRST_DRAW:
             return beyond
 
-        def draw(count: int, turn: int) -> Drawn:
+        def draw(count: int, turn: int) -> Support:
             return search.drawn(query, count, self._gain, (2, *self._seeds, turn))
 
         def weigh(supports: Sequence[Support]) -> list[Posterior]:
             return self._weighed(x, query, [self._under(support) for support in supports])
 
         compose = partial(self._estimator.composed, sigma=self._sigma)
-        drawn = DrawnImages(draw, weigh, images / search.images, compose)
+        group_of = partial(groups, (4, *self._seeds))
+        drawn = DrawnImages(draw, group_of, weigh, images / search.images, compose)
         count = FIRST_DRAW
         while True:
             drawn.enlarge(count)
@@ -343,7 +349,7 @@ class _Level:
                 )
             if self._narrow and alone:
                 return ranked()
-            count = int(count * min(max(1.1 * excess, 1.5), MOST_AT_ONCE))
+            count = int(count * min(max(AIM * excess, 1.5), MOST_AT_ONCE))
             if count > most:
                 return beyond
 

@@ -18,15 +18,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from golddiff.posterior import Posterior
 from golddiff.support import Support
-from golddiff.supports.index.drawing import GROUPS, Drawn
-from golddiff.supports.rule import BEYOND, FIRST_RING, GROWTH, LACKING, UNKNOWN
+from golddiff.supports.index.drawing import GROUPS
+from golddiff.supports.rule import BEYOND, FIRST_RING, GROWTH, LACKING, UNKNOWN, USUAL
 from golddiff.system.numbers import F64, I64
 
 Weigh = Callable[[Sequence[Support]], list[Posterior]]
-Draw = Callable[[int, int], Drawn]  # of so many images, the number of the round
+Draw = Callable[[int, int], Support]  # of so many images, the number of the round
 Rings = Callable[[Mapping[int, tuple[int, int]]], dict[int, I64]]
 
 # Of four vectors three that are independent of each other, and of what all four share.
@@ -38,6 +39,8 @@ class DrawnImages:
 
     Args:
         draw: about so many images; the second number makes a round differ from the others.
+        group_of: of images (k,) by their rows. One that is drawn in two rounds must be in the same
+            group in both, or groups would share images and differ too little.
         weigh: some images each to their partial posteriors.
         stands_for: how many images of the training set each stands for that competes; above 1
             where a random sample of them does.
@@ -50,11 +53,13 @@ class DrawnImages:
     def __init__(
         self,
         draw: Draw,
+        group_of: Callable[[I64], NDArray[np.uint8]],
         weigh: Weigh,
         stands_for: float = 1.0,
         compose: Callable[[F64], F64] = lambda means: means,
     ) -> None:
-        self._draw, self._weigh, self._each = draw, weigh, np.log(stands_for)
+        self._draw, self._group_of, self._weigh = draw, group_of, weigh
+        self._each = np.log(stands_for)
         self._compose = compose
         self.count = 0
         self._rounds: list[tuple[int, Support]] = []
@@ -64,9 +69,9 @@ class DrawnImages:
         """Draw until there are about so many images; rounds count by their shares of them."""
         more = count - self.count
         drawn = self._draw(more, len(self._rounds))
-        support = Support(drawn.rows, drawn.log_weights + self._each)
-        sure = support.log_importance() <= 0
-        parts = [sure, *(~sure & (drawn.group == group) for group in range(GROUPS))]
+        support = Support(drawn.rows, drawn.log_importance() + self._each)
+        group, sure = self._group_of(drawn.rows), support.log_importance() <= 0
+        parts = [sure, *(~sure & (group == g) for g in range(GROUPS))]
         held = [part for part, mask in enumerate(parts) if mask.any()]
         weighed = self._weigh([support.at(np.flatnonzero(parts[part])) for part in held])
         old = [part and _scaled(part, self.count / count) for part in self._parts]
@@ -224,13 +229,15 @@ def best_counts(squares: F64, counts: I64, sizes: I64, square: float) -> F64:
 def _directions(some: F64) -> float:
     """In how many directions independent vectors (n, D) of one covariance S lie, tr(S)^2 / tr(S^2).
 
-    The square of a product of two of them is tr(S^2) on average.
+    The square of a product of two of them is tr(S^2) on average. That of three vectors' products
+    varies by as much as it is, so ``USUAL`` directions count as much as they do.
     """
     products = some @ some.T
-    trace = products.trace() / len(some)
-    pairs = products[np.triu_indices(len(some), 1)]
-    square = float(np.square(pairs).mean())
-    return float(max(1.0, trace**2 / square)) if square else float(some.shape[1])
+    square = (products.trace() / len(some)) ** 2
+    if not square:
+        return USUAL
+    pairs = np.square(products[np.triu_indices(len(some), 1)]).mean()
+    return max(1.0, 2 / float(pairs / square + 1 / USUAL))
 
 
 def _scaled(posterior: Posterior, factor: float) -> Posterior:

@@ -1,10 +1,15 @@
-"""How many images each tile is worth."""
+"""How far off a draw is by its own estimate, and how many images each tile is worth."""
+
+from functools import partial
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.supports.enlarging import best_counts
+from golddiff.posterior import Posterior
+from golddiff.supports.enlarging import DrawnImages, best_counts
+from golddiff.supports.index.drawing import drawn, groups, uniform
 from golddiff.supports.rule import GROWTH
 
 P = np.log2(GROWTH)
@@ -26,6 +31,38 @@ def test_the_best_counts_have_the_error_asked_for_and_no_others_need_less(tiles,
         other = best * np.exp(generator.normal(0, 0.3, tiles))
         other *= (error(other) / square) ** (1 / P)  # the same error
         assert shares @ other >= shares @ best * (1 - 1e-9)
+
+
+def test_rounds_from_one_sample_tell_the_sample_s_error_too():
+    """Rounds draw many images twice. Where those were in two groups, the estimate missed a third."""
+    rng = np.random.default_rng(0)
+    everything = rng.normal(size=(20_000, 40))
+    rows = np.arange(len(everything))
+    errors, squares = [], []
+    for seed in range(60):
+        sample = rng.choice(rows, 1000, replace=False)
+        share = np.full(1000, 1 / 1000, np.float32)
+
+        def draw(count, turn, sample=np.sort(sample), share=share, seed=seed):
+            return drawn(share, sample, count, uniform((seed, turn), sample))
+
+        def weigh(supports):
+            weights = [np.exp(s.log_weights) for s in supports]
+            return [
+                Posterior(
+                    np.zeros((1, 40)),
+                    np.full((1, 40), w.sum()),
+                    (w @ everything[s.rows])[None],
+                )
+                for w, s in zip(weights, supports, strict=True)
+            ]
+
+        images = DrawnImages(draw, partial(groups, (seed,)), weigh, len(everything) / 1000)
+        for count in (300, 600, 900):
+            images.enlarge(count)
+        errors.append(np.square(images.mean() - everything.mean(axis=0)).mean())
+        squares.append(images.square()[0])
+    assert np.mean(squares) == pytest.approx(np.mean(errors), rel=0.1)
 
 
 def test_a_tile_without_an_error_asks_for_none():

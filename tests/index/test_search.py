@@ -9,7 +9,7 @@ from golddiff.kernels.block_squares import block_of_each
 from golddiff.noise import precision
 from golddiff.supports.index.blocks import MIDDLE
 from golddiff.supports.index.distances import KeptBlocks, KeptNumbers, TileBlocks
-from golddiff.supports.index.drawing import GROUPS, RandomNumbers, drawn, proposal, summary
+from golddiff.supports.index.drawing import GROUPS, drawn, groups, proposal, summary, uniform
 from golddiff.supports.index.search import NeighborSearch
 from golddiff.system.parallel import use_threads
 
@@ -91,16 +91,15 @@ def test_of_equals_the_first_come_first(make_store):
 
 
 def test_random_numbers_are_uniform_and_hang_on_the_row_alone():
-    whole = RandomNumbers.of((3, 1), np.arange(100_000))
-    some = RandomNumbers.of((3, 1), np.array([5, 99_999]))
-    assert np.array_equal(some.uniform, whole.uniform[[5, 99_999]])
-    assert np.array_equal(some.group, whole.group[[5, 99_999]])
-    assert 0 <= whole.uniform.min() < whole.uniform.max() < 1
-    assert np.abs(np.histogram(whole.uniform, 20, (0, 1))[0] - 5000).max() < 400
-    assert np.abs(np.bincount(whole.group, minlength=GROUPS) - 25_000).max() < 700
-    assert abs(np.corrcoef(whole.uniform, whole.group)[0, 1]) < 0.02
-    other = RandomNumbers.of((3, 2), np.arange(100_000)).uniform
-    assert abs(np.corrcoef(whole.uniform, other)[0, 1]) < 0.02
+    all_rows, some = np.arange(100_000), np.array([5, 99_999])
+    numbers, group = uniform((3, 1), all_rows), groups((4, 1), all_rows)
+    assert np.array_equal(uniform((3, 1), some), numbers[some])
+    assert np.array_equal(groups((4, 1), some), group[some])
+    assert 0 <= numbers.min() < numbers.max() < 1
+    assert np.abs(np.histogram(numbers, 20, (0, 1))[0] - 5000).max() < 400
+    assert np.abs(np.bincount(group, minlength=GROUPS) - 25_000).max() < 700
+    for other in (uniform((3, 2), all_rows), group):
+        assert abs(np.corrcoef(numbers, other)[0, 1]) < 0.02
 
 
 def sums(distances, gain):
@@ -139,7 +138,7 @@ def test_draws_stand_for_all_images(sigma):
     values = rng.random(2000)
     made = []
     for turn in range(400):
-        some = drawn(share, rows, 100, RandomNumbers.of((turn,), rows))
+        some = drawn(share, rows, 100, uniform((turn,), rows))
         assert (some.log_weights >= 0).all()
         made.append((values[some.rows] * np.exp(some.log_weights)).sum())
     error = np.std(made) / 20
@@ -152,7 +151,7 @@ def test_what_decides_is_sure():
     distances[[3, 77]] = 0
     rows, share = np.arange(1000), proposal(distances[None], 1.0, sums(distances, 1.0))
     for turn in range(20):
-        some = drawn(share, rows, 20, RandomNumbers.of((turn,), rows))
+        some = drawn(share, rows, 20, uniform((turn,), rows))
         assert {3, 77} <= set(some.rows[some.log_weights == 0].tolist())
 
 

@@ -24,9 +24,12 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.draw_weights import add_weights, weight_sums
 from golddiff.noise import hashed
+from golddiff.support import Support
 from golddiff.system.numbers import F32, F64, I64
+from golddiff.system.parallel import for_each, map_ordered
 
 SHARES = (0.5, 0.3, 0.2)  # of the posterior, the tempered one, the equal weights
+PIECE = 2**16  # images whose shares a thread adds up at once
 GROUPS = 4  # that images are divided into at random, so that a draw estimates its own error
 
 
@@ -60,37 +63,27 @@ class Sums:
         )
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """Images of one query."""
-
-    rows: I64  # (k,) ascending
-    log_weights: F64  # (k,) -log p, 0 for those that are sure
-    group: NDArray[np.uint8]  # (k,) 0 to ``GROUPS`` - 1
+def uniform(seeds: tuple[int, ...], rows: I64) -> F32:
+    """What decides about each image (n,), by its number in the whole training set: in [0, 1)."""
+    # 24 bits are what a float32 holds.
+    return (hashed(seeds, rows) >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
 
 
-@dataclass(frozen=True)
-class RandomNumbers:
-    """What decides about each image, by its number in the whole training set."""
-
-    uniform: F32  # (n,) float32 in [0, 1)
-    group: NDArray[np.uint8]  # (n,) 0 to ``GROUPS`` - 1
-
-    @classmethod
-    def of(cls, seeds: tuple[int, ...], rows: I64) -> RandomNumbers:
-        """Those of some images, the same for the same seeds."""
-        z = hashed(seeds, rows)
-        # 24 bits are what a float32 holds; others make the group.
-        uniform = (z >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
-        return cls(uniform, (z % np.uint64(GROUPS)).astype(np.uint8))
+def groups(seeds: tuple[int, ...], rows: I64) -> NDArray[np.uint8]:
+    """The group of each image (n,), 0 to ``GROUPS`` - 1, by its number alone."""
+    return (hashed(seeds, rows) % np.uint64(GROUPS)).astype(np.uint8)
 
 
 def summary(distances: F32, gain: float) -> Sums:
     """The sums of some images, from their distances (T, n) to one query."""
     best = distances.min(axis=1, initial=np.inf)
-    tiles = zip(distances, best, strict=True)
-    sums = np.array([weight_sums(tile, least, np.float32(gain)) for tile, least in tiles])
-    exact, squares, tempered = sums.T
+
+
+    def one(tile: int) -> tuple[float, float, float]:
+        sums: tuple[float, float, float] = weight_sums(distances[tile], best[tile], np.float32(gain))
+        return sums
+
+    exact, squares, tempered = np.array(list(map_ordered(one, range(len(best))))).T
     return Sums(best.astype(np.float64), exact, squares, tempered, distances.shape[1])
 
 
@@ -104,16 +97,22 @@ def proposal(distances: F32, gain: float, total: Sums) -> F32:
     tile /= tile.sum()
     scaled = np.stack([total.best, a * tile / total.exact, b * tile / total.tempered], axis=1)
     out = np.full(distances.shape[1], e / total.images, np.float32)
-    for one, (best, exact, tempered) in zip(distances, scaled.astype(np.float32), strict=True):
-        add_weights(one, best, np.float32(gain), exact, tempered, out)
+
+    def one(start: int) -> None:
+        some = slice(start, start + PIECE)
+        for tile, (best, exact, tempered) in zip(distances, scaled.astype(np.float32), strict=True):
+            add_weights(tile[some], best, np.float32(gain), exact, tempered, out[some])
+
+    for_each(one, range(0, len(out), PIECE))
     return out
 
 
-def drawn(share: F32, rows: I64, count: int, numbers: RandomNumbers) -> Drawn:
+def drawn(share: F32, rows: I64, count: int, numbers: F32) -> Support:
     """Of some images (n,) those that are in, about ``count`` or fewer of all there are.
 
-    By their shares of the draw (:func:`proposal`) and random numbers.
+    By their shares of the draw (:func:`proposal`) and random numbers (:func:`uniform`). Each has
+    the log weight -log p, 0 where it is sure.
     """
-    places = np.flatnonzero(numbers.uniform < share * np.float32(count))
+    places = np.flatnonzero(numbers < share * np.float32(count))
     p = np.minimum(share[places] * np.float32(count), np.float32(1))
-    return Drawn(rows[places], -np.log(p.astype(np.float64)), numbers.group[places])
+    return Support(rows[places], -np.log(p.astype(np.float64)))

@@ -15,7 +15,8 @@ import numpy as np
 from golddiff.kernels.lowest import lowest_first
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric
-from golddiff.supports.index.drawing import Drawn, RandomNumbers, Sums, drawn, proposal, summary
+from golddiff.support import Support
+from golddiff.supports.index.drawing import Sums, drawn, proposal, summary, uniform
 from golddiff.system.numbers import F32, I64
 from golddiff.system.parallel import map_ordered
 
@@ -44,7 +45,7 @@ class NeighborSearch:
         further: F32 | None = None,
     ) -> None:
         self.rows, self.images, self._first = rows, len(rows), first
-        self._numbers: dict[tuple[int, ...], RandomNumbers] = {}
+        self._numbers: dict[tuple[int, ...], F32] = {}
         self._distances = metric.distances(store, x, rows)
         if further is not None:
             self._distances += further
@@ -73,13 +74,13 @@ class NeighborSearch:
 
     def drawn(
         self, query: int, count: int, gain: float, seeds: tuple[int, ...], total: Sums | None = None
-    ) -> Drawn:
+    ) -> Support:
         """About ``count`` images by weight; ``seeds`` decide.
 
         ``total`` is the sums of all parts, where this is one of them.
         """
         if seeds not in self._numbers:
-            self._numbers[seeds] = RandomNumbers.of(seeds, self.rows + self._first)
+            self._numbers[seeds] = uniform(seeds, self.rows + self._first)
         if query not in self._shares:
             total = self.summary(query, gain) if total is None else total
             self._shares[query] = proposal(self._distances[query], gain, total)

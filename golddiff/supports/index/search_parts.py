@@ -16,7 +16,7 @@ from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric
 from golddiff.store.training_set import TrainingSet
 from golddiff.support import DescribedSupport, Support, TiledSupport
-from golddiff.supports.index.drawing import Drawn, RandomNumbers, Sums
+from golddiff.supports.index.drawing import Sums
 from golddiff.supports.index.search import NeighborSearch
 from golddiff.system.numbers import F32, I64
 
@@ -53,11 +53,10 @@ class WeightedDraw:
     ) -> list[Support]:
         """A part's images that are drawn, by the sums of all parts."""
         search = NeighborSearch(images, self.metric, x, within[0].rows, images.first_row)
-        found = [
+        return [
             search.drawn(query, self.count, self.gain, self.seeds, sums)
             for query, sums in enumerate(total.sums)
         ]
-        return [Support(one.rows, one.log_weights) for one in found]
 
 
 class SearchInParts:
@@ -86,13 +85,12 @@ class SearchInParts:
             self._totals = self._store.summary(self._x, draw, self._within)
         return self._totals.sums[query]
 
-    def drawn(self, query: int, count: int, gain: float, seeds: tuple[int, ...]) -> Drawn:
+    def drawn(self, query: int, count: int, gain: float, seeds: tuple[int, ...]) -> Support:
         """See :class:`NeighborSearch`."""
         draw = WeightedDraw(self._metric, gain, count, seeds)
         (support,) = self._store.draw(self._x[query : query + 1], draw, self._within)
         assert isinstance(support, Support)
-        group = RandomNumbers.of(seeds, support.rows).group
-        return Drawn(support.rows, support.log_importance(), group)
+        return support
 
     def _up_to(self, query: int, location: int, count: int) -> I64:
         """Ascending rows of a location's nearest images, asked for all locations at once."""
