@@ -34,16 +34,16 @@ def test_the_best_counts_have_the_error_asked_for_and_no_others_need_less(tiles,
 
 
 def test_rounds_from_one_sample_tell_the_sample_s_error_too():
-    """Rounds draw many images twice. Where those were in two groups, the estimate missed a third."""
+    """Many images are drawn twice. Were they in two groups, the estimate would miss a third."""
     rng = np.random.default_rng(0)
     everything = rng.normal(size=(20_000, 40))
     rows = np.arange(len(everything))
     errors, squares = [], []
     for seed in range(60):
-        sample = rng.choice(rows, 1000, replace=False)
+        sample = np.sort(rng.choice(rows, 1000, replace=False))
         share = np.full(1000, 1 / 1000, np.float32)
 
-        def draw(count, turn, sample=np.sort(sample), share=share, seed=seed):
+        def draw(count, turn, sample=sample, share=share, seed=seed):
             return drawn(share, sample, count, uniform((seed, turn), sample))
 
         def weigh(supports):

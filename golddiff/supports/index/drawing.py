@@ -78,10 +78,8 @@ def summary(distances: F32, gain: float) -> Sums:
     """The sums of some images, from their distances (T, n) to one query."""
     best = distances.min(axis=1, initial=np.inf)
 
-
-    def one(tile: int) -> tuple[float, float, float]:
-        sums: tuple[float, float, float] = weight_sums(distances[tile], best[tile], np.float32(gain))
-        return sums
+    def one(tile: int) -> list[float]:
+        return list(weight_sums(distances[tile], best[tile], np.float32(gain)))
 
     exact, squares, tempered = np.array(list(map_ordered(one, range(len(best))))).T
     return Sums(best.astype(np.float64), exact, squares, tempered, distances.shape[1])
