@@ -47,7 +47,6 @@ from golddiff.supports.rule import (
     MOST_OF_TILES,
     SHARED,
     WIDE,
-    WORTH,
     margin,
     samples_of,
     side_of,
@@ -321,7 +320,8 @@ class _Level:
             if one_logit and effective * SHARED < 1:
                 return ranked()
             if sample:
-                most, beyond = WORTH * effective, _Else.LARGER_SAMPLE
+                # As many images as share its weight are all that a sample is worth.
+                most, beyond = effective, _Else.LARGER_SAMPLE
         if most < FIRST_DRAW:
             return beyond
 

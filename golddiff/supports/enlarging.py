@@ -80,11 +80,11 @@ class DrawnImages:
             old[part] = scaled if mine is None else mine.merge(scaled)
         self._parts, self.count = old, count
         self._rounds.append((more, support))
+        self._totals, self._sums = _aligned(old)
 
     def mean(self) -> F64:
         """(D,)."""
-        totals, sums = self._aligned()
-        mean: F64 = self._compose(_ratio(sums.sum(axis=0), totals.sum(axis=0))[None])[0]
+        mean: F64 = self._compose(_ratio(self._sums.sum(axis=0), self._totals.sum(axis=0))[None])[0]
         return mean
 
     def square(self) -> tuple[float, float]:
@@ -92,7 +92,7 @@ class DrawnImages:
 
         Infinite, and 1, where a group is all there is.
         """
-        totals, sums = self._aligned()
+        totals, sums = self._totals, self._sums
         # Without a group the other three stand for it.
         rest = np.where(np.eye(GROUPS), 0.0, GROUPS / (GROUPS - 1))
         total = totals[0] + rest @ totals[1:]
@@ -105,7 +105,7 @@ class DrawnImages:
 
     def largest_share(self) -> float:
         """Of the weight that one image has of what was drawn, on average over the outputs."""
-        return float(np.mean(1 / self._aligned()[0].sum(axis=0)))
+        return float(np.mean(1 / self._totals.sum(axis=0)))
 
     def support(self) -> Support:
         """What was weighed; an image that was drawn twice stands for both."""
@@ -116,19 +116,6 @@ class DrawnImages:
         each = [s.log_importance() + share for s, share in zip(some, shares, strict=True)]
         np.logaddexp.at(weights, place, np.concatenate(each))
         return Support(rows, weights)
-
-    def _aligned(self) -> tuple[F64, F64]:
-        """Sums of weights (5, L) and of weighted values (5, D), in units of the largest weight."""
-        some = [part for part in self._parts if part is not None]
-        top = np.max([part.log_max for part in some], axis=0)
-        totals = np.zeros((len(self._parts), top.shape[1]))
-        sums = np.zeros((len(self._parts), some[0].weighted.shape[1]))
-        for place, part in enumerate(self._parts):
-            if part is not None:
-                shrink = np.exp(part.log_max - top)
-                totals[place] = part.total * shrink
-                sums[place] = (part.weighted.reshape(-1, top.shape[1]) * shrink).ravel()
-        return totals, sums
 
 
 class NearestImages:
@@ -240,6 +227,20 @@ def _directions(some: F64) -> float:
     return max(1.0, 2 / float(pairs / square + 1 / USUAL))
 
 
+def _aligned(parts: Sequence[Posterior | None]) -> tuple[F64, F64]:
+    """Sums of weights (n, L) and of weighted values (n, D), in units of the largest weight."""
+    some = [part for part in parts if part is not None]
+    top = np.max([part.log_max for part in some], axis=0)
+    totals = np.zeros((len(parts), top.shape[1]))
+    sums = np.zeros((len(parts), some[0].weighted.shape[1]))
+    for place, part in enumerate(parts):
+        if part is not None:
+            shrink = np.exp(part.log_max - top)
+            totals[place] = part.total * shrink
+            sums[place] = (part.weighted.reshape(-1, top.shape[1]) * shrink).ravel()
+    return totals, sums
+
+
 def _scaled(posterior: Posterior, factor: float) -> Posterior:
     """Every weight times a factor."""
     return Posterior(posterior.log_max + np.log(factor), posterior.total, posterior.weighted)
@@ -247,6 +248,6 @@ def _scaled(posterior: Posterior, factor: float) -> Posterior:
 
 def _ratio(sums: F64, totals: F64) -> F64:
     """Sums (..., D) over the totals (..., L) that their channels share; 0 where those are."""
-    total = np.tile(totals, sums.shape[-1] // totals.shape[-1])
-    mean: F64 = np.divide(sums, total, out=np.zeros_like(total), where=total > 0)
+    each = sums.reshape(*sums.shape[:-1], -1, totals.shape[-1])
+    mean: F64 = (each / np.where(totals > 0, totals, np.inf)[..., None, :]).reshape(sums.shape)
     return mean

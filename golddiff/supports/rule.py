@@ -17,13 +17,10 @@ FEWEST = 1024  # images of a training set that is always weighed whole
 SAMPLE = 8192  # images at random that the first are drawn from
 SAMPLE_GROWTH = 16  # times as many as the last sample are in the next
 FIRST_DRAW = 256  # images drawn at first: the kernels take each of four groups in one piece
-MOST_AT_ONCE = 16  # times as many images are drawn at once
+MOST_AT_ONCE = 8  # times as many images are drawn at once
 # Times the images that a draw's estimate asks for: an image that two rounds both draw is weighed
 # twice and counts no more, so that one round of many is better than two.
 AIM = 1.3
-# Of the images that share a sample's weight so many are drawn at most: with more, the error of the
-# sample itself is most of what is left.
-WORTH = 1 / 4
 FIRST_RING = 64  # nearest images, then as many again, then twice as many ...
 # All images are weighed where more than such a share of them would be: an image that each tile
 # weighs for itself takes about three times as long as one that the whole image weighs.
@@ -35,7 +32,7 @@ BEYOND = 1.4
 UNKNOWN = 0.7  # the cosine that the first movement is taken to have with the next
 GROWTH = 1.74  # of a movement's square to the next one's: errors fall as k^-0.4
 LACKING = 1.4  # times the images of a tile that would do best are worth twice as many
-USUAL = 24.0  # directions that the error of a draw lies in: 6 at high noise, 20 to 100 below
+USUAL = 60.0  # directions that the error of a draw lies in: 6 at high noise, 20 to 100 below
 MARGIN = 1.4  # an estimate of the nearest times this must be within the tolerance
 
 
@@ -51,10 +48,11 @@ def side_of(sides: Sequence[Side], width: float) -> Side | None:
 def margin(directions: float) -> float:
     """What a draw's estimate is multiplied by, of an error that lies in so many directions.
 
-    Of few, both the error and its estimate from three differences are often far from their means:
-    about the root of the F distribution's 95 % with d and 3 d degrees of freedom.
+    Of few, both the error and its estimate from three differences are often far from their means.
+    The root of the F distribution's 95 % with d and 3 d degrees of freedom is about
+    1 + 1.6 / sqrt(d); but few draws end just within the tolerance, since they are enlarged by more.
     """
-    return 1 + 1.6 / math.sqrt(directions)
+    return 1 + 1.3 / math.sqrt(directions)
 
 
 def samples_of(images: int) -> list[int]:
