@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from golddiff.support import OfChannel, Side
@@ -48,11 +47,10 @@ def side_of(sides: Sequence[Side], width: float) -> Side | None:
 def margin(directions: float) -> float:
     """What a draw's estimate is multiplied by, of an error that lies in so many directions.
 
-    Of few, both the error and its estimate from three differences are often far from their means.
-    The root of the F distribution's 95 % with d and 3 d degrees of freedom is about
-    1 + 1.6 / sqrt(d); but few draws end just within the tolerance, since they are enlarged by more.
+    Of few, both the error and its estimate from three differences are often far from their means:
+    about the root of the F distribution's 95 % with d and 3 d degrees of freedom.
     """
-    return 1 + 1.3 / math.sqrt(directions)
+    return 1.1 + 5 / directions
 
 
 def samples_of(images: int) -> list[int]:
