@@ -29,6 +29,7 @@ from golddiff.support import (
     tile_count,
     tile_of_each,
 )
+from golddiff.supports import rule
 from golddiff.supports.certificate import guaranteed
 from golddiff.supports.enlarging import DrawnImages, NearestImages
 from golddiff.supports.index.blocks import SIDE
@@ -37,20 +38,6 @@ from golddiff.supports.index.drawing import groups
 from golddiff.supports.index.image_index import Index, open_or_build
 from golddiff.supports.index.search import NeighborSearch
 from golddiff.supports.index.search_parts import Search, SearchInParts
-from golddiff.supports.rule import (
-    AIM,
-    FEWEST,
-    FIRST_DRAW,
-    MARGIN,
-    MOST,
-    MOST_AT_ONCE,
-    MOST_OF_TILES,
-    SHARED,
-    WIDE,
-    margin,
-    samples_of,
-    side_of,
-)
 from golddiff.system.arguments import check_not_negative
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64
@@ -200,7 +187,7 @@ class FittedSchedule:
             one_logit or not isinstance(self.estimator.store, ImageStore)
         ):
             return False  # neither an index nor shards know log weights
-        enough = self.estimator.store.count_of(label) > FEWEST
+        enough = self.estimator.store.count_of(label) > rule.FEWEST
         return enough and self.settings.tol > 0 and self.estimator.merges
 
     def _proved(self, x: F32, sigma: float, label: Prior) -> list[Weighed]:
@@ -224,7 +211,7 @@ class FittedSchedule:
             # What an index keeps are blocks of 8x8: of smaller tiles it tells little more apart,
             # and of 1.28 million images their distances take four times the memory and time.
             coarse = [side for side in estimator.tile_sides if self.indexed and side == SIDE]
-            side = side_of(coarse or estimator.tile_sides, width)
+            side = rule.side_of(coarse or estimator.tile_sides, width)
             relevance = estimator.relevance(sigma, side)
             metric: Metric
             if not self.indexed:
@@ -233,7 +220,7 @@ class FittedSchedule:
                 metric = KeptNumbers(self.index)
             else:
                 metric = KeptBlocks.of(self.index, relevance, side)
-            self._comparisons[sigma] = metric, side is not None and width < WIDE
+            self._comparisons[sigma] = metric, side is not None and width < rule.WIDE
         return self._comparisons[sigma]
 
     def say_all(self, sigma: float) -> None:
@@ -279,7 +266,7 @@ class _Level:
             outcome.update(zip(queries, self._searched(x[queries], within), strict=True))
 
         images = len(self._everything)
-        *samples, _ = samples_of(images) if self._prior is None else [images]
+        *samples, _ = rule.samples_of(images) if self._prior is None else [images]
         for size in samples:
             within = self._everything.sampled(RandomSample(size, (3, *self._seeds)))
             search(within, _Else.LARGER_SAMPLE)
@@ -310,19 +297,19 @@ class _Level:
         """From draws out of the images that were compared, a sample or all; or the nearest."""
         images, one_logit = len(self._everything), self._estimator.one_logit
         sample = search.images < images
-        most, beyond = MOST * images, _Else.EVERYTHING
+        most, beyond = rule.MOST * images, _Else.EVERYTHING
 
         def ranked() -> _Outcome:
             return _Else.ALL_COMPARED if sample else self._ranked(x, search, query)
 
         if sample or one_logit:
             effective = search.summary(query, self._gain).effective
-            if one_logit and effective * SHARED < 1:
+            if one_logit and effective * rule.SHARED < 1:
                 return ranked()
             if sample:
                 # As many images as share its weight are all that a sample is worth.
                 most, beyond = effective, _Else.LARGER_SAMPLE
-        if most < FIRST_DRAW:
+        if most < rule.FIRST_DRAW:
             return beyond
 
         def draw(count: int, turn: int) -> Support:
@@ -334,12 +321,12 @@ class _Level:
         compose = partial(self._estimator.composed, sigma=self._sigma)
         group_of = partial(groups, (4, *self._seeds))
         drawn = DrawnImages(draw, group_of, weigh, images / search.images, compose)
-        count = FIRST_DRAW
+        count = rule.FIRST_DRAW
         while True:
             drawn.enlarge(count)
             square, directions = drawn.square()
-            excess = square * margin(directions) ** 2 / self._tol**2
-            alone = drawn.largest_share() > SHARED
+            excess = square * rule.margin(directions) ** 2 / self._tol**2
+            alone = drawn.largest_share() > rule.SHARED
             if one_logit and alone:
                 # The index may mistake one image for another, and the draw would not tell.
                 return ranked()
@@ -349,7 +336,7 @@ class _Level:
                 )
             if self._narrow and alone:
                 return ranked()
-            count = int(count * min(max(AIM * excess, 1.5), MOST_AT_ONCE))
+            count = int(count * min(max(rule.AIM * excess, 1.5), rule.MOST_AT_ONCE))
             if count > most:
                 return beyond
 
@@ -369,11 +356,11 @@ class _Level:
         near = NearestImages(partial(search.rings, query), weigh, tile, search.images)
         while True:
             squares, images = near.squares(), float(share @ near.counts)
-            if share @ squares * MARGIN**2 <= self._tol**2:
+            if share @ squares * rule.MARGIN**2 <= self._tol**2:
                 error = math.sqrt(share @ squares)
                 return Weighed(near.mean(), error, images, together(near.supports()))
-            more = near.short_of(squares, (self._tol / MARGIN) ** 2)
-            if images + share[more] @ near.counts[more] > MOST_OF_TILES * search.images:
+            more = near.short_of(squares, (self._tol / rule.MARGIN) ** 2)
+            if images + share[more] @ near.counts[more] > rule.MOST_OF_TILES * search.images:
                 return _Else.EVERYTHING
             near.enlarge(more)
 
