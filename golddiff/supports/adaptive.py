@@ -208,10 +208,11 @@ class FittedSchedule:
                 self._comparisons.pop(next(iter(self._comparisons)))
             estimator = self.estimator
             width = float(estimator.relevance(sigma).mean())
-            # What an index keeps are blocks of 8x8: of smaller tiles it tells little more apart,
-            # and of 1.28 million images their distances take four times the memory and time.
-            coarse = [side for side in estimator.tile_sides if self.indexed and side == SIDE]
-            side = rule.side_of(coarse or estimator.tile_sides, width)
+            sides = estimator.tile_sides
+            # An index keeps blocks of 8x8: it tells little more of smaller tiles, whose distances
+            # to 1.28 million images take four times the memory and time.
+            sides = (SIDE,) if self.indexed and SIDE in sides else sides
+            side = rule.side_of(sides, width)
             relevance = estimator.relevance(sigma, side)
             metric: Metric
             if not self.indexed:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from golddiff.support import OfChannel, Side
 
 # Of what one image weighs of some hundred drawn, on average over the outputs: below, draws show
@@ -35,7 +33,7 @@ USUAL = 60.0  # directions that the error of a draw lies in: 6 at high noise, 20
 MARGIN = 1.4  # an estimate of the nearest times this must be within the tolerance
 
 
-def side_of(sides: Sequence[Side], width: float) -> Side | None:
+def side_of(sides: tuple[Side, ...], width: float) -> Side | None:
     """Of an estimator's tiles those that images are compared for; None: there are none.
 
     By the mean share of the inputs that an output's mask holds (``width``).

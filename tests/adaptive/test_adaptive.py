@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from scipy.stats import spearmanr
+from scipy.stats import f, spearmanr
 
 import golddiff
 from golddiff import PCA, AdaptiveSchedule, GoldDiff, ImageStore, Kamb, Optimal, PaperSchedule
@@ -258,6 +258,8 @@ def test_the_first_images_are_drawn_from_a_sample(make_store):
 
 def test_few_directions_take_a_larger_margin():
     assert rule.margin(2) > rule.margin(6) > rule.margin(1000) > 1
+    for d in (12, 24, 60, 100):
+        assert rule.margin(d) == pytest.approx(f.ppf(0.95, d, 3 * d) ** 0.5, rel=0.08)
     assert rule.samples_of(5000) == [5000]
     assert rule.samples_of(50_000) == [8192, 50_000]
     assert rule.samples_of(1_280_000) == [8192, 131_072, 1_280_000]

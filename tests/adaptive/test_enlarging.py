@@ -37,31 +37,26 @@ def test_rounds_from_one_sample_tell_the_sample_s_error_too():
     """Many images are drawn twice. Were they in two groups, the estimate would miss a third."""
     rng = np.random.default_rng(0)
     everything = rng.normal(size=(20_000, 40))
-    rows = np.arange(len(everything))
-    errors, squares = [], []
-    for seed in range(60):
-        sample = np.sort(rng.choice(rows, 1000, replace=False))
-        share = np.full(1000, 1 / 1000, np.float32)
+    share = np.full(1000, 1 / 1000, np.float32)
 
-        def draw(count, turn, sample=sample, share=share, seed=seed):
-            return drawn(share, sample, count, uniform((seed, turn), sample))
+    def posterior(support):
+        weights = np.exp(support.log_weights)
+        sums = weights @ everything[support.rows]
+        return Posterior(np.zeros((1, 1)), weights.sum()[None, None], sums[None])
 
-        def weigh(supports):
-            weights = [np.exp(s.log_weights) for s in supports]
-            return [
-                Posterior(
-                    np.zeros((1, 40)),
-                    np.full((1, 40), w.sum()),
-                    (w @ everything[s.rows])[None],
-                )
-                for w, s in zip(weights, supports, strict=True)
-            ]
-
-        images = DrawnImages(draw, partial(groups, (seed,)), weigh, len(everything) / 1000)
+    def error_and_estimate(seed):
+        sample = np.sort(rng.choice(len(everything), 1000, replace=False))
+        images = DrawnImages(
+            lambda count, turn: drawn(share, sample, count, uniform((seed, turn), sample)),
+            partial(groups, (seed,)),
+            lambda supports: list(map(posterior, supports)),
+            len(everything) / len(sample),
+        )
         for count in (300, 600, 900):
             images.enlarge(count)
-        errors.append(np.square(images.mean() - everything.mean(axis=0)).mean())
-        squares.append(images.square()[0])
+        return np.square(images.mean() - everything.mean(axis=0)).mean(), images.square()[0]
+
+    errors, squares = zip(*map(error_and_estimate, range(60)), strict=True)
     assert np.mean(squares) == pytest.approx(np.mean(errors), rel=0.1)
 
 

@@ -94,12 +94,13 @@ def proposal(distances: F32, gain: float, total: Sums) -> F32:
     tile = np.sqrt(total.squares) / total.exact
     tile /= tile.sum()
     scaled = np.stack([total.best, a * tile / total.exact, b * tile / total.tempered], axis=1)
+    tiles = list(zip(distances, scaled.astype(np.float32), strict=True))
     out = np.full(distances.shape[1], e / total.images, np.float32)
 
     def one(start: int) -> None:
         some = slice(start, start + PIECE)
-        for tile, (best, exact, tempered) in zip(distances, scaled.astype(np.float32), strict=True):
-            add_weights(tile[some], best, np.float32(gain), exact, tempered, out[some])
+        for each, (best, exact, tempered) in tiles:
+            add_weights(each[some], best, np.float32(gain), exact, tempered, out[some])
 
     for_each(one, range(0, len(out), PIECE))
     return out
