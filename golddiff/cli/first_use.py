@@ -27,6 +27,17 @@ def create_with_bars(
     """As :func:`golddiff.create`; what takes seconds once a store is done now, and shown."""
     from golddiff.estimators.network_like import NetworkLike
 
+    make_covariance(method, store, settings)
+    denoiser = create(method, store, settings, seed)
+    make_index(denoiser)
+    if isinstance(denoiser, NetworkLike) and not denoiser.is_ready:
+        with waiting("Gaussians of network-like, once for this store"):
+            denoiser.fit()
+    return denoiser
+
+
+def make_covariance(method: str, store: ImageStore, settings: MethodSettings) -> None:
+    """The covariance that a method needs, where the store has none."""
     check_memory(method, store, settings)
     if memory_needed(method, settings)(store.n, store.d) and not store.factors.is_kept():
         with waiting("covariance") as watch:
@@ -34,12 +45,6 @@ def create_with_bars(
                 store.factors.averaged if method == "recommended" else partial(store.factor, None)
             )
             make(progress=lambda done: watch(done, store.n))
-    denoiser = create(method, store, settings, seed)
-    make_index(denoiser)
-    if isinstance(denoiser, NetworkLike) and not denoiser.is_ready:
-        with waiting("Gaussians of network-like, once for this store"):
-            denoiser.fit()
-    return denoiser
 
 
 def make_index(denoiser: Denoiser) -> None:

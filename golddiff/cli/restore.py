@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from golddiff.cli.command import command
-from golddiff.cli.first_use import create_with_bars
+from golddiff.cli.first_use import create_with_bars, make_covariance
 from golddiff.cli.options import JsonPath, ReadingOptions, Seed, Steps
 from golddiff.cli.parse import parse_whole_numbers
 from golddiff.cli.terminal import progress_bar, say, starting, waiting, watched, write_json
-from golddiff.estimators.registry import DEFAULT_METHOD, METHODS, MethodSettings, check_method
+from golddiff.estimators.registry import DEFAULT_METHOD, METHODS, MethodSettings
 from golddiff.store.cache import cached_store
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_writable
 
 if TYPE_CHECKING:
     from PIL import Image
+
+    from golddiff.denoiser import Denoiser
 
 RESTORABLE = tuple(name for name in ("recommended", "pca", "golddiff-pca") if name in METHODS)
 
@@ -70,10 +72,6 @@ class RestoreJob:
     method: Annotated[str, typer.Option(help=", ".join(RESTORABLE) + ".", metavar="NAME")] = (
         DEFAULT_METHOD
     )
-    novelty: Annotated[
-        float | None,
-        typer.Option(help="As golddiff sample's; default: narrower masks, which restore best."),
-    ] = None
     steps: Steps = 10
     seed: Seed = 0
     out: Annotated[
@@ -140,9 +138,12 @@ def restore(options: RestoreJob) -> None:
             if noise
             else f"no noise seen; below {least:.2g} it cannot be told from texture (--noise)"
         )
-    denoiser = create_with_bars(job.method, opened, MethodSettings(novelty=job.novelty), job.seed)
-    if job.method == DEFAULT_METHOD:  # whose golden subsets are smaller than restoring wants
-        denoiser = for_restoring(opened, job.novelty)
+    denoiser: Denoiser
+    if job.method == DEFAULT_METHOD:  # whose masks and golden subsets are not for restoring
+        make_covariance(job.method, opened, MethodSettings())
+        denoiser = for_restoring(opened)
+    else:
+        denoiser = create_with_bars(job.method, opened, MethodSettings(), job.seed)
     softness = SOFTNESS if job.softness is None else job.softness
     with progress_bar() as bar:
         task = bar.add_task(f"restoring {job.picture.name}", total=job.n * job.steps)
@@ -206,7 +207,6 @@ def _check(job: RestoreJob) -> None:
         raise ArgumentError(
             f"method: got {job.method}, expected one with masks: {', '.join(RESTORABLE)}"
         )
-    check_method(job.method, MethodSettings(novelty=job.novelty))
     starting()
     out = job.out if job.out.suffix else job.out / "grid.png"
     check_writable("out", out, (*PICTURES, ".npz"))

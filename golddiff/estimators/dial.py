@@ -35,7 +35,8 @@ STEPS, SEED = 10, 1
 FEW, MORE = 64, 128  # images a golden subset: of more the pictures are blurred, and take longer
 GREY_FEW, GREY_MORE = 16, 32  # of grey images, which are blurred sooner
 LEAST, MOST = 4_000, 10_000  # candidates at high and at low noise, of large sets
-NARROW = 0.1  # threshold of the narrowest masks that restoring takes of its own accord
+# Thresholds of masks for restoring, of colour pictures and grey ones (docs/results/restoring.md).
+RESTORING, RESTORING_GREY = 0.1, 0.01
 SMALLEST = 16  # pixels a side that an image has for units of several pixels
 
 _dials: WeakKeyDictionary[ImageStore, Dial] = WeakKeyDictionary()
@@ -68,15 +69,13 @@ def recommended(
     return at_threshold(store, dial_with_bar(store, progress).threshold(novelty), seed)
 
 
-def for_restoring(store: ImageStore, novelty: float | None = None) -> PCA:
-    """What restores best: masks narrower than those of the newest pictures, or of a ``novelty``.
+def for_restoring(store: ImageStore) -> PCA:
+    """PCA with the masks that restore best: narrow ones, since what is known holds it together.
 
-    What is known of a picture holds it together. :func:`golddiff.restore` adds the golden subsets.
+    Nothing is measured. :func:`golddiff.restore` adds the golden subsets.
     """
     store = opened(store)
-    threshold = dial_with_bar(store).threshold(1.0 if novelty is None else novelty)
-    if novelty is None:
-        threshold = max(threshold, min(2 * threshold, NARROW))
+    threshold = RESTORING_GREY if _is_grey(store.shape) else RESTORING
     return PCA(store, threshold, share=_share(store.shape))
 
 

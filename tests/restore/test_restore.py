@@ -248,13 +248,8 @@ def test_the_command_from_end_to_end(folder, capsys, monkeypatch):
         assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("newest", "taken"), [(0.003, 0.006), (0.04, 0.08), (0.06, 0.1), (0.2, 0.2)]
-)
-def test_restoring_takes_masks_twice_as_narrow_as_the_newest_pictures(
-    store, monkeypatch, newest, taken
-):
-    found = dial.Dial(np.array([newest / 2, newest]), np.array([0.5, 1.0]))
-    monkeypatch.setattr(dial, "dial", lambda store, watch: found)
-    assert dial.for_restoring(store).mask_threshold == pytest.approx(taken)
-    assert dial.for_restoring(store, 0.5).mask_threshold == pytest.approx(newest / 2)
+def test_restoring_measures_nothing_beforehand(store, make_store, monkeypatch):
+    monkeypatch.setattr(dial, "dial", None)
+    assert dial.for_restoring(store).mask_threshold == dial.RESTORING
+    grey = make_store(np.zeros((3, 1, 16, 16), np.uint8))
+    assert dial.for_restoring(grey).mask_threshold == dial.RESTORING_GREY
