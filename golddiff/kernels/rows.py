@@ -159,8 +159,7 @@ def _weighted(rows, weights):  # type: ignore[no-untyped-def]
 @njit(nogil=True, cache=True)
 def _add_to_one(sums, at, weights, values, stop):  # type: ignore[no-untyped-def]
     """Weighted values of ROWS rows, to a stretch of a query's sums."""
-    p = weights
-    a, b, c, e = spread(p[0]), spread(p[1]), spread(p[2]), spread(p[3])
+    a, b, c, e = spread(weights[0]), spread(weights[1]), spread(weights[2]), spread(weights[3])
     for n in range(0, stop, LANES):
         total = load(sums, at + n) + a * load(values, n)
         total = total + b * load(values, n + STRETCH)
