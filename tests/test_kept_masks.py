@@ -258,3 +258,41 @@ def test_many_at_once_leave_one_whole_file(store):
     assert [p.name for p in (store.path / kept_masks.FOLDER).iterdir()] == [
         path_in(store, SIGMA, THRESHOLD).name
     ]
+
+
+def shares(store):
+    return PCA(store, THRESHOLD, share="smooth").ready(SIGMA).shares
+
+
+def units_path(store):
+    (path,) = (store.path / kept_masks.FOLDER).glob("*-units-*")
+    return path
+
+
+def test_masks_of_units_are_made_once(store, monkeypatch):
+    first = shares(store)
+    assert units_path(store).is_file()
+    monkeypatch.setattr(kept_masks, "unit_counts", None)
+    assert np.array_equal(shares(ImageStore.open(store.path)), first)
+
+
+def test_kept_masks_of_units_that_cannot_be_are_made_again(store):
+    first, path = shares(store), units_path(store)
+    sound = path.read_bytes()
+    (counts,) = load_file(path).values()
+    name = path.relative_to(store.path).with_suffix("").as_posix()
+    said = store.artifacts.head(name)
+    for wrong in (counts[:-1], counts.astype(np.int64), np.full_like(counts, 255)):
+        store.artifacts.save(name, {"counts": wrong}, said)
+        assert np.array_equal(shares(ImageStore.open(store.path)), first)
+        assert path.read_bytes() == sound
+    store.factors.estimate(50)
+    assert not np.array_equal(shares(ImageStore.open(store.path)), first)
+
+
+def test_kept_masks_of_units_of_few_images_need_no_factor(store, monkeypatch):
+    monkeypatch.setattr("golddiff.store.factors.LARGE", 100)
+    monkeypatch.setattr("golddiff.store.factors.FEW", 40)
+    first, again = shares(store), ImageStore.open(store.path)
+    monkeypatch.setattr(ImageStore, "_make_factor", None)
+    assert np.array_equal(shares(again), first)

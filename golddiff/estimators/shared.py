@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from golddiff.estimators.kept_masks import counts_of
 from golddiff.estimators.masks import unit_counts
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
@@ -45,22 +46,26 @@ class UnitMasks:
         cls, factor: Factor, sigma: float, thresholds: F64, shape: tuple[int, ...], share: str
     ) -> Iterator[UnitMasks]:
         """The masks of some ascending thresholds, all from one Wiener matrix."""
-        image = as_image(shape)
-        side, (height, width) = SIDES[share], image[1:]
-        of_value = tile_of_each(image, side)
-        members = np.bincount(of_value).astype(np.float32)
-        between = None
-        if share == "smooth":
-            along = _between(height, side)[:, None, :, None], _between(width, side)[:, None]
-            between = (along[0] * along[1]).reshape(len(members), height * width)
-        for counts in unit_counts(factor, sigma, thresholds, of_value):
-            yield cls(counts.astype(np.float32) / members, of_value[: height * width], between)
+        for counts in unit_counts(factor, sigma, thresholds, _units(shape, share)):
+            yield cls._of_counts(counts, shape, share)
 
     @classmethod
     def of_store(cls, store: TrainingSet, sigma: float, threshold: float, share: str) -> UnitMasks:
-        """Those of one threshold."""
-        factor = store.factors.averaged()
-        return next(cls.of_thresholds(factor, sigma, np.array([threshold]), store.shape, share))
+        """Those of one threshold; kept with the store."""
+        counts = counts_of(store, sigma, threshold, _units(store.shape, share))
+        return cls._of_counts(counts, store.shape, share)
+
+    @classmethod
+    def _of_counts(
+        cls, counts: NDArray[np.unsignedinteger], shape: tuple[int, ...], share: str
+    ) -> UnitMasks:
+        side, (height, width), unit = SIDES[share], as_image(shape)[1:], _units(shape, share)
+        between = None
+        if share == "smooth":
+            along = _between(height, side)[:, None, :, None], _between(width, side)[:, None]
+            between = (along[0] * along[1]).reshape(-1, height * width)
+        members = np.bincount(unit).astype(np.float32)
+        return cls(counts.astype(np.float32) / members, unit[: height * width], between)
 
     def mean(self) -> F32:
         """The masks averaged over all outputs, (D,)."""
@@ -118,6 +123,11 @@ class UnitMasks:
             log_max[q], total[q] = highest, weights.sum(axis=0)
             weighted[q] = np.einsum("kp,kcp->cp", weights, by_channel).ravel()
         return Posterior(log_max, total, weighted)
+
+
+def _units(shape: tuple[int, ...], share: str) -> I64:
+    """The unit of each output value, (D,)."""
+    return tile_of_each(as_image(shape), SIDES[share])
 
 
 def _between(pixels: int, side: int) -> F32:

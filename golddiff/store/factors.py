@@ -41,11 +41,19 @@ class Factors:
         matrix as many as its rank. Averages over a neighbourhood do not need it; a single output's
         mask does.
         """
-        if self._images.d <= LARGE or self._images.n <= FEW:
+        if not self._averages_few:
             return self.of(None, progress)
         if OF_FEW not in self._made:
             self._made[OF_FEW] = self._images._make_factor(None, FEW, 0, progress)
         return self._made[OF_FEW]
+
+    def averaged_mark(self) -> str:
+        """Identifies it; that of few images is always the same, so it need not be made."""
+        return f"of {FEW}" if self._averages_few else self.mark()
+
+    @property
+    def _averages_few(self) -> bool:
+        return bool(self._images.d > LARGE and self._images.n > FEW)
 
     def estimate(self, images: int | None, seed: int = 0, progress: Progress = silent) -> Factor:
         """Make the factor of all from some images, and keep it in place of the one there is.
