@@ -88,7 +88,8 @@ def counts_of(
         kept: NDArray[Any] | None = (store.artifacts.load(name, made_of) or {}).get("counts")
         if kept is not None and _are_counts(kept, store.d, members):
             return kept
-    counts = unit_counts(store.factors.averaged(), sigma, np.array([threshold]), unit)[0]
+    counts: NDArray[np.unsignedinteger]
+    (counts,) = unit_counts(store.factors.averaged(), sigma, np.array([threshold]), unit)
     if keeps:
         store.artifacts.save(name, {"counts": counts}, made_of, LIMIT)
     return counts
