@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,14 +36,15 @@ def create_with_bars(
 
 
 def make_covariance(method: str, store: ImageStore, settings: MethodSettings) -> None:
-    """The covariance that a method needs, where the store has none."""
+    """The covariance that a method needs, where the store has none.
+
+    Not that of few images, which takes seconds, is not kept, and which kept masks do not need.
+    """
     check_memory(method, store, settings)
-    if memory_needed(method, settings)(store.n, store.d) and not store.factors.is_kept():
+    needed = memory_needed(method, settings)(store.n, store.d) and not store.factors.is_kept()
+    if needed and not (method == "recommended" and store.factors.averages_few):
         with waiting("covariance") as watch:
-            make = (
-                store.factors.averaged if method == "recommended" else partial(store.factor, None)
-            )
-            make(progress=lambda done: watch(done, store.n))
+            store.factor(progress=lambda done: watch(done, store.n))
 
 
 def make_index(denoiser: Denoiser) -> None:

@@ -34,25 +34,26 @@ class Factors:
             self._made[label] = kept
         return self._made[label]
 
-    def averaged(self, progress: Progress = silent) -> Factor:
+    def averaged(self) -> Factor:
         """That of all images for masks that are averaged; of few of them where images are large.
 
         Of 20,000 images of 12,288 values the whole factor takes minutes, and each noise level's
         matrix as many as its rank. Averages over a neighbourhood do not need it; a single output's
         mask does.
         """
-        if not self._averages_few:
-            return self.of(None, progress)
+        if not self.averages_few:
+            return self.of(None)
         if OF_FEW not in self._made:
-            self._made[OF_FEW] = self._images._make_factor(None, FEW, 0, progress)
+            self._made[OF_FEW] = self._images._make_factor(None, FEW, 0, silent)
         return self._made[OF_FEW]
 
     def averaged_mark(self) -> str:
         """Identifies it; that of few images is always the same, so it need not be made."""
-        return f"of {FEW}" if self._averages_few else self.mark()
+        return f"of {FEW}" if self.averages_few else self.mark()
 
     @property
-    def _averages_few(self) -> bool:
+    def averages_few(self) -> bool:
+        """Whether it is of few of the images."""
         return bool(self._images.d > LARGE and self._images.n > FEW)
 
     def estimate(self, images: int | None, seed: int = 0, progress: Progress = silent) -> Factor:
