@@ -51,6 +51,16 @@ def test_masks_are_made_once_beside_the_list(coloured, patches):
         assert not shard.artifacts.path(kept_masks.name_of(SIGMA, 0.02)).is_file()
 
 
+def test_masks_of_units_are_made_once_beside_the_list(coloured, patches, monkeypatch):
+    def shares(store):
+        return golddiff.PCA(store, share="4x4").ready(SIGMA).shares
+
+    made = shares(coloured)
+    np.testing.assert_array_equal(made, shares(patches))
+    monkeypatch.setattr(kept_masks, "unit_counts", None)
+    np.testing.assert_array_equal(shares(coloured), made)
+
+
 def test_shards_may_be_larger_than_memory(coloured, patches, queries):
     x = queries(patches, SIGMA, 1)
     for make in (golddiff.PCA, lambda s: golddiff.GoldDiff(golddiff.Optimal(s))):
