@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32
 
 # The name changes with what is kept in it and how that is found: an older file is not read.
-KEPT = "network-like-9"
+KEPT = "network-like-10"
 NARROW = 0.05  # threshold of the masks
 WIDE = 0.005  # of points and of tiny images, which have no squares
 # From here up an image is hardly seen through the noise, and few training images, drawn nearly at
@@ -47,6 +48,9 @@ WIDE = 0.005  # of points and of tiny images, which have no squares
 GOLDEN_BELOW = 6.0
 K_MIN, K_MAX = 400, 800
 SMALLEST = 4  # pixels a side that an image has for squares and patches to be parts
+# Where more than such a share of the training images is black, outputs that are this near to black
+# are black: else Gaussians leave a grey haze there. Photographs have no such share.
+BLACK_SHARE, HAZE = 0.25, 0.1
 # Squares are so many pixels wide at sigma 1, of an image's 32; at others by the root of sigma. The
 # authors' list has 7, and narrower ones below: fewer whole strokes.
 SQUARE = 8
@@ -89,7 +93,8 @@ class NetworkLike(Denoiser):
     most 800 images a subset; the posterior means under a mixture of Gaussians of whole images, and
     under mixtures as priors of patches. From sigma 6 up the mixture of whole images alone. Points,
     and images below 4 x 4 pixels, have PCA with wide masks in place of squares, and no patches.
-    Where the store holds pixels, each part is first clipped to their range.
+    Where the store holds pixels, each part is first clipped to their range; of images that stand on
+    black, what is within 0.1 of it is then black, below sigma 6.
 
     The Gaussians are fitted at the first call and kept in the store's folder (where that may be
     written): seconds to a minute for images of 32 x 32, once a store.
@@ -126,7 +131,15 @@ class NetworkLike(Denoiser):
         if self.store.is_pixels:
             means = means.clip(-1, 1)
         joined: F32 = self.joined(means, axis=0).astype(np.float32)
+        if sigma < GOLDEN_BELOW and self._on_black:
+            joined[joined < HAZE - 1] = -1
         return joined
+
+    @cached_property
+    def _on_black(self) -> bool:
+        """Whether the training images stand on black."""
+        rows = np.arange(0, self.store.n, max(1, self.store.n // 1000))
+        return self.store.is_pixels and float((self.store.values(rows) == -1).mean()) > BLACK_SHARE
 
     def parts(self, sigma: float) -> list[Denoiser]:
         """Those that run at a noise level."""

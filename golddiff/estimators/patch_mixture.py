@@ -154,13 +154,14 @@ class PatchMixture(Denoiser):
     def _fit(self, drawn: F32) -> Patches:
         """The prior of one region's patches (n, d)."""
         mean = drawn.mean(axis=0, dtype=np.float64)
-        drawn -= mean.astype(np.float32)
-        covariance = (drawn.T @ drawn).astype(np.float64) / max(len(drawn) - 1, 1)
+        # In float64: to which cluster a patch is nearest must not hang on a kernel's rounding.
+        centred = drawn - mean
+        covariance = centred.T @ centred / max(len(drawn) - 1, 1)
         eigenvalues, eigenvectors = np.linalg.eigh(covariance)
         # Ascending, and rounding leaves tiny negative ones where there is no variance.
         eigenvalues, eigenvectors = eigenvalues[::-1].clip(min=0), eigenvectors[:, ::-1]
         r = min(self.rank, len(eigenvalues))
-        z = drawn @ eigenvectors[:, :r].astype(np.float32)
+        z = (centred @ eigenvectors[:, :r]).astype(np.float32)
         clusters = min(self.components, max(1, len(z) // PATCHES_A_COMPONENT))
         members = cluster(z[:, :CLUSTERED_BY], clusters, self.seed)
         return Patches(

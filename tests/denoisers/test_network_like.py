@@ -10,7 +10,7 @@ import golddiff
 from golddiff.estimators.describe import build, describe
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.mixture import GaussianMixture
-from golddiff.estimators.network_like import GOLDEN_BELOW, KEPT, FewImages, square_sizes
+from golddiff.estimators.network_like import GOLDEN_BELOW, HAZE, KEPT, FewImages, square_sizes
 from golddiff.estimators.patch_mixture import PatchMixture
 from golddiff.sampling import sample
 from golddiff.system.errors import ArgumentError
@@ -35,6 +35,19 @@ def test_it_is_the_median_of_its_parts_and_at_high_noise_the_mixture(store, deno
         assert (denoiser(x, sigma) - (every[1] + every[2]) / 2).abs().max() < 1e-6
     x = queries(store, GOLDEN_BELOW)
     assert torch.equal(denoiser(x, GOLDEN_BELOW), parts[2](x, GOLDEN_BELOW).clamp(-1, 1))
+
+
+def test_near_black_is_black_where_the_images_stand_on_it(make_store, smooth_images, queries):
+    images = smooth_images(300, (1, 8, 8))
+    store = make_store((images.int() - 128).clamp(min=0).to(torch.uint8))
+    denoiser = golddiff.network_like(store)
+    for sigma in (0.3, 2.0):
+        x = queries(store, sigma)
+        parts = torch.stack([part(x, sigma).clamp(-1, 1) for part in denoiser.parts(sigma)])
+        median = parts.sort(dim=0).values[1:3].mean(dim=0)
+        assert ((median > -1) & (median < HAZE - 1)).any()
+        black = torch.where(median < HAZE - 1, -1.0, median)
+        assert (denoiser(x, sigma) - black).abs().max() < 1e-6
 
 
 def test_what_is_fitted_is_kept_in_the_store_with_its_checksum(store, denoiser, queries):
