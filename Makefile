@@ -34,7 +34,7 @@ endif
 
 kernels-%:
 	env $($*) NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=$(VENV)/numba/$* OMP_NUM_THREADS=1 \
-		$(BIN)/python -m pytest -m kernels tests/denoisers tests/kernels tests/test_*.py
+		$(BIN)/python -m pytest -m kernels tests/denoisers tests/frozen tests/kernels tests/test_*.py
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
