@@ -46,26 +46,29 @@ class UnitMasks:
         cls, factor: Factor, sigma: float, thresholds: F64, shape: tuple[int, ...], share: str
     ) -> Iterator[UnitMasks]:
         """The masks of some ascending thresholds, all from one Wiener matrix."""
-        for counts in unit_counts(factor, sigma, thresholds, _units(shape, share)):
-            yield cls._of_counts(counts, shape, share)
+        unit = _units(shape, share)
+        every = unit_counts(factor, sigma, thresholds, unit)
+        yield from cls._of_counts(every, unit, shape, share)
 
     @classmethod
     def of_store(cls, store: TrainingSet, sigma: float, threshold: float, share: str) -> UnitMasks:
         """Those of one threshold; kept with the store."""
-        counts = counts_of(store, sigma, threshold, _units(store.shape, share))
-        return cls._of_counts(counts, store.shape, share)
+        unit = _units(store.shape, share)
+        counts = counts_of(store, sigma, threshold, unit)
+        return next(cls._of_counts(counts[None], unit, store.shape, share))
 
     @classmethod
     def _of_counts(
-        cls, counts: NDArray[np.unsignedinteger], shape: tuple[int, ...], share: str
-    ) -> UnitMasks:
-        side, (height, width), unit = SIDES[share], as_image(shape)[1:], _units(shape, share)
-        between = None
+        cls, every: NDArray[np.unsignedinteger], unit: I64, shape: tuple[int, ...], share: str
+    ) -> Iterator[UnitMasks]:
+        """Of counts (T, D, U) as :func:`unit_counts` makes them."""
+        side, (height, width), between = SIDES[share], as_image(shape)[1:], None
         if share == "smooth":
             along = _between(height, side)[:, None, :, None], _between(width, side)[:, None]
             between = (along[0] * along[1]).reshape(-1, height * width)
         members = np.bincount(unit).astype(np.float32)
-        return cls(counts.astype(np.float32) / members, unit[: height * width], between)
+        for counts in every:
+            yield cls(counts.astype(np.float32) / members, unit[: height * width], between)
 
     def mean(self) -> F32:
         """The masks averaged over all outputs, (D,)."""
