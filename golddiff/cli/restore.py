@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from golddiff.denoiser import Denoiser
 
+ALIKE = 0.004  # standard deviation: half a step of 256 from white to black
 RESTORABLE = tuple(name for name in ("recommended", "pca", "golddiff-pca") if name in METHODS)
 
 
@@ -166,7 +167,7 @@ def restore(options: RestoreJob) -> None:
         save("out", shown.grid(columns=len(shown)), job.out, samples.about)
     else:
         samples.save(job.out, "out")
-    say(f"{job.out}: {job.n} restorations, {float(spread.mean()):.3f} apart (white to black is 2)")
+    say(f"{job.out}: {_apart(job.n, float(spread.mean()), opened.n)}")
     found = samples.novelty if opened.n > 1 else None
     copies = 0 if found is None else int(found.copies.sum())
     if found is not None:
@@ -187,6 +188,15 @@ def restore(options: RestoreJob) -> None:
             "nearest_files": None if found is None else found.files, "out": str(job.out),
         }  # fmt: skip
         write_json(job.json, figures)
+
+
+def _apart(n: int, spread: float, images: int) -> str:
+    """How many restorations, and how far apart they are."""
+    if n == 1:
+        return "one restoration"
+    if spread < ALIKE:
+        return f"{n} restorations, all alike: too few of {images:,} images fit what is known"
+    return f"{n} restorations, {spread:.3f} apart (white to black is 2)"
 
 
 def _check(job: RestoreJob) -> None:

@@ -49,8 +49,9 @@ GOLDEN_BELOW = 6.0
 K_MIN, K_MAX = 400, 800
 SMALLEST = 4  # pixels a side that an image has for squares and patches to be parts
 # Where more than such a share of the training images is black, outputs that are this near to black
-# are black: else Gaussians leave a grey haze there. Photographs have no such share.
-BLACK_SHARE, HAZE = 0.25, 0.1
+# are black, and up to twice as far darker: else Gaussians leave a grey haze there. Photographs have
+# no such share.
+BLACK_SHARE, HAZE = 0.25, 0.08
 # Squares are so many pixels wide at sigma 1, of an image's 32; at others by the root of sigma. The
 # authors' list has 7, and narrower ones below: fewer whole strokes.
 SQUARE = 8
@@ -93,8 +94,8 @@ class NetworkLike(Denoiser):
     most 800 images a subset; the posterior means under a mixture of Gaussians of whole images, and
     under mixtures as priors of patches. From sigma 6 up the mixture of whole images alone. Points,
     and images below 4 x 4 pixels, have PCA with wide masks in place of squares, and no patches.
-    Where the store holds pixels, each part is first clipped to their range; of images that stand on
-    black, what is within 0.1 of it is then black, below sigma 6.
+    Where the store holds pixels, each part is first clipped to their range. Of images that stand on
+    black, what is within 0.08 of it is then black, and up to 0.16 darker, below sigma 6.
 
     The Gaussians are fitted at the first call and kept in the store's folder (where that may be
     written): seconds to a minute for images of 32 x 32, once a store.
@@ -132,7 +133,8 @@ class NetworkLike(Denoiser):
             means = means.clip(-1, 1)
         joined: F32 = self.joined(means, axis=0).astype(np.float32)
         if sigma < GOLDEN_BELOW and self._on_black:
-            joined[joined < HAZE - 1] = -1
+            above = joined + 1
+            joined = np.minimum(above, 2 * (above - HAZE)).clip(0) - 1  # no step: it may be rounded
         return joined
 
     @cached_property

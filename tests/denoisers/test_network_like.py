@@ -46,8 +46,12 @@ def test_near_black_is_black_where_the_images_stand_on_it(make_store, smooth_ima
         parts = torch.stack([part(x, sigma).clamp(-1, 1) for part in denoiser.parts(sigma)])
         median = parts.sort(dim=0).values[1:3].mean(dim=0)
         assert ((median > -1) & (median < HAZE - 1)).any()
-        black = torch.where(median < HAZE - 1, -1.0, median)
-        assert (denoiser(x, sigma) - black).abs().max() < 1e-6
+        out = denoiser(x, sigma)
+        assert (out[median < HAZE - 1] == -1).all()
+        assert (out - median)[median > 2 * HAZE - 1].abs().max() < 1e-6
+        between = (median > HAZE - 1) & (median < 2 * HAZE - 1)
+        assert between.any()
+        assert (out - (2 * median + 1 - 2 * HAZE))[between].abs().max() < 1e-6
 
 
 def test_what_is_fitted_is_kept_in_the_store_with_its_checksum(store, denoiser, queries):
