@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from golddiff.kernels.stored import Stored
 from golddiff.store.needs import check_images, covariance_bytes
 from golddiff.system.memory import require_memory
 from golddiff.system.numbers import F32, F64, I64
+from golddiff.system.parallel import for_each
 from golddiff.system.residency import parts, resident_rows
 
 # 1024 products of two integers in -128..127 sum to at most 2^24, which float32 holds exactly:
@@ -24,8 +26,8 @@ from golddiff.system.residency import parts, resident_rows
 CHUNK = 1024
 AT_ONCE = 4096  # images whose coordinates are made together
 
-# Products of a matrix with its own transpose are made in rows of blocks of this side, from the
-# diagonal on: the other half is the same.
+# Products of a matrix with its own transpose are made in tiles of this side, from the diagonal on:
+# the other half is the same.
 SIDE = 512
 
 # Two operations an image and entry of the covariance: 1.28 million images of 3 x 64 x 64 take
@@ -89,10 +91,16 @@ class Factor:
         for i in range(0, d, SIDE):
             rows = slice(i, i + SIDE)
             np.multiply(self.eigenvectors[rows], roots, out=halves[rows], casting="same_kind")
-        for i in range(0, d, SIDE):
-            rows, right = slice(i, i + SIDE), slice(i + SIDE, d)
-            matrix[rows, i:] = halves[rows] @ halves[i:].T
-            matrix[right, rows] = matrix[rows, right].T
+
+
+        def tile(corner: tuple[int, int]) -> None:
+            rows, columns = (slice(i, i + SIDE) for i in corner)
+            product = halves[rows] @ halves[columns].T
+            matrix[rows, columns] = product
+            if rows != columns:
+                matrix[columns, rows] = product.T
+
+        for_each(tile, combinations_with_replacement(range(0, d, SIDE), 2))
         return matrix
 
 
