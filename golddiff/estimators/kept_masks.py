@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golddiff.estimators.masks import VERSION as MASK_VERSION
-from golddiff.estimators.masks import locality_mask, precision_of, unit_counts
+from golddiff.estimators.masks import locality_mask, outputs_of, precision_of, unit_counts
 from golddiff.kernels.mask_tree import Additions, MaskTree, additions, assembled, check, mask_tree
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.images import ImageStore
@@ -23,7 +23,7 @@ from golddiff.store.training_set import TrainingSet
 from golddiff.system.numbers import I64
 
 FOLDER = "masks"
-FORMAT, UNITS_FORMAT = "golddiff-masks-3", "golddiff-units-1"
+FORMAT, UNITS_FORMAT = "golddiff-masks-3", "golddiff-units-2"
 
 # Bytes of one store's masks; past it those that were not used for longest go. A noise level takes
 # 0.1 to 2 MB on CIFAR-10, so this is for images of 64 x 64 and more.
@@ -78,9 +78,9 @@ def counts_of(
 ) -> NDArray[np.unsignedinteger]:
     """As :func:`unit_counts` of one threshold, (D, U); read where they are kept, else made.
 
-    Those of 3 x 64 x 64 take two seconds a noise level, and 3 MB.
+    Those of 3 x 64 x 64 take 3 MB a noise level.
     """
-    members = np.bincount(unit)
+    members = np.bincount(unit[outputs_of(unit)])
     keeps = store.d >= FEWEST_VALUES
     if keeps:
         made_of = _made_of(UNITS_FORMAT, store, store.factors.averaged_mark(), sigma, threshold)

@@ -16,6 +16,7 @@ FLOAT64_BYTES = 1 << 27
 FLOAT64_COUNTED = 1024  # values an image; masks that are averaged bear a few entries more or less
 HELD_BYTES = 1 << 30  # a larger matrix is made twice, some rows at a time, and never held
 ROWS = 128
+MANY, EVERY = 16, 5  # outputs that a unit has for some to stand for it; every which
 
 # Of how masks are computed: masks that an earlier version kept with a store are recomputed.
 VERSION = 2
@@ -56,45 +57,53 @@ def locality_mask(factor: Factor, sigma: float, threshold: float) -> NDArray[np.
     return mask
 
 
+def outputs_of(unit: I64) -> I64:
+    """The outputs whose masks stand for those of each unit's, ascending.
+
+    Of units of ``MANY`` every fifth of their values: five has no divisor in common with their
+    sides, so the pixels lie all over the unit, and on all channels.
+    """
+    members = np.bincount(unit)
+    if members.min() < MANY:
+        return np.arange(len(unit))
+    order = np.argsort(unit, kind="stable")
+    place = np.arange(len(unit)) - np.repeat(np.cumsum(members) - members, members)
+    return np.sort(order[place % EVERY == 0])
+
+
 def unit_counts(
     factor: Factor, sigma: float, thresholds: F64, unit: I64
 ) -> NDArray[np.unsignedinteger]:
-    """How many masks of each unit of outputs hold input n, (T, D, U), a page a threshold.
+    """How many masks of each unit's outputs hold input n, (T, D, U), a page a threshold.
 
-    The masks are those of :func:`locality_mask` at ascending thresholds (T,); the (D, D) matrix is
-    held only up to a gigabyte, and no mask of it is made. ``unit`` (D,) is that of each output.
+    The masks are those of :func:`locality_mask` at ascending thresholds (T,), of the outputs that
+    :func:`outputs_of` names, the maximum taken over these. ``unit`` (D,) is that of each output.
     """
-    d = len(factor.mean)
+    d, outputs = len(factor.mean), outputs_of(unit)
     kind = np.float64 if d <= FLOAT64_COUNTED else np.float32
-    if d * d * np.dtype(kind).itemsize <= HELD_BYTES:
-        whole: NDArray[Any] = factor.wiener_matrix(sigma, kind)
-        diagonal = whole.diagonal().copy()
-
-        def part(start: int) -> NDArray[Any]:
-            return whole[start : start + ROWS]
-    else:
-        halves: NDArray[Any] = (factor.eigenvectors * np.sqrt(factor.shrinkage(sigma))).astype(kind)
-        diagonal = np.einsum("nr,nr->n", halves, halves)
-
-        def part(start: int) -> NDArray[Any]:
-            made: NDArray[Any] = halves[start : start + ROWS] @ halves.T
-            return made
-
-    np.abs(diagonal, out=diagonal)
+    halves: NDArray[Any] = (factor.eigenvectors * np.sqrt(factor.shrinkage(sigma))).astype(kind)
+    diagonal = np.einsum("nr,nr->n", halves, halves)
     diagonal[diagonal < 1e-6] = 1.0
-    members = np.bincount(unit)
+    right, of_output = halves[outputs].T, unit[outputs]
+    is_held = d * len(outputs) * np.dtype(kind).itemsize <= HELD_BYTES
+    matrix: NDArray[Any] = np.empty((d if is_held else 0, len(outputs)), kind)
+    members = np.bincount(of_output)
     counts = np.zeros((len(thresholds), d, len(members)), np.min_scalar_type(int(members.max())))
     tops = np.zeros(d, kind)
 
     def find_tops(start: int) -> None:
         rows = slice(start, start + ROWS)
-        tops[rows] = np.abs(part(start)).max(axis=1) / diagonal[rows]
+        made = halves[rows] @ right
+        matrix[rows] = made[: len(matrix)]
+        tops[rows] = np.abs(made).max(axis=1) / diagonal[rows]
 
     for_each(find_tops, range(0, d, ROWS))
     bounds = np.array([least(t) * tops.max(initial=0.0) for t in thresholds.tolist()], kind)
 
     def count(start: int) -> None:
-        add_counts(part(start), diagonal[start:], bounds, unit, counts, start)
+        rows = slice(start, start + ROWS)
+        made = matrix[rows] if is_held else halves[rows] @ right
+        add_counts(made, diagonal[start:], bounds, of_output, counts, start)
 
     for_each(count, range(0, d, ROWS))
     return counts

@@ -1,7 +1,8 @@
 """One softmax for several output values: PCA's masks averaged over units of neighbouring pixels.
 
 The mean of its values' logits is a unit's logit, -sum_n S_nu (x_n - x_in)^2 / (2 sigma^2), with
-S_nu the share of the unit's masks that hold input n: one dense product a query, D x U wide. Where
+S_nu the share of the unit's masks that hold input n: one dense product a query, D x U wide. Of large
+units every fifth value's mask stands for all (docs/results/restoring.md). Where
 units are smooth a pixel's logit is interpolated between those of the four units around it, which
 is a mask averaged over a neighbourhood of its own; pictures then show no edges of units.
 """
@@ -16,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from golddiff.estimators.kept_masks import counts_of
-from golddiff.estimators.masks import unit_counts
+from golddiff.estimators.masks import outputs_of, unit_counts
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.statistics import Factor
@@ -66,7 +67,7 @@ class UnitMasks:
         if share == "smooth":
             along = _between(height, side)[:, None, :, None], _between(width, side)[:, None]
             between = (along[0] * along[1]).reshape(-1, height * width)
-        members = np.bincount(unit).astype(np.float32)
+        members = np.bincount(unit[outputs_of(unit)]).astype(np.float32)
         for counts in every:
             yield cls(counts.astype(np.float32) / members, unit[: height * width], between)
 

@@ -92,7 +92,6 @@ class Factor:
             rows = slice(i, i + SIDE)
             np.multiply(self.eigenvectors[rows], roots, out=halves[rows], casting="same_kind")
 
-
         def tile(corner: tuple[int, int]) -> None:
             rows, columns = (slice(i, i + SIDE) for i in corner)
             product = halves[rows] @ halves[columns].T

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.estimators.masks import locality_mask, unit_counts
+from golddiff.estimators.masks import locality_mask, outputs_of, unit_counts
 from golddiff.estimators.shared import UnitMasks
 from golddiff.sampling import sample
 from golddiff.system.errors import ArgumentError
@@ -14,20 +14,31 @@ SIDES = {"pixel": 1, "2x2": 2, "4x4": 4}
 SIGMAS = (0.01, 0.3, 1.0, 5.0, 60.0)
 
 
+def averaged(store, sigma, threshold, unit):
+    """Share of each unit's masks that hold an input, (D, U); of large ones every fifth value's."""
+    w = np.abs(store.factor().wiener_matrix(sigma))
+    m = w / np.where(w.diagonal() < 1e-6, 1, w.diagonal())[:, None]
+    groups = [np.flatnonzero(unit == u) for u in np.unique(unit)]
+    if min(map(len, groups)) >= 16:
+        groups = [group[::5] for group in groups]
+    mask = m >= threshold * (1 - 1e-7) * m[:, np.concatenate(groups)].max()
+    return np.stack([mask[:, group].mean(axis=1) for group in groups], axis=1)
+
+
 def plain(store, x, sigma, threshold, side, rows=None):
     """softmax_i(mean over the unit's values of -M_q . (x - x_i)^2 / (2 sigma^2)), in float64."""
     shape = store.shape if len(store.shape) == 3 else (1, 1, store.d)
-    mask = locality_mask(store.factor(), sigma, threshold).astype(np.float64)
     images = store.values(store.rows_of(None) if rows is None else rows).astype(np.float64)
     _, height, width = shape
     y, column = np.divmod(np.arange(store.d) % (height * width), width)
     unit = y // side * width + column // side
+    masks = averaged(store, sigma, threshold, unit)
     out = np.empty((len(x), store.d))
     for i, query in enumerate(x.flatten(1).double().numpy()):
         squares = (images - query) ** 2
-        for u in np.unique(unit):
+        for u, mask in zip(np.unique(unit), masks.T, strict=True):
             members = np.flatnonzero(unit == u)
-            logits = -(squares @ mask[:, members]).mean(axis=1) / (2 * sigma**2)
+            logits = -(squares @ mask) / (2 * sigma**2)
             weights = np.exp(logits - logits.max())
             out[i, members] = weights / weights.sum() @ images[:, members]
     return torch.from_numpy(out).reshape(x.shape)
@@ -115,6 +126,20 @@ def test_counts_are_those_of_the_masks_at_every_threshold(store, monkeypatch):
         monkeypatch.setattr("golddiff.estimators.masks.HELD_BYTES", held)
         counts = unit_counts(store.factor(), 0.7, thresholds, unit)
         assert np.array_equal(counts, np.array(expected).transpose(0, 2, 1))
+
+
+def test_of_large_units_every_fifth_value_stands_for_all(make_store, smooth_images, monkeypatch):
+    store = make_store(smooth_images(60, (3, 8, 8)))
+    unit = np.tile(np.arange(8)[:, None] // 4 * 2 + np.arange(8) // 4, (3, 1, 1)).ravel()
+    seen = outputs_of(unit)
+    assert (np.bincount(unit[seen]) == 10).all()  # of 48
+    for pixels in (seen % 8 % 4, seen // 8 % 8 % 4, seen // 64):  # all columns, rows and channels
+        assert len(np.unique(pixels)) == (4 if pixels.max() == 3 else 3)
+    for held in (1 << 30, 0):
+        monkeypatch.setattr("golddiff.estimators.masks.HELD_BYTES", held)
+        for threshold in (0.0, 0.02, 0.3):
+            (counts,) = unit_counts(store.factor(), 0.7, np.array([threshold]), unit)
+            assert np.allclose(counts / 10, averaged(store, 0.7, threshold, unit))
 
 
 def test_another_unit_is_refused(store):
