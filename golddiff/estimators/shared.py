@@ -1,10 +1,10 @@
 """One softmax for several output values: PCA's masks averaged over units of neighbouring pixels.
 
 The mean of its values' logits is a unit's logit, -sum_n S_nu (x_n - x_in)^2 / (2 sigma^2), with
-S_nu the share of the unit's masks that hold input n: one dense product a query, D x U wide. Of large
-units every fifth value's mask stands for all (docs/results/restoring.md). Where
-units are smooth a pixel's logit is interpolated between those of the four units around it, which
-is a mask averaged over a neighbourhood of its own; pictures then show no edges of units.
+S_nu the share of the unit's masks that hold input n: one dense product a query, D x U wide. Of
+large units every fifth value's mask stands for all (docs/results/restoring.md). Where units are
+smooth a pixel's logit is interpolated between those of the four units around it, which is a mask
+averaged over a neighbourhood of its own; pictures then show no edges of units.
 """
 
 from __future__ import annotations
