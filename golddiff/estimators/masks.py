@@ -16,7 +16,7 @@ FLOAT64_BYTES = 1 << 27
 FLOAT64_COUNTED = 1024  # values an image; masks that are averaged bear a few entries more or less
 HELD_BYTES = 1 << 30  # a larger matrix is made twice, some rows at a time, and never held
 ROWS = 128
-MANY, EVERY = 16, 5  # outputs that a unit has for some to stand for it; every which
+MANY, EVERY = 16, 5  # of a unit of 16 outputs or more every fifth one's mask is made
 
 # Of how masks are computed: masks that an earlier version kept with a store are recomputed.
 VERSION = 2
@@ -81,12 +81,13 @@ def unit_counts(
     """
     d, outputs = len(factor.mean), outputs_of(unit)
     kind = np.float64 if d <= FLOAT64_COUNTED else np.float32
-    halves: NDArray[Any] = (factor.eigenvectors * np.sqrt(factor.shrinkage(sigma))).astype(kind)
+    entries = d * len(outputs)
+    is_held = entries * np.dtype(kind).itemsize <= HELD_BYTES
+    halves = factor.halves(sigma, kind, entries if is_held else 0)
+    matrix: NDArray[Any] | None = np.empty((d, len(outputs)), kind) if is_held else None
     diagonal = np.einsum("nr,nr->n", halves, halves)
     diagonal[diagonal < 1e-6] = 1.0
     right, of_output = halves[outputs].T, unit[outputs]
-    is_held = d * len(outputs) * np.dtype(kind).itemsize <= HELD_BYTES
-    matrix: NDArray[Any] = np.empty((d if is_held else 0, len(outputs)), kind)
     members = np.bincount(of_output)
     counts = np.zeros((len(thresholds), d, len(members)), np.min_scalar_type(int(members.max())))
     tops = np.zeros(d, kind)
@@ -94,7 +95,8 @@ def unit_counts(
     def find_tops(start: int) -> None:
         rows = slice(start, start + ROWS)
         made = halves[rows] @ right
-        matrix[rows] = made[: len(matrix)]
+        if matrix is not None:
+            matrix[rows] = made
         tops[rows] = np.abs(made).max(axis=1) / diagonal[rows]
 
     for_each(find_tops, range(0, d, ROWS))
@@ -102,7 +104,7 @@ def unit_counts(
 
     def count(start: int) -> None:
         rows = slice(start, start + ROWS)
-        made = matrix[rows] if is_held else halves[rows] @ right
+        made = halves[rows] @ right if matrix is None else matrix[rows]
         add_counts(made, diagonal[start:], bounds, of_output, counts, start)
 
     for_each(count, range(0, d, ROWS))

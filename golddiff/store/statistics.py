@@ -77,20 +77,29 @@ class Factor:
         gains: F64 = self.eigenvalues / (self.eigenvalues + sigma**2)
         return gains
 
-    def wiener_matrix(self, sigma: float, dtype: type[np.floating] = np.float64) -> NDArray[Any]:
-        """W = U diag(L / (L + sigma^2)) U^T, (D, D), computed in ``dtype``; exactly symmetric."""
+    def halves(self, sigma: float, dtype: type[np.floating], entries: int) -> NDArray[Any]:
+        """H of the Wiener matrix W = U diag(L / (L + sigma^2)) U^T = H H^T, (D, rank).
+
+        ``entries`` is how many of W are held besides: the memory of both is checked.
+        """
         d = len(self.mean)
         require_memory(
-            np.dtype(dtype).itemsize * d * (d + len(self.eigenvalues)),
+            np.dtype(dtype).itemsize * (entries + d * len(self.eigenvalues)),
             f"a matrix for images of {d:,} values",
             "smaller images would fit (size=, --size)",
         )
         roots = np.sqrt(self.shrinkage(sigma))
-        halves = np.empty(self.eigenvectors.shape, dtype)  # W = H H^T
-        matrix: NDArray[Any] = np.empty((d, d), dtype)
+        halves: NDArray[Any] = np.empty(self.eigenvectors.shape, dtype)
         for i in range(0, d, SIDE):
             rows = slice(i, i + SIDE)
             np.multiply(self.eigenvectors[rows], roots, out=halves[rows], casting="same_kind")
+        return halves
+
+    def wiener_matrix(self, sigma: float, dtype: type[np.floating] = np.float64) -> NDArray[Any]:
+        """W = U diag(L / (L + sigma^2)) U^T, (D, D), computed in ``dtype``; exactly symmetric."""
+        d = len(self.mean)
+        halves = self.halves(sigma, dtype, d * d)
+        matrix: NDArray[Any] = np.empty((d, d), dtype)
 
         def tile(corner: tuple[int, int]) -> None:
             rows, columns = (slice(i, i + SIDE) for i in corner)
