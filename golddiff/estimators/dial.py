@@ -37,6 +37,7 @@ GREY_FEW, GREY_MORE = 16, 32  # of grey images, which are blurred sooner
 LEAST, MOST = 4_000, 10_000  # candidates at high and at low noise, of large sets
 # Thresholds of masks for restoring, of colour pictures and grey ones (docs/results/restoring.md).
 RESTORING, RESTORING_GREY = 0.1, 0.01
+RESTORING_FEW, SCARCE = 0.2, 1000  # that of colour pictures, of fewer than so many
 SMALLEST = 16  # pixels a side that an image has for units of several pixels
 
 _dials: WeakKeyDictionary[ImageStore, Dial] = WeakKeyDictionary()
@@ -75,7 +76,8 @@ def for_restoring(store: ImageStore) -> PCA:
     Nothing is measured. :func:`golddiff.restore` adds the golden subsets.
     """
     store = opened(store)
-    threshold = RESTORING_GREY if _is_grey(store.shape) else RESTORING
+    coloured = RESTORING_FEW if store.n < SCARCE else RESTORING
+    threshold = RESTORING_GREY if _is_grey(store.shape) else coloured
     return PCA(store, threshold, share=_share(store.shape))
 
 

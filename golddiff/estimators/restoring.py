@@ -145,7 +145,7 @@ class Restoring(Estimator):
         return masked_logits(Stored(np.sqrt(terms)), rows, nothing, UNIT_SIGMA, masks.tree)
 
     def _put_back(self, means: NDArray[np.floating[Any]]) -> F64:
-        found = self.measured.put_back(means)
+        found = self.measured.fitted(means)
         for _ in range(CLIPPED if self.store.is_pixels else 0):
             clipped = found.clip(-1, 1)
             if np.abs(clipped - found).max() <= EXACT:
