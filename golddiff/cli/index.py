@@ -12,8 +12,7 @@ import typer
 from golddiff.cli.cluster import JOINING, join
 from golddiff.cli.command import command
 from golddiff.cli.options import Cluster, JsonPath, ReadingOptions, advanced
-from golddiff.cli.summary import describe, summary
-from golddiff.cli.terminal import say, starting, waiting, watched, write_json
+from golddiff.cli.terminal import describe, say, starting, summary, waiting, watched, write_json
 from golddiff.store.manifest import Manifest
 from golddiff.system.errors import ArgumentError
 from golddiff.system.units import byte_size, duration, shape_text

@@ -10,8 +10,7 @@ import typer
 
 from golddiff.cli.command import command
 from golddiff.cli.options import JsonPath
-from golddiff.cli.summary import describe, summary
-from golddiff.cli.terminal import say, starting, waiting, write_json
+from golddiff.cli.terminal import describe, say, starting, summary, waiting, write_json
 
 CLASSES_SHOWN = 20
 

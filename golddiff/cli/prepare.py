@@ -15,8 +15,7 @@ from golddiff.cli.command import command
 from golddiff.cli.first_use import create_with_bars, take_steps
 from golddiff.cli.options import JsonPath, MethodName, Threads
 from golddiff.cli.parse import parse_labels
-from golddiff.cli.summary import describe, summary
-from golddiff.cli.terminal import progress_bar, say, starting, write_json
+from golddiff.cli.terminal import counting, describe, say, starting, summary, write_json
 from golddiff.estimators.registry import DEFAULT_METHOD, MethodSettings, check_method
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
@@ -95,9 +94,8 @@ def prepare(options: PrepareOptions) -> None:
         classes = [*dict.fromkeys(every or ())]
     before = _kept(store.path)
     denoiser = create_with_bars(method, store, settings)
-    with progress_bar() as bar:
-        steps = bar.add_task("noise levels", total=len(classes) * len(levels))
-        take_steps(denoiser, levels, classes, lambda: bar.advance(steps))
+    with counting("noise levels", len(classes) * len(levels)) as on_level:
+        take_steps(denoiser, levels, classes, lambda: on_level(1))
     made = {name: size for name, size in _kept(store.path).items() if name not in before}
     seconds = time.perf_counter() - start
     say(describe(store))

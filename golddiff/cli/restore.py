@@ -12,7 +12,7 @@ from golddiff.cli.command import command
 from golddiff.cli.first_use import create_with_bars, make_covariance
 from golddiff.cli.options import JsonPath, ReadingOptions, Seed, Steps
 from golddiff.cli.parse import parse_whole_numbers
-from golddiff.cli.terminal import progress_bar, say, starting, waiting, watched, write_json
+from golddiff.cli.terminal import counting, say, starting, waiting, watched, write_json
 from golddiff.estimators.registry import DEFAULT_METHOD, METHODS, MethodSettings
 from golddiff.store.cache import cached_store
 from golddiff.system.errors import ArgumentError
@@ -146,12 +146,10 @@ def restore(options: RestoreJob) -> None:
     else:
         denoiser = create_with_bars(job.method, opened, MethodSettings(), job.seed)
     softness = SOFTNESS if job.softness is None else job.softness
-    with progress_bar() as bar:
-        task = bar.add_task(f"restoring {job.picture.name}", total=job.n * job.steps)
+    with counting(f"restoring {job.picture.name}", job.n * job.steps) as on_step:
         samples = restored(
             denoiser, y[None], operator, noise, softness=softness, n=job.n, steps=job.steps,
-            seed=job.seed, attribution=job.explain is not None,
-            on_step=lambda images: bar.advance(task, images),
+            seed=job.seed, attribution=job.explain is not None, on_step=on_step,
         )  # fmt: skip
     if job.explain is not None:
         from golddiff.evaluation.report import write_report
@@ -160,14 +158,19 @@ def restore(options: RestoreJob) -> None:
         with waiting("explaining the pictures"):
             write_report(samples, denoiser, job.explain, settings=settings)
         say(f"{job.explain}: the pictures behind every restoration")
-    spread = samples.images.std(dim=0, correction=0)
+    spread = float(samples.images.std(dim=0, correction=0).mean())
     if job.out.suffix.lower() in PICTURES:
         pictures = pictures_of(opened, samples.images, y, operator, noise).values()
         shown = replace(samples, images=torch.stack([*pictures]))
         save("out", shown.grid(columns=len(shown)), job.out, samples.about)
     else:
         samples.save(job.out, "out")
-    say(f"{job.out}: {_apart(job.n, float(spread.mean()), opened.n)}")
+    made = "one restoration" if job.n == 1 else f"{job.n} restorations"
+    if job.n > 1 and spread < ALIKE:
+        made += f", all alike: too few of {opened.n:,} images fit what is known"
+    elif job.n > 1:
+        made += f", {spread:.3f} apart (white to black is 2)"
+    say(f"{job.out}: {made}")
     found = samples.novelty if opened.n > 1 else None
     copies = 0 if found is None else int(found.copies.sum())
     if found is not None:
@@ -182,21 +185,12 @@ def restore(options: RestoreJob) -> None:
         figures = {
             "picture": str(job.picture), "n": job.n, "steps": job.steps, "seed": job.seed,
             "method": job.method, "noise": noise, "softness": softness,
-            "training_images": opened.n, "spread": float(spread.mean()), "copies": copies,
+            "training_images": opened.n, "spread": spread, "copies": copies,
             "novelty": None if found is None else found.novelty.tolist(),
             "nearest": None if found is None else found.nearest.tolist(),
             "nearest_files": None if found is None else found.files, "out": str(job.out),
         }  # fmt: skip
         write_json(job.json, figures)
-
-
-def _apart(n: int, spread: float, images: int) -> str:
-    """How many restorations, and how far apart they are."""
-    if n == 1:
-        return "one restoration"
-    if spread < ALIKE:
-        return f"{n} restorations, all alike: too few of {images:,} images fit what is known"
-    return f"{n} restorations, {spread:.3f} apart (white to black is 2)"
 
 
 def _check(job: RestoreJob) -> None:
