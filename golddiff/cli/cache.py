@@ -6,11 +6,8 @@ import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from golddiff.cli.command import command
+from golddiff.cli.command import argument, command, option
 from golddiff.cli.options import JsonPath
 from golddiff.cli.terminal import say, write_json
 from golddiff.system.errors import ArgumentError, StoreError
@@ -21,11 +18,8 @@ from golddiff.system.units import byte_size
 class CacheOptions:
     """The options of ``golddiff cache``."""
 
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(help="Folders of the cache, by name. Default all.", show_default=False),
-    ] = None
-    clear: Annotated[bool, typer.Option("--clear", help="Delete them.")] = False
+    names: list[str] | None = argument("Folders of the cache, by name. Default all.", None)
+    clear: bool = option("Delete them.", False)
     json: JsonPath = None
 
 

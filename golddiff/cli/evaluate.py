@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from itertools import combinations, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
 from golddiff import __version__
-from golddiff.cli.command import command
+from golddiff.cli.command import ADVANCED, argument, command, option
 from golddiff.cli.first_use import create_with_bars
 from golddiff.cli.options import (
     BatchSize,
@@ -21,7 +20,6 @@ from golddiff.cli.options import (
     SamplerName,
     Seed,
     Steps,
-    advanced,
 )
 from golddiff.cli.parse import parse_labels
 from golddiff.cli.terminal import (
@@ -56,44 +54,30 @@ def _all_named(given: list[str] | None) -> list[str] | None:
 class EvaluateOptions:
     """The options of ``golddiff evaluate``."""
 
-    store: Annotated[Path, typer.Argument(help="A store that golddiff index made.")]
-    oracle: Annotated[
-        Path, typer.Option(help="The network's weights: a file or a folder.", metavar="PATH")
-    ]
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=f"Repeat for several: {', '.join(METHODS)}. Default golddiff-pca.",
-            show_default=False, metavar="NAME",
-            callback=_all_named,
-        ),
-    ] = None  # fmt: skip
-    n: Annotated[int, typer.Option("--n", help="How many images; the paper's 128.")] = 128
+    store: Path = argument("A store that golddiff index made.")
+    oracle: Path = option("The network's weights: a file or a folder.", metavar="PATH")
+    method: list[str] | None = option(
+        f"Repeat for several: {', '.join(METHODS)}. Default golddiff-pca.",
+        None,
+        metavar="NAME",
+        callback=_all_named,
+    )
+    n: int = option("How many images; the paper's 128.", 128)
     steps: Steps = 10
     seed: Seed = 0
     labels: Labels = None
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="A folder for evaluation.json, curves.png and images.png.", show_default=False
-        ),
-    ] = None
+    out: Path | None = option("A folder for evaluation.json, curves.png and images.png.", None)
     json: JsonPath = None
-    single_step: Annotated[
-        bool,
-        typer.Option(
-            "--single-step/--no-single-step",
-            help="Also the error of each step alone, at the oracle's states; takes as long again.",
-        ),
-    ] = True
+    single_step: bool = option(
+        "Also the error of each step alone, at the oracle's states; takes as long again.",
+        True,
+        names=("--single-step/--no-single-step",),
+    )
     settings: MethodSettings = field(default_factory=MethodSettings)
     sampler: SamplerName = "ddim"
-    oracle_sampler: Annotated[
-        str | None,
-        advanced(
-            "The oracle's sampler, where it is another than the methods'.", show_default=False
-        ),
-    ] = None
+    oracle_sampler: str | None = option(
+        "The oracle's sampler, where it is another than the methods'.", None, panel=ADVANCED
+    )
     batch_size: BatchSize = 16
 
 

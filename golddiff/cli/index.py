@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from golddiff.cli.cluster import JOINING, join
-from golddiff.cli.command import command
-from golddiff.cli.options import Cluster, JsonPath, ReadingOptions, advanced
+from golddiff.cli.command import ADVANCED, argument, command, option
+from golddiff.cli.options import Cluster, JsonPath, ReadingOptions
 from golddiff.cli.terminal import describe, say, starting, summary, waiting, watched, write_json
 from golddiff.store.manifest import Manifest
 from golddiff.system.errors import ArgumentError
@@ -25,28 +23,21 @@ if TYPE_CHECKING:
 class IndexOptions:
     """The options of ``golddiff index``."""
 
-    source: Annotated[
-        str,
-        typer.Argument(
-            help="A folder of images, a parquet, zip, npz, npy, idx or CIFAR file, a built-in "
-            "(digits, moons, patches), the name of a dataset on the Hugging Face hub, or a store."
-        ),
-    ]
-    out: Annotated[Path, typer.Argument(help="The folder to make.")]
+    source: str = argument(
+        "A folder of images, a parquet, zip, npz, npy, idx or CIFAR file, a built-in "
+        "(digits, moons, patches), the name of a dataset on the Hugging Face hub, or a store.",
+    )
+    out: Path = argument("The folder to make.")
     reading: ReadingOptions = field(default_factory=ReadingOptions)
-    seed: Annotated[int, advanced("Of moons and patches.")] = 0
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a store that is there already.")
-    ] = False
+    seed: int = option("Of moons and patches.", 0, panel=ADVANCED)
+    overwrite: bool = option("Replace a store that is there already.", False)
     cluster: Cluster = None
-    shards: Annotated[
-        int | None,
-        advanced(
-            "With --cluster: how many shards; default one for each million images. A build that "
-            "was interrupted goes on with those that are missing.",
-            show_default=False,
-        ),
-    ] = None
+    shards: int | None = option(
+        "With --cluster: how many shards; default one for each million images. A build that "
+        "was interrupted goes on with those that are missing.",
+        None,
+        panel=ADVANCED,
+    )
     json: JsonPath = None
 
 

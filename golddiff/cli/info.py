@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from golddiff.cli.command import command
+from golddiff.cli.command import argument, command, option
 from golddiff.cli.options import JsonPath
 from golddiff.cli.terminal import describe, say, starting, summary, waiting, write_json
 
@@ -19,10 +16,8 @@ CLASSES_SHOWN = 20
 class InfoOptions:
     """The options of ``golddiff info``."""
 
-    store: Annotated[Path, typer.Argument(help="A folder that golddiff index made.")]
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Read every file and compare its checksum.")
-    ] = False
+    store: Path = argument("A folder that golddiff index made.")
+    verify: bool = option("Read every file and compare its checksum.", False)
     json: JsonPath = None
 
 

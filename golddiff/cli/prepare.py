@@ -6,12 +6,9 @@ import time
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from golddiff import __version__
-from golddiff.cli.command import command
+from golddiff.cli.command import argument, command, option
 from golddiff.cli.first_use import create_with_bars, take_steps
 from golddiff.cli.options import JsonPath, MethodName, Threads
 from golddiff.cli.parse import parse_labels
@@ -28,33 +25,17 @@ STEPS, SAMPLER = 10, "ddim"
 class PrepareOptions:
     """The options of ``golddiff prepare``."""
 
-    store: Annotated[Path, typer.Argument(help="A folder that golddiff index made.")]
+    store: Path = argument("A folder that golddiff index made.")
     method: MethodName = DEFAULT_METHOD
-    steps: Annotated[
-        int | None,
-        typer.Option(
-            help="Noise levels of a run of so many steps; default 10.", show_default=False
-        ),
-    ] = None
-    sampler: Annotated[
-        str | None,
-        typer.Option(help="Whose noise levels: ddim (default) or heun.", show_default=False),
-    ] = None
-    sigmas: Annotated[
-        tuple[float, ...] | None,
-        typer.Option(help="These noise levels instead, with commas between.", show_default=False),
-    ] = None
-    labels: Annotated[
-        str | None,
-        typer.Option(
-            help="Classes of the runs to come, with commas between; default: all images together.",
-            show_default=False,
-        ),
-    ] = None
-    verbose: Annotated[
-        bool,
-        typer.Option("--verbose", help="Say what was chosen at each noise level, and by what."),
-    ] = False
+    steps: int | None = option("Noise levels of a run of so many steps; default 10.", None)
+    sampler: str | None = option("Whose noise levels: ddim (default) or heun.", None)
+    sigmas: tuple[float, ...] | None = option(
+        "These noise levels instead, with commas between.", None
+    )
+    labels: str | None = option(
+        "Classes of the runs to come, with commas between; default: all images together.", None
+    )
+    verbose: bool = option("Say what was chosen at each noise level, and by what.", False)
     json: JsonPath = None
     threads: Threads = None
     settings: MethodSettings = field(default_factory=MethodSettings)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from golddiff.cli.command import command
+from golddiff.cli.command import argument, command, option
 from golddiff.cli.first_use import create_with_bars, make_covariance
 from golddiff.cli.options import JsonPath, ReadingOptions, Seed, Steps
 from golddiff.cli.parse import parse_whole_numbers
@@ -31,63 +29,42 @@ RESTORABLE = tuple(name for name in ("recommended", "pca", "golddiff-pca") if na
 class RestoreJob:
     """The options of ``golddiff restore``."""
 
-    picture: Annotated[Path, typer.Argument(help="The picture to restore.")]
-    data: Annotated[
-        str | None,
-        typer.Option(help="What to restore it from: a folder of pictures, or as golddiff sample."),
-    ] = None
-    store: Annotated[
-        str | None, typer.Option(help="A store that golddiff index made, instead of --data.")
-    ] = None
-    reading: ReadingOptions = field(default_factory=ReadingOptions)
-    hole: Annotated[
-        str | None,
-        typer.Option(
-            help="What is missing: left, top, width, height in pixels.", metavar="X,Y,W,H"
-        ),
-    ] = None
-    mask: Annotated[
-        Path | None, typer.Option(help="What is missing: a picture of the same size, white there.")
-    ] = None
-    upscale: Annotated[
-        int | None, typer.Option(help="The picture is so many times too small.", min=2, max=8)
-    ] = None
-    colours: Annotated[bool, typer.Option("--colours", help="The picture has lost them.")] = False
-    deblur: Annotated[
-        float | None,
-        typer.Option(help="The picture is blurred: a Gaussian's width, in pixels of a result."),
-    ] = None
-    n: Annotated[int, typer.Option("--n", help="How many restorations.")] = 4
-    noise: Annotated[
-        float | None,
-        typer.Option(
-            help="Standard deviation of the picture's noise; white is 1, black -1. Default: judged "
-            "from the picture.",
-            min=0.0,
-        ),
-    ] = None
-    softness: Annotated[
-        float | None,
-        typer.Option(help="How freely to depart from what fits best; default 0.07.", min=0.0),
-    ] = None
-    method: Annotated[str, typer.Option(help=", ".join(RESTORABLE) + ".", metavar="NAME")] = (
-        DEFAULT_METHOD
+    picture: Path = argument("The picture to restore.")
+    data: str | None = option(
+        "What to restore it from: a folder of pictures, or as golddiff sample.", None
     )
+    store: str | None = option("A store that golddiff index made, instead of --data.", None)
+    reading: ReadingOptions = field(default_factory=ReadingOptions)
+    hole: str | None = option(
+        "What is missing: left, top, width, height in pixels.", None, metavar="X,Y,W,H"
+    )
+    mask: Path | None = option("What is missing: a picture of the same size, white there.", None)
+    upscale: int | None = option("The picture is so many times too small.", None, min=2, max=8)
+    colours: bool = option("The picture has lost them.", False)
+    deblur: float | None = option(
+        "The picture is blurred: a Gaussian's width, in pixels of a result.", None
+    )
+    n: int = option("How many restorations.", 4)
+    noise: float | None = option(
+        "Standard deviation of the picture's noise; white is 1, black -1. Default: judged "
+        "from the picture.",
+        None,
+        min=0.0,
+    )
+    softness: float | None = option(
+        "How freely to depart from what fits best; default 0.07.", None, min=0.0
+    )
+    method: str = option(", ".join(RESTORABLE) + ".", DEFAULT_METHOD, metavar="NAME")
     steps: Steps = 10
     seed: Seed = 0
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="What is known, restorations, what is expected, their spread: .png, .jpg, .webp; "
-            ".npz for arrays; a folder for each restoration by itself."
-        ),
-    ] = Path("restored.png")
-    explain: Annotated[
-        Path | None,
-        typer.Option(
-            help="A web page with the pictures behind each restoration.", metavar="PATH.html"
-        ),
-    ] = None
+    out: Path = option(
+        "What is known, restorations, what is expected, their spread: .png, .jpg, .webp; "
+        ".npz for arrays; a folder for each restoration by itself.",
+        Path("restored.png"),
+    )
+    explain: Path | None = option(
+        "A web page with the pictures behind each restoration.", None, metavar="PATH.html"
+    )
     json: JsonPath = None
 
 

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from golddiff.cli.command import command
+from golddiff.cli.command import command, option
 from golddiff.cli.options import Limit, Size
 from golddiff.cli.terminal import say, starting, watched
 from golddiff.sources.source_options import SourceOptions
@@ -26,25 +24,17 @@ if TYPE_CHECKING:
 class StudioOptions:
     """The options of ``golddiff studio``."""
 
-    store: Annotated[
-        list[Path] | None,
-        typer.Option(help="A store that golddiff index made; may come several times."),
-    ] = None
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Training images: folder, file, built-in (digits, patches) or hub name; may come "
-            "several times. Default digits.",
-            show_default=False,
-        ),
-    ] = None
-    host: Annotated[
-        str, typer.Option(help="The address to listen on; 0.0.0.0 lets other machines in.")
-    ] = HOST
-    port: Annotated[int, typer.Option(help="0 for any that is free.")] = PORT
-    no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Do not open the page in a browser.")
-    ] = False
+    store: list[Path] | None = option(
+        "A store that golddiff index made; may come several times.", None
+    )
+    data: list[str] | None = option(
+        "Training images: folder, file, built-in (digits, patches) or hub name; may come "
+        "several times. Default digits.",
+        None,
+    )
+    host: str = option("The address to listen on; 0.0.0.0 lets other machines in.", HOST)
+    port: int = option("0 for any that is free.", PORT)
+    no_browser: bool = option("Do not open the page in a browser.", False)
     size: Size = None
     limit: Limit = None
 
