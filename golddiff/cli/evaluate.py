@@ -46,10 +46,6 @@ if TYPE_CHECKING:
 SHOWN = 8  # images a method
 
 
-def _all_named(given: list[str] | None) -> list[str] | None:
-    return given and [method_named(name) for name in given]
-
-
 @dataclass(frozen=True)
 class EvaluateOptions:
     """The options of ``golddiff evaluate``."""
@@ -60,7 +56,7 @@ class EvaluateOptions:
         f"Repeat for several: {', '.join(METHODS)}. Default golddiff-pca.",
         None,
         metavar="NAME",
-        callback=_all_named,
+        callback=lambda given: given and [*map(method_named, given)],
     )
     n: int = option("How many images; the paper's 128.", 128)
     steps: Steps = 10
@@ -91,7 +87,7 @@ def evaluate(options: EvaluateOptions) -> None:
 
       golddiff evaluate mnist.store --oracle mnist-oracle/ --n 16 --out compared/
     """
-    each = settings_of_each(tuple(options.method or ["golddiff-pca"]), options.settings)
+    each = _settings_of_each(options.method or ["golddiff-pca"], options.settings)
     if options.out is not None:
         check_writable("out", options.out / "evaluation.json")
 
@@ -131,22 +127,19 @@ def evaluate(options: EvaluateOptions) -> None:
         write_folder(options.out, store, reference, made, results)
 
 
-def settings_of_each(
-    methods: tuple[str, ...], settings: MethodSettings
-) -> dict[str, MethodSettings]:
+def _settings_of_each(methods: list[str], given: MethodSettings) -> dict[str, MethodSettings]:
     """What of the settings each method has; one that none of them has is an error."""
-    for i, name in enumerate(methods):
-        check_method(name, MethodSettings())
-        if name in methods[:i]:
-            raise ArgumentError(f"method: {name} is given twice")
-    for setting in settings.given():
-        if not any(setting in METHODS[name].settings for name in methods):
-            check_method(methods[0], settings)
-    each = {}
+    each: dict[str, MethodSettings] = {}
     for name in methods:
-        others = {f.name: None for f in fields(settings) if f.name not in METHODS[name].settings}
-        each[name] = replace(settings, **others)
-        check_method(name, each[name])
+        if name in each:
+            raise ArgumentError(f"method: {name} is given twice")
+        own = METHODS[name].settings
+        each[name] = replace(given, **{f.name: None for f in fields(given) if f.name not in own})
+    for setting in given.given():
+        if not any(setting in METHODS[name].settings for name in methods):
+            check_method(methods[0], given)
+    for name, settings in each.items():
+        check_method(name, settings)
     return each
 
 

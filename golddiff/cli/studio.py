@@ -60,19 +60,15 @@ def studio(options: StudioOptions) -> None:
 
 def _openers(options: StudioOptions) -> dict[str, Callable[[], ImageStore]]:
     """What opens each store, by the shortest name that no other has."""
+    from golddiff.store.images import ImageStore
+
     reading = SourceOptions(size=options.size, limit=options.limit)
     read = partial(cached_store, options=reading, say=say, progress=watched())
     stores = options.store or []
     sources = options.data or ([] if stores else ["digits"])
     openers: list[tuple[str, str, Callable[[], ImageStore]]] = [
-        *((path.resolve().name, str(path), partial(_open, path)) for path in stores),
+        *((path.resolve().name, str(path), partial(ImageStore.open, path)) for path in stores),
         *((Path(source).name or source, source, partial(read, source)) for source in sources),
     ]
     short = [name for name, _, _ in openers]
     return {name if short.count(name) == 1 else full: opener for name, full, opener in openers}
-
-
-def _open(path: Path) -> ImageStore:
-    from golddiff.store.images import ImageStore
-
-    return ImageStore.open(path)

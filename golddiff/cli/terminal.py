@@ -19,16 +19,9 @@ if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
 __all__ = [
-    "counting",
-    "describe",
-    "progress_bar",
-    "say",
-    "starting",
-    "summary",
-    "waiting",
-    "watched",
+    "counting", "describe", "progress_bar", "say", "starting", "summary", "waiting", "watched",
     "write_json",
-]
+]  # fmt: skip
 
 
 def say(line: str) -> None:
