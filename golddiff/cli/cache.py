@@ -15,16 +15,14 @@ from golddiff.system.units import byte_size
 
 
 @dataclass(frozen=True)
-class CacheOptions:
-    """The options of ``golddiff cache``."""
-
+class _CacheOptions:
     names: list[str] | None = argument("Folders of the cache, by name. Default all.", None)
     clear: bool = option("Delete them.", False)
     json: JsonPath = None
 
 
 @command
-def cache(options: CacheOptions) -> None:
+def cache(options: _CacheOptions) -> None:
     """List what is kept between runs, or delete it: all of it is built again when needed.
 
     For example:

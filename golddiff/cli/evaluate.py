@@ -13,24 +13,9 @@ from rich.table import Table
 from golddiff import __version__
 from golddiff.cli.command import ADVANCED, argument, command, option
 from golddiff.cli.first_use import create_with_bars
-from golddiff.cli.options import (
-    BatchSize,
-    JsonPath,
-    Labels,
-    SamplerName,
-    Seed,
-    Steps,
-)
+from golddiff.cli.options import BatchSize, JsonPath, Labels, SamplerName, Seed, Steps
 from golddiff.cli.parse import parse_labels
-from golddiff.cli.terminal import (
-    counting,
-    describe,
-    say,
-    starting,
-    summary,
-    waiting,
-    write_json,
-)
+from golddiff.cli.terminal import counting, describe, say, starting, summary, waiting, write_json
 from golddiff.estimators.registry import METHODS, MethodSettings, check_method, method_named
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
@@ -47,9 +32,7 @@ SHOWN = 8  # images a method
 
 
 @dataclass(frozen=True)
-class EvaluateOptions:
-    """The options of ``golddiff evaluate``."""
-
+class _EvaluateOptions:
     store: Path = argument("A store that golddiff index made.")
     oracle: Path = option("The network's weights: a file or a folder.", metavar="PATH")
     method: list[str] | None = option(
@@ -78,7 +61,7 @@ class EvaluateOptions:
 
 
 @command
-def evaluate(options: EvaluateOptions) -> None:
+def evaluate(options: _EvaluateOptions) -> None:
     """Compare methods with a trained network: the same noise, MSE and r2 image by image.
 
     For example:

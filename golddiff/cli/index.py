@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class IndexOptions:
-    """The options of ``golddiff index``."""
-
+class _IndexOptions:
     source: str = argument(
         "A folder of images, a parquet, zip, npz, npy, idx or CIFAR file, a built-in "
         "(digits, moons, patches), the name of a dataset on the Hugging Face hub, or a store.",
@@ -42,7 +40,7 @@ class IndexOptions:
 
 
 @command
-def index(options: IndexOptions) -> None:
+def index(options: _IndexOptions) -> None:
     """Build a store: read a training set once, keep it as one folder ready for sampling.
 
     For example:
@@ -70,7 +68,7 @@ def index(options: IndexOptions) -> None:
         write_json(options.json, {**figures, "seconds": seconds, "skipped_images": names})
 
 
-def _here(options: IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
+def _here(options: _IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
     """What was built in a line, what was left out, and the figures."""
     starting()
     from golddiff.store.build import build
@@ -84,7 +82,7 @@ def _here(options: IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
     return describe(store), opened.skipped, summary(store)
 
 
-def _on_cluster(options: IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
+def _on_cluster(options: _IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
     from golddiff.cluster import build_shards
     from golddiff.cluster.listing import Listing
 

@@ -13,16 +13,14 @@ CLASSES_SHOWN = 20
 
 
 @dataclass(frozen=True)
-class InfoOptions:
-    """The options of ``golddiff info``."""
-
+class _InfoOptions:
     store: Path = argument("A folder that golddiff index made.")
     verify: bool = option("Read every file and compare its checksum.", False)
     json: JsonPath = None
 
 
 @command
-def info(options: InfoOptions) -> None:
+def info(options: _InfoOptions) -> None:
     """Show what is in a store, and check that it is whole.
 
     For example:

@@ -25,9 +25,7 @@ REFERENCE = 500  # training images that sharpness and speckle are compared with
 
 
 @dataclass(frozen=True)
-class NoveltyOptions:
-    """The options of ``golddiff novelty``."""
-
+class _NoveltyOptions:
     pictures: str = argument("Pictures of any model: a folder, .npz, .npy, .zip, .parquet.")
     store: str = argument("What it was trained on: a store, or what golddiff index reads.")
     size: Size = None
@@ -38,7 +36,7 @@ class NoveltyOptions:
 
 
 @command
-def novelty(options: NoveltyOptions) -> None:
+def novelty(options: _NoveltyOptions) -> None:
     """Say how new any model's pictures are: their nearest training images, novelty, copies.
 
     Novelty is the distance to the nearest training image over the distance that a training image

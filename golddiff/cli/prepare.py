@@ -22,9 +22,7 @@ STEPS, SAMPLER = 10, "ddim"
 
 
 @dataclass(frozen=True)
-class PrepareOptions:
-    """The options of ``golddiff prepare``."""
-
+class _PrepareOptions:
     store: Path = argument("A folder that golddiff index made.")
     method: MethodName = DEFAULT_METHOD
     steps: int | None = option("Noise levels of a run of so many steps; default 10.", None)
@@ -42,7 +40,7 @@ class PrepareOptions:
 
 
 @command
-def prepare(options: PrepareOptions) -> None:
+def prepare(options: _PrepareOptions) -> None:
     """Make what a first run would wait for: covariance, masks, the index of large sets, kernels.
 
     It takes a step at each noise level; what a method finds out so is kept in the store's folder.
@@ -97,7 +95,7 @@ def prepare(options: PrepareOptions) -> None:
         write_json(options.json, figures)
 
 
-def _levels(options: PrepareOptions) -> list[float]:
+def _levels(options: _PrepareOptions) -> list[float]:
     from golddiff.samplers import check_settings, checked_levels, noise_levels
 
     if options.sigmas is None:

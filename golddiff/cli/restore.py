@@ -26,9 +26,7 @@ RESTORABLE = tuple(name for name in ("recommended", "pca", "golddiff-pca") if na
 
 
 @dataclass(frozen=True)
-class RestoreJob:
-    """The options of ``golddiff restore``."""
-
+class _RestoreOptions:
     picture: Path = argument("The picture to restore.")
     data: str | None = option(
         "What to restore it from: a folder of pictures, or as golddiff sample.", None
@@ -69,7 +67,7 @@ class RestoreJob:
 
 
 @command
-def restore(options: RestoreJob) -> None:
+def restore(options: _RestoreOptions) -> None:
     """Restore a picture from your own others: holes, size, colours, sharpness. No training.
 
     For example:
@@ -170,7 +168,7 @@ def restore(options: RestoreJob) -> None:
         write_json(job.json, figures)
 
 
-def _check(job: RestoreJob) -> None:
+def _check(job: _RestoreOptions) -> None:
     """What can be checked before a store is opened or built."""
     for name, path in (("picture", job.picture), ("mask", job.mask)):
         if path is not None and not path.is_file():
@@ -195,7 +193,7 @@ def _check(job: RestoreJob) -> None:
         check_writable("explain", job.explain, (".html", ".htm"))
 
 
-def _missing(job: RestoreJob, image: Image.Image) -> Image.Image | None:
+def _missing(job: _RestoreOptions, image: Image.Image) -> Image.Image | None:
     """What is missing of a picture, in white; None: nothing."""
     from PIL import Image, ImageDraw
 

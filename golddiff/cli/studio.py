@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class StudioOptions:
-    """The options of ``golddiff studio``."""
-
+class _StudioOptions:
     store: list[Path] | None = option(
         "A store that golddiff index made; may come several times.", None
     )
@@ -40,7 +38,7 @@ class StudioOptions:
 
 
 @command
-def studio(options: StudioOptions) -> None:
+def studio(options: _StudioOptions) -> None:
     """Watch every method denoise side by side, on a page that never leaves this machine.
 
     For example:
@@ -58,7 +56,7 @@ def studio(options: StudioOptions) -> None:
     serve(_openers(options), options.host, options.port, not options.no_browser, say)
 
 
-def _openers(options: StudioOptions) -> dict[str, Callable[[], ImageStore]]:
+def _openers(options: _StudioOptions) -> dict[str, Callable[[], ImageStore]]:
     """What opens each store, by the shortest name that no other has."""
     from golddiff.store.images import ImageStore
 

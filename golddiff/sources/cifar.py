@@ -93,9 +93,8 @@ def _open(
         raise SourceError(
             f"CIFAR-{kind} has no label column {column!r}; it has: {', '.join(known)}"
         )
-    parts = _PARTS[kind].get(options.split)
-    if parts is None:
-        raise SourceError(f"{name} has no split {options.split!r}; it has: test, train")
+    options.require_split(("test", "train"), name)
+    parts = _PARTS[kind][options.split]
     missing = [part for part in parts if part not in sizes]
     if missing:
         raise SourceError(f"{name} lacks {', '.join(missing)}")
