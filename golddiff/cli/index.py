@@ -63,8 +63,7 @@ def index(options: _IndexOptions) -> None:
     for note in skipped.lines():
         say(note)
     if options.json is not None:
-        pairs = zip(skipped.names, skipped.reasons, strict=True)
-        names = [{"name": name, "reason": reason} for name, reason in pairs]
+        names = [{"name": name, "reason": reason} for name, reason in skipped]
         write_json(options.json, {**figures, "seconds": seconds, "skipped_images": names})
 
 

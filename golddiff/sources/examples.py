@@ -101,8 +101,8 @@ class ExampleSource:
                 could be read.
         """
         require_integer("size", size, least=1)
-        for told in (self.skipped.names, self.skipped.reasons, self.names):
-            told.clear()
+        self.skipped.clear()
+        self.names.clear()
         return rebatch(self._pieces(), size)
 
     def part(self, start: int, stop: int) -> ExampleSource:
@@ -165,8 +165,7 @@ class ExampleSource:
         found = 0
         for batch, failures, names in ahead(self._decode, chunks):
             self.names += names
-            self.skipped.names += failures.names
-            self.skipped.reasons += failures.reasons
+            self.skipped += failures
             found += len(batch.pixels)
             yield batch
         if not found:
@@ -237,9 +236,10 @@ def _load(item: Item) -> Any:
 
 
 def _nothing_readable(description: str, failures: Skipped) -> SourceError:
+    name, reason = failures[0]
     return SourceError(
         f"none of the {len(failures)} images of {description} can be read; "
-        f"the first, {failures.names[0]}: {failures.reasons[0]}"
+        f"the first, {name}: {reason}"
     )
 
 
