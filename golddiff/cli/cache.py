@@ -6,11 +6,8 @@ import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from golddiff.cli.command import command
+from golddiff.cli.command import argument, command, option
 from golddiff.cli.options import JsonPath
 from golddiff.cli.terminal import say, write_json
 from golddiff.system.errors import ArgumentError, StoreError
@@ -18,19 +15,14 @@ from golddiff.system.units import byte_size
 
 
 @dataclass(frozen=True)
-class CacheOptions:
-    """The options of ``golddiff cache``."""
-
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(help="Folders of the cache, by name. Default all.", show_default=False),
-    ] = None
-    clear: Annotated[bool, typer.Option("--clear", help="Delete them.")] = False
+class _CacheOptions:
+    names: list[str] | None = argument("Folders of the cache, by name. Default all.", None)
+    clear: bool = option("Delete them.", False)
     json: JsonPath = None
 
 
 @command
-def cache(options: CacheOptions) -> None:
+def cache(options: _CacheOptions) -> None:
     """List what is kept between runs, or delete it: all of it is built again when needed.
 
     For example:

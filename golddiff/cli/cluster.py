@@ -47,29 +47,20 @@ def shard_bars(bar: Progress, store: ImageStore, answers: int) -> None:
     paths = getattr(store, "paths", None)
     if paths is None:
         return
+    pool: Any = store.pool  # type: ignore[attr-defined]
     names = [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
-    if len(names) > BARS:
-        Slowest(bar, store, names, answers)
+    if len(names) <= BARS:
+        tasks = [bar.add_task(f"  {name}", total=answers) for name in names]
+        pool.on_answer = lambda shard: bar.advance(tasks[shard])
         return
-    tasks = [bar.add_task(f"  {name}", total=answers) for name in names]
-    store.pool.on_answer = lambda shard: bar.advance(tasks[shard])  # type: ignore[attr-defined]
+    answered = [0] * len(names)
+    task = bar.add_task(f"  all {len(names):,} shards", total=answers)
 
+    def on_answer(shard: int) -> None:
+        answered[shard] += 1
+        there = [i for i, path in enumerate(paths) if path not in pool.missing]
+        slowest = min(there, key=lambda i: answered[i])
+        name = f"  slowest of {len(there):,} shards: {names[slowest]}"
+        bar.update(task, completed=answered[slowest], description=name)
 
-class Slowest:
-    """One bar for many shards: of the one that has answered least often."""
-
-    def __init__(self, bar: Progress, store: Any, names: list[str], answers: int) -> None:
-        self._bar, self._store, self._names = bar, store, names
-        self._answered = [0] * len(names)
-        self._task = bar.add_task(f"  all {len(names):,} shards", total=answers)
-        store.pool.on_answer = self._answer
-
-    def _answer(self, shard: int) -> None:
-        self._answered[shard] += 1
-        missing = self._store.pool.missing
-        there = [i for i, path in enumerate(self._store.paths) if path not in missing]
-        least = min(there, key=lambda i: self._answered[i])
-        self._bar.update(
-            self._task, completed=self._answered[least],
-            description=f"  slowest of {len(there):,} shards: {self._names[least]}",
-        )  # fmt: skip
+    pool.on_answer = on_answer

@@ -1,28 +1,21 @@
-"""``golddiff evaluate``: check, run the oracle, run each method, print and draw."""
+"""``golddiff evaluate``: check, run the oracle, run each method; print, draw, write figures."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
+from itertools import combinations, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
+from rich.console import Console
 from rich.table import Table
 
-from golddiff.cli.command import command
-from golddiff.cli.evaluate_figures import difference, figures, write_folder
+from golddiff import __version__
+from golddiff.cli.command import ADVANCED, argument, command, option
 from golddiff.cli.first_use import create_with_bars
-from golddiff.cli.options import (
-    BatchSize,
-    JsonPath,
-    Labels,
-    SamplerName,
-    Seed,
-    Steps,
-    advanced,
-)
+from golddiff.cli.options import BatchSize, JsonPath, Labels, SamplerName, Seed, Steps
 from golddiff.cli.parse import parse_labels
-from golddiff.cli.terminal import progress_bar, say, show, starting, waiting, write_json
+from golddiff.cli.terminal import counting, describe, say, starting, summary, waiting, write_json
 from golddiff.estimators.registry import METHODS, MethodSettings, check_method, method_named
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
@@ -31,61 +24,44 @@ from golddiff.system.units import byte_size, duration
 if TYPE_CHECKING:
     from golddiff.evaluation.compare import Evaluation
     from golddiff.evaluation.references import Oracle
-    from golddiff.evaluation.runs import Run, RunSettings
+    from golddiff.evaluation.runs import Run
+    from golddiff.figures.curves import Panel
     from golddiff.store.images import ImageStore
 
-
-def _all_named(given: list[str] | None) -> list[str] | None:
-    return given and [method_named(name) for name in given]
+SHOWN = 8  # images a method
 
 
 @dataclass(frozen=True)
-class EvaluateOptions:
-    """The options of ``golddiff evaluate``."""
-
-    store: Annotated[Path, typer.Argument(help="A store that golddiff index made.")]
-    oracle: Annotated[
-        Path, typer.Option(help="The network's weights: a file or a folder.", metavar="PATH")
-    ]
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=f"Repeat for several: {', '.join(METHODS)}. Default golddiff-pca.",
-            show_default=False, metavar="NAME",
-            callback=_all_named,
-        ),
-    ] = None  # fmt: skip
-    n: Annotated[int, typer.Option("--n", help="How many images; the paper's 128.")] = 128
+class _EvaluateOptions:
+    store: Path = argument("A store that golddiff index made.")
+    oracle: Path = option("The network's weights: a file or a folder.", metavar="PATH")
+    method: list[str] | None = option(
+        f"Repeat for several: {', '.join(METHODS)}. Default golddiff-pca.",
+        None,
+        metavar="NAME",
+        callback=lambda given: given and [*map(method_named, given)],
+    )
+    n: int = option("How many images; the paper's 128.", 128)
     steps: Steps = 10
     seed: Seed = 0
     labels: Labels = None
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="A folder for evaluation.json, curves.png and images.png.", show_default=False
-        ),
-    ] = None
+    out: Path | None = option("A folder for evaluation.json, curves.png and images.png.", None)
     json: JsonPath = None
-    single_step: Annotated[
-        bool,
-        typer.Option(
-            "--single-step/--no-single-step",
-            help="Also the error of each step alone, at the oracle's states; takes as long again.",
-        ),
-    ] = True
+    single_step: bool = option(
+        "Also the error of each step alone, at the oracle's states; takes as long again.",
+        True,
+        names=("--single-step/--no-single-step",),
+    )
     settings: MethodSettings = field(default_factory=MethodSettings)
     sampler: SamplerName = "ddim"
-    oracle_sampler: Annotated[
-        str | None,
-        advanced(
-            "The oracle's sampler, where it is another than the methods'.", show_default=False
-        ),
-    ] = None
+    oracle_sampler: str | None = option(
+        "The oracle's sampler, where it is another than the methods'.", None, panel=ADVANCED
+    )
     batch_size: BatchSize = 16
 
 
 @command
-def evaluate(options: EvaluateOptions) -> None:
+def evaluate(options: _EvaluateOptions) -> None:
     """Compare methods with a trained network: the same noise, MSE and r2 image by image.
 
     For example:
@@ -94,24 +70,36 @@ def evaluate(options: EvaluateOptions) -> None:
 
       golddiff evaluate mnist.store --oracle mnist-oracle/ --n 16 --out compared/
     """
-    each = settings_of_each(tuple(options.method or ["golddiff-pca"]), options.settings)
+    each = _settings_of_each(options.method or ["golddiff-pca"], options.settings)
     if options.out is not None:
         check_writable("out", options.out / "evaluation.json")
 
     starting()
+    from golddiff.evaluation.compare import compare
+    from golddiff.evaluation.references import Oracle, reference_run
+    from golddiff.evaluation.runs import RunSettings
     from golddiff.store.images import ImageStore
 
-    ours, theirs = _run_settings(options, None)
+    ours = RunSettings(
+        options.n, options.steps, options.sampler, options.seed, batch=options.batch_size
+    )
+    theirs = replace(ours, sampler=options.oracle_sampler or options.sampler)
     store = ImageStore.open(options.store)
     with waiting("the network's checksum"):
-        from golddiff.evaluation.references import Oracle
-
         oracle = Oracle.at(options.oracle)
-    ours, theirs = _run_settings(options, store)
-    reference = _reference(oracle, store, theirs)
-    made = {
-        name: _evaluated(name, own, store, reference, ours, options) for name, own in each.items()
-    }
+    labels = parse_labels(options.labels, store, options.n)
+    if labels is not None:
+        ours, theirs = (replace(one, labels=tuple(labels)) for one in (ours, theirs))
+    total = options.n * options.steps
+    with counting("the oracle's images", total) as on_step:
+        reference = reference_run(oracle, store, theirs, on_step=on_step)
+    made = {}
+    for name, settings in each.items():
+        denoiser = create_with_bars(name, store, settings, options.seed)
+        with counting(f"evaluating {name}", total) as on_step:
+            made[name] = compare(
+                denoiser, reference, ours, single_step=options.single_step, on_step=on_step
+            )
     _tell(made)
     if options.json is None and options.out is None:
         return
@@ -122,66 +110,20 @@ def evaluate(options: EvaluateOptions) -> None:
         write_folder(options.out, store, reference, made, results)
 
 
-def settings_of_each(
-    methods: tuple[str, ...], settings: MethodSettings
-) -> dict[str, MethodSettings]:
+def _settings_of_each(methods: list[str], given: MethodSettings) -> dict[str, MethodSettings]:
     """What of the settings each method has; one that none of them has is an error."""
-    for i, name in enumerate(methods):
-        check_method(name, MethodSettings())
-        if name in methods[:i]:
-            raise ArgumentError(f"method: {name} is given twice")
-    for setting in settings.given():
-        if not any(setting in METHODS[name].settings for name in methods):
-            check_method(methods[0], settings)
-    each = {}
+    each: dict[str, MethodSettings] = {}
     for name in methods:
-        others = {f.name: None for f in fields(settings) if f.name not in METHODS[name].settings}
-        each[name] = replace(settings, **others)
-        check_method(name, each[name])
+        if name in each:
+            raise ArgumentError(f"method: {name} is given twice")
+        own = METHODS[name].settings
+        each[name] = replace(given, **{f.name: None for f in fields(given) if f.name not in own})
+    for setting in given.given():
+        if not any(setting in METHODS[name].settings for name in methods):
+            check_method(methods[0], given)
+    for name, settings in each.items():
+        check_method(name, settings)
     return each
-
-
-def _run_settings(
-    options: EvaluateOptions, store: ImageStore | None
-) -> tuple[RunSettings, RunSettings]:
-    """Of the methods and of the oracle; without a store only checked."""
-    from golddiff.evaluation.runs import settings_of
-
-    labels = None if store is None else parse_labels(options.labels, store, options.n)
-    ours, theirs = (
-        settings_of(options.n, options.steps, sampler, options.seed, labels, options.batch_size)
-        for sampler in (options.sampler, options.oracle_sampler or options.sampler)
-    )
-    return ours, theirs
-
-
-def _reference(oracle: Oracle, store: ImageStore, settings: RunSettings) -> Run:
-    from golddiff.evaluation.references import reference_run
-
-    with progress_bar() as bar:
-        task = bar.add_task("the oracle's images", total=settings.n * settings.steps)
-        return reference_run(
-            oracle, store, settings, on_step=lambda images: bar.advance(task, images)
-        )
-
-
-def _evaluated(
-    name: str,
-    method: MethodSettings,
-    store: ImageStore,
-    reference: Run,
-    settings: RunSettings,
-    options: EvaluateOptions,
-) -> Evaluation:
-    from golddiff.evaluation.compare import compare
-
-    denoiser = create_with_bars(name, store, method, options.seed)
-    with progress_bar() as bar:
-        task = bar.add_task(f"evaluating {name}", total=settings.n * settings.steps)
-        return compare(
-            denoiser, reference, settings, single_step=options.single_step,
-            on_step=lambda images: bar.advance(task, images),
-        )  # fmt: skip
 
 
 def _tell(made: dict[str, Evaluation]) -> None:
@@ -197,7 +139,10 @@ def _tell(made: dict[str, Evaluation]) -> None:
             duration(evaluation.seconds),
             f"{byte_size(evaluation.memory.bytes)} ({evaluation.memory.kind})",
         )  # fmt: skip
-    show(table)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)  # its full width
+    console.print(table)
     (first, baseline), *others = made.items()
     for name, evaluation in others:
         apart = difference(evaluation, baseline)
@@ -206,3 +151,96 @@ def _tell(made: dict[str, Evaluation]) -> None:
             f"{name} less {first}, image by image: MSE {mse.mean:+.4f} ({mse.low:+.4f} to "
             f"{mse.high:+.4f}), r2 {r2.mean:+.3f} ({r2.low:+.3f} to {r2.high:+.3f})"
         )
+
+
+def difference(first: Evaluation, second: Evaluation) -> dict[str, Any]:
+    """Intervals of the mean MSE and r2 of one less the other's, image by image."""
+    from golddiff.evaluation.bootstrap import bootstrap
+
+    return {
+        "mse": bootstrap(first.mse_per_image - second.mse_per_image),
+        "r2": bootstrap(first.r2_per_image - second.r2_per_image),
+    }
+
+
+def figures(
+    store: ImageStore,
+    oracle: Oracle,
+    made: dict[str, Evaluation],
+    settings: dict[str, MethodSettings],
+) -> dict[str, Any]:
+    """Everything but the images, for --json."""
+    return {
+        "golddiff": __version__,
+        "kind": "evaluation",
+        "store": {
+            "description": describe(store),
+            "checksum": store.manifest.images_checksum,
+            **summary(store),
+        },
+        "oracle": {"path": str(oracle.path), "checksum": oracle.checksum},
+        "methods": {
+            name: {"settings": settings[name].given(), **evaluation.figures()}
+            for name, evaluation in made.items()
+        },
+        "differences": [
+            {"of": a, "less": b, **{k: v.figures() for k, v in difference(x, y).items()}}
+            for (a, x), (b, y) in combinations(made.items(), 2)
+        ],
+        "panels": [panel.figures() for panel in panels(made)],
+    }  # fmt: skip
+
+
+def panels(made: dict[str, Evaluation]) -> list[Panel]:
+    """MSE and r2 at each step, of both kinds of comparison."""
+    from golddiff.figures.curves import Panel, Series
+
+    titles = {"own": "both sides at their own states", "single": "one step, at the oracle's states"}
+    axes: dict[str, tuple[str, Literal["linear", "log"], float | None]] = {
+        "mse": ("MSE", "log", None), "r2": ("r2", "linear", -1.0),
+    }  # fmt: skip
+    drawn = []
+    for (which, title), (metric, (text, scale, floor)) in product(titles.items(), axes.items()):
+        lines = [
+            Series(name, e.sigmas, e.figures()["per_step"][which][metric])
+            for name, e in made.items()
+            if getattr(e, which) is not None
+        ]
+        if lines:
+            x, y = "noise level σ", f"{text} of the predicted x0"
+            drawn.append(Panel(title, x, y, lines, "log", scale, falling=True, floor=floor))
+    return drawn
+
+
+def write_folder(
+    out: Path,
+    store: ImageStore,
+    reference: Run,
+    made: dict[str, Evaluation],
+    results: dict[str, Any],
+) -> None:
+    """Write ``evaluation.json``, ``curves.png`` and, of images, ``images.png``."""
+    from golddiff.figures.curves import draw_panels
+    from golddiff.system.pictures import save
+
+    write_json(out / "evaluation.json", results)
+    curves = panels(made)
+    if curves:
+        save("out", draw_panels(curves), out / "curves.png")
+    if len(store.shape) == 3:
+        save("out", _pictures(reference, made, results), out / "images.png")
+    say(f"{out}: evaluation.json" + (", curves.png" if curves else "") + ", images.png")
+
+
+def _pictures(reference: Run, made: dict[str, Evaluation], results: dict[str, Any]) -> Any:
+    from golddiff.figures.methods import Block, Made, draw_methods
+    from golddiff.sampling import initial_noise
+
+    settings = next(iter(made.values())).settings
+    shown = min(SHOWN, settings.n)
+    rows = {METHODS[name].title: Made(e.images[:shown], e.seconds) for name, e in made.items()}
+    seconds = reference.seconds / (settings.n * settings.steps)
+    rows["oracle"] = Made(reference.images[:shown], seconds)
+    noise = initial_noise(shown, tuple(reference.images.shape[1:]), settings.seed)
+    name = Path(results["store"]["path"]).name
+    return draw_methods([Block("", f"{name}, {settings.steps} steps", noise, rows)])

@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from golddiff.cli.terminal import progress_bar, say, waiting
+from golddiff.cli.terminal import counting, say, waiting
 from golddiff.estimators.registry import MethodSettings, check_memory, create, memory_needed
 
 if TYPE_CHECKING:
@@ -72,12 +72,10 @@ def first_look(
 
     if store.d < LARGE or len(store.shape) != 3 or store.n < 2 or is_measured(store):
         return
-    with progress_bar() as bar:
-        task = bar.add_task("a first look", total=n * LOOK_STEPS)
+    with counting("a first look", n * LOOK_STEPS) as on_step:
         run = sample(
             at_threshold(store, LOOK_THRESHOLD, seed), n, LOOK_STEPS, seed=seed,
-            labels=None if labels is None else list(labels)[:n], trajectory=False,
-            on_step=lambda images: bar.advance(task, images),
+            labels=None if labels is None else list(labels)[:n], trajectory=False, on_step=on_step,
         )  # fmt: skip
     run.save(out, "out")
     say(f"{out}: a first look, {n} rough images; the picture itself follows")

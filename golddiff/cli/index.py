@@ -5,15 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from golddiff.cli.cluster import JOINING, join
-from golddiff.cli.command import command
-from golddiff.cli.options import Cluster, JsonPath, ReadingOptions, advanced
-from golddiff.cli.summary import describe, summary
-from golddiff.cli.terminal import say, starting, waiting, watched, write_json
+from golddiff.cli.command import ADVANCED, argument, command, option
+from golddiff.cli.options import Cluster, JsonPath, ReadingOptions
+from golddiff.cli.terminal import describe, say, starting, summary, waiting, watched, write_json
 from golddiff.store.manifest import Manifest
 from golddiff.system.errors import ArgumentError
 from golddiff.system.units import byte_size, duration, shape_text
@@ -23,36 +20,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class IndexOptions:
-    """The options of ``golddiff index``."""
-
-    source: Annotated[
-        str,
-        typer.Argument(
-            help="A folder of images, a parquet, zip, npz, npy, idx or CIFAR file, a built-in "
-            "(digits, moons, patches), the name of a dataset on the Hugging Face hub, or a store."
-        ),
-    ]
-    out: Annotated[Path, typer.Argument(help="The folder to make.")]
+class _IndexOptions:
+    source: str = argument(
+        "A folder of images, a parquet, zip, npz, npy, idx or CIFAR file, a built-in "
+        "(digits, moons, patches), the name of a dataset on the Hugging Face hub, or a store.",
+    )
+    out: Path = argument("The folder to make.")
     reading: ReadingOptions = field(default_factory=ReadingOptions)
-    seed: Annotated[int, advanced("Of moons and patches.")] = 0
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a store that is there already.")
-    ] = False
+    seed: int = option("Of moons and patches.", 0, panel=ADVANCED)
+    overwrite: bool = option("Replace a store that is there already.", False)
     cluster: Cluster = None
-    shards: Annotated[
-        int | None,
-        advanced(
-            "With --cluster: how many shards; default one for each million images. A build that "
-            "was interrupted goes on with those that are missing.",
-            show_default=False,
-        ),
-    ] = None
+    shards: int | None = option(
+        "With --cluster: how many shards; default one for each million images. A build that "
+        "was interrupted goes on with those that are missing.",
+        None,
+        panel=ADVANCED,
+    )
     json: JsonPath = None
 
 
 @command
-def index(options: IndexOptions) -> None:
+def index(options: _IndexOptions) -> None:
     """Build a store: read a training set once, keep it as one folder ready for sampling.
 
     For example:
@@ -75,12 +63,11 @@ def index(options: IndexOptions) -> None:
     for note in skipped.lines():
         say(note)
     if options.json is not None:
-        pairs = zip(skipped.names, skipped.reasons, strict=True)
-        names = [{"name": name, "reason": reason} for name, reason in pairs]
+        names = [{"name": name, "reason": reason} for name, reason in skipped]
         write_json(options.json, {**figures, "seconds": seconds, "skipped_images": names})
 
 
-def _here(options: IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
+def _here(options: _IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
     """What was built in a line, what was left out, and the figures."""
     starting()
     from golddiff.store.build import build
@@ -94,7 +81,7 @@ def _here(options: IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
     return describe(store), opened.skipped, summary(store)
 
 
-def _on_cluster(options: IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
+def _on_cluster(options: _IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
     from golddiff.cluster import build_shards
     from golddiff.cluster.listing import Listing
 

@@ -4,31 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from golddiff.cli.command import command
+from golddiff.cli.command import argument, command, option
 from golddiff.cli.options import JsonPath
-from golddiff.cli.summary import describe, summary
-from golddiff.cli.terminal import say, starting, waiting, write_json
+from golddiff.cli.terminal import describe, say, starting, summary, waiting, write_json
 
 CLASSES_SHOWN = 20
 
 
 @dataclass(frozen=True)
-class InfoOptions:
-    """The options of ``golddiff info``."""
-
-    store: Annotated[Path, typer.Argument(help="A folder that golddiff index made.")]
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Read every file and compare its checksum.")
-    ] = False
+class _InfoOptions:
+    store: Path = argument("A folder that golddiff index made.")
+    verify: bool = option("Read every file and compare its checksum.", False)
     json: JsonPath = None
 
 
 @command
-def info(options: InfoOptions) -> None:
+def info(options: _InfoOptions) -> None:
     """Show what is in a store, and check that it is whole.
 
     For example:

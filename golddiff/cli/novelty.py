@@ -6,11 +6,9 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from golddiff.cli.command import command
+from golddiff.cli.command import argument, command, option
 from golddiff.cli.options import JsonPath, Size
 from golddiff.cli.terminal import say, starting, waiting, watched, write_json
 from golddiff.store.cache import SourceOptions, cached_store
@@ -27,27 +25,18 @@ REFERENCE = 500  # training images that sharpness and speckle are compared with
 
 
 @dataclass(frozen=True)
-class NoveltyOptions:
-    """The options of ``golddiff novelty``."""
-
-    pictures: Annotated[
-        str, typer.Argument(help="Pictures of any model: a folder, .npz, .npy, .zip, .parquet.")
-    ]
-    store: Annotated[
-        str, typer.Argument(help="What it was trained on: a store, or what golddiff index reads.")
-    ]
+class _NoveltyOptions:
+    pictures: str = argument("Pictures of any model: a folder, .npz, .npy, .zip, .parquet.")
+    store: str = argument("What it was trained on: a store, or what golddiff index reads.")
     size: Size = None
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="A web page: each picture beside its nearest training image.", metavar="PATH.html"
-        ),
-    ] = None
+    out: Path | None = option(
+        "A web page: each picture beside its nearest training image.", None, metavar="PATH.html"
+    )
     json: JsonPath = None
 
 
 @command
-def novelty(options: NoveltyOptions) -> None:
+def novelty(options: _NoveltyOptions) -> None:
     """Say how new any model's pictures are: their nearest training images, novelty, copies.
 
     Novelty is the distance to the nearest training image over the distance that a training image

@@ -8,12 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+from golddiff.cli.command import ADVANCED, option
 from golddiff.estimators.registry import METHODS, method_named
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
-
-ADVANCED = "Advanced"
 
 
 def advanced(help: str, *names: str, **more: Any) -> Any:
@@ -82,26 +81,25 @@ class ReadingOptions:
 
     size: Size = None
     limit: Limit = None
-    channels: Annotated[
-        int | None, advanced("1 (grey) or 3 (RGB); default: as the images are.")
-    ] = None
-    split: Annotated[
-        str | None, advanced("The part to read, where the source has parts; default train.")
-    ] = None
-    column: Annotated[
-        str | None, advanced("The column (of a table) or array (of a .npz) that holds the images.")
-    ] = None
-    label_column: Annotated[
-        str | None, advanced("The column or array that holds the class labels.")
-    ] = None
-    skip_bad: Annotated[
-        bool | None,
-        advanced(
-            "Leave out images that cannot be read, and say which; or stop at the first. Default: "
-            "golddiff index stops, golddiff sample goes on.",
-            "--skip-bad/--no-skip-bad", show_default=False,
-        ),
-    ] = None  # fmt: skip
+    channels: int | None = option(
+        "1 (grey) or 3 (RGB); default: as the images are.", None, panel=ADVANCED
+    )
+    split: str | None = option(
+        "The part to read, where the source has parts; default train.", None, panel=ADVANCED
+    )
+    column: str | None = option(
+        "The column (of a table) or array (of a .npz) that holds the images.", None, panel=ADVANCED
+    )
+    label_column: str | None = option(
+        "The column or array that holds the class labels.", None, panel=ADVANCED
+    )
+    skip_bad: bool | None = option(
+        "Leave out images that cannot be read, and say which; or stop at the first. Default: "
+        "golddiff index stops, golddiff sample goes on.",
+        None,
+        panel=ADVANCED,
+        names=("--skip-bad/--no-skip-bad",),
+    )
 
     def source(self, seed: int = 0, *, skip_bad: bool) -> SourceOptions:
         """The same as the readers have it; ``skip_bad`` where it is not given."""

@@ -6,17 +6,13 @@ import time
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from golddiff import __version__
-from golddiff.cli.command import command
+from golddiff.cli.command import argument, command, option
 from golddiff.cli.first_use import create_with_bars, take_steps
 from golddiff.cli.options import JsonPath, MethodName, Threads
 from golddiff.cli.parse import parse_labels
-from golddiff.cli.summary import describe, summary
-from golddiff.cli.terminal import progress_bar, say, starting, write_json
+from golddiff.cli.terminal import counting, describe, say, starting, summary, write_json
 from golddiff.estimators.registry import DEFAULT_METHOD, MethodSettings, check_method
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
@@ -26,43 +22,25 @@ STEPS, SAMPLER = 10, "ddim"
 
 
 @dataclass(frozen=True)
-class PrepareOptions:
-    """The options of ``golddiff prepare``."""
-
-    store: Annotated[Path, typer.Argument(help="A folder that golddiff index made.")]
+class _PrepareOptions:
+    store: Path = argument("A folder that golddiff index made.")
     method: MethodName = DEFAULT_METHOD
-    steps: Annotated[
-        int | None,
-        typer.Option(
-            help="Noise levels of a run of so many steps; default 10.", show_default=False
-        ),
-    ] = None
-    sampler: Annotated[
-        str | None,
-        typer.Option(help="Whose noise levels: ddim (default) or heun.", show_default=False),
-    ] = None
-    sigmas: Annotated[
-        tuple[float, ...] | None,
-        typer.Option(help="These noise levels instead, with commas between.", show_default=False),
-    ] = None
-    labels: Annotated[
-        str | None,
-        typer.Option(
-            help="Classes of the runs to come, with commas between; default: all images together.",
-            show_default=False,
-        ),
-    ] = None
-    verbose: Annotated[
-        bool,
-        typer.Option("--verbose", help="Say what was chosen at each noise level, and by what."),
-    ] = False
+    steps: int | None = option("Noise levels of a run of so many steps; default 10.", None)
+    sampler: str | None = option("Whose noise levels: ddim (default) or heun.", None)
+    sigmas: tuple[float, ...] | None = option(
+        "These noise levels instead, with commas between.", None
+    )
+    labels: str | None = option(
+        "Classes of the runs to come, with commas between; default: all images together.", None
+    )
+    verbose: bool = option("Say what was chosen at each noise level, and by what.", False)
     json: JsonPath = None
     threads: Threads = None
     settings: MethodSettings = field(default_factory=MethodSettings)
 
 
 @command
-def prepare(options: PrepareOptions) -> None:
+def prepare(options: _PrepareOptions) -> None:
     """Make what a first run would wait for: covariance, masks, the index of large sets, kernels.
 
     It takes a step at each noise level; what a method finds out so is kept in the store's folder.
@@ -95,9 +73,8 @@ def prepare(options: PrepareOptions) -> None:
         classes = [*dict.fromkeys(every or ())]
     before = _kept(store.path)
     denoiser = create_with_bars(method, store, settings)
-    with progress_bar() as bar:
-        steps = bar.add_task("noise levels", total=len(classes) * len(levels))
-        take_steps(denoiser, levels, classes, lambda: bar.advance(steps))
+    with counting("noise levels", len(classes) * len(levels)) as on_level:
+        take_steps(denoiser, levels, classes, lambda: on_level(1))
     made = {name: size for name, size in _kept(store.path).items() if name not in before}
     seconds = time.perf_counter() - start
     say(describe(store))
@@ -118,7 +95,7 @@ def prepare(options: PrepareOptions) -> None:
         write_json(options.json, figures)
 
 
-def _levels(options: PrepareOptions) -> list[float]:
+def _levels(options: _PrepareOptions) -> list[float]:
     from golddiff.samplers import check_settings, checked_levels, noise_levels
 
     if options.sigmas is None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from golddiff.cli.command import command
+from golddiff.cli.command import argument, command, option
 from golddiff.cli.first_use import create_with_bars, make_covariance
 from golddiff.cli.options import JsonPath, ReadingOptions, Seed, Steps
 from golddiff.cli.parse import parse_whole_numbers
-from golddiff.cli.terminal import progress_bar, say, starting, waiting, watched, write_json
+from golddiff.cli.terminal import counting, say, starting, waiting, watched, write_json
 from golddiff.estimators.registry import DEFAULT_METHOD, METHODS, MethodSettings
 from golddiff.store.cache import cached_store
 from golddiff.system.errors import ArgumentError
@@ -28,71 +26,48 @@ RESTORABLE = tuple(name for name in ("recommended", "pca", "golddiff-pca") if na
 
 
 @dataclass(frozen=True)
-class RestoreJob:
-    """The options of ``golddiff restore``."""
-
-    picture: Annotated[Path, typer.Argument(help="The picture to restore.")]
-    data: Annotated[
-        str | None,
-        typer.Option(help="What to restore it from: a folder of pictures, or as golddiff sample."),
-    ] = None
-    store: Annotated[
-        str | None, typer.Option(help="A store that golddiff index made, instead of --data.")
-    ] = None
-    reading: ReadingOptions = field(default_factory=ReadingOptions)
-    hole: Annotated[
-        str | None,
-        typer.Option(
-            help="What is missing: left, top, width, height in pixels.", metavar="X,Y,W,H"
-        ),
-    ] = None
-    mask: Annotated[
-        Path | None, typer.Option(help="What is missing: a picture of the same size, white there.")
-    ] = None
-    upscale: Annotated[
-        int | None, typer.Option(help="The picture is so many times too small.", min=2, max=8)
-    ] = None
-    colours: Annotated[bool, typer.Option("--colours", help="The picture has lost them.")] = False
-    deblur: Annotated[
-        float | None,
-        typer.Option(help="The picture is blurred: a Gaussian's width, in pixels of a result."),
-    ] = None
-    n: Annotated[int, typer.Option("--n", help="How many restorations.")] = 4
-    noise: Annotated[
-        float | None,
-        typer.Option(
-            help="Standard deviation of the picture's noise; white is 1, black -1. Default: judged "
-            "from the picture.",
-            min=0.0,
-        ),
-    ] = None
-    softness: Annotated[
-        float | None,
-        typer.Option(help="How freely to depart from what fits best; default 0.07.", min=0.0),
-    ] = None
-    method: Annotated[str, typer.Option(help=", ".join(RESTORABLE) + ".", metavar="NAME")] = (
-        DEFAULT_METHOD
+class _RestoreOptions:
+    picture: Path = argument("The picture to restore.")
+    data: str | None = option(
+        "What to restore it from: a folder of pictures, or as golddiff sample.", None
     )
+    store: str | None = option("A store that golddiff index made, instead of --data.", None)
+    reading: ReadingOptions = field(default_factory=ReadingOptions)
+    hole: str | None = option(
+        "What is missing: left, top, width, height in pixels.", None, metavar="X,Y,W,H"
+    )
+    mask: Path | None = option("What is missing: a picture of the same size, white there.", None)
+    upscale: int | None = option("The picture is so many times too small.", None, min=2, max=8)
+    colours: bool = option("The picture has lost them.", False)
+    deblur: float | None = option(
+        "The picture is blurred: a Gaussian's width, in pixels of a result.", None
+    )
+    n: int = option("How many restorations.", 4)
+    noise: float | None = option(
+        "Standard deviation of the picture's noise; white is 1, black -1. Default: judged "
+        "from the picture.",
+        None,
+        min=0.0,
+    )
+    softness: float | None = option(
+        "How freely to depart from what fits best; default 0.07.", None, min=0.0
+    )
+    method: str = option(", ".join(RESTORABLE) + ".", DEFAULT_METHOD, metavar="NAME")
     steps: Steps = 10
     seed: Seed = 0
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="What is known, restorations, what is expected, their spread: .png, .jpg, .webp; "
-            ".npz for arrays; a folder for each restoration by itself."
-        ),
-    ] = Path("restored.png")
-    explain: Annotated[
-        Path | None,
-        typer.Option(
-            help="A web page with the pictures behind each restoration.", metavar="PATH.html"
-        ),
-    ] = None
+    out: Path = option(
+        "What is known, restorations, what is expected, their spread: .png, .jpg, .webp; "
+        ".npz for arrays; a folder for each restoration by itself.",
+        Path("restored.png"),
+    )
+    explain: Path | None = option(
+        "A web page with the pictures behind each restoration.", None, metavar="PATH.html"
+    )
     json: JsonPath = None
 
 
 @command
-def restore(options: RestoreJob) -> None:
+def restore(options: _RestoreOptions) -> None:
     """Restore a picture from your own others: holes, size, colours, sharpness. No training.
 
     For example:
@@ -146,12 +121,10 @@ def restore(options: RestoreJob) -> None:
     else:
         denoiser = create_with_bars(job.method, opened, MethodSettings(), job.seed)
     softness = SOFTNESS if job.softness is None else job.softness
-    with progress_bar() as bar:
-        task = bar.add_task(f"restoring {job.picture.name}", total=job.n * job.steps)
+    with counting(f"restoring {job.picture.name}", job.n * job.steps) as on_step:
         samples = restored(
             denoiser, y[None], operator, noise, softness=softness, n=job.n, steps=job.steps,
-            seed=job.seed, attribution=job.explain is not None,
-            on_step=lambda images: bar.advance(task, images),
+            seed=job.seed, attribution=job.explain is not None, on_step=on_step,
         )  # fmt: skip
     if job.explain is not None:
         from golddiff.evaluation.report import write_report
@@ -160,14 +133,19 @@ def restore(options: RestoreJob) -> None:
         with waiting("explaining the pictures"):
             write_report(samples, denoiser, job.explain, settings=settings)
         say(f"{job.explain}: the pictures behind every restoration")
-    spread = samples.images.std(dim=0, correction=0)
+    spread = float(samples.images.std(dim=0, correction=0).mean())
     if job.out.suffix.lower() in PICTURES:
         pictures = pictures_of(opened, samples.images, y, operator, noise).values()
         shown = replace(samples, images=torch.stack([*pictures]))
         save("out", shown.grid(columns=len(shown)), job.out, samples.about)
     else:
         samples.save(job.out, "out")
-    say(f"{job.out}: {_apart(job.n, float(spread.mean()), opened.n)}")
+    made = "one restoration" if job.n == 1 else f"{job.n} restorations"
+    if job.n > 1 and spread < ALIKE:
+        made += f", all alike: too few of {opened.n:,} images fit what is known"
+    elif job.n > 1:
+        made += f", {spread:.3f} apart (white to black is 2)"
+    say(f"{job.out}: {made}")
     found = samples.novelty if opened.n > 1 else None
     copies = 0 if found is None else int(found.copies.sum())
     if found is not None:
@@ -182,7 +160,7 @@ def restore(options: RestoreJob) -> None:
         figures = {
             "picture": str(job.picture), "n": job.n, "steps": job.steps, "seed": job.seed,
             "method": job.method, "noise": noise, "softness": softness,
-            "training_images": opened.n, "spread": float(spread.mean()), "copies": copies,
+            "training_images": opened.n, "spread": spread, "copies": copies,
             "novelty": None if found is None else found.novelty.tolist(),
             "nearest": None if found is None else found.nearest.tolist(),
             "nearest_files": None if found is None else found.files, "out": str(job.out),
@@ -190,16 +168,7 @@ def restore(options: RestoreJob) -> None:
         write_json(job.json, figures)
 
 
-def _apart(n: int, spread: float, images: int) -> str:
-    """How many restorations, and how far apart they are."""
-    if n == 1:
-        return "one restoration"
-    if spread < ALIKE:
-        return f"{n} restorations, all alike: too few of {images:,} images fit what is known"
-    return f"{n} restorations, {spread:.3f} apart (white to black is 2)"
-
-
-def _check(job: RestoreJob) -> None:
+def _check(job: _RestoreOptions) -> None:
     """What can be checked before a store is opened or built."""
     for name, path in (("picture", job.picture), ("mask", job.mask)):
         if path is not None and not path.is_file():
@@ -224,7 +193,7 @@ def _check(job: RestoreJob) -> None:
         check_writable("explain", job.explain, (".html", ".htm"))
 
 
-def _missing(job: RestoreJob, image: Image.Image) -> Image.Image | None:
+def _missing(job: _RestoreOptions, image: Image.Image) -> Image.Image | None:
     """What is missing of a picture, in white; None: nothing."""
     from PIL import Image, ImageDraw
 

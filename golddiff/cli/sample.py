@@ -1,13 +1,14 @@
-"""The options of ``golddiff sample``."""
+"""The options of ``golddiff sample``, and what it reports of a run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from golddiff import __version__
+from golddiff.cli.command import ADVANCED, option
 from golddiff.cli.options import (
     BatchSize,
     Cluster,
@@ -19,68 +20,190 @@ from golddiff.cli.options import (
     Seed,
     Steps,
     Threads,
-    advanced,
 )
+from golddiff.cli.terminal import describe, summary
 from golddiff.estimators.registry import DEFAULT_METHOD, MethodSettings
+from golddiff.system.units import duration
+
+if TYPE_CHECKING:
+    from golddiff.denoiser import Denoiser
+    from golddiff.sampling import Samples
+    from golddiff.store.images import ImageStore
 
 
 @dataclass(frozen=True)
 class SampleJob:
     """The options of ``golddiff sample``."""
 
-    data: Annotated[
-        str | None,
-        typer.Option(
-            help="Training images: folder, file, built-in (digits, moons, patches) or hub name. "
-            "Indexed once in a cache ($GOLDDIFF_CACHE, ~/.cache/golddiff). Default: patches of two "
-            "photographs.",
-            show_default=False,
-        ),
-    ] = None
-    store: Annotated[
-        str | None, typer.Option(help="A store that golddiff index made, instead of --data.")
-    ] = None
+    data: str | None = option(
+        "Training images: folder, file, built-in (digits, moons, patches) or hub name. "
+        "Indexed once in a cache ($GOLDDIFF_CACHE, ~/.cache/golddiff). Default: patches of two "
+        "photographs.",
+        None,
+    )
+    store: str | None = option("A store that golddiff index made, instead of --data.", None)
     reading: ReadingOptions = field(default_factory=ReadingOptions)
     method: MethodName = DEFAULT_METHOD
     settings: MethodSettings = field(default_factory=MethodSettings)
-    n: Annotated[int, typer.Option("--n", help="How many images.")] = 16
+    n: int = option("How many images.", 16)
     steps: Steps = 10
     seed: Seed = 0
     labels: Labels = None
-    start: Annotated[
-        Path | None,
-        typer.Option(
-            help="A picture to begin from, in place of pure noise.",
-            metavar="PICTURE", show_default=False,
-        ),
-    ] = None  # fmt: skip
-    strength: Annotated[
-        float, typer.Option(help="With --start: how much of it is noise, above 0 to 1.")
-    ] = 0.6
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="The picture: .png, .jpg or .webp; .npz for arrays; a folder for each image by "
-            "itself too."
-        ),
-    ] = Path("grid.png")
-    explain: Annotated[
-        Path | None,
-        typer.Option(
-            help="A web page that shows which training images each output is made of.",
-            metavar="PATH.html",
-            show_default=False,
-        ),
-    ] = None
+    start: Path | None = option(
+        "A picture to begin from, in place of pure noise.", None, metavar="PICTURE"
+    )
+    strength: float = option("With --start: how much of it is noise, above 0 to 1.", 0.6)
+    out: Path = option(
+        "The picture: .png, .jpg or .webp; .npz for arrays; a folder for each image by itself too.",
+        Path("grid.png"),
+    )
+    explain: Path | None = option(
+        "A web page that shows which training images each output is made of.",
+        None,
+        metavar="PATH.html",
+    )
     json: JsonPath = None
-    trajectory: Annotated[Path | None, advanced("A second picture: what each step predicts.")] = (
-        None
+    trajectory: Path | None = option(
+        "A second picture: what each step predicts.", None, panel=ADVANCED
     )
     sampler: SamplerName = "ddim"
     batch_size: BatchSize = 64
     threads: Threads = None
     cluster: Cluster = None
-    allow_missing: Annotated[
-        bool,
-        advanced("With --cluster: go on without shards that cannot come back.", "--allow-missing"),
-    ] = False
+    allow_missing: bool = option(
+        "With --cluster: go on without shards that cannot come back.", False, panel=ADVANCED
+    )
+
+
+@dataclass(frozen=True)
+class SampleRun:
+    """What was asked for, and what came of it."""
+
+    job: SampleJob
+    denoiser: Denoiser
+    labels: list[int] | None  # class of each image
+    subsets: list[dict[str, Any]] | None  # see golden_subsets
+    samples: Samples
+    ticks: list[float]  # seconds: when the run began, and when each step of each batch was done
+
+    @property
+    def store(self) -> ImageStore:
+        """The training set."""
+        return self.denoiser.store
+
+    @property
+    def seconds(self) -> dict[str, Any]:
+        """In all, of an image and step, and of each step summed over batches."""
+        steps = len(self.samples.sigmas)
+        each = [after - before for before, after in pairwise(self.ticks)]
+        return {
+            "total": sum(each),
+            "per_image_and_step": sum(each) / (self.job.n * steps),
+            "per_step": [sum(each[step::steps]) for step in range(steps)],
+        }
+
+    def lines(self) -> list[str]:
+        """What the command says in the end."""
+        job, share, seconds = self.job, self.samples.share, self.seconds
+        noun = ("point" if len(self.store.shape) == 1 else "image") + ("" if job.n == 1 else "s")
+        seen = f"only {share:.1%} of the training images were seen: shards are missing"
+        return [
+            *([seen] if share < 1 else []),
+            f"{job.out}: {job.n:,} {noun} by {job.method}, {duration(seconds['total'])}, "
+            f"{duration(seconds['per_image_and_step'])} an image and step",
+            *(self._novelty_lines() if self.store.n > 1 else []),
+        ]
+
+    def _novelty_lines(self) -> list[str]:
+        """How new the outputs are, and what to do about copies."""
+        from golddiff.estimators.dial import NOVELTY
+
+        job, found = self.job, self.samples.novelty
+        mean, copies = float(found.novelty.mean()), int(found.copies.sum())
+        said = [f"novelty {mean:.2f} on average (0 a training image, 1 all new)"]
+        if not copies:
+            return said
+        asked = NOVELTY if job.settings.novelty is None else job.settings.novelty
+        cause, advice = f"novelty {asked:g}", f"try --novelty {NOVELTY if asked < NOVELTY else 1:g}"
+        if job.method != "recommended":
+            cause, advice = job.method, f"try --method recommended --novelty {NOVELTY:g}"
+        elif asked == 1:
+            advice = "more training images help"
+        return [
+            *said,
+            f"{copies} of {job.n:,} {'outputs copy' if job.n > 1 else 'output copies'} a training "
+            f"image: with {self.store.n:,} images and {cause} that is expected; {advice}",
+        ]
+
+    def figures(self) -> dict[str, Any]:
+        """The run for a JSON file."""
+        job, samples, start = self.job, self.samples, self.job.start
+        return {
+            "golddiff": __version__,
+            "method": job.method,
+            "settings": job.settings.given(),
+            "store": {"description": describe(self.store), **summary(self.store)},
+            "n": job.n,
+            "steps": job.steps,
+            "sampler": job.sampler,
+            "seed": job.seed,
+            "start": None if start is None else {"path": str(start), "strength": job.strength},
+            "labels": self.labels,
+            "sigmas": samples.sigmas,
+            "golden_subsets": self.subsets,
+            "seconds": self.seconds,
+            "novelty": _novelty_figures(samples) if self.store.n > 1 else None,
+            "cluster": None if job.cluster is None else self._cluster_figures(self.store),
+            "out": str(job.out),
+            "trajectory": None if job.trajectory is None else str(job.trajectory),
+            "explain": None if job.explain is None else str(job.explain),
+        }
+
+    def _cluster_figures(self, store: Any) -> dict[str, Any]:
+        traffic = store.pool.traffic
+        return {
+            "address": self.job.cluster,
+            "shards": store.paths,
+            "share": self.samples.share,
+            "missing": store.pool.missing,
+            "bytes": {"sent": traffic.sent, "received": traffic.received, "once": traffic.given},
+            "rounds": traffic.rounds,
+        }
+
+
+def _novelty_figures(samples: Samples) -> dict[str, Any]:
+    found = samples.novelty
+    return {
+        "mean": float(found.novelty.mean()),
+        "spacing": found.spacing,
+        "each": found.novelty.tolist(),
+        "nearest": found.nearest.tolist(),
+        "nearest_files": found.files,
+        "distances": found.distances[:, 0].tolist(),
+        "copies": found.copies.tolist(),
+    }
+
+
+def golden_subsets(
+    denoiser: Denoiser, sigmas: list[float], labels: list[int] | None
+) -> list[dict[str, Any]] | None:
+    """What the schedule screens (m) and keeps (k) at each step, one entry a class asked for.
+
+    None where the method has no golden subset.
+
+    Raises:
+        ArgumentError: a subset larger than the images there are.
+    """
+    from golddiff.estimators.golden import GoldDiff
+    from golddiff.estimators.network_like import NetworkLike
+
+    if isinstance(denoiser, NetworkLike):
+        denoiser = denoiser.golden
+    if not isinstance(denoiser, GoldDiff) or denoiser.estimates:
+        return None  # each query's size is its own
+    entries: list[dict[str, Any]] = []
+    for label in [None] if labels is None else dict.fromkeys(labels):
+        images = denoiser.store.count_of(label)
+        m, k = zip(*(denoiser.schedule.budgets(sigma, images) for sigma in sigmas), strict=True)
+        entries.append({"label": label, "images": images, "m": list(m), "k": list(k)})
+    return entries

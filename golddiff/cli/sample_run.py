@@ -11,8 +11,7 @@ from golddiff.cli.command import command
 from golddiff.cli.first_use import LOOKED_AT, create_with_bars, first_look
 from golddiff.cli.options import ReadingOptions
 from golddiff.cli.parse import parse_labels
-from golddiff.cli.sample import SampleJob
-from golddiff.cli.sample_report import SampleRun, figures, golden_subsets, lines
+from golddiff.cli.sample import SampleJob, SampleRun, golden_subsets
 from golddiff.cli.terminal import progress_bar, say, starting, waiting, watched, write_json
 from golddiff.estimators.registry import METHODS, check_method, memory_needed
 from golddiff.store.cache import SourceOptions, cached_store
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
 # What a run without --data is of: crops of two photographs, ready in seconds.
 DEFAULT_DATA = ("patches", SourceOptions(skip_bad=True, limit=1000))
-
-ALLOWED = {"out": (*PICTURES, ".npz"), "json": (), "explain": (".html", ".htm")}
 
 
 @command
@@ -52,20 +49,16 @@ def sample(options: SampleJob) -> None:
 
       golddiff sample --cluster head:6379 --store shards/ --method golddiff-pca
     """
-    run_sample(options)
-
-
-def run_sample(job: SampleJob) -> None:
-    """Generate the images, write the pictures and the figures, say where they are.
-
-    Raises:
-        GoldDiffError: bad input, found before any image is generated.
-    """
+    job = options
     _check(job)
 
+    import torch
+
+    from golddiff.cli.address_space import fit
     from golddiff.samplers import level_of_strength, noise_levels
     from golddiff.sampling import check_room
     from golddiff.sources.picture import fitted, read_picture
+    from golddiff.store.images import ImageStore
 
     first = None if job.start is None else level_of_strength(job.strength)
     store = _open(job)
@@ -78,22 +71,23 @@ def run_sample(job: SampleJob) -> None:
     if job.method == "recommended" and job.start is None and job.out.suffix.lower() in PICTURES:
         first_look(store, job.out, min(job.n, LOOKED_AT), job.seed, labels)
     denoiser = create_with_bars(job.method, store, job.settings, job.seed)
-    _fit_to_address_space(denoiser)
+    if isinstance(store, ImageStore):
+        fit(denoiser, torch.get_num_threads())
     levels = noise_levels(job.steps, job.sampler, first)
     subsets = golden_subsets(denoiser, levels, labels)
     samples, ticks = _generate(job, denoiser, labels, levels, image)
-    run = SampleRun(job, store, denoiser, labels, subsets, samples, ticks)
+    run = SampleRun(job, denoiser, labels, subsets, samples, ticks)
     if job.explain is not None:
         _explain(run, job.explain)
     _draw(run)
     if store.n > 1:
         with waiting("looking for the nearest training images"):
-            run.samples.novelty  # noqa: B018  kept there
+            samples.novelty  # noqa: B018  kept there
     if job.trajectory is not None and samples.trajectory is not None:
         _draw_trajectory(run, samples.trajectory, job.trajectory)
     if job.json is not None:
-        write_json(job.json, figures(run))
-    for line in lines(run):
+        write_json(job.json, run.figures())
+    for line in run.lines():
         say(line)
 
 
@@ -111,17 +105,17 @@ def _check(job: SampleJob) -> None:
     if job.allow_missing and job.cluster is None:
         raise ArgumentError("allow-missing: applies to --cluster only")
     check_method(job.method, job.settings)
-    outputs = [
-        ("out", job.out if job.out.suffix else job.out / "grid.png"),
-        ("trajectory", job.trajectory),
-        ("explain", job.explain),
-        ("json", job.json),
-    ]
+    outputs = {
+        "out": (job.out if job.out.suffix else job.out / "grid.png", (*PICTURES, ".npz")),
+        "trajectory": (job.trajectory, PICTURES),
+        "explain": (job.explain, (".html", ".htm")),
+        "json": (job.json, ()),
+    }
     seen: dict[Path, str] = {}
-    for name, path in outputs:
+    for name, (path, endings) in outputs.items():
         if path is None:
             continue
-        check_writable(name, path, ALLOWED.get(name, PICTURES))
+        check_writable(name, path, endings)
         other = seen.setdefault(path.resolve(), name)
         if other != name:
             raise ArgumentError(f"{name}: {path} is also what --{other} writes")
@@ -132,16 +126,6 @@ def _check(job: SampleJob) -> None:
     check_settings(job.n, job.steps, job.sampler, job.seed, job.batch_size)
     if job.start is None and job.strength != SampleJob.strength:
         raise ArgumentError("strength: applies to --start only")
-
-
-def _fit_to_address_space(denoiser: Denoiser) -> None:
-    import torch
-
-    from golddiff.cli.address_space import fit
-    from golddiff.store.images import ImageStore
-
-    if isinstance(denoiser.store, ImageStore):
-        fit(denoiser, torch.get_num_threads())
 
 
 def _check_explainable(job: SampleJob, store: ImageStore) -> None:
@@ -249,15 +233,13 @@ def _draw_trajectory(run: SampleRun, predictions: torch.Tensor, path: Path) -> N
         rows = [Row(name, predictions[:, i]) for i, name in enumerate(names)]
         title = f"{run.job.method} over {store.manifest.source}: the prediction x0 of each step"
         classes = None if labels is None else set(labels[:ROWS])
-        sizes = _size_texts(run.subsets, classes)
+        sizes = None if run.subsets is None else _size_texts(run.subsets, classes)
         paths = draw_trajectory(rows, run.samples.sigmas, sizes, title)
     save("trajectory", paths, path)
 
 
-def _size_texts(subsets: list[dict[str, Any]] | None, shown: set[int] | None) -> list[str] | None:
+def _size_texts(subsets: list[dict[str, Any]], shown: set[int] | None) -> list[str]:
     """The golden subset size of each step; a range where the classes shown differ."""
-    if subsets is None:
-        return None
     sizes = [s["k"] for s in subsets if shown is None or s["label"] in shown]
     ranges = [(min(ks), max(ks)) for ks in zip(*sizes, strict=True)]
     return [f"{low:,}" if low == high else f"{low:,}-{high:,}" for low, high in ranges]

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from golddiff.cli.command import command
+from golddiff.cli.command import command, option
 from golddiff.cli.options import Limit, Size
 from golddiff.cli.terminal import say, starting, watched
 from golddiff.sources.source_options import SourceOptions
@@ -23,34 +21,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class StudioOptions:
-    """The options of ``golddiff studio``."""
-
-    store: Annotated[
-        list[Path] | None,
-        typer.Option(help="A store that golddiff index made; may come several times."),
-    ] = None
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Training images: folder, file, built-in (digits, patches) or hub name; may come "
-            "several times. Default digits.",
-            show_default=False,
-        ),
-    ] = None
-    host: Annotated[
-        str, typer.Option(help="The address to listen on; 0.0.0.0 lets other machines in.")
-    ] = HOST
-    port: Annotated[int, typer.Option(help="0 for any that is free.")] = PORT
-    no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Do not open the page in a browser.")
-    ] = False
+class _StudioOptions:
+    store: list[Path] | None = option(
+        "A store that golddiff index made; may come several times.", None
+    )
+    data: list[str] | None = option(
+        "Training images: folder, file, built-in (digits, patches) or hub name; may come "
+        "several times. Default digits.",
+        None,
+    )
+    host: str = option("The address to listen on; 0.0.0.0 lets other machines in.", HOST)
+    port: int = option("0 for any that is free.", PORT)
+    no_browser: bool = option("Do not open the page in a browser.", False)
     size: Size = None
     limit: Limit = None
 
 
 @command
-def studio(options: StudioOptions) -> None:
+def studio(options: _StudioOptions) -> None:
     """Watch every method denoise side by side, on a page that never leaves this machine.
 
     For example:
@@ -68,21 +56,17 @@ def studio(options: StudioOptions) -> None:
     serve(_openers(options), options.host, options.port, not options.no_browser, say)
 
 
-def _openers(options: StudioOptions) -> dict[str, Callable[[], ImageStore]]:
+def _openers(options: _StudioOptions) -> dict[str, Callable[[], ImageStore]]:
     """What opens each store, by the shortest name that no other has."""
+    from golddiff.store.images import ImageStore
+
     reading = SourceOptions(size=options.size, limit=options.limit)
     read = partial(cached_store, options=reading, say=say, progress=watched())
     stores = options.store or []
     sources = options.data or ([] if stores else ["digits"])
     openers: list[tuple[str, str, Callable[[], ImageStore]]] = [
-        *((path.resolve().name, str(path), partial(_open, path)) for path in stores),
+        *((path.resolve().name, str(path), partial(ImageStore.open, path)) for path in stores),
         *((Path(source).name or source, source, partial(read, source)) for source in sources),
     ]
     short = [name for name, _, _ in openers]
     return {name if short.count(name) == 1 else full: opener for name, full, opener in openers}
-
-
-def _open(path: Path) -> ImageStore:
-    from golddiff.store.images import ImageStore
-
-    return ImageStore.open(path)

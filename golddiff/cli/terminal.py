@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import gc
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-
+from golddiff import __version__
 from golddiff.system.files import written_whole
 from golddiff.system.progress import progress_bar, waiting, watched
+from golddiff.system.units import byte_size, shape_text
 
-__all__ = ["progress_bar", "say", "show", "starting", "waiting", "watched", "write_json"]
+if TYPE_CHECKING:
+    from golddiff.store.images import ImageStore
+
+__all__ = [
+    "counting", "describe", "progress_bar", "say", "starting", "summary", "waiting", "watched",
+    "write_json",
+]  # fmt: skip
 
 
 def say(line: str) -> None:
@@ -30,15 +37,42 @@ def starting() -> None:
     gc.enable()
 
 
-def show(table: Table) -> None:
-    """A table of results, at its full width where the output is no terminal."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
-    console.print(table)
+@contextmanager
+def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar of so many things to do; what is called with how many more are done."""
+    with progress_bar() as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda more: bar.advance(task, more)
 
 
 def write_json(path: Path, figures: dict[str, Any]) -> None:
     """Write figures to a JSON file, whole or not at all."""
     with written_whole("json", path) as temporary:
         temporary.write_text(json.dumps(figures, indent=1, allow_nan=False) + "\n", "utf-8")
+
+
+def describe(store: ImageStore) -> str:
+    """One line: 'digits.store: 1,797 images, 8 x 8 grey, 10 classes, 210 kB'."""
+    kind = "points" if len(store.shape) == 1 else "images"
+    classes = f"{len(store.classes):,} classes" if store.classes else "no labels"
+    return (
+        f"{store.path}: {store.n:,} {kind}, {shape_text(store.shape)}, {classes}, "
+        f"{byte_size(store.manifest.bytes)}"
+    )
+
+
+def summary(store: ImageStore) -> dict[str, Any]:
+    """Everything about a store that fits in JSON."""
+    manifest = store.manifest
+    return {
+        "golddiff": __version__,
+        "path": str(store.path),
+        "source": manifest.source,
+        "n": store.n,
+        "shape": list(store.shape),
+        "dtype": manifest.dtype,
+        "classes": {str(label): n for label, n in store.class_counts.items()} or None,
+        "class_names": manifest.class_names,
+        "bytes": manifest.bytes,
+        "skipped": manifest.skipped,
+    }

@@ -108,8 +108,7 @@ def build_shards(
     progress(found, number)
     for done, (job, record, left_out) in enumerate(_built(missing), found + 1):
         records[job] = record
-        skipped.names += left_out.names
-        skipped.reasons += left_out.reasons
+        skipped += left_out
         progress(done, number)
     whole = [record for _, record in sorted(records.items()) if record is not None]
     Listing(whole).write(folder)

@@ -18,12 +18,8 @@ if TYPE_CHECKING:
 BUILTINS = ("digits", "moons", "patches")
 _KNOWN = "a folder, .parquet, .zip, .npz, .npy, .pt, idx files (.gz) or CIFAR's .tar.gz"
 
-OpenFolder = Callable[[Path, SourceOptions], "Source | None"]
 
-
-def open_source(
-    source: Any, *, open_folder: OpenFolder = lambda folder, options: None, **options: Any
-) -> Source:
+def open_source(source: Any, **options: Any) -> Source:
     """Open a training set of any kind, to be read once from start to end.
 
     Args:
@@ -40,7 +36,6 @@ def open_source(
             - a built-in: ``"digits"``, ``"moons"`` or ``"patches"`` (``"./digits"`` or a ``Path``
               means the folder);
             - the name of a dataset on the Hugging Face hub.
-        open_folder: opens a folder of a kind that is none of these; None where it is not that kind.
         options: those of :class:`SourceOptions`.
 
     Returns:
@@ -53,7 +48,7 @@ def open_source(
     """
     reading = SourceOptions(**options)
     if isinstance(source, str | os.PathLike):
-        return _open_text(source, reading, open_folder)
+        return _open_text(source, reading)
     return _open_object(source, reading)
 
 
@@ -78,9 +73,7 @@ def _open_object(source: Any, options: SourceOptions) -> Source:
     )
 
 
-def _open_text(
-    source: str | os.PathLike[str], options: SourceOptions, open_folder: OpenFolder
-) -> Source:
+def _open_text(source: str | os.PathLike[str], options: SourceOptions) -> Source:
     """A path; or, of text, a built-in or a dataset of the hub."""
     from golddiff.sources.builtin import open_builtin
     from golddiff.sources.decode import EXTENSIONS
@@ -96,7 +89,7 @@ def _open_text(
     with readable(f"{path} cannot be read"):  # nor a folder on the way be entered
         exists = path.exists()
     if exists:
-        return _open_path(path, options, open_folder)
+        return _open_path(path, options)
     endings = (".parquet", ".zip", ".npz", ".npy", ".pt", ".gz", ".tar", ".tgz", *EXTENSIONS)
     is_path = text.startswith(("/", "\\", ".", "~")) or text.lower().endswith(endings)
     if is_path or not is_text or not is_hub_name(text):
@@ -105,13 +98,13 @@ def _open_text(
     return open_dataset(dataset, options, f"dataset {text} ({options.split})")
 
 
-def _open_path(path: Path, options: SourceOptions, open_folder: OpenFolder) -> Source:
+def _open_path(path: Path, options: SourceOptions) -> Source:
     """Open a file or folder that exists."""
     from golddiff.sources import cifar, folders, idx, numpy_files, tables
     from golddiff.sources.decode import EXTENSIONS
 
     if path.is_dir():
-        return open_folder(path, options) or folders.open_folder(path, options)
+        return folders.open_folder(path, options)
     if not path.is_file():
         raise SourceError(f"{path} is neither a file nor a folder")
     with readable(f"{path} cannot be read"), path.open("rb"):

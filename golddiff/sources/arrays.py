@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
-from golddiff.sources.decode import fit, to_pixels, with_channels
+from golddiff.sources.decode import fit, to_image, to_pixels, with_channels
 from golddiff.sources.source import Rows
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError, SourceError
@@ -130,11 +129,8 @@ def _redraw(
     """Scale and convert one (C, H, W) uint8 image."""
     if channels is None:
         # Channels of no known meaning are scaled one by one.
-        planes = [fit(Image.fromarray(np.ascontiguousarray(plane)), size) for plane in example]
-        return np.stack([np.asarray(plane) for plane in planes])
-    squeezed = example[0] if len(example) == 1 else example.transpose(1, 2, 0)
-    image = Image.fromarray(np.ascontiguousarray(squeezed))
-    return to_pixels(fit(with_channels(image, channels), size))
+        return np.concatenate([to_pixels(fit(to_image(plane[None]), size)) for plane in example])
+    return to_pixels(fit(with_channels(to_image(example), channels), size))
 
 
 def _redrawn_shape(

@@ -60,8 +60,7 @@ def open_cifar_tar(path: Path, options: SourceOptions) -> Rows:
         Unpacked(path) as stream,
         tarfile.open(fileobj=cast(IO[bytes], stream), mode="r:") as archive,
     ):
-        files = (member for member in archive.getmembers() if member.isfile())
-        members = {member.name.rsplit("/", 1)[-1]: member for member in files}
+        members = {m.name.rsplit("/", 1)[-1]: m for m in archive.getmembers() if m.isfile()}
         sizes = {name: member.size for name, member in members.items()}
 
         def read(name: str) -> bytes:
@@ -94,14 +93,13 @@ def _open(
         raise SourceError(
             f"CIFAR-{kind} has no label column {column!r}; it has: {', '.join(known)}"
         )
-    parts = _PARTS[kind].get(options.split)
-    if parts is None:
-        raise SourceError(f"{name} has no split {options.split!r}; it has: test, train")
+    options.require_split(("test", "train"), name)
+    parts = _PARTS[kind][options.split]
     missing = [part for part in parts if part not in sizes]
     if missing:
         raise SourceError(f"{name} lacks {', '.join(missing)}")
 
-    def table(part: str) -> dict[bytes, Any]:
+    def table(part: str) -> dict[str, Any]:
         if sizes[part] > _MAX_FILE_BYTES:
             raise SourceError(f"{part} has {sizes[part]:,} bytes, more than any file of CIFAR's")
         return _table(read(part), part)
@@ -111,33 +109,35 @@ def _open(
     class_names = None
     if _META[kind] in sizes:
         names = _listed(table(_META[kind]), _META[kind], _LABELS[kind][key])
-        words = (n.decode("utf-8", "replace") if isinstance(n, bytes) else str(n) for n in names)
-        class_names = tuple(words)
+        class_names = tuple(map(_text, names))
     values = np.concatenate(pixels).reshape(-1, 3, 32, 32)
     description = f"CIFAR-{kind} {name} ({options.split})"
     return open_array(values, options, description, np.concatenate(labels), class_names)
 
 
-def _table(data: bytes, name: str) -> dict[bytes, Any]:
+def _table(data: bytes, name: str) -> dict[str, Any]:
     try:
         table = read_pickle(data, ARRAYS)
     except UnpicklingError as error:
         raise SourceError(f"{name} is not a pickle of plain arrays: it {error}") from error
     if not isinstance(table, dict):
         raise SourceError(f"{name} holds a {type(table).__name__}, not the dict of a CIFAR file")
-    return {key.encode() if isinstance(key, str) else key: value for key, value in table.items()}
+    return {_text(key): value for key, value in table.items()}
 
 
-def _images(table: dict[bytes, Any], name: str, key: str) -> tuple[NDArray[np.uint8], I64]:
-    pixels: Any = table.get(b"data")
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _images(table: dict[str, Any], name: str, key: str) -> tuple[NDArray[np.uint8], I64]:
+    pixels: Any = table.get("data")
     is_images = isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8
     if not is_images or pixels.shape[1:] != (_VALUES,):
         raise SourceError(f"{name} holds no uint8 array 'data' of {_VALUES} columns")
     return np.asarray(pixels), own_labels(_listed(table, name, key), len(pixels), name)
 
 
-def _listed(table: dict[bytes, Any], name: str, key: str) -> list[Any]:
-    found = table.get(key.encode())
-    if not isinstance(found, list):
+def _listed(table: dict[str, Any], name: str, key: str) -> list[Any]:
+    if not isinstance(table.get(key), list):
         raise SourceError(f"{name} holds no list {key!r}")
-    return found
+    return list(table[key])

@@ -62,19 +62,14 @@ class _Look(NamedTuple):
 class ExampleSource:
     """Examples that are decoded as they are read, by a few threads ahead of the reader.
 
+    The first ones are looked at when it is made; ``total`` are to be read, those that cannot be
+    read among them.
+
     Args:
         items: starts a pass over the examples from a start to a stop. Where it can be sent to
             another process, so can the source.
         total, options, description, class_names: as of :class:`Rows`.
         labels: (total,) class indices, or None; then those that the items bring.
-
-    Attributes:
-        total: how many are to be read, those that cannot be read among them.
-        names: the files of those read so far, where they are files.
-
-    Raises:
-        SourceError: there are none, or the first ones cannot be read or do not fit together.
-        ArgumentError: the labels given do not fit; float images whose range is not known.
     """
 
     def __init__(
@@ -106,8 +101,7 @@ class ExampleSource:
                 could be read.
         """
         require_integer("size", size, least=1)
-        self.skipped.names.clear()
-        self.skipped.reasons.clear()
+        self.skipped.clear()
         self.names.clear()
         return rebatch(self._pieces(), size)
 
@@ -153,15 +147,15 @@ class ExampleSource:
     def _look(self, item: Item) -> _Look:
         loaded, labelled = _load(item), item.label is not None
         if is_array(loaded):
-            rows = self._rows(item.name, loaded)
+            rows = self._rows(item, loaded)
             ask_for_range(rows, self._options)
             return _Look(item.name, rows.info.shape, rows.info.dtype, None, labelled)
         header, side = read_header(loaded), self._options.size
         shape = (3, side or header.height, side or header.width)
         return _Look(item.name, shape, np.dtype(np.uint8), header.grey, labelled)
 
-    def _rows(self, name: str, array: Any) -> Rows:
-        return open_array(as_array(array, name)[None], self._options, name)
+    def _rows(self, item: Item, array: Any) -> Rows:
+        return open_array(as_array(array, item.name)[None], self._options, item.name)
 
     def _pieces(self) -> Iterator[Batch]:
         bytes_each = math.prod(self.info.shape) * self.info.dtype.itemsize
@@ -171,8 +165,7 @@ class ExampleSource:
         found = 0
         for batch, failures, names in ahead(self._decode, chunks):
             self.names += names
-            self.skipped.names += failures.names
-            self.skipped.reasons += failures.reasons
+            self.skipped += failures
             found += len(batch.pixels)
             yield batch
         if not found:
@@ -200,7 +193,7 @@ class ExampleSource:
         """The values of one example, of the shape and type of all."""
         loaded = _load(item)
         if is_array(loaded):
-            pixels: NDArray[Any] = self._rows(item.name, loaded).pixels(0, 1)[0]
+            pixels: NDArray[Any] = self._rows(item, loaded).pixels(0, 1)[0]
         else:
             # Where grey was guessed from the first images, each is decoded as it is, so that a
             # later one in colour is noticed rather than silently made grey.
@@ -243,9 +236,10 @@ def _load(item: Item) -> Any:
 
 
 def _nothing_readable(description: str, failures: Skipped) -> SourceError:
+    name, reason = failures[0]
     return SourceError(
         f"none of the {len(failures)} images of {description} can be read; "
-        f"the first, {failures.names[0]}: {failures.reasons[0]}"
+        f"the first, {name}: {reason}"
     )
 
 
@@ -285,46 +279,37 @@ def open_listed(examples: Any, options: SourceOptions) -> ExampleSource:
         raise ArgumentError(f"source is a {kind} without a length; give one that has") from None
     if count == 0:
         raise SourceError(f"source is a {kind} without examples")
-    one_by_one = _unbatched if in_batches else _indexed
-    items = partial(_items, partial(one_by_one, examples), kind)
+
+    def items(start: int, stop: int) -> Iterator[Item]:
+        # By index alone: all that a Dataset must have.
+        found: Iterator[Any] = (examples[i] for i in range(start, stop))
+        if in_batches:
+            found = itertools.islice(_unbatched(examples), start, stop)
+        for place, example in enumerate(found, start):
+            yield _item(f"example {place}", example, kind)
+
     source = ExampleSource(items, count, options, f"{kind} of images")
     if in_batches:  # which need not hold all of their data set
         source.info = replace(source.info, count=None)
     return source
 
 
-def _indexed(examples: Any, start: int, stop: int) -> Iterator[Any]:
-    return (examples[i] for i in range(start, stop))  # all that a Dataset must have
+def _unbatched(batches: Any) -> Iterator[Any]:
+    for images, labels in map(_pair, batches):
+        yield from zip(images, itertools.repeat(None) if labels is None else labels, strict=False)
 
 
-def _unbatched(batches: Any, start: int, stop: int) -> Iterator[Any]:
-    pairs = (_pair(batch) for batch in batches)
-    unpacked = (
-        pair
-        for images, labels in pairs
-        for pair in zip(images, itertools.repeat(None) if labels is None else labels, strict=False)
+def _item(name: str, example: Any, kind: str) -> Item:
+    image, label = _pair(example)
+    if isinstance(image, str | os.PathLike):
+        path = os.fspath(image)
+        return Item(name, partial(read_file, path), label, path)
+    if isinstance(image, Image.Image) or is_array(image):
+        return Item(name, lambda: image, label)
+    raise ArgumentError(
+        f"source is a {kind} whose {name} is a {type(image).__name__}; give Pillow images, "
+        "paths, arrays or tensors, alone or in pairs with a label"
     )
-    return itertools.islice(unpacked, start, stop)
-
-
-def _items(one_by_one: Any, kind: str, start: int, stop: int) -> Iterator[Item]:
-    for place, example in enumerate(one_by_one(start, stop), start):
-        image, label = _pair(example)
-        name = f"example {place}"
-        if isinstance(image, str | os.PathLike):
-            path = os.fspath(image)
-            yield Item(name, partial(read_file, path), label, path)
-        elif isinstance(image, Image.Image) or is_array(image):
-            yield Item(name, partial(_itself, image), label)
-        else:
-            raise ArgumentError(
-                f"source is a {kind} whose {name} is a {type(image).__name__}; give Pillow images, "
-                "paths, arrays or tensors, alone or in pairs with a label"
-            )
-
-
-def _itself(image: Any) -> Any:
-    return image
 
 
 def _pair(example: Any) -> tuple[Any, Any]:

@@ -61,13 +61,13 @@ def open_folder(folder: Path, options: SourceOptions) -> Source:
             "point at one of the two"
         )
     if shards:
-        chosen = shards_of_split(shards, options.split, description)
+        chosen = shards_of_split(shards, options, description)
         return open_parquet([folder / name for name in chosen], options, description)
     if not images:
         left = f" ({links_out} symbolic links that lead out of it were not followed)"
         raise SourceError(f"{description} holds no images{left if links_out else ''}")
     options.refuse_columns("folders of images")
-    names, labels, class_names = _labelled(images, table, options.split, description)
+    names, labels, class_names = _labelled(images, table, options, description)
     items = partial(_files, folder, names)
     return ExampleSource(items, len(names), options, description, labels, class_names)
 
@@ -82,7 +82,7 @@ def open_zip(path: Path, options: SourceOptions) -> ExampleSource:
         if not images:
             raise SourceError(f"{description} holds no images")
         table = _member(archive, _EDM_TABLE) if _EDM_TABLE in found else None
-    names, labels, class_names = _labelled(images, table, options.split, description)
+    names, labels, class_names = _labelled(images, table, options, description)
     items: Items = partial(_members, path, names)
     return ExampleSource(items, len(names), options, description, labels, class_names)
 
@@ -144,7 +144,7 @@ def _files_below(folder: Path) -> tuple[list[str], int]:
 
 
 def _labelled(
-    names: list[str], table: bytes | None, split: str, description: str
+    names: list[str], table: bytes | None, options: SourceOptions, description: str
 ) -> tuple[list[str], I64 | None, tuple[str, ...] | None]:
     """The images of the split, their labels and the classes' names.
 
@@ -153,7 +153,7 @@ def _labelled(
     """
     if table is not None:
         return names, _by_table(table, names, description), None
-    names, folders = _in_split(names, split, description)
+    names, folders = _in_split(names, options, description)
     tops = [folder[0] if folder else None for folder in folders]
     if all(top is None for top in tops) or all(_NUMBERED.match(name) for name in names):
         return names, None, None
@@ -168,17 +168,16 @@ def _labelled(
     return names, labels.astype(np.int64), tuple(class_names.tolist())
 
 
-def _in_split(names: list[str], split: str, description: str) -> tuple[list[str], list[list[str]]]:
+def _in_split(
+    names: list[str], options: SourceOptions, description: str
+) -> tuple[list[str], list[list[str]]]:
     """The split's names, and the folders of each below those that are around everything."""
     folders = [name.split("/")[:-1] for name in names]
     while all(folders):
         found = sorted({folder[0] for folder in folders})
         if SPLIT_NAMES.issuperset(found):
-            if split not in found:
-                raise SourceError(
-                    f"{description} has no split {split!r}; it has: {', '.join(found)}"
-                )
-            inside = [i for i, folder in enumerate(folders) if folder[0] == split]
+            options.require_split(found, description)
+            inside = [i for i, folder in enumerate(folders) if folder[0] == options.split]
             names, folders = [names[i] for i in inside], [folders[i] for i in inside]
         elif len(found) > 1:
             break

@@ -10,7 +10,13 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from golddiff.sources.decode import UnreadableImageError, decode, read_header, with_channels
+from golddiff.sources.decode import (
+    UnreadableImageError,
+    decode,
+    read_header,
+    to_image,
+    with_channels,
+)
 from golddiff.system.errors import ArgumentError
 
 MOST_BYTES = 40_000_000
@@ -46,9 +52,7 @@ def decoded(name: str, data: bytes, most_pixels: int = MOST_PIXELS) -> Image.Ima
                 f"{most_pixels / 1e6:.2g} megapixels; make it smaller first"
             )
         with _one_at_a_time:
-            values = decode(data)  # (C, H, W)
-            values = values[0] if len(values) == 1 else values.transpose(1, 2, 0)
-            image = Image.fromarray(np.ascontiguousarray(values))
+            image = to_image(decode(data))
             image.thumbnail((KEPT_SIDE, KEPT_SIDE), Image.Resampling.LANCZOS)
     except UnreadableImageError as error:
         raise ArgumentError(f"{name}: the file cannot be read as an image: {error}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -46,31 +46,27 @@ class SourceInfo:
     description: str = ""  # one line for the manifest and the progress bar ("folder photos")
 
 
-@dataclass
-class Skipped:
-    """Examples that could not be read and were left out (``skip_bad=True``)."""
-
-    names: list[str] = field(default_factory=list)
-    reasons: list[str] = field(default_factory=list)
+class Skipped(list[tuple[str, str]]):
+    """Name and reason of examples that could not be read and were left out (``skip_bad=True``)."""
 
     def add(self, name: str, reason: str) -> None:
         """Record one example by name, with why it was left out."""
-        self.names.append(printable(name))
-        self.reasons.append(printable(reason))
+        self.append((printable(name), printable(reason)))
+
+    @property
+    def names(self) -> list[str]:
+        """The names alone."""
+        return [name for name, _ in self]
 
     def lines(self, most: int = 5) -> list[str]:
         """What was left out, for people: how many, the first few by name and reason."""
-        if not self.names:
+        if not self:
             return []
-        pairs = list(zip(self.names, self.reasons, strict=True))
         return [
-            f"left out {len(pairs):,} that could not be read:",
-            *(f"  {name}: {reason}" for name, reason in pairs[:most]),
-            *([f"  and {len(pairs) - most:,} more"] if len(pairs) > most else []),
+            f"left out {len(self):,} that could not be read:",
+            *(f"  {name}: {reason}" for name, reason in self[:most]),
+            *([f"  and {len(self) - most:,} more"] if len(self) > most else []),
         ]
-
-    def __len__(self) -> int:
-        return len(self.names)
 
 
 class Source(Protocol):

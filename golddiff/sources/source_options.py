@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from golddiff.system.errors import ArgumentError
+from golddiff.system.errors import ArgumentError, SourceError
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,12 @@ class SourceOptions:
     def limited(self, count: int) -> int:
         """How many of ``count`` examples are to be read."""
         return count if self.limit is None else min(count, self.limit)
+
+    def require_split(self, found: Collection[str], where: str) -> None:
+        """Raise SourceError where a source does not have the split."""
+        if self.split not in found:
+            there = ", ".join(map(str, found))
+            raise SourceError(f"{where} has no split {self.split!r}; it has: {there}")
 
     def refuse_columns(self, kind: str) -> None:
         """Raise ArgumentError where a column is named for a source that has none."""

@@ -37,7 +37,7 @@ _SHARD = re.compile(r"^(?P<split>.+?)-\d{4,6}-of-\d{4,6}(-[0-9a-f]+)?$")
 Labels = tuple[I64 | None, tuple[str, ...] | None]
 
 
-def shards_of_split(names: Sequence[str], split: str, description: str) -> list[str]:
+def shards_of_split(names: Sequence[str], options: SourceOptions, description: str) -> list[str]:
     """The parquet files of one split, sorted; all of them where names say no split.
 
     Names are paths with ``/`` between folders, such as ``data/train-00000-of-00002.parquet``.
@@ -45,12 +45,10 @@ def shards_of_split(names: Sequence[str], split: str, description: str) -> list[
     splits = {name: _split_of(name) for name in sorted(names)}
     found = sorted({one for one in splits.values() if one is not None})
     # One name that is no split's, as in photos-00000-of-00004, says nothing.
-    if not found or (len(found) == 1 and found[0] not in SPLIT_NAMES and found[0] != split):
+    if not found or (len(found) == 1 and found[0] not in SPLIT_NAMES and found[0] != options.split):
         return list(splits)
-    chosen = [name for name, one in splits.items() if one == split]
-    if not chosen:
-        raise SourceError(f"{description} has no split {split!r}; it has: {', '.join(found)}")
-    return chosen
+    options.require_split(found, description)
+    return [name for name, one in splits.items() if one == options.split]
 
 
 def open_parquet(files: Sequence[Path], options: SourceOptions, description: str) -> ExampleSource:
@@ -82,11 +80,7 @@ def open_dataset(
 ) -> ExampleSource:
     """Read the images of a ``datasets.Dataset``, or of one split of a ``datasets.DatasetDict``."""
     if isinstance(dataset, dict):
-        if options.split not in dataset:
-            raise SourceError(
-                f"the {description} has no split {options.split!r}; it has: "
-                + ", ".join(map(str, dataset))
-            )
+        options.require_split(dataset, f"the {description}")
         dataset = dataset[options.split]
     plain = dataset.with_format("arrow")
     schema = plain.features.arrow_schema
@@ -130,41 +124,33 @@ def _rows_of_dataset(dataset: Any, name: str, start: int, stop: int) -> Iterator
     for first in range(start, stop, _ROWS):
         row = first
         for chunk in dataset[first : min(first + _ROWS, stop)].column(0).chunks:
-            yield from _items(chunk, row, name, _read_local)
+            yield from _items(chunk, row, name, local=True)
             row += len(chunk)
 
 
-def _items(
-    rows: Any, first: int, name: str, read_path: Callable[[str], bytes] | None = None
-) -> Iterator[Item]:
+def _items(rows: Any, first: int, name: str, *, local: bool = False) -> Iterator[Item]:
+    """The images of some rows; of those that are paths on this machine where they may be read."""
     paths = None
     if pa.types.is_struct(rows.type):
         # flatten, unlike field, keeps the empty rows empty.
         fields = dict(zip((field.name for field in rows.type), rows.flatten(), strict=True))
         rows, paths = fields["bytes"], fields.get("path")
     for position in range(len(rows)):
-        load = partial(_load, rows, paths, position, read_path)
-        yield Item(f"row {first + position} of {name}", load, file=_path(paths, position))
+        path = None if paths is None else paths[position].as_py()
+        # The file that the image was; one long word may stand in every row, and is none.
+        named = isinstance(path, str) and 0 < len(path) <= _LONGEST_PATH
+        file = path if named else None
+        load = partial(_load, rows, position, file if local else None)
+        yield Item(f"row {first + position} of {name}", load, file=file)
 
 
-def _load(rows: Any, paths: Any, position: int, read_path: Callable[[str], bytes] | None) -> bytes:
+def _load(rows: Any, position: int, path: str | None) -> bytes:
     data = rows[position].as_py()
     if data is not None:
         return bytes(data)
-    path = _path(paths, position)
-    if path is None or read_path is None:
+    if path is None:
         # A file that came from elsewhere must not choose what is read on this machine.
         raise OSError("the row holds no bytes")
-    return read_path(path)
-
-
-def _path(paths: Any, position: int) -> str | None:
-    """The file that a row's image was; one long word may stand in every row, and is none."""
-    path = None if paths is None else paths[position].as_py()
-    return path if isinstance(path, str) and 0 < len(path) <= _LONGEST_PATH else None
-
-
-def _read_local(path: str) -> bytes:
     if not os.path.isfile(path):
         raise OSError(f"the row holds no bytes, and its path {path} is no file here")
     return read_file(path)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.sources import BUILTINS
 from golddiff.sources import open_source as open_other
 from golddiff.sources.source import Rows, Source
 from golddiff.sources.source_options import SourceOptions
@@ -30,11 +32,11 @@ def open_source(source: Any, **options: Any) -> Source:
         ArgumentError: an option has a value that is not allowed or does not apply.
         SourceError: the source cannot be read or holds images that do not fit together.
     """
-    return open_other(
-        source,
-        open_folder=lambda path, reading: open_store(path, reading) if is_store(path) else None,
-        **options,
-    )
+    if isinstance(source, str | os.PathLike) and source and source not in BUILTINS:
+        path = Path(os.path.expanduser(os.fsdecode(source)))
+        if is_store(path):
+            return open_store(path, SourceOptions(**options))
+    return open_other(source, **options)
 
 
 def is_store(path: Path) -> bool:

@@ -10,8 +10,7 @@ import typer
 
 from golddiff import __version__
 from golddiff.cli.command import command
-from golddiff.cli.summary import describe, summary
-from golddiff.cli.terminal import progress_bar, say, starting, write_json
+from golddiff.cli.terminal import describe, progress_bar, say, starting, summary, write_json
 from golddiff.sources.source_options import SourceOptions
 from golddiff_lab.bench.scaling_job import ScalingJob
 from golddiff_lab.bench.step_job import StepJob

@@ -15,7 +15,7 @@ from rich.progress import Progress
 
 from golddiff.cli.command import command
 from golddiff.cli.options import Limit, Seed, Size
-from golddiff.cli.sample_report import golden_subsets
+from golddiff.cli.sample import golden_subsets
 from golddiff.cli.terminal import progress_bar, say, starting, waiting, watched
 from golddiff.estimators.registry import SHOWN, create
 from golddiff.store.cache import SourceOptions, cached_store
