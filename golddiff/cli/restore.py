@@ -135,8 +135,10 @@ def restore(options: _RestoreOptions) -> None:
         say(f"{job.explain}: the pictures behind every restoration")
     spread = float(samples.images.std(dim=0, correction=0).mean())
     if job.out.suffix.lower() in PICTURES:
-        pictures = pictures_of(opened, samples.images, y, operator, noise).values()
-        shown = replace(samples, images=torch.stack([*pictures]))
+        pictures = [*pictures_of(opened, samples.images, y, operator, noise).values()]
+        if spread < ALIKE:  # the last, which shows where they differ, is black
+            pictures.pop()
+        shown = replace(samples, images=torch.stack(pictures))
         save("out", shown.grid(columns=len(shown)), job.out, samples.about)
     else:
         samples.save(job.out, "out")

@@ -54,8 +54,10 @@ def restore(
 
     where sigma^2 has softness^2 added too: no training image fits x or y exactly.
 
-    After each step the estimate is put back onto the measurement: x0 + a A^+ (y - A x0), with the
-    least a that brings A x0 within ``noise`` of y. The golden subset is the nearest under both.
+    After each step the estimate is put back onto the measurement, and what was not measured moves
+    with its neighbours: x0 + a K A^T (A K A^T)^+ (y - A x0), with the least a that brings A x0
+    within ``noise`` of y; see :meth:`golddiff.estimators.measurement.Measurement.fitted`. The
+    golden subset is the nearest under both.
 
     Args:
         denoiser: PCA, or GoldDiff over it, as of :func:`golddiff.estimators.dial.for_restoring`,
