@@ -16,7 +16,7 @@ import torch
 from golddiff.kernels.terms import Known, Terms
 from golddiff.noise import Labels, Sigma
 from golddiff.posterior import Posterior
-from golddiff.store.closed_form import Exact, ExactPosterior, with_gradient
+from golddiff.store.closed_form import ExactPosterior, with_gradient
 from golddiff.store.device import DeviceStore, Weigh, device_store
 from golddiff.store.exact import ImagesPosterior
 from golddiff.store.images import ImageStore, opened
@@ -131,7 +131,7 @@ class Denoiser(ABC):
         found: torch.Tensor = (self(x, sigma, labels).double() - x.double()) / levels**2
         return found.float()
 
-    def exact(self, x: F32, sigma: float, prior: Prior) -> Exact:
+    def exact(self, x: F32, sigma: float, prior: Prior) -> Any:
         """The posterior of queries (b, D) that share sigma and prior.
 
         Raises:

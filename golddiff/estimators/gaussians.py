@@ -41,7 +41,7 @@ class Gaussian:
 
 
 class GaussiansPosterior:
-    """The posterior of queries (b, D) that share a noise level; see :class:`Exact`.
+    """The posterior of queries (b, D) that share a noise level; see ``ImagesPosterior``.
 
     ``components`` gives them one by one, as often as it is called; only one is held at a time.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,6 @@ from golddiff.kernels.contributions import Contribution, values_at
 from golddiff.kernels.rows import weights_of
 from golddiff.noise import bits, precision
 from golddiff.posterior import Posterior
-from golddiff.store.closed_form import Exact
 from golddiff.store.images import ImageStore
 from golddiff.store.posteriors import whole
 from golddiff.support import ABSENT, AnySupport, Prior, one_each
@@ -101,7 +101,7 @@ class SCFDM(Optimal):
             averaged[i : i + step] = means.reshape(self.copies, len(each), -1).mean(axis=0)
         return averaged
 
-    def exact(self, x: F32, sigma: float, prior: Prior) -> Exact:
+    def exact(self, x: F32, sigma: float, prior: Prior) -> Any:
         """Refused: a mean of posterior means belongs to no one posterior."""
         raise ArgumentError("posterior: SCFDM averages posterior means; expected Optimal")
 

@@ -48,12 +48,14 @@ def build(
 
     With mean and covariance (``factor``) where images are small; a shard needs none of its own.
     """
-    if path.exists() and not overwrite:
-        raise ArgumentError(f"path: {path} exists already; give another path, or overwrite=True")
+    _check_free(path, overwrite)
     if path.exists() and not (path / "manifest.json").is_file():
         raise ArgumentError(f"path: {path} is not a golddiff store, so it is not overwritten")
-    _check_space(source, path)
-    check_images(1, source.info.shape, _reading_bytes, "to read")
+    info = source.info
+    if info.count is not None:  # refused before the work starts, where the disk is too small
+        proxies = 4 * math.prod(quarter_shape(info.shape))
+        check_disk("store", path, info.count * (_bytes_each(info) + proxies + 12))
+    check_images(1, info.shape, lambda n, d: COPIES * (BATCH_BYTES + 4.0 * d), "to read")
     try:
         with _building(path, overwrite), _beside(path) as folder:
             with progress_bar(progress) as bar:
@@ -192,17 +194,18 @@ def _building(path: Path, overwrite: bool) -> Iterator[None]:
             if (left / "old" / "manifest.json").is_file() and not path.exists():
                 os.rename(left / "old", path)
             shutil.rmtree(left, ignore_errors=True)
-        if path.exists() and not overwrite:  # built by another since it was looked for
-            raise ArgumentError(
-                f"path: {path} exists already; give another path, or overwrite=True"
-            )
+        _check_free(path, overwrite)  # built by another since it was looked for
         yield
+
+
+def _check_free(path: Path, overwrite: bool) -> None:
+    if path.exists() and not overwrite:
+        raise ArgumentError(f"path: {path} exists already; give another path, or overwrite=True")
 
 
 @contextlib.contextmanager
 def _beside(path: Path) -> Iterator[Path]:
     """A hidden working folder next to ``path``, gone afterwards whatever happens."""
-    path.absolute().parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.building-", dir=path.absolute().parent))
     folder.chmod(0o755)
     try:
@@ -227,18 +230,6 @@ def _put_in_place(folder: Path, path: Path) -> None:
                 raise
     else:
         os.rename(folder, path)
-
-
-def _check_space(source: Source, path: Path) -> None:
-    """Refuse before the work starts, where the size is known and cannot fit."""
-    info = source.info
-    if info.count is not None:
-        proxies = 4 * math.prod(quarter_shape(info.shape))
-        check_disk("store", path, info.count * (_bytes_each(info) + proxies + 12))
-
-
-def _reading_bytes(n: int, d: int) -> float:
-    return COPIES * (BATCH_BYTES + 4.0 * d)
 
 
 def _bytes_each(info: SourceInfo) -> int:

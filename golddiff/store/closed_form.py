@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,37 +14,9 @@ import torch
 from golddiff.system.arguments import check_count, check_seed
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
-from golddiff.system.numbers import F32, F64
+from golddiff.system.numbers import F64
 
 SMALL = 64  # values an image: of fewer the whole covariance is made
-
-
-class Exact(Protocol):
-    """The posterior of some queries that share a noise level and a prior, as arrays."""
-
-    def mean(self) -> F64:
-        """(b, D)."""
-        ...
-
-    def variance(self) -> F64:
-        """(b, D) of each output."""
-        ...
-
-    def pull(self, cotangent: F64) -> tuple[F64, F64]:
-        """Derivatives of the mean's product with a cotangent (b, D): in x (b, D), in sigma (b,)."""
-        ...
-
-    def log_density(self) -> F64:
-        """(b,) log of the density of the queries, in nats."""
-        ...
-
-    def directions(self, k: int) -> tuple[F64, F64]:
-        """The covariance's k largest eigenvalues (b, k), descending, and eigenvectors (b, k, D)."""
-        ...
-
-    def draw(self, n: int, seed: int, places: Sequence[int]) -> F32:
-        """(n, b, D) samples; each query's hang on its place, and on no other query."""
-        ...
 
 
 class ExactPosterior:
@@ -55,7 +28,8 @@ class ExactPosterior:
     gradient, but no joint posterior. Over a golden support (GoldDiff) the support counts as fixed.
     """
 
-    def __init__(self, parts: Sequence[tuple[list[int], Exact]], x: torch.Tensor, d: int) -> None:
+    # Of queries that share a noise level and a prior: an ImagesPosterior, or one of Gaussians.
+    def __init__(self, parts: Sequence[tuple[list[int], Any]], x: torch.Tensor, d: int) -> None:
         self._parts, self._d = parts, d
         self._shape, self._device = tuple(x.shape), x.device
 
@@ -133,7 +107,7 @@ class ExactPosterior:
         tensors = torch.from_numpy(in_x).reshape(self._shape), torch.from_numpy(in_sigma)
         return tensors[0].to(self._device), tensors[1].to(self._device)
 
-    def _images(self, what: Callable[[Exact], F64]) -> torch.Tensor:
+    def _images(self, what: Callable[[Any], F64]) -> torch.Tensor:
         out = np.empty((self._shape[0], self._d), np.float32)
         for group, part in self._parts:
             out[group] = what(part)
@@ -144,35 +118,26 @@ def with_gradient(
     x: torch.Tensor, sigma: Any, posterior: Callable[[torch.Tensor, Any], ExactPosterior]
 ) -> torch.Tensor:
     """The mean of posterior(x, sigma), with its derivatives in both; a pass more when asked for."""
-    made: torch.Tensor = _Mean.apply(x, sigma, _Kept(posterior))  # type: ignore[no-untyped-call]
+    made: torch.Tensor = _Mean.apply(x, sigma, SimpleNamespace(make=posterior))  # type: ignore[no-untyped-call]
     return made
-
-
-class _Kept:
-    """The posterior of a call, from its forward to its backward."""
-
-    def __init__(self, make: Callable[[torch.Tensor, Any], ExactPosterior]) -> None:
-        self.make = make
-
-    def mean(self, x: torch.Tensor, sigma: Any) -> torch.Tensor:
-        self.posterior = self.make(x, sigma)
-        return self.posterior.mean
 
 
 class _Mean(torch.autograd.Function):
     """As ``torch.func`` wants it: x and sigma are plain tensors in ``forward`` alone."""
 
     @staticmethod
-    def forward(x: torch.Tensor, sigma: Any, kept: _Kept) -> torch.Tensor:
-        return kept.mean(x.detach(), sigma).clone()
+    def forward(x: torch.Tensor, sigma: Any, call: SimpleNamespace) -> torch.Tensor:
+        call.posterior = call.make(x.detach(), sigma)
+        mean: torch.Tensor = call.posterior.mean
+        return mean.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
-        _, ctx.sigma, ctx.kept = inputs
+        _, ctx.sigma, ctx.call = inputs
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> Any:
-        in_x, in_sigma = _Pull.apply(cotangent, ctx.kept)  # type: ignore[no-untyped-call]
+        in_x, in_sigma = _Pull.apply(cotangent, ctx.call.posterior)  # type: ignore[no-untyped-call]
         if not ctx.needs_input_grad[1]:
             return in_x, None, None
         return in_x, in_sigma.to(ctx.sigma.device).sum_to_size(ctx.sigma.shape), None
@@ -180,8 +145,8 @@ class _Mean(torch.autograd.Function):
 
 class _Pull(torch.autograd.Function):
     @staticmethod
-    def forward(cotangent: torch.Tensor, kept: _Kept) -> Any:
-        return kept.posterior.pulled(cotangent)
+    def forward(cotangent: torch.Tensor, posterior: ExactPosterior) -> Any:
+        return posterior.pulled(cotangent)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
