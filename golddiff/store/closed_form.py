@@ -160,10 +160,7 @@ class _Pull(torch.autograd.Function):
 def main_directions(times: Sequence[Callable[[F64], F64]], d: int, k: int) -> tuple[F64, F64]:
     """The k largest eigenvalues (b, k) and eigenvectors (b, k, d) of covariances of b queries.
 
-    Args:
-        times: of each query its covariance (d, d) times vectors (1, d).
-        d: values of an image.
-        k: 1 to d.
+    ``times`` gives each query's covariance (d, d) times a vector (1, d).
     """
     from scipy.sparse.linalg import LinearOperator, eigsh  # imports slowly
 

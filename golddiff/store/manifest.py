@@ -93,11 +93,7 @@ class Manifest:
         })  # fmt: skip
 
     def names(self, folder: Path) -> list[str] | None:
-        """The file of each image of the store in ``folder``; None where its source was no files.
-
-        Raises:
-            StoreError: they are not one for each image.
-        """
+        """The file of each image of the store in ``folder``; None where its source was no files."""
         if FILE_NAMES not in self.files:
             return None
         text = (folder / FILE_NAMES).read_text(encoding="utf-8", errors="replace")

@@ -99,12 +99,7 @@ class TrainingSet(ABC):
 
     @abstractmethod
     def values(self, rows: I64, onto: Axes | None = None) -> F32:
-        """Flattened images as float32 in [-1, 1], (k, d); or their coordinates, (k, r).
-
-        Args:
-            rows: which, in the order asked for.
-            onto: the axes that coordinates are along.
-        """
+        """Flattened images as float32 in [-1, 1], (k, d); or coordinates along axes, (k, r)."""
 
     def images(self, indices: Indices | None = None) -> torch.Tensor:
         """Images as float32 in [-1, 1] (float stores: as they were given), (k, *shape).

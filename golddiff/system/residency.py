@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import mmap
 import os
 import weakref
 from collections.abc import Iterator
@@ -61,11 +60,6 @@ class Residency:
         """Whether files of so many bytes or fewer are together within the limit."""
         sizes = (mapped.nbytes for mapped in self._files.values())
         return sum(each for each in sizes if each <= size) <= self.limit
-
-    def release(self) -> None:
-        """Give back every page that is resident now; the system's page cache keeps the data."""
-        for mapped in self._files.values():
-            mapped._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
 class _Mapped(np.memmap[Any, np.dtype[Any]]):
@@ -123,17 +117,10 @@ def in_place(flat: NDArray[Any]) -> bool:
 
 @contextlib.contextmanager
 def resident_rows(flat: NDArray[Any], rows: I64) -> Iterator[tuple[NDArray[Any], I64]]:
-    """Rows of a store's array where a loop can read them, without passing its memory limit.
+    """Rows (k,) of a store's array (N, D) where a loop can read them, within its memory limit.
 
-    Every reader of pixels and proxies goes through here, some hundred rows at a time.
-
-    Args:
-        flat: (N, D), a store's or in memory.
-        rows: (k,) rows wanted; not changed.
-
-    Yields:
-        An array (n, D) and the rows (k,) in it that hold what ``rows`` of ``flat`` hold: those two
-        themselves, or a copy of the rows and 0, 1, ... k - 1.
+    Yields the two themselves, or a copy of the rows (k, D) and 0, 1, ... k - 1. Every reader of
+    pixels and proxies goes through here, some hundred rows at a time.
     """
     owner = _too_large(flat)
     if owner is None:
