@@ -144,6 +144,8 @@ class TestResidentMemory:
         store = ImageStore.open(large)
         Optimal(store)(store.images([0]), 1.0)
         assert resident(large / "pixels.bin") > 60 * MB
+        store.residency.release()
+        assert resident(large / "pixels.bin") == 0
         assert torch.equal(store.images([7]), ImageStore.open(large).images([7]))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import weakref
 from collections.abc import Iterator
@@ -60,6 +61,11 @@ class Residency:
         """Whether files of so many bytes or fewer are together within the limit."""
         sizes = (mapped.nbytes for mapped in self._files.values())
         return sum(each for each in sizes if each <= size) <= self.limit
+
+    def release(self) -> None:
+        """Give back every page that is resident now; the system's page cache keeps the data."""
+        for mapped in self._files.values():
+            mapped._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
 class _Mapped(np.memmap[Any, np.dtype[Any]]):
