@@ -26,7 +26,7 @@ from golddiff.store.device import device_store
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Drawing, Found, Metric, nearest_with_distances
 from golddiff.store.posteriors import whole
-from golddiff.store.statistics import Moments, factor_places, moments
+from golddiff.store.statistics import Moments, factor_rows, moments
 from golddiff.support import Support, TiledSupport
 from golddiff.system.errors import ClusterError
 from golddiff.system.numbers import F32, I64
@@ -128,11 +128,9 @@ class Shard:
         ``images`` of all shards' are drawn, as by :func:`golddiff.store.statistics.factor_rows`.
         """
         rows = of_part(self.store, all_).rows
-        drawn = factor_places(all_.support.images, self.store.d, images, seed)
-        if drawn is not None:
-            mine = slice(*np.searchsorted(drawn, [all_.place, all_.place + len(rows)]))
-            rows = rows[drawn[mine] - all_.place]
-        return moments(self.store.flat, rows)
+        drawn = factor_rows(np.arange(all_.support.images), self.store.d, images, seed)
+        mine = slice(*np.searchsorted(drawn, [all_.place, all_.place + len(rows)]))
+        return moments(self.store.flat, rows[drawn[mine] - all_.place])
 
     def labels(self) -> I64:
         """The class of each image."""

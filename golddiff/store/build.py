@@ -12,17 +12,15 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.progress import Progress
 
 from golddiff.kernels.stored import Stored
 from golddiff.sources.source import Rows, Source, SourceInfo
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.factors import BUILT as FACTOR
-from golddiff.store.manifest import FILE_NAMES, FileRecord, Manifest, file_record, identity_of
+from golddiff.store.manifest import FILE_NAMES, Manifest, file_record, identity_of
 from golddiff.store.needs import check_images
 from golddiff.store.proxy import pool, quarter_shape
 from golddiff.store.statistics import covariance_factor
@@ -48,12 +46,14 @@ def build(
 
     With mean and covariance (``factor``) where images are small; a shard needs none of its own.
     """
-    if path.exists() and not overwrite:
-        raise ArgumentError(f"path: {path} exists already; give another path, or overwrite=True")
+    _check_free(path, overwrite)
     if path.exists() and not (path / "manifest.json").is_file():
         raise ArgumentError(f"path: {path} is not a golddiff store, so it is not overwritten")
-    _check_space(source, path)
-    check_images(1, source.info.shape, _reading_bytes, "to read")
+    info = source.info
+    if info.count is not None:  # refused before the work starts, where the disk is too small
+        proxies = 4 * math.prod(quarter_shape(info.shape))
+        check_disk("store", path, info.count * (_bytes_each(info) + proxies + 12))
+    check_images(1, info.shape, lambda n, d: COPIES * (BATCH_BYTES + 4.0 * d), "to read")
     try:
         with _building(path, overwrite), _beside(path) as folder:
             with progress_bar(progress) as bar:
@@ -111,7 +111,7 @@ def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> Non
     task = bar.add_task(f"reading {manifest.source}", total=total)
     with contextlib.ExitStack() as stack:
         files = {
-            name: stack.enter_context(_HashedFile(folder / name))
+            name: stack.enter_context((folder / name).open("wb"))
             for name in (PIXELS, PROXIES, NORMS, *([LABELS] if info.labelled else []))
         }
         size = max(1, min(BATCH, BATCH_BYTES // _bytes_each(info)))
@@ -119,17 +119,20 @@ def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> Non
             values = pixels.astype(np.float32)
             if pixels.dtype == np.uint8:
                 values = values * scale + offset
-            files[PIXELS].write(np.ascontiguousarray(pixels))
-            files[PROXIES].write(pool(values, manifest.proxy_shape))
+            files[PIXELS].write(np.ascontiguousarray(pixels).data)
+            files[PROXIES].write(np.ascontiguousarray(pool(values, manifest.proxy_shape)).data)
             flat = values.reshape(len(values), -1)
-            files[NORMS].write(np.sqrt(np.einsum("nd,nd->n", flat, flat, dtype=np.float32)))
+            files[NORMS].write(np.sqrt(np.einsum("nd,nd->n", flat, flat, dtype=np.float32)).data)
             if labels is not None:
-                files[LABELS].write(labels.astype(np.int64))
+                files[LABELS].write(labels.astype(np.int64).data)
             manifest.n += len(pixels)
             bar.update(task, completed=manifest.n)
         if manifest.n == 0:
             raise SourceError(f"source: {info.description} holds no images")
-        manifest.files = {name: file.record() for name, file in files.items()}
+        for file in files.values():
+            file.flush()
+            os.fsync(file.fileno())
+    manifest.files = {name: file_record(folder / name) for name in files}
     # A table may give all its images one name.
     if len(source.names) == manifest.n and (manifest.n == 1 or len(set(source.names)) > 1):
         named = folder / FILE_NAMES
@@ -153,33 +156,6 @@ def _write_factor(folder: Path, manifest: Manifest, bar: Progress) -> None:
     manifest.files[path.name] = file_record(path)
 
 
-class _HashedFile:
-    """A file that is hashed while it is written."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._hash = hashlib.sha256()
-        self._bytes = 0
-
-    def __enter__(self) -> _HashedFile:
-        self._file: IO[bytes] = self._path.open("wb")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def write(self, array: NDArray[Any]) -> None:
-        data = np.ascontiguousarray(array).data.cast("B")
-        self._file.write(data)
-        self._hash.update(data)
-        self._bytes += len(data)
-
-    def record(self) -> FileRecord:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        return FileRecord(self._bytes, self._hash.hexdigest())
-
-
 @contextlib.contextmanager
 def _building(path: Path, overwrite: bool) -> Iterator[None]:
     """The lock of a store's place, with what builds that were killed left there taken away."""
@@ -192,17 +168,18 @@ def _building(path: Path, overwrite: bool) -> Iterator[None]:
             if (left / "old" / "manifest.json").is_file() and not path.exists():
                 os.rename(left / "old", path)
             shutil.rmtree(left, ignore_errors=True)
-        if path.exists() and not overwrite:  # built by another since it was looked for
-            raise ArgumentError(
-                f"path: {path} exists already; give another path, or overwrite=True"
-            )
+        _check_free(path, overwrite)  # built by another since it was looked for
         yield
+
+
+def _check_free(path: Path, overwrite: bool) -> None:
+    if path.exists() and not overwrite:
+        raise ArgumentError(f"path: {path} exists already; give another path, or overwrite=True")
 
 
 @contextlib.contextmanager
 def _beside(path: Path) -> Iterator[Path]:
     """A hidden working folder next to ``path``, gone afterwards whatever happens."""
-    path.absolute().parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.building-", dir=path.absolute().parent))
     folder.chmod(0o755)
     try:
@@ -227,18 +204,6 @@ def _put_in_place(folder: Path, path: Path) -> None:
                 raise
     else:
         os.rename(folder, path)
-
-
-def _check_space(source: Source, path: Path) -> None:
-    """Refuse before the work starts, where the size is known and cannot fit."""
-    info = source.info
-    if info.count is not None:
-        proxies = 4 * math.prod(quarter_shape(info.shape))
-        check_disk("store", path, info.count * (_bytes_each(info) + proxies + 12))
-
-
-def _reading_bytes(n: int, d: int) -> float:
-    return COPIES * (BATCH_BYTES + 4.0 * d)
 
 
 def _bytes_each(info: SourceInfo) -> int:

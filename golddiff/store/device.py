@@ -31,16 +31,10 @@ Weigh = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor], Partial]
 
 
 class DeviceStore:
-    """A store's images on a device.
+    """A store's images on a device of torch's.
 
-    Args:
-        store: the images on disk.
-        device: of torch, any.
-        free: bytes that may be taken there; None: what the device has free.
-        resident: whether all pixels are to lie there; None: where they fit.
-
-    Attributes:
-        resident: whether all pixels lie there; else those that are weighed are sent each time.
+    ``free`` bytes may be taken there, by default what is free. ``resident``: whether all pixels lie
+    there, by default where they fit; else those that are weighed are sent each time.
     """
 
     def __init__(

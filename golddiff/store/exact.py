@@ -193,17 +193,10 @@ def _plain(sums: torch.Tensor) -> Posterior:
 
 
 class ImagesPosterior:
-    """The posterior of queries that share a noise level, each over its support.
+    """The posterior of queries (b, D) that share a noise level, each over its support.
 
-    Args:
-        estimator: weighs the images.
-        x: (b, D) queries.
-        sigma: noise level.
-        supports: one for all, or one each.
-        log_prior: log of the sum of the weights that all images have before x is seen.
-
-    Raises:
-        ArgumentError: the estimator's mean is not that of one posterior ("wss").
+    ``log_prior`` is the log of the sum of the weights that all images have before x is seen. An
+    estimator whose mean is not that of one posterior ("wss") is refused.
     """
 
     def __init__(
@@ -276,24 +269,15 @@ class ImagesPosterior:
         density: F64 = log_total - self._log_prior - noise
         return density
 
-    def times(self, vectors: F64) -> F64:
-        """The posterior's covariance times vectors (b, D)."""
-        return self.pull(vectors)[0] * self.sigma**2
-
     def directions(self, k: int) -> tuple[F64, F64]:
         """The covariance's k largest eigenvalues (b, k), descending, and eigenvectors (b, k, D)."""
         self._whole("directions")
         alone = [self._of(i) for i in range(len(self.x))]
-        return main_directions([one.times for one in alone], self.x.shape[1], k)
+        products = [lambda v, one=one: one.pull(v)[0] * self.sigma**2 for one in alone]
+        return main_directions(products, self.x.shape[1], k)
 
     def draw(self, n: int, seed: int, places: Sequence[int]) -> F32:
-        """(n, b, D) images drawn by their weights.
-
-        Args:
-            n: how many for each query.
-            seed: of the random numbers.
-            places: a number for each query, which its draws depend on.
-        """
+        """(n, b, D) images drawn by their weights; each query's hang on its place alone."""
         self._whole("draws")
         drawing = PosteriorDraw(self.estimator, self.sigma, n, seed, tuple(places))
         best: Best = self.estimator.store.summary(self.x, drawing, self.supports)

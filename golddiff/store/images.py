@@ -24,8 +24,7 @@ from golddiff.store.build import LABELS, NORMS, PIXELS, PROXIES, build, is_store
 from golddiff.store.manifest import Manifest, identity_of
 from golddiff.store.nearest import Drawing, Metric, nearest
 from golddiff.store.posteriors import weighed, whole
-from golddiff.store.proxy import Proxies
-from golddiff.store.selection import counts_of
+from golddiff.store.proxy import pooled
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
 from golddiff.store.training_set import Supports, TrainingSet
 from golddiff.support import AnySupport, LogWeights, Prior, TiledSupport, listed, one_each
@@ -82,7 +81,8 @@ class ImageStore(TrainingSet):
         self.radius = float(np.fromfile(path / NORMS, np.float32).max())
         labels = np.array(self._map(LABELS, "int64", (self.n,))) if manifest.labelled else None
         self.labels = None if labels is None else torch.from_numpy(labels)
-        self.class_counts = counts_of(labels)
+        classes, counts = np.unique([] if labels is None else labels, return_counts=True)
+        self.class_counts = dict(zip(classes.tolist(), counts.tolist(), strict=True))
         self._rows: dict[int | None, I64] = {None: np.arange(self.n)}
         width = math.prod(manifest.proxy_shape)
         self._pooled: dict[tuple[int, ...], F32] = {
@@ -178,10 +178,11 @@ class ImageStore(TrainingSet):
             build(opened, place, overwrite=overwrite, progress=progress)
         return cls.open(place)
 
-    @property
-    def proxies(self) -> Proxies:
-        """Average-pooled images, (n, d') of a shape that is asked for."""
-        return Proxies(self, self._pooled)
+    def proxies(self, shape: tuple[int, ...]) -> F32:
+        """Average-pooled images of a shape, (n, d'); made when first asked for, and kept."""
+        if shape not in self._pooled:
+            self._pooled[shape] = pooled(self, shape)
+        return self._pooled[shape]
 
     def verify(self) -> None:
         """Recompute every checksum.

@@ -58,11 +58,7 @@ def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float
 
 
 def check_measured(y: torch.Tensor, noise: float) -> torch.Tensor:
-    """Measurements as (B, m) float64.
-
-    Raises:
-        ArgumentError: they, or their noise, are not what they should be.
-    """
+    """Measurements as (B, m) float64, if they and their noise are what they should be."""
     check_not_negative("noise", noise)
     if not isinstance(y, torch.Tensor) or y.ndim < 1 or not torch.isfinite(y).all():
         raise ArgumentError("y: expected a tensor (B, *measured) of finite numbers")
@@ -71,26 +67,17 @@ def check_measured(y: torch.Tensor, noise: float) -> torch.Tensor:
 
 
 def as_call(operator: Any) -> Operator:
-    """A of a deepinv physics, or the callable itself.
-
-    Raises:
-        ArgumentError: neither.
-    """
-    forward = getattr(operator, "A", operator)
+    """A of a deepinv physics, or the callable itself."""
+    forward: Operator = getattr(operator, "A", operator)
     if not callable(forward):
         raise ArgumentError(
             f"operator: got {type(operator).__name__}, expected a callable on (b, *shape)"
         )
-    made: Operator = forward
-    return made
+    return forward
 
 
 def applied(operator: Operator, images: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """What an operator makes of images (b, *), (b, *shape).
-
-    Raises:
-        ArgumentError: it fails, or makes something else, or numbers that are not finite.
-    """
+    """What an operator makes of images (b, *): finite numbers (b, *shape)."""
     try:
         made = operator(images)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:

@@ -74,10 +74,7 @@ class Manifest:
                 f"store: {folder} holds no {NAME}, so it is not a complete store; golddiff index "
                 "makes one"
             )
-        if leads_out(folder, path):
-            raise StoreError(
-                f"store: {path} is a symbolic link that leads out of the store; copy the file"
-            )
+        _check_inside(folder, path)
         try:
             text = path.read_bytes()
         except OSError as error:
@@ -96,11 +93,7 @@ class Manifest:
         })  # fmt: skip
 
     def names(self, folder: Path) -> list[str] | None:
-        """The file of each image of the store in ``folder``; None where its source was no files.
-
-        Raises:
-            StoreError: they are not one for each image.
-        """
+        """The file of each image of the store in ``folder``; None where its source was no files."""
         if FILE_NAMES not in self.files:
             return None
         text = (folder / FILE_NAMES).read_text(encoding="utf-8", errors="replace")
@@ -121,10 +114,7 @@ class Manifest:
             path = folder / name
             if not path.is_file():
                 raise StoreError(f"store: {path} is missing; build the store again")
-            if leads_out(folder, path):
-                raise StoreError(
-                    f"store: {path} is a symbolic link that leads out of the store; copy the file"
-                )
+            _check_inside(folder, path)
             size = path.stat().st_size
             if size != record.bytes or size != implied.get(name, size):
                 raise StoreError(
@@ -160,6 +150,13 @@ class Manifest:
                     raise StoreError(
                         f"store: {pixels} holds a NaN or an infinity; build the store again"
                     )
+
+
+def _check_inside(folder: Path, path: Path) -> None:
+    if leads_out(folder, path):
+        raise StoreError(
+            f"store: {path} is a symbolic link that leads out of the store; copy the file"
+        )
 
 
 def _problem(body: dict[str, Any]) -> str | None:

@@ -96,8 +96,7 @@ class Pooled:
     """Squared distance of average-pooled images."""
 
     shape: tuple[int, ...]  # of one, pooled
-    # See :class:`Metric`; pooled distances are less than all pixels' by the pooled area
-    nat: float = 0.0
+    nat: float = 0.0  # pooled distances are less than all pixels' by the pooled area
     side = None
 
     def of_queries(self, images: Any, x: F32) -> F32:
@@ -120,10 +119,10 @@ Vectors = Pixels | Pooled
 
 @dataclass(frozen=True)
 class Found:
-    """The nearest images of one query in a part of a training set."""
+    """Of one query and each location its nearest images, and their distances (k,)."""
 
-    tiles: list[Support]  # of each location its images
-    distances: list[NDArray[np.floating[Any]]]  # of each location, (k,) of these images
+    tiles: list[Support]
+    distances: list[NDArray[np.floating[Any]]]
 
 
 def nearest(

@@ -22,16 +22,7 @@ from golddiff.system.residency import DEFAULT_LIMIT, Residency, parts, resident_
 
 
 def open_source(source: Any, **options: Any) -> Source:
-    """Open a training set of any kind, a store among them.
-
-    Args:
-        source: as :func:`golddiff.sources.open_source` takes it; or the folder of a store.
-        options: those of :class:`SourceOptions`.
-
-    Raises:
-        ArgumentError: an option has a value that is not allowed or does not apply.
-        SourceError: the source cannot be read or holds images that do not fit together.
-    """
+    """As :func:`golddiff.sources.open_source`; a source may be the folder of a store too."""
     if isinstance(source, str | os.PathLike) and source and source not in BUILTINS:
         path = Path(os.path.expanduser(os.fsdecode(source)))
         if is_store(path):
@@ -48,7 +39,7 @@ def is_store(path: Path) -> bool:
     return isinstance(body, dict) and body.get("format") == FORMAT
 
 
-def open_store(path: Path, options: SourceOptions, description: str = "") -> Rows:
+def open_store(path: Path, options: SourceOptions) -> Rows:
     """The images of a store, in its order; the options ``limit`` and ``labels`` apply."""
     options.refuse_columns("a store")
     for name in ("size", "channels"):
@@ -74,6 +65,6 @@ def open_store(path: Path, options: SourceOptions, description: str = "") -> Row
         return out.reshape(-1, *shape)
 
     return Rows(
-        read, n, shape, flat.dtype, options, description or manifest.source, labels,
+        read, n, shape, flat.dtype, options, manifest.source, labels,
         None if names is None else tuple(names), manifest.names(path) or (),
     )  # fmt: skip

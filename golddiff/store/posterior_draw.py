@@ -23,15 +23,10 @@ IMAGES_AT_ONCE = 512
 
 @dataclass(frozen=True)
 class Best:
-    """The image of the highest score for each query and draw.
-
-    Attributes:
-        scores: (b, n).
-        rows: (b, n) in the whole training set.
-    """
+    """The image of the highest score for each query and draw, both (b, n)."""
 
     scores: F64
-    rows: I64
+    rows: I64  # in the whole training set
 
     def merge(self, other: Best) -> Best:
         """Of both parts' images; of equal scores that of the lower row."""

@@ -68,54 +68,42 @@ def _averages(side: int, pools: int) -> F32:
     return matrix
 
 
-class Proxies:
-    """The average-pooled images (n, d') of a store, of any shape; those made are kept."""
+def pooled(store: Any, shape: tuple[int, ...]) -> F32:
+    """A store's average-pooled images (n, d'): in memory.
 
-    def __init__(self, images: Any, made: dict[tuple[int, ...], F32]) -> None:
-        self._images, self._made = images, made
+    Where that would take more than the store's memory limit, in a temporary file.
+    """
+    size = store.n, math.prod(shape)
+    made = (
+        pool(store.values(rows).reshape(-1, *store.shape), shape)
+        for _, rows in parts(np.arange(store.n), AT_ONCE)
+    )
+    if 4 * math.prod(size) > store.residency.limit:
+        return _in_a_file(store, made, size)
+    whole = np.empty(size, np.float32)
+    for start, part in zip(range(0, store.n, AT_ONCE), made, strict=True):
+        whole[start : start + len(part)] = part
+    return whole
 
-    def __call__(self, shape: tuple[int, ...]) -> F32:
-        """Average-pooled images of the given shape, (n, d').
 
-        Those that do not lie in the store are made when first asked for and kept: in memory, or
-        where that would take more than the store's memory limit in a temporary file.
-        """
-        if shape not in self._made:
-            self._made[shape] = self._pooled(shape)
-        return self._made[shape]
-
-    def _pooled(self, shape: tuple[int, ...]) -> F32:
-        store, width = self._images, math.prod(shape)
-        made = (
-            pool(store.values(rows).reshape(-1, *store.shape), shape)
-            for _, rows in parts(np.arange(store.n), AT_ONCE)
+def _in_a_file(store: Any, made: Iterable[F32], shape: tuple[int, int]) -> F32:
+    """Consecutive rows of an array (n, d'), mapped from a file that goes with the process."""
+    folder = store.path if os.access(store.path, os.W_OK) else Path(tempfile.gettempdir())
+    size, free = 4 * math.prod(shape), shutil.disk_usage(folder).free
+    if size > free:
+        raise StoreError(
+            f"store: an array of {shape[0]:,} x {shape[1]} numbers takes {byte_size(size)}, "
+            f"more than the memory limit of {byte_size(int(store.residency.limit))} and than "
+            f"the {byte_size(free)} free in {folder}; give ImageStore.open a larger "
+            "memory_limit"
         )
-        if 4 * store.n * width > store.residency.limit:
-            return self._in_a_file(made, (store.n, width))
-        whole = np.empty((store.n, width), np.float32)
-        for start, part in zip(range(0, store.n, AT_ONCE), made, strict=True):
-            whole[start : start + len(part)] = part
-        return whole
-
-    def _in_a_file(self, made: Iterable[F32], shape: tuple[int, int]) -> F32:
-        """Consecutive rows of an array (n, d'), mapped from a file that goes with the process."""
-        store = self._images
-        folder = store.path if os.access(store.path, os.W_OK) else Path(tempfile.gettempdir())
-        size, free = 4 * math.prod(shape), shutil.disk_usage(folder).free
-        if size > free:
-            raise StoreError(
-                f"store: an array of {shape[0]:,} x {shape[1]} numbers takes {byte_size(size)}, "
-                f"more than the memory limit of {byte_size(int(store.residency.limit))} and than "
-                f"the {byte_size(free)} free in {folder}; give ImageStore.open a larger "
-                "memory_limit"
-            )
-        try:
-            with tempfile.NamedTemporaryFile(dir=folder, prefix=".golddiff-") as file:
-                for part in made:
-                    file.write(np.ascontiguousarray(part, np.float32).data)
-                file.flush()
-                # The mapping keeps the data when the name goes.
-                rows: F32 = store.residency.map(Path(file.name), "float32", shape)
-                return rows
-        except OSError as error:
-            raise StoreError(f"store: {folder} cannot be written ({error.strerror})") from error
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".golddiff-") as file:
+            for part in made:
+                file.write(np.ascontiguousarray(part, np.float32).data)
+            file.flush()
+            # The mapping keeps the data when the name goes.
+            rows: F32 = store.residency.map(Path(file.name), "float32", shape)
+            return rows
+    except OSError as error:
+        raise StoreError(f"store: {folder} cannot be written ({error.strerror})") from error

@@ -9,17 +9,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from golddiff.posterior import Posterior
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.factors import Factors, silent
 from golddiff.store.manifest import Manifest
 from golddiff.store.nearest import Drawing, Metric
-from golddiff.store.selection import Indices, check_class, checked_rows
 from golddiff.store.statistics import Axes, Factor
 from golddiff.support import AnySupport, DescribedSupport, LogWeights, Prior, Support
+from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, I64
 
+Indices = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
 Supports = AnySupport | Sequence[AnySupport]  # one for all queries, or one each
 
 
@@ -97,12 +99,7 @@ class TrainingSet(ABC):
 
     @abstractmethod
     def values(self, rows: I64, onto: Axes | None = None) -> F32:
-        """Flattened images as float32 in [-1, 1], (k, d); or their coordinates, (k, r).
-
-        Args:
-            rows: which, in the order asked for.
-            onto: the axes that coordinates are along.
-        """
+        """Flattened images as float32 in [-1, 1], (k, d); or coordinates along axes, (k, r)."""
 
     def images(self, indices: Indices | None = None) -> torch.Tensor:
         """Images as float32 in [-1, 1] (float stores: as they were given), (k, *shape).
@@ -113,7 +110,7 @@ class TrainingSet(ABC):
         Raises:
             ArgumentError: an index outside 0..n-1.
         """
-        rows = checked_rows(indices, self.n)
+        rows = _checked_rows(indices, self.n)
         return torch.from_numpy(self.values(rows)).reshape(len(rows), *self.shape)
 
     def rows_of(self, prior: Prior) -> I64:
@@ -133,7 +130,14 @@ class TrainingSet(ABC):
         """How many they are; raises as :meth:`rows_of`."""
         if prior is None or isinstance(prior, LogWeights):
             return self.n if prior is None else len(prior.support)
-        check_class(prior, self.manifest.labelled, self.class_counts)
+        if not self.manifest.labelled:
+            raise ArgumentError(f"labels: got {prior}, but the store has no labels")
+        if prior not in self.class_counts:
+            shown = ", ".join(map(str, self.classes[:12]))
+            shown += ", ..." if len(self.classes) > 12 else ""
+            raise ArgumentError(
+                f"labels: got {prior}, a class with no images; the store has classes {shown}"
+            )
         return self.class_counts[prior]
 
     def everything(self, prior: Prior) -> Support | DescribedSupport:
@@ -160,3 +164,22 @@ class TrainingSet(ABC):
         self, label: int | None, images: int | None, seed: int, progress: Callable[[int], None]
     ) -> Factor:
         """The factor of a class, of some of its images drawn by a seed; see :class:`Factors`."""
+
+
+def _checked_rows(indices: Indices | None, n: int) -> I64:
+    """The rows that indices stand for, of n; None: all."""
+    if indices is None:
+        return np.arange(n)
+    if isinstance(indices, slice):
+        return np.arange(*indices.indices(n))
+    rows = np.atleast_1d(np.asarray(indices))
+    if rows.size == 0:
+        return np.empty(0, np.int64)
+    if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer):
+        raise ArgumentError(
+            f"indices: got {rows.dtype} of shape {rows.shape}, expected integers of shape (k,)"
+        )
+    if rows.min() < 0 or rows.max() >= n:
+        worst = rows.min() if rows.min() < 0 else rows.max()
+        raise ArgumentError(f"indices: got {worst}, expected 0 to {n - 1}")
+    return rows.astype(np.int64)

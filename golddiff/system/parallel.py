@@ -61,11 +61,7 @@ def map_ordered(
 def in_turn(
     pool: ThreadPoolExecutor, function: Callable[[Task], Result], tasks: Iterable[Task], most: int
 ) -> Iterator[Result]:
-    """Run ``function`` on each task in a pool; results in task order.
-
-    Tasks are taken as they are needed. At most so many run, or wait in memory until their result is
-    taken; an error is raised in its task's place.
-    """
+    """Results of tasks in their order; at most ``most`` tasks run, or wait until they are taken."""
     waiting: deque[Future[Result]] = deque()
     try:
         for task in tasks:
@@ -127,10 +123,7 @@ def products_alone() -> Iterator[None]:
 
 @cache
 def _libraries() -> Any:
-    """The libraries for matrix products that are loaded by now, NumPy's among them.
-
-    Looking for them takes milliseconds, so that it is done once.
-    """
+    """The libraries for matrix products that are loaded by now; to look takes milliseconds."""
     from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
     return ThreadpoolController().select(user_api="blas")

@@ -123,17 +123,10 @@ def in_place(flat: NDArray[Any]) -> bool:
 
 @contextlib.contextmanager
 def resident_rows(flat: NDArray[Any], rows: I64) -> Iterator[tuple[NDArray[Any], I64]]:
-    """Rows of a store's array where a loop can read them, without passing its memory limit.
+    """Rows (k,) of a store's array (N, D) where a loop can read them, within its memory limit.
 
-    Every reader of pixels and proxies goes through here, some hundred rows at a time.
-
-    Args:
-        flat: (N, D), a store's or in memory.
-        rows: (k,) rows wanted; not changed.
-
-    Yields:
-        An array (n, D) and the rows (k,) in it that hold what ``rows`` of ``flat`` hold: those two
-        themselves, or a copy of the rows and 0, 1, ... k - 1.
+    Yields the two themselves, or a copy of the rows (k, D) and 0, 1, ... k - 1. Every reader of
+    pixels and proxies goes through here, some hundred rows at a time.
     """
     owner = _too_large(flat)
     if owner is None:

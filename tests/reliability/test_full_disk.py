@@ -63,7 +63,7 @@ def test_a_full_disk(tmp_path):
         fill(200_000)
         with told():  # pixels and proxies take more
             ImageStore.build(pixels, place + "/s")
-        check, store_build._check_space = store_build._check_space, uncheck
+        store_build.check_disk = uncheck
         with told():
             ImageStore.build(pixels, place + "/s")
         print(sorted(os.listdir(place)))
