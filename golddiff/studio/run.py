@@ -58,7 +58,7 @@ Curves = dict[str, list[tuple[float, float]]]
 
 @dataclass
 class Run:
-    """A run and what it has made so far. Belongs to one session; only :meth:`advance` adds to it."""
+    """A run of one session and what it has made so far; only :meth:`advance` adds to it."""
 
     settings: Settings
     opened: OpenStore

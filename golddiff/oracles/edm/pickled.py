@@ -83,7 +83,10 @@ NAMES: dict[tuple[str, str], Any] = {
     ("torch.storage", "_load_from_bytes"): _storage,
     ("builtins", "set"): _set,
     ("__builtin__", "set"): _set,
-    **{("torch.nn.modules.container", n): Record for n in ("ModuleDict", "ModuleList", "Sequential")},
+    **{
+        ("torch.nn.modules.container", n): Record
+        for n in ("ModuleDict", "ModuleList", "Sequential")
+    },
     ("torch.nn.modules.activation", "SiLU"): Record,
     ("torch.nn.modules.dropout", "Dropout"): Record,
     ("torch.nn.modules.linear", "Identity"): Record,
