@@ -111,12 +111,11 @@ def _on_this_machine() -> Iterator[None]:
 def ray_package() -> Any:
     """The package ray."""
     try:
-        import ray
+        return importlib.import_module("ray")
     except ImportError as error:
         raise ClusterError(
             "cluster: Ray is not installed; pip install 'golddiff[cluster]'"
         ) from error
-    return ray
 
 
 def _knock(host: str, port: int, address: str) -> None:

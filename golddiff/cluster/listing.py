@@ -29,11 +29,11 @@ ALIKE = ("shape", "dtype", "labelled", "class_names", "proxy_shape")
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """One shard: where it lies, as seen from the list; its images; its checksums."""
+    """One shard; of a plain list of paths its path alone is known."""
 
-    path: str
-    n: int
-    identity: str
+    path: str  # as seen from the list
+    n: int = 0  # its images
+    identity: str = ""  # its checksum
 
 
 @dataclass(frozen=True)
@@ -47,47 +47,12 @@ class About:
 
 @dataclass(frozen=True)
 class Listing:
-    """The shards of a store in the order of their rows.
+    """The shards of a store in the order of their rows."""
 
-    Attributes:
-        shards: a record for each, or the path alone where nothing more is known.
-        home: the folder or address that the list itself lies in; None for a plain list.
-    """
+    shards: Sequence[ShardRecord]
+    home: str | None = None  # folder or address that the list lies in; None for a plain list
 
-    shards: Sequence[ShardRecord | str]
-    home: str | None = None
-
-    @property
-    def paths(self) -> list[str]:
-        """The shards' paths, those of folders absolute: actors run in other folders."""
-        base = self.home or ""
-        paths = [
-            shard if isinstance(shard, str) else joined(base, shard.path) for shard in self.shards
-        ]
-        return [os.path.abspath(without_scheme(p)) if is_local(p) else p for p in paths]
-
-    def write(self, folder: Path) -> None:
-        """Write the list into a folder, whole or not at all."""
-        records = [asdict(shard) for shard in self.shards if not isinstance(shard, str)]
-        with written_whole("out", folder / NAME) as temporary:
-            temporary.write_text(sealed(FORMAT, VERSION, {"shards": records}), encoding="utf-8")
-
-    @classmethod
-    def of(cls, source: str | Path | Sequence[str | Path]) -> Listing:
-        """The shards that a user names: a folder with a list in it, the list, or several paths."""
-        if isinstance(source, str | Path):
-            return cls._read(str(source))
-        if not isinstance(source, Sequence) or not all(isinstance(p, str | Path) for p in source):
-            raise ArgumentError(
-                f"source: got {type(source).__name__}, expected the path of a {NAME}, of its "
-                "folder, or a list of the shards' paths"
-            )
-        listing = cls([str(path) for path in source])
-        listing.check()
-        return listing
-
-    def check(self) -> None:
-        """Raise where there is nothing, or something twice."""
+    def __post_init__(self) -> None:
         if not self.shards:
             raise ArgumentError("source: got no shards, expected at least one")
         seen: set[str] = set()
@@ -96,6 +61,34 @@ class Listing:
             if plain in seen:
                 raise ArgumentError(f"source: shard {path} is listed twice")
             seen.add(plain)
+
+    @property
+    def paths(self) -> list[str]:
+        """The shards' paths, those of folders absolute: actors run in other folders."""
+        paths = [joined(self.home or "", shard.path) for shard in self.shards]
+        return [os.path.abspath(without_scheme(p)) if is_local(p) else p for p in paths]
+
+    def write(self, folder: Path) -> None:
+        """Write the list into a folder, whole or not at all."""
+        body = {"shards": [asdict(shard) for shard in self.shards]}
+        with written_whole("out", folder / NAME) as temporary:
+            temporary.write_text(sealed(FORMAT, VERSION, body), encoding="utf-8")
+
+    @classmethod
+    def of(cls, source: str | Path | Sequence[str | Path]) -> Listing:
+        """The shards that a user names: a folder with a list in it, the list, or several paths.
+
+        Raises:
+            StoreError, ArgumentError: a list that cannot be read; no shard, or one twice.
+        """
+        if isinstance(source, str | Path):
+            return cls._read(str(source))
+        if not isinstance(source, Sequence) or not all(isinstance(p, str | Path) for p in source):
+            raise ArgumentError(
+                f"source: got {type(source).__name__}, expected the path of a {NAME}, of its "
+                "folder, or a list of the shards' paths"
+            )
+        return cls([ShardRecord(str(path)) for path in source])
 
     def agreed(self, abouts: Sequence[About | None]) -> str:
         """One checksum for all shards in their order, once what each says of itself fits.
@@ -108,7 +101,7 @@ class Listing:
         digests = []
         for record, path, about in zip(self.shards, self.paths, abouts, strict=True):
             if about is None:
-                digests.append("missing" if isinstance(record, str) else record.identity)
+                digests.append(record.identity or "missing")
                 continue
             manifest, digest = about.manifest, identity_of(about.manifest)
             first = first or (path, manifest)
@@ -119,7 +112,7 @@ class Listing:
                         f"store: shard {path} has {name} {mine}, but {first[0]} has {other}; the "
                         "shards of a store are alike"
                     )
-            if not isinstance(record, str) and (record.n, record.identity) != (manifest.n, digest):
+            if record.identity and (record.n, record.identity) != (manifest.n, digest):
                 raise StoreError(f"store: shard {path} is not the one that its list names")
             if digest in seen:
                 raise ArgumentError(
@@ -133,21 +126,20 @@ class Listing:
     @classmethod
     def _read(cls, source: str) -> Listing:
         home = source.removesuffix(NAME).rstrip("/") if source.endswith(NAME) else source
-        path = joined(home or ".", NAME)
-        body = unsealed(path, read_text(path), FORMAT, VERSION, "list of shards of golddiff")
+        home = home or "."
+        path = joined(home, NAME)
+        body = unsealed(path, _read_text(path), FORMAT, VERSION, "list of shards of golddiff")
         try:
             records = [ShardRecord(**record) for record in body["shards"]]
             if not all(type(r.path) is str and "\0" not in r.path for r in records):
                 raise ValueError("a path that is none")
-            if any(_leads_out(home or ".", r.path) for r in records):
+            if any(_leads_out(home, r.path) for r in records):
                 raise ValueError("a shard outside its folder")
-            if not all(type(r.n) is int and type(r.identity) is str for r in records):
+            if not all(type(r.n) is int and r.n > 0 and type(r.identity) is str for r in records):
                 raise ValueError("a shard without its number of images")
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(f"store: {path} is damaged ({error}); build the store again") from None
-        listing = cls(records, home or ".")
-        listing.check()
-        return listing
+        return cls(records, home)
 
 
 def _leads_out(home: str, path: str) -> bool:
@@ -170,23 +162,14 @@ def joined(base: str, name: str) -> str:
         return name
     if is_local(base):
         return str(Path(without_scheme(base)) / name)
-    first, rest = base.split("::", 1) if "::" in base else (base, "")
+    first, chain, rest = base.partition("::")
     made = first + name if first.endswith("://") else first.rstrip("/") + "/" + name
-    return f"{made}::{rest}" if rest else made
+    return made + chain + rest
 
 
 def without_scheme(path: str) -> str:
     """A local path without ``file://``."""
     return path.removeprefix("file://")
-
-
-def read_text(path: str) -> str:
-    """A small text file, local or not."""
-    try:
-        files, root = _file_system(path)
-        return bytes(files.cat_file(root)).decode("utf-8")
-    except (OSError, KeyError, ValueError) as error:
-        raise _unreadable(path, error) from error
 
 
 def local_folder(path: str) -> Path:
@@ -198,7 +181,7 @@ def local_folder(path: str) -> Path:
     """
     if is_local(path):
         return Path(without_scheme(path))
-    text = read_text(joined(path, MANIFEST))
+    text = _read_text(joined(path, MANIFEST))
     place = cache_folder() / "shards" / hashlib.sha256(text.encode()).hexdigest()[:24]
     if place.is_dir():
         return place
@@ -222,6 +205,14 @@ def local_folder(path: str) -> Path:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return place
+
+
+def _read_text(path: str) -> str:
+    try:
+        files, root = _file_system(path)
+        return bytes(files.cat_file(root)).decode("utf-8")
+    except (OSError, KeyError, ValueError) as error:
+        raise _unreadable(path, error) from error
 
 
 def _file_system(path: str) -> tuple[Any, str]:

@@ -29,7 +29,7 @@ log = logging.getLogger("golddiff")
 
 @dataclass
 class Traffic:
-    """Bytes between the driver and the shards since the last :meth:`Pool.start_counting`."""
+    """Bytes between the driver and the shards."""
 
     sent: int = 0  # arguments of the steps' calls
     received: int = 0  # their answers
@@ -39,19 +39,13 @@ class Traffic:
 
 
 class Pool:
-    """The actors of a store's shards.
-
-    Args:
-        paths: of the shards.
-        allow_missing, patience, num_cpus, num_gpus, threads, memory_limit: as of
-            :meth:`golddiff.cluster.ShardedStore.open`.
+    """The actors of a store's shards; arguments as of :meth:`golddiff.cluster.ShardedStore.open`.
 
     Attributes:
         missing: paths of shards given up, and why.
         traffic: what was sent and received.
         on_answer: called with the shard's number whenever one has weighed its part of a step.
         pids: by path, of each shard's process, once it has answered.
-        paths, patience: as given.
     """
 
     def __init__(
@@ -64,8 +58,7 @@ class Pool:
         threads: int | None,
         memory_limit: float,
     ) -> None:
-        self.ray = ray_package()
-        self.paths = list(paths)
+        self.ray, self.paths = ray_package(), list(paths)
         self._allow_missing, self.patience = allow_missing, patience
         self.missing: dict[str, str] = {}
         self.traffic = Traffic()
@@ -121,50 +114,47 @@ class Pool:
         Arguments are what each shard is given; before them come those of ``once``. Yields shards
         and their answers in the order of the shards, but for those given up.
         """
-        left = [s for s in self.present if shards is None or s in shards]
+        asked = [s for s in self.present if shards is None or s in shards]
+        calls: dict[Any, int] = {}
+        for shard in asked:
+            packed = pack(arguments(shard))
+            self.traffic.sent += len(packed)
+            if shard not in self._actors:
+                self._actors[shard] = self._start(shard)
+            calls[self._actors[shard].ask.remote(method, packed, list(once))] = shard
+            self._heard[shard] = time.monotonic()
+        self.traffic.calls += len(calls)
         self.traffic.rounds += 1
-        answers: dict[int, bytes | None] = {}
-        for shard, answer in self._answers(method, arguments, list(once), list(left)):
-            answers[shard] = answer
-            while left and left[0] in answers:
-                first = left.pop(0)
-                packed = answers.pop(first)
-                if packed is not None:
-                    self.traffic.received += len(packed)
-                    yield first, unpack(packed)
+        answers: dict[int, bytes | None] = {}  # packed; None of shards given up
+        for shard in asked:
+            while shard not in answers:
+                answers |= self._next_answers(calls, method)
+            answer = answers.pop(shard)
+            if answer is not None:
+                self.traffic.received += len(answer)
+                yield shard, unpack(answer)
         if len(self.missing) == len(self.paths):
             raise ClusterError("cluster: every shard of the store is lost")
 
-    def _answers(
-        self, method: str, arguments: Callable[[int], Any], once: list[Any], shards: Sequence[int]
-    ) -> Iterator[tuple[int, bytes | None]]:
-        """Each shard with its packed answer as they come; None where it is given up."""
-        asked: dict[Any, int] = {}
-        for shard in shards:
-            packed = pack(arguments(shard))
-            self.traffic.sent += len(packed)
-            self.traffic.calls += 1
-            if shard not in self._actors:
-                self._actors[shard] = self._start(shard)
-            asked[self._actors[shard].ask.remote(method, packed, once)] = shard
-            self._heard[shard] = time.monotonic()
-        while asked:
-            for call in self.ray.wait(list(asked), timeout=WAIT)[0]:
-                shard = asked.pop(call)
-                answer = self._answer(shard, call)
-                if answer is not None and method == "posterior":
-                    self.on_answer(shard)
-                yield shard, answer
-            for call, shard in list(asked.items()):
-                if self._silence(shard) > self.patience:
-                    del asked[call]
-                    self._end(shard)
-                    self._lose(
-                        shard,
-                        f"no sign of life for {self.patience:g} s (or no machine has the "
-                        "resources that were asked for)",
-                    )
-                    yield shard, None
+    def _next_answers(self, calls: dict[Any, int], method: str) -> dict[int, bytes | None]:
+        """What has come within half a second, taken out of the calls; None of shards given up."""
+        answers: dict[int, bytes | None] = {}
+        for call in self.ray.wait(list(calls), timeout=WAIT)[0]:
+            shard = calls.pop(call)
+            answers[shard] = self._answer(shard, call)
+            if answers[shard] is not None and method == "posterior":
+                self.on_answer(shard)
+        for call, shard in list(calls.items()):
+            if self._silence(shard) > self.patience:
+                del calls[call]
+                self._end(shard)
+                self._lose(
+                    shard,
+                    f"no sign of life for {self.patience:g} s (or no machine has the resources "
+                    "that were asked for)",
+                )
+                answers[shard] = None
+        return answers
 
     def _silence(self, shard: int) -> float:
         """Seconds since a sign of life; one is asked for where there was none for a while."""
@@ -210,10 +200,6 @@ class Pool:
             raise ClusterError(f"cluster: {line}")
         self.missing[self.paths[shard]] = why
         log.warning("%s; going on without it", line)
-
-    def start_counting(self) -> None:
-        """Set the traffic to zero."""
-        self.traffic = Traffic()
 
     def close(self) -> None:
         """End the shards' processes."""

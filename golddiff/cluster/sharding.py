@@ -98,42 +98,31 @@ def build_shards(
     folder = path_of("path", path)
     _prepare(folder, _plan(source, options, opened, number), overwrite)
     borders = [opened.total * i // number for i in range(number + 1)]
-    jobs = [
-        Job(str(folder / f"shard-{i:05d}"), i, opened.part(borders[i], borders[i + 1]), __version__)
-        for i in range(number)
-    ]
-    records = {job.number: _found(job) for job in jobs}
-    missing = [job for job in jobs if records[job.number] is None]
+    sources = {
+        folder / f"shard-{i:05d}": opened.part(borders[i], borders[i + 1]) for i in range(number)
+    }
+    records = {place: _found(place) for place in sources}
+    missing = {place: part for place, part in sources.items() if records[place] is None}
     found, skipped = number - len(missing), Skipped()
     progress(found, number)
-    for done, (job, record, left_out) in enumerate(_built(missing), found + 1):
-        records[job] = record
+    for done, (place, record, left_out) in enumerate(_built(missing), found + 1):
+        records[place] = record
         skipped += left_out
         progress(done, number)
-    whole = [record for _, record in sorted(records.items()) if record is not None]
+    whole = [record for record in records.values() if record is not None]
     Listing(whole).write(folder)
     return Built(folder, number, found, sum(record.n for record in whole), skipped)
 
 
-@dataclass(frozen=True)
-class Job:
-    """One shard to build: its folder, its number, its images, and the driver's golddiff."""
-
-    path: str
-    number: int
-    source: ExampleSource
-    version: str
-
-
-def _built(jobs: list[Job]) -> Iterator[tuple[int, ShardRecord, Skipped]]:
-    """Number, record and images left out of each shard, as they come."""
-    if not jobs:
+def _built(sources: dict[Path, ExampleSource]) -> Iterator[tuple[Path, ShardRecord, Skipped]]:
+    """Path, record and images left out of each shard, as they come."""
+    if not sources:
         return
     ray = ray_package()
     if not ray.is_initialized():
         connect()
     task = ray.remote(build_one).options(scheduling_strategy="SPREAD")
-    left = [task.remote(job) for job in jobs]
+    left = [task.remote(path, source, __version__) for path, source in sources.items()]
     while left:
         (done,), left = ray.wait(left)
         try:
@@ -145,35 +134,33 @@ def _built(jobs: list[Job]) -> Iterator[tuple[int, ShardRecord, Skipped]]:
             raise ClusterError(f"cluster: {one_line(cause or error)[:300]}") from error
 
 
-def build_one(job: Job) -> tuple[int, ShardRecord, Skipped]:
-    """Build one shard, on whatever machine this runs."""
+def build_one(path: Path, source: ExampleSource, version: str) -> tuple[Path, ShardRecord, Skipped]:
+    """Build one shard, on whatever machine this runs; ``version`` is the driver's golddiff."""
     from golddiff.store.build import build
 
-    path = Path(job.path)
     try:
-        if job.version != __version__:
+        if version != __version__:
             raise ClusterError(
                 f"golddiff {__version__} runs on {socket.gethostname()}, the driver's is "
-                f"{job.version}; install one version everywhere"
+                f"{version}; install one version everywhere"
             )
         # Whoever built it before may have died after the renaming.
-        record = _found(job)
+        record = _found(path)
         if record is None:
             # What a process that was killed left of this shard.
             for rest in path.parent.glob(f".{path.name}.building-*"):
                 shutil.rmtree(rest, ignore_errors=True)
-            build(job.source, path, overwrite=False, progress=False, factor=False)
-            record = _found(job)
+            build(source, path, overwrite=False, progress=False, factor=False)
+            record = _found(path)
         assert record is not None
     except (GoldDiffError, OSError) as error:
         kind = type(error) if isinstance(error, GoldDiffError) else SourceError
         raise kind(f"shard {path.name}: {error}") from error
-    return job.number, record, job.source.skipped
+    return path, record, source.skipped
 
 
-def _found(job: Job) -> ShardRecord | None:
+def _found(path: Path) -> ShardRecord | None:
     """The record of a shard that is there and whole, or None."""
-    path = Path(job.path)
     if not path.exists():
         return None
     manifest = Manifest.read(path)

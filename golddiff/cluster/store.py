@@ -33,7 +33,7 @@ from golddiff.store.posteriors import at_level, over
 from golddiff.store.statistics import Axes, Factor, Moments
 from golddiff.store.training_set import Supports, TrainingSet
 from golddiff.support import AnySupport, Support, TiledSupport, one_each
-from golddiff.system.arguments import check_count
+from golddiff.system.arguments import check_count, check_not_negative, check_positive
 from golddiff.system.errors import ArgumentError, ClusterError
 from golddiff.system.numbers import F32, I64
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
@@ -65,10 +65,9 @@ class ShardedStore(TrainingSet):
         """Use :meth:`open`."""
         there = [about for about in abouts if about is not None]
         first = there[0].manifest
-        records = [None if isinstance(shard, str) else shard for shard in listing.shards]
         sizes = [
-            about.manifest.n if about is not None else record.n if record is not None else 0
-            for about, record in zip(abouts, records, strict=True)
+            record.n if about is None else about.manifest.n
+            for about, record in zip(abouts, listing.shards, strict=True)
         ]
         self.paths, self.pool = listing.paths, pool
         self.borders = Borders(sizes, [{} if about is None else about.counts for about in abouts])
@@ -118,14 +117,12 @@ class ShardedStore(TrainingSet):
             ClusterError: no cluster; a shard that cannot be opened; another version of golddiff
                 where a shard runs.
         """
-        if not (isinstance(patience, int | float) and patience > 0):
-            raise ArgumentError(f"patience: got {patience!r}, expected seconds above 0")
-        for name, value in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
-            if value is not None and not (isinstance(value, int | float) and value >= 0):
-                raise ArgumentError(f"{name}: got {value!r}, expected a number of 0 or more")
-        Residency(memory_limit)  # raises where that is no limit
+        check_positive("patience", patience)
+        check_not_negative("num_cpus", num_cpus or 0)
+        check_not_negative("num_gpus", num_gpus)
         if threads is not None:
             check_count("threads", threads)
+        Residency(memory_limit)  # raises where that is no limit
         listing = Listing.of(path)
         if not ray_package().is_initialized():
             connect()

@@ -13,11 +13,16 @@ from torch import nn
 from golddiff.noise import Labels, Sigma
 from golddiff.oracles.parameterisations import (
     Parameterisation,
-    check_positive,
     find_parameterisation,
     find_schedule,
 )
-from golddiff.system.arguments import check_batch, check_count, classes_of, levels_of
+from golddiff.system.arguments import (
+    check_batch,
+    check_count,
+    check_positive,
+    classes_of,
+    levels_of,
+)
 from golddiff.system.errors import ArgumentError, CheckpointError, one_line
 
 

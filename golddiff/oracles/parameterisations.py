@@ -10,7 +10,6 @@ All of it in float64: at sigma 157 an x0 of size 1 is what is left of two number
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -145,9 +144,3 @@ def find_schedule(given: Any, parameterisation: object, sigma_data: float) -> Sc
             "'sigma', or a function of sigma"
         )
     return given  # type: ignore[no-any-return]
-
-
-def check_positive(name: str, value: float) -> None:
-    """Raise ``ArgumentError`` for what is no finite number above 0."""
-    if not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-        raise ArgumentError(f"{name}: got {value!r}, expected a finite number above 0")

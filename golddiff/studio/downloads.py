@@ -75,7 +75,7 @@ def describe_run(
             **asdict(selected), "step": step, "sigma": run.sigmas[step],
             "effective_images": {
                 method: [{"sigma": sigma, "images": number} for sigma, number in points]
-                for method, points in made.effective.items()
+                for method, points in made.items()
             },
             "sources": found and [
                 {"image": int(row), "weight": float(weight), "y": int(at) // store.shape[2],

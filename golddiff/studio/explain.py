@@ -1,4 +1,4 @@
-"""What is behind a pixel: its training images with their weights, at one step or at all."""
+"""What is behind a pixel: its training images and their weights, at one step or at all."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import math
 import time
 
 import numpy as np
+from matplotlib.figure import Figure
 from PIL import Image, ImageDraw
 
 from golddiff.attribution import PixelSources, pixel_sources
 from golddiff.estimators.registry import SHOWN
+from golddiff.figures.curves import Panel, Series, draw_panels
 from golddiff.figures.sources import figure, image_name, percent
 from golddiff.figures.trajectory import level
 from golddiff.studio.grid import mark
@@ -24,6 +26,7 @@ LEAST_SHARE = 1e-5
 # At most so many noise levels and seconds for the curves of all methods after one click.
 MOST_LEVELS = 16
 MOST_SECONDS = 4.0
+NOISE = "noise σ (denoising runs to the right)"
 
 
 def sources_at(run: Run, selected: Selection, step: int) -> PixelSources:
@@ -46,23 +49,22 @@ def curves(run: Run, selected: Selection, most_seconds: float = MOST_SECONDS) ->
     done = len(run.states[selected.method])
     if (selected, done) in run.curves:
         return run.curves[selected, done]
-    made = Curves()
+    made: Curves = {}
     start = time.perf_counter()
     steps = np.unique(np.linspace(0, done - 1, min(done, MOST_LEVELS)).round().astype(int))
-    others = (m for m in run.settings.methods if m != selected.method)
-    for method in [selected.method, *others]:
+    for method in sorted(_explained(run), key=lambda method: method != selected.method):
         if time.perf_counter() - start > most_seconds:
-            made.left_out.append(SHOWN[method].title)
-            continue
+            break
         here = Selection(method, selected.image, selected.y, selected.x)
-        try:
-            made.effective[method] = [
-                (run.sigmas[step], sources_at(run, here, int(step)).effective) for step in steps
-            ]
-        except ArgumentError:
-            continue  # Wiener: it weighs no images
+        found = [(run.sigmas[step], sources_at(run, here, int(step)).effective) for step in steps]
+        made[method] = found
     run.curves[selected, done] = made
     return made
+
+
+def _explained(run: Run) -> list[str]:
+    """The run's methods whose output is a weighted sum of training images."""
+    return [method for method in run.settings.methods if SHOWN[method].has_sources]
 
 
 def sources_html(run: Run, selected: Selection, step: int, found: PixelSources) -> str:
@@ -93,6 +95,36 @@ def sources_html(run: Run, selected: Selection, step: int, found: PixelSources) 
     return f'<p>{head}</p><div class="sources">{"".join(figures)}</div>'
 
 
-def message_html(text: str) -> str:
-    """A plain sentence in the place of the sources."""
-    return f'<p class="quiet">{html.escape(text)}</p>'
+def draw_plots(
+    run: Run, step: int, selected: Selection, found: PixelSources | None, made: Curves
+) -> Figure | None:
+    """Weights at a step, effective sizes, golden subset sizes: those that there are, or None."""
+    sigma, budgets = run.sigmas[step], run.budgets()
+    panels = []
+    if found is not None:
+        weights = np.sort(found.weights[found.weights > 0])[::-1].tolist()
+        line = Series(SHOWN[selected.method].title, list(range(1, len(weights) + 1)), weights)
+        title = f"weights of the pixel: effectively {found.effective:,.1f} images"
+        axes = ("training images, heaviest first", f"weight at σ = {level(sigma)}")
+        middle = max(found.effective, 1)
+        panels.append(Panel(title, *axes, [line], "log", "log", mark=middle))
+    if made:
+        lines = [
+            Series(SHOWN[method].title, [s for s, _ in points], [number for _, number in points])
+            for method, points in made.items()
+        ]
+        left_out = len(_explained(run)) - len(made)
+        slow = f" ({left_out} slow left out)" if left_out else ""
+        title = f"effective number of images{slow}"
+        panels.append(Panel(title, NOISE, "images", lines, "log", "log", True, mark=sigma))
+    if budgets is not None:
+        m, k = zip(*budgets, strict=True)
+        everything = [run.opened.store.count_of(run.settings.label)] * len(m)
+        lines = [
+            Series("all N", run.sigmas, everything, dashed=True),
+            Series("$m_t$ screened", run.sigmas, m),
+            Series("$k_t$ weighed", run.sigmas, k),
+        ]
+        title = f"golden subset, schedule “{run.settings.variant}”"
+        panels.append(Panel(title, NOISE, "images", lines, "log", "log", True, mark=sigma))
+    return draw_panels(panels) if panels else None

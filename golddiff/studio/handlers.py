@@ -20,11 +20,10 @@ from golddiff.figures.sources import class_name
 from golddiff.sources.picture import fitted, read_picture
 from golddiff.store.images import ImageStore
 from golddiff.studio.downloads import write_downloads
-from golddiff.studio.explain import curves, message_html, sources_at, sources_html
+from golddiff.studio.explain import curves, draw_plots, sources_at, sources_html
 from golddiff.studio.grid import draw_grid, selection_at
 from golddiff.studio.inputs import drawn
 from golddiff.studio.library import Library
-from golddiff.studio.plots import draw_plots
 from golddiff.studio.run import Run, Selection, Settings, prepare
 from golddiff.system.errors import ArgumentError, GoldDiffError
 from golddiff.system.pictures import cells, to_pixels
@@ -88,15 +87,14 @@ class Handlers:
 
     def generate(
         self, name: str, methods: list[str], variant: str, novelty: float, sampler: str,
-        steps: float, seed: float, label: int | None, n: float, start: str, sigma: float,
+        steps: int, seed: int, label: int | None, n: int, start: str, sigma: float,
         image: Image.Image | None, noisy: bool,
     ) -> Iterator[tuple[Any, ...]]:  # fmt: skip
         """Denoise; a picture after each step, or sooner where steps are slow."""
         with readable():
             opened = self.library.get(name)
             settings = Settings(
-                name, tuple(methods), variant, novelty, sampler, _whole("steps", steps),
-                _whole("seed", seed), _whole("images", n),
+                name, tuple(methods), variant, novelty, sampler, steps, seed, n,
                 None if label in (None, ANY_CLASS) else label,
                 float(sigma) if start == FROM_IMAGE else None,
             )  # fmt: skip
@@ -174,7 +172,8 @@ class Handlers:
             found = sources_at(run, selected, at)
             text = sources_html(run, selected, at, found)
         except ArgumentError as error:
-            text = message_html(str(error).removeprefix("denoiser: "))
+            why = html.escape(str(error).removeprefix("denoiser: "))
+            text = f'<p class="quiet">{why}</p>'
         yield selected, grid, text, gr.skip(), gr.skip(), gr.skip()
         made = curves(run, selected)
         plots = draw_plots(run, at, selected, found, made)
@@ -215,12 +214,6 @@ def class_choices(store: ImageStore) -> list[tuple[str, int]]:
 def about(store: ImageStore) -> str:
     """A store in a few words."""
     return f"{store.n:,} images, {shape_text(store.shape)}"
-
-
-def _whole(name: str, value: float | None) -> int:
-    if value is None or value != int(value):
-        raise ArgumentError(f"{name}: got {value}, expected a whole number")
-    return int(value)
 
 
 def status_html(text: str) -> str:

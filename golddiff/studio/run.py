@@ -52,48 +52,31 @@ class Selection:
     x: int
 
 
-@dataclass(frozen=True)
-class Curves:
-    """Effective number of images behind one pixel against the noise level.
-
-    Attributes:
-        effective: by method, (sigma, number) pairs.
-        left_out: titles of methods that there was no time for.
-    """
-
-    effective: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    left_out: list[str] = field(default_factory=list)
+# By method, (noise level, effective number of images behind one pixel) at each step
+Curves = dict[str, list[tuple[float, float]]]
 
 
 @dataclass
 class Run:
-    """A run and what it has made so far. Belongs to one session; only :meth:`advance` adds to it.
-
-    Attributes:
-        settings: what was asked for.
-        opened: the store.
-        denoisers: by method.
-        sigmas: noise level of each step.
-        x_init: (n, *shape) what all methods start from, see :func:`golddiff.samplers.steps`.
-        start: (n, *shape) the same for showing: the noise, or the noisy image.
-        states: steps done, by method.
-        seconds: time of each of them.
-        curves: of the pixels chosen, by the pixel and the steps done then.
-        key: names the run's files.
-        stopped: set to end the run after the current step.
-    """
+    """A run of one session and what it has made so far; only :meth:`advance` adds to it."""
 
     settings: Settings
     opened: OpenStore
-    denoisers: dict[str, Denoiser]
-    sigmas: list[float]
-    x_init: torch.Tensor
-    start: torch.Tensor
-    states: dict[str, list[State]] = field(default_factory=dict)
-    seconds: dict[str, list[float]] = field(default_factory=dict)
+    denoisers: dict[str, Denoiser]  # by method
+    sigmas: list[float]  # of each step
+    x_init: torch.Tensor  # (n, *shape) what all start from, see golddiff.samplers.steps
+    start: torch.Tensor  # (n, *shape) the same for showing: the noise, or the noisy image
+    # states, seconds: of the steps done, by method
+    states: dict[str, list[State]] = field(init=False)
+    seconds: dict[str, list[float]] = field(init=False)
+    # Of the pixels chosen, by the pixel and the steps done then
     curves: dict[tuple[Selection, int], Curves] = field(default_factory=dict)
-    key: str = field(default_factory=lambda: uuid.uuid4().hex)
-    stopped: threading.Event = field(default_factory=threading.Event)
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)  # names the run's files
+    stopped: threading.Event = field(default_factory=threading.Event)  # ends it after a step
+
+    def __post_init__(self) -> None:
+        self.states = {name: [] for name in self.denoisers}
+        self.seconds = {name: [] for name in self.denoisers}
 
     @property
     def steps_done(self) -> int:
@@ -161,6 +144,4 @@ def prepare(opened: OpenStore, settings: Settings, image: torch.Tensor | None) -
         sigmas,
         noise if image is None else noised(image, sigmas[0], noise, s.sampler),
         noise if image is None else image + sigmas[0] * noise,
-        {name: [] for name in s.methods},
-        {name: [] for name in s.methods},
     )

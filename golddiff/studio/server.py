@@ -28,23 +28,16 @@ def bound_socket(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65535:
         raise ArgumentError(f"port: got {port}, expected 0 (any that is free) to 65535")
     try:
-        family, kind, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except OSError as error:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        both = family == socket.AF_INET6  # "::" answers IPv4 too
+        return socket.create_server(address, family=family, dualstack_ipv6=both)
+    except socket.gaierror as error:
         raise ArgumentError(f"host: got {host!r}, which is not an address ({error})") from error
-    bound = socket.socket(family, kind)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-        bound.listen(128)
     except OSError as error:
-        bound.close()
         raise ArgumentError(
             f"port: {port} on {host} cannot be used ({error.strerror}); choose another with "
             "--port, or --port 0 for any that is free"
         ) from error
-    return bound
 
 
 def run_server(

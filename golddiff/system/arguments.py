@@ -75,6 +75,12 @@ def check_not_negative(name: str, value: object) -> None:
         raise ArgumentError(f"{name}: got {value!r}, expected a finite number of 0 or more")
 
 
+def check_positive(name: str, value: object) -> None:
+    """Raise where a value is no finite number above 0."""
+    if not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+        raise ArgumentError(f"{name}: got {value!r}, expected a finite number above 0")
+
+
 def check_batch(name: str, x: object, shape: tuple[int, ...] | None, owner: str) -> None:
     """Raise where ``x`` is no batch (B, *shape) in a float type; None: of any shape."""
     if not isinstance(x, torch.Tensor):

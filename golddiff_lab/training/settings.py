@@ -129,8 +129,7 @@ class TrainSettings:
             ArgumentError: a setting outside its range.
         """
         from golddiff.oracles.oracle import checked_device
-        from golddiff.oracles.parameterisations import check_positive
-        from golddiff.system.arguments import check_count
+        from golddiff.system.arguments import check_count, check_positive
 
         for name in ("batch", "warm_up", *(["steps"] if self.steps is not None else [])):
             check_count(name, getattr(self, name))

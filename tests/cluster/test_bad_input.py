@@ -114,7 +114,7 @@ def test_shards_of_unlike_images_do_not_agree(pair, odd_ones, kind, message):
     paths = [str(pair[0]), str(odd_ones[kind])]
     abouts = [Shard(path).about() for path in paths]
     with pytest.raises(StoreError, match=message) as error:
-        Listing(paths).agreed(abouts)
+        Listing.of(paths).agreed(abouts)
     assert paths[1] in one_line(error)
 
 
@@ -129,7 +129,7 @@ def test_shards_of_other_format_versions_do_not_open(cluster, odd_ones):
 def test_a_copy_of_a_shard_and_one_that_is_not_the_lists(pair, tmp_path):
     about = Shard(str(pair[0])).about()
     with pytest.raises(ArgumentError, match=r"hold the same images .* listed twice") as error:
-        Listing([str(pair[0]), str(tmp_path / "copy")]).agreed([about, about])
+        Listing.of([pair[0], tmp_path / "copy"]).agreed([about, about])
     one_line(error)
     record = ShardRecord("copy", about.manifest.n - 1, identity_of(about.manifest))
     with pytest.raises(StoreError, match="copy is not the one that its list names"):

@@ -3,6 +3,7 @@
 import pytest
 
 import golddiff
+from golddiff.cluster.pool import Traffic
 from golddiff.noise import ddim_sigmas
 
 B, SHARDS, STEPS = 4, 2, 4
@@ -46,7 +47,7 @@ def test_bytes_a_step_follow_the_formula(store, method, variant):
         schedule = golddiff.PaperSchedule(variant=variant)
         denoiser, golden = golddiff.GoldDiff(denoiser, schedule), chosen(store, schedule)
     golddiff.sample(denoiser, 1, STEPS)  # masks are given once
-    store.pool.start_counting()
+    store.pool.traffic = Traffic()
     golddiff.sample(denoiser, B, STEPS)
     traffic = store.pool.traffic
     # A golden step sends the queries with each choice, too.
@@ -62,7 +63,7 @@ def test_a_full_scan_does_not_move_more_for_more_images(coloured, halves):
     for store in (coloured, halves):
         denoiser = golddiff.PCA(store)
         golddiff.sample(denoiser, 1, STEPS)
-        store.pool.start_counting()
+        store.pool.traffic = Traffic()
         golddiff.sample(denoiser, B, STEPS)
         moved.append(store.pool.traffic.sent + store.pool.traffic.received)
     assert moved[1] == pytest.approx(moved[0], rel=0.01)
@@ -71,7 +72,7 @@ def test_a_full_scan_does_not_move_more_for_more_images(coloured, halves):
 def test_a_full_scan_is_one_call_a_shard_and_step(coloured):
     denoiser = golddiff.Optimal(coloured)
     denoiser(coloured.images([0]), 1.0)
-    coloured.pool.start_counting()
+    coloured.pool.traffic = Traffic()
     for sigma in ddim_sigmas(STEPS):
         denoiser(coloured.images([0]), sigma)
     assert coloured.pool.traffic.calls == STEPS * (SHARDS + 1)  # and one to fetch the image

@@ -12,10 +12,9 @@ from golddiff.estimators.registry import SHOWN, create
 from golddiff.sampling import sample
 from golddiff.store.images import ImageStore
 from golddiff.studio.downloads import write_downloads
-from golddiff.studio.explain import curves, sources_at, sources_html
+from golddiff.studio.explain import curves, draw_plots, sources_at, sources_html
 from golddiff.studio.grid import corner, draw_grid, factor_of, selection_at
 from golddiff.studio.library import Library
-from golddiff.studio.plots import draw_plots
 from golddiff.studio.run import Selection, Settings, prepare
 from golddiff.system.errors import ArgumentError, StoreError
 
@@ -100,9 +99,9 @@ def test_wiener_has_no_sources_and_the_other_methods_have_curves(library):
     with pytest.raises(ArgumentError, match="weighs no training images"):
         sources_at(run, Selection("wiener", 0, 0, 0), 0)
     made = curves(run, Selection("pca", 0, 4, 3), 60)
-    assert set(made.effective) == {name for name in SHOWN if SHOWN[name].has_sources}
-    assert all(len(points) == 3 for points in made.effective.values())
-    assert all(1 - 1e-6 <= number <= 60 for p in made.effective.values() for _, number in p)
+    assert set(made) == {name for name in SHOWN if SHOWN[name].has_sources}
+    assert all(len(points) == 3 for points in made.values())
+    assert all(1 - 1e-6 <= number <= 60 for p in made.values() for _, number in p)
     assert curves(run, Selection("pca", 0, 4, 3), 60) is made
 
 
