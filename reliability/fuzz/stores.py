@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
@@ -16,9 +15,7 @@ import numpy as np
 from golddiff.sources import open_source
 from golddiff.store.images import ImageStore
 from golddiff.supports.index.image_index import Index
-from golddiff.supports.index.indexing import PARTIAL, STATE
 from golddiff.supports.index.indexing import build as build_index
-from golddiff.system.errors import StoreError
 from reliability.fuzz.bundle import bundle, files_of, linked, unbundle, written
 from reliability.fuzz.images import array
 from reliability.fuzz.mutate import flip, mutated
@@ -34,7 +31,6 @@ def targets() -> list[Target]:
     return [
         Target("store", stores, _store, (_store_parts,), **whole),
         Target("index", indexes, _index, (_index_parts,), **whole),
-        Target("interrupted index", interrupted, _goes_on, (_part_of,), **whole),
     ]
 
 
@@ -144,48 +140,3 @@ def _index(data: bytes, folder: Path) -> None:
     index = Index.open(store)
     index.numbers[0], index.lengths[0]
     index.verify()
-
-
-class _StoppedError(Exception):
-    """In place of a kill."""
-
-
-@functools.cache
-def interrupted() -> list[bytes]:
-    """What a build of the index had written when it was stopped."""
-
-    def stop(what: str, done: int, total: int) -> None:
-        raise _StoppedError
-
-    with tempfile.TemporaryDirectory() as place:
-        written(sound_store(), Path(place))
-        with contextlib.suppress(_StoppedError):
-            build_index(ImageStore.open(Path(place)), progress=stop)
-        return [bundle(files_of(Path(place) / PARTIAL))]
-
-
-def _part_of(rng: random.Random, data: bytes) -> bytes:
-    files = unbundle(data)
-    name = rng.choice([STATE, *sorted(files)])
-    if rng.random() < 0.1:
-        files[name] = linked(files[name])
-    elif name.endswith(".json"):
-        files[name] = json_values(rng, files[name])
-    elif name.endswith(".safetensors"):
-        files[name] = safetensors_header(rng, files[name])
-    else:
-        files[name] = mutated(rng, files[name], [files[name]])
-    return bundle(files)
-
-
-def _goes_on(data: bytes, folder: Path) -> None:
-    written(unbundle(data), folder / PARTIAL)
-    written(sound_store(), folder)
-    store = ImageStore.open(folder)
-    try:
-        build_index(store)
-        Index.open(store).verify()
-    except StoreError:
-        # What was damaged is gone, so that the next build succeeds.
-        build_index(store)
-        Index.open(store).verify()

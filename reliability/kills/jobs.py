@@ -100,7 +100,7 @@ def _store(folder: Path) -> None:
 
 
 def _index(folder: Path) -> None:
-    index_build.PIECE, index_build.SAVED_EVERY = 4 * 144 * 100, 1
+    index_build.PIECE = 4 * 144 * 100
     index_build.build(ImageStore.open(folder / "store"))
 
 

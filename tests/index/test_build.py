@@ -17,7 +17,7 @@ from golddiff import ImageStore
 from golddiff.store.manifest import file_record
 from golddiff.supports.index import Index
 from golddiff.supports.index import indexing as build
-from golddiff.system.errors import ArgumentError, StoreError
+from golddiff.system.errors import StoreError
 
 
 def test_what_is_kept_is_what_blocks_see_of_every_image(indexed):
@@ -49,27 +49,20 @@ def test_float_points(make_store):
     assert Index.build(make_store(points)).numbers.shape == (500, 2)
 
 
-def test_an_interrupted_build_goes_on(make_store, smooth_images, monkeypatch):
+def test_an_interrupted_build_leaves_nothing_behind(make_store, smooth_images, monkeypatch):
     store = make_store(smooth_images(900, (1, 12, 12)))
     monkeypatch.setattr(build, "PIECE", 4 * 144 * 100)
-    monkeypatch.setattr(build, "SAVED_EVERY", 1)
+    before = sorted(path.name for path in store.path.iterdir())
 
-    for wanted in (400, 700):
+    def stop(what, done, total):
+        if done == 400:
+            raise KeyboardInterrupt
 
-        def stop(what, done, total, wanted=wanted):
-            if done == wanted:
-                raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            build.build(store, progress=stop)
-        with pytest.raises(StoreError, match="no complete index"):
-            Index.open(store)
-    seen = []
-    Index.build(store, progress=lambda what, done, total: seen.append((what, done)))
-    assert [done for _, done in seen] == [800, 900]
-    whole = Index.build(make_store(smooth_images(900, (1, 12, 12))))
-    assert np.array_equal(Index.open(store).numbers, whole.numbers)
-    assert np.array_equal(Index.open(store).lengths, whole.lengths)
+    with pytest.raises(KeyboardInterrupt):
+        build.build(store, progress=stop)
+    assert sorted(path.name for path in store.path.iterdir()) == before
+    with pytest.raises(StoreError, match="no complete index"):
+        Index.open(store)
 
 
 def test_a_killed_build_leaves_no_index_and_the_next_is_whole(make_store, smooth_images):
@@ -78,7 +71,7 @@ def test_a_killed_build_leaves_no_index_and_the_next_is_whole(make_store, smooth
         import os, signal
         from golddiff import ImageStore
         from golddiff.supports.index import indexing as build
-        build.PIECE, build.SAVED_EVERY = 4 * 144 * 100, 1
+        build.PIECE = 4 * 144 * 100
         def stop(what, done, total):
             if done >= 700: os.kill(os.getpid(), signal.SIGKILL)
         build.build(ImageStore.open({str(store.path)!r}), progress=stop)
@@ -88,6 +81,7 @@ def test_a_killed_build_leaves_no_index_and_the_next_is_whole(make_store, smooth
     with pytest.raises(StoreError, match="no complete index"):
         Index.open(store)
     Index.build(store).verify()
+    assert not (store.path / build.PARTIAL).exists()
 
 
 @pytest.fixture
@@ -134,9 +128,17 @@ def test_other_manifests_are_refused(copy, change):
         Index.open(copy)
 
 
-def test_a_memory_limit_that_is_too_small_says_what_is_needed(indexed):
-    with pytest.raises(ArgumentError, match=r"memory_limit: got 1.0 kB.*needs"):
-        Index.build(indexed.store, memory_limit=1000)
+def test_blocks_of_large_images_are_fitted_to_fewer(make_store, smooth_images, monkeypatch):
+    store, fitted, seen = make_store(smooth_images(60, (1, 20, 20))), build.blocks.fitted, []
+
+    def counted(shape, sample):
+        seen.append(len(sample))
+        return fitted(shape, sample)
+
+    monkeypatch.setattr(build, "SAMPLE_BYTES", 12 * 400 * 25)
+    monkeypatch.setattr(build.blocks, "fitted", counted)
+    Index.build(store).verify()
+    assert seen == [25]
 
 
 def test_one_build_at_a_time(make_store, smooth_images):
@@ -172,7 +174,6 @@ def test_a_file_of_another_size_that_the_manifest_agrees_with_is_refused(copy):
 def test_stopped_among_its_last_steps_it_is_built_rightly_again(
     make_store, smooth_images, monkeypatch, name, after
 ):
-    """What the passes wrote is removed there, and must not be gone on from."""
     store = make_store(smooth_images(60, (1, 20, 20)))
     expected = _bytes_of(build.build(store))
     shutil.rmtree(store.path / "index")

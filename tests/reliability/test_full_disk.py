@@ -69,7 +69,7 @@ def test_a_full_disk(tmp_path):
         print(sorted(os.listdir(place)))
         os.remove(place + "/filler")
         store = ImageStore.build(pixels, place + "/s")
-        index_build._check_space, index_build.SAVED_EVERY, index_build.PIECE = uncheck, 1, 60_000
+        index_build._check_space, index_build.PIECE = uncheck, 60_000
         fill(12_000)  # the index's numbers are 18 kB
         with told():
             Index.build(store)
@@ -87,7 +87,8 @@ def test_a_full_disk(tmp_path):
     assert "the disk is full" in said[1]
     assert "left nothing behind" in said[1]
     assert said[2] == "['filler']"
-    assert "the disk is full; what is done of the index" in said[3]
+    assert "index: the disk is full" in said[3]
+    assert "left nothing behind" in said[3]
     assert "cannot be written (No space left on device)" in said[4]
     assert said[5] == "['manifest.json']"
 

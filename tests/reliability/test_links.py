@@ -11,11 +11,11 @@ from golddiff.estimators import kept_masks
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import _digest
 from golddiff.supports.index import Index
-from golddiff.supports.index.indexing import PARTIAL, STATE
+from golddiff.supports.index.indexing import PARTIAL
 from golddiff.system.errors import StoreError
 from golddiff.system.files import locked
-from reliability.fuzz.bundle import unbundle, written
-from reliability.fuzz.stores import interrupted, sound_store
+from reliability.fuzz.bundle import written
+from reliability.fuzz.stores import sound_store
 
 
 @pytest.fixture
@@ -73,25 +73,17 @@ def test_masks_of_others_are_not_removed_to_make_room(store, outside, monkeypatc
 
 
 def test_building_an_index_writes_through_no_link(tmp_path, outside):
-    """A store that came with links in an unfinished index wrote over what they led to."""
-    written(sound_store(), tmp_path / "s")
-    written(unbundle(interrupted()[-1]), tmp_path / "s" / PARTIAL)
+    """A store may come with an unfinished index of links, or one that is a link itself."""
     target = outside / "precious"
     target.write_bytes(b"precious")
-    for path in list((tmp_path / "s" / PARTIAL).glob("*.raw")):
-        path.unlink()
-        path.symlink_to(target)
-    Index.build(ImageStore.open(tmp_path / "s")).verify()
+    for name, place in (("a", "numbers.bin"), ("b", "")):
+        written(sound_store(), tmp_path / name)
+        link = tmp_path / name / PARTIAL / place
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(target if place else outside)
+        Index.build(ImageStore.open(tmp_path / name)).verify()
+    assert sorted(path.name for path in outside.iterdir()) == ["precious"]
     assert target.read_bytes() == b"precious"
-
-
-def test_an_unfinished_index_that_is_a_link_is_not_followed(tmp_path, outside):
-    written(sound_store(), tmp_path / "s")
-    written(unbundle(interrupted()[0]), outside)
-    before = sorted(path.read_bytes() for path in outside.iterdir())
-    (tmp_path / "s" / PARTIAL).symlink_to(outside)
-    Index.build(ImageStore.open(tmp_path / "s")).verify()
-    assert sorted(path.read_bytes() for path in outside.iterdir()) == before
 
 
 def test_a_lock_that_is_a_link_is_not_followed(tmp_path, outside):
@@ -99,38 +91,6 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path, outside):
     with pytest.raises(OSError), locked(tmp_path / "lock", "held"):  # noqa: PT011
         pass
     assert not (outside / "made").exists()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        *({"rows": rows} for rows in (-1, "x", 13, 2**70, None)),
-        {"version": 0},
-    ],
-    ids=str,
-)
-def test_the_state_of_an_unfinished_index_is_checked(tmp_path, change):
-    """Found by fuzzing: what stood there was believed."""
-    written(sound_store(), tmp_path / "s")
-    store = ImageStore.open(tmp_path / "s")
-    expected = Index.build(store)
-    wanted = {p.name: p.read_bytes() for p in (store.path / "index").iterdir()}
-    written(unbundle(interrupted()[0]), tmp_path / "s" / PARTIAL)
-    path = tmp_path / "s" / PARTIAL / STATE
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    Index.build(store)
-    assert {p.name: p.read_bytes() for p in (store.path / "index").iterdir()} == wanted
-    expected.verify()
-
-
-def test_what_is_missing_of_an_unfinished_index_is_made(tmp_path):
-    written(sound_store(), tmp_path / "s")
-    store = ImageStore.open(tmp_path / "s")
-    wanted = Index.build(store).numbers.copy()
-    written(unbundle(interrupted()[0]), tmp_path / "s" / PARTIAL)
-    numbers = tmp_path / "s" / PARTIAL / "numbers.bin"
-    numbers.write_bytes(numbers.read_bytes()[:-5])
-    assert np.array_equal(Index.build(store).numbers, wanted)
 
 
 @pytest.mark.parametrize("path", ["/etc", "../other", "a/../../b", "s3://bucket/a", "", "\\..\\a"])

@@ -31,6 +31,7 @@ from golddiff.supports.index.indexing import (
     build,
     file_sizes,
     identity,
+    no_progress,
 )
 from golddiff.system.errors import StoreError
 from golddiff.system.files import leads_out
@@ -112,15 +113,9 @@ class Index:
             ) from None
 
     @classmethod
-    def build(
-        cls,
-        store: ImageStore,
-        *,
-        memory_limit: float = 2e9,
-        progress: Progress = lambda what, done, total: None,
-    ) -> Index:
+    def build(cls, store: ImageStore, progress: Progress = no_progress) -> Index:
         """Build the index of a store in its folder and open it."""
-        build(store, memory_limit=memory_limit, progress=progress)
+        build(store, progress)
         return cls.open(store)
 
     def verify(self) -> None:
@@ -143,13 +138,13 @@ class Index:
             _verified.add(key)
 
 
-def open_or_build(store: ImageStore, progress: Progress = lambda what, done, total: None) -> Index:
+def open_or_build(store: ImageStore, progress: Progress = no_progress) -> Index:
     """The index of a store; built where there is none, or none that is sound and of the store."""
     try:
         return Index.open(store)
     except StoreError as error:
         log.warning("%s: building it now, once", error)
-        return Index.build(store, progress=progress)
+        return Index.build(store, progress)
 
 
 def _manifest(folder: Path) -> dict[str, Any]:

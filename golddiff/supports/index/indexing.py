@@ -1,11 +1,12 @@
 """Building an index: one pass over the pixels.
 
-It is built beside its place and can be interrupted anywhere: the next build goes on from the last
-piece that was on disk. What is resident is a few pieces, whatever the number of images.
+It is built beside its place, in a folder that goes whatever happens; only a whole one takes the
+place. What is resident is a few pieces, whatever the number of images.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -14,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import file_record
 from golddiff.supports.index import blocks
-from golddiff.supports.index.blocks import Blocks
 from golddiff.system.errors import ArgumentError, StoreError
 from golddiff.system.files import (
     DISK_FULL,
@@ -31,16 +30,19 @@ from golddiff.system.files import (
     written_whole,
 )
 from golddiff.system.numbers import F32
-from golddiff.system.units import byte_size
 
 FOLDER, PARTIAL = "index", "index.part"
 MANIFEST, FORMAT, VERSION = "index.json", "golddiff-index", 4
-NUMBERS, LENGTHS, TENSORS, STATE = "numbers.bin", "lengths.bin", "blocks.safetensors", "state.json"
+NUMBERS, LENGTHS, TENSORS = "numbers.bin", "lengths.bin", "blocks.safetensors"
 SAMPLE = 8192  # images that blocks are fitted to
+SAMPLE_BYTES = 2e9  # that fitting may take: fewer images where they are large
 PIECE = 64e6  # bytes of pixels as float32 that are worked on at once
-SAVED_EVERY = 16  # pieces
 
 Progress = Callable[[str, int, int], None]
+
+
+def no_progress(what: str, done: int, total: int) -> None:
+    """Show nothing."""
 
 
 def file_sizes(store: ImageStore) -> dict[str, int]:
@@ -48,32 +50,34 @@ def file_sizes(store: ImageStore) -> dict[str, int]:
     return {NUMBERS: store.n * blocks.numbers_of(store.shape), LENGTHS: store.n * 8}
 
 
-def build(
-    store: ImageStore,
-    *,
-    memory_limit: float = 2e9,
-    progress: Progress = lambda what, done, total: None,
-) -> Path:
-    """Build the index of a store, or go on with one that was interrupted; its folder.
+def build(store: ImageStore, progress: Progress = no_progress) -> Path:
+    """Build the index of a store; its folder.
 
     ``progress`` is called with what is done, how far, and of how many.
+
+    Raises:
+        ArgumentError: a store in shards.
+        StoreError: another process builds it; it cannot be written, or the disk is too small.
     """
     if not isinstance(store, ImageStore):
         raise ArgumentError(
             "store: an index is of a single store (golddiff.ImageStore), not of one in shards"
         )
-    _check_memory(store, memory_limit)
-    part = store.path / PARTIAL
+    part, place = store.path / PARTIAL, store.path / FOLDER
+    busy = f"index: another process is building that of {store.path}"
     try:
-        busy = f"index: another process is building that of {store.path}"
         with locked(store.path / ".index.lock", busy):
-            made, rows = _resumed(store, part) or _begun(store, part)
-            _check_space(store, part)
-            _pass(store, made, part, rows, progress)
-            _finish(store, part)
+            _remove(part)  # what a build that was killed left
+            _check_space(store)
+            try:
+                part.mkdir()
+                _fill(store, part, progress)
+                _put_in_place(part, place)
+            finally:
+                _remove(part)
     except OSError as error:
         raise _unwritable(store, error) from error
-    return store.path / FOLDER
+    return place
 
 
 def identity(store: ImageStore) -> str:
@@ -81,100 +85,50 @@ def identity(store: ImageStore) -> str:
     return store.manifest.files["pixels.bin"].sha256
 
 
-def _begun(store: ImageStore, part: Path) -> tuple[Blocks, int]:
-    """The blocks, fitted now, of a build that has no images yet."""
-    if part.is_symlink():
-        part.unlink()
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir()
-    rows = np.sort(np.random.default_rng(0).permutation(store.n)[:SAMPLE])
+def _fill(store: ImageStore, part: Path, progress: Progress) -> None:
+    """Write what is kept of every image, in store order, and at last the manifest."""
+    count = min(SAMPLE, max(1, int(SAMPLE_BYTES / (12 * store.d))))
+    rows = np.sort(np.random.default_rng(0).permutation(store.n)[:count])
     made = blocks.fitted(store.shape, store.values(rows))
     with system_errors(part / TENSORS):
         save_file(made.tensors(), part / TENSORS)
-    _save_state(store, part, 0)
-    return made, 0
-
-
-def _resumed(store: ImageStore, part: Path) -> tuple[Blocks, int] | None:
-    """The blocks and images of an interrupted build; None where there was none.
-
-    It lies in the store's folder, which may have come from elsewhere.
-    """
-    try:
-        if part.is_symlink() or any(path.is_symlink() for path in part.iterdir()):
-            return None
-        state: dict[str, Any] = json.loads((part / STATE).read_text(encoding="utf-8"))
-        rows = state["rows"]
-        if (state["store"], state["version"]) != (identity(store), VERSION):
-            return None
-        if type(rows) is not int or not 0 <= rows <= store.n:
-            return None
-        for name, size in file_sizes(store).items():
-            if (part / name).stat().st_size < rows * (size // store.n):
-                return None
-        return blocks.of_tensors(store.shape, load_file(part / TENSORS)), rows
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError):
-        return None
-
-
-def _save_state(store: ImageStore, part: Path, rows: int) -> None:
-    state = {"store": identity(store), "version": VERSION, "rows": rows}
-    with written_whole("index", part / STATE) as path:
-        path.write_text(json.dumps(state), encoding="utf-8")
-
-
-def _pass(store: ImageStore, made: Blocks, part: Path, start: int, progress: Progress) -> None:
-    """Write what is kept of every image, in store order."""
     piece = max(1, min(store.n, int(PIECE / (4 * store.d))))
-    each = {NUMBERS: made.numbers, LENGTHS: 8}
-    files = {name: _opened(part / name) for name in each}
-    try:
-        for name, file in files.items():
-            file.truncate(start * each[name])  # what came after the last state is recomputed
-            file.seek(start * each[name])
-        with (store.path / "pixels.bin").open("rb", buffering=0) as pixels:
-            pixels.seek(start * store.d * store.flat.itemsize)
-            for count, first in enumerate(range(start, store.n, piece), 1):
-                values = _read(pixels, store, min(piece, store.n - first))
-                for file, array in zip(files.values(), made.kept(values), strict=True):
-                    file.write(np.ascontiguousarray(array).data)
-                done = first + len(values)
-                if done == store.n or count % SAVED_EVERY == 0:
-                    for file in files.values():
-                        file.flush()
-                        os.fsync(file.fileno())
-                    _save_state(store, part, done)
-                progress("reading pixels", done, store.n)
-    finally:
-        for file in files.values():
-            file.close()
-
-
-def _opened(path: Path) -> Any:
-    return path.open("r+b" if path.exists() else "w+b")
-
-
-def _finish(store: ImageStore, part: Path) -> None:
-    """Write the manifest and put the folder in its place."""
-    names = (NUMBERS, LENGTHS, TENSORS)
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context((part / name).open("wb")) for name in (NUMBERS, LENGTHS)]
+        pixels = stack.enter_context((store.path / "pixels.bin").open("rb", buffering=0))
+        for first in range(0, store.n, piece):
+            values = _read(pixels, store, min(piece, store.n - first))
+            for file, array in zip(files, made.kept(values), strict=True):
+                file.write(np.ascontiguousarray(array).data)
+            progress("reading pixels", first + len(values), store.n)
+        for file in files:
+            file.flush()
+            os.fsync(file.fileno())
     body = {
         "format": FORMAT,
         "version": VERSION,
         "store": identity(store),
         "n": store.n,
-        "files": {name: vars(file_record(part / name)) for name in names},
+        "files": {name: vars(file_record(part / name)) for name in (NUMBERS, LENGTHS, TENSORS)},
     }
     with written_whole("index", part / MANIFEST) as path:
         path.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
-    (part / STATE).unlink()
-    place = store.path / FOLDER
+
+
+def _put_in_place(part: Path, place: Path) -> None:
     # Killed anywhere from here on, the old index opens, or the new one, or there is none.
     if place.exists() and exchanged(part, place):
-        shutil.rmtree(part, ignore_errors=True)  # the old one
         return
     (place / MANIFEST).unlink(missing_ok=True)  # first: without it nothing that is left opens
     shutil.rmtree(place, ignore_errors=True)
     os.rename(part, place)
+
+
+def _remove(part: Path) -> None:
+    """A store may come from elsewhere: a link of the folder's name is not followed."""
+    if part.is_symlink():
+        part.unlink()
+    shutil.rmtree(part, ignore_errors=True)
 
 
 def _read(pixels: Any, store: ImageStore, count: int) -> F32:
@@ -183,29 +137,14 @@ def _read(pixels: Any, store: ImageStore, count: int) -> F32:
     return store.stored.scaled(stored.astype(np.float32))
 
 
-def _check_memory(store: ImageStore, limit: float) -> None:
-    if not (isinstance(limit, int | float) and limit > 0):
-        raise ArgumentError(f"memory_limit: got {limit!r}, expected bytes above 0")
-    needed = int(max(12 * min(SAMPLE, store.n) * store.d, 4 * PIECE))
-    if needed > limit:
-        raise ArgumentError(
-            f"memory_limit: got {byte_size(int(limit))}, but an index of {store.n:,} images of "
-            f"{store.d:,} values needs {byte_size(needed)}"
-        )
-
-
-def _check_space(store: ImageStore, part: Path) -> None:
-    needed = 0
-    for name, size in file_sizes(store).items():
-        there = part / name
-        needed += size - (there.stat().st_size if there.exists() else 0)
-    check_disk("index", store.path, needed)
+def _check_space(store: ImageStore) -> None:
+    check_disk("index", store.path, sum(file_sizes(store).values()))
 
 
 def _unwritable(store: ImageStore, error: OSError) -> StoreError:
     if error.errno in DISK_FULL:
         return StoreError(
-            f"index: the disk is full; what is done of the index of {store.path} is kept, and "
-            "the next build goes on"
+            f"index: the disk is full; building that of {store.path} stopped and left nothing "
+            "behind"
         )
     return StoreError(f"index: {store.path} cannot be written ({error.strerror or error})")
