@@ -76,8 +76,10 @@ def for_restoring(store: ImageStore) -> PCA:
     Nothing is measured. :func:`golddiff.restore` adds the golden subsets.
     """
     store = opened(store)
-    coloured = RESTORING_FEW if store.n < SCARCE else RESTORING
-    threshold = RESTORING_GREY if _is_grey(store.shape) else coloured
+    if _is_grey(store.shape):
+        threshold = RESTORING_GREY
+    else:
+        threshold = RESTORING_FEW if store.n < SCARCE else RESTORING
     return PCA(store, threshold, share=_share(store.shape))
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, hstack
+from scipy.sparse import csr_array, eye_array, hstack
 from scipy.sparse.linalg import LinearOperator as Products
-from scipy.sparse.linalg import lsqr
+from scipy.sparse.linalg import aslinearoperator, lsqr
 
 from golddiff.noise import precision
 from golddiff.store.likelihood import applied, as_call, log_likelihood
@@ -90,7 +90,7 @@ class Measurement:
         from 0, which stop where the noise begins (or at ``EXACT``), or after so many: a blur is not
         undone further.
         """
-        return self._moved(x0, EXACT, most, lambda u: u, lambda v: v)
+        return self._moved(x0, EXACT, most, _itself(math.prod(self.operator.shape)))
 
     def fitted(self, x0: NDArray[np.floating[Any]]) -> F64:
         """As :meth:`put_back`, but what was not measured moves with its measured neighbours.
@@ -99,28 +99,15 @@ class Measurement:
         the covariance of pixels that are alike nearby: along rows, and along columns, that of
         pixels i and j is exp(-|i - j| / r) + 0.4 (i = j), with r a sixteenth of the side, or 2.
         """
-        channels, height, width = self.operator.shape
-        down, across = _root(height), _root(width)
-
-        def times(u: F64, down: F64 = down, across: F64 = across) -> F64:
-            return (down @ u.reshape(channels, height, width) @ across.T).ravel()
-
-        near = self._moved(x0, NEAR, MOST_ITERATIONS, times, lambda v: times(v, down.T, across.T))
+        near = self._moved(x0, NEAR, MOST_ITERATIONS, _smooth_root(self.operator.shape))
         return self.put_back(near)
 
     def _moved(
-        self,
-        x0: NDArray[np.floating[Any]],
-        enough: float,
-        most: int,
-        root: Callable[[F64], F64],
-        root_transposed: Callable[[F64], F64],
+        self, x0: NDArray[np.floating[Any]], enough: float, most: int, root: Products
     ) -> F64:
         """Estimates (b, D) moved by a K A^T (A K A^T)^+ (y - A x0), with K = root root^T."""
         matrix, transposed = self.operator.matrix, self.operator.transposed
-        through = Products(
-            matrix.shape, lambda u: matrix @ root(u), lambda v: root_transposed(transposed @ v)
-        )
+        through = Products(matrix.shape, matrix.dot, transposed.dot, dtype=np.float64) @ root
 
         def one_moved(x0: F64) -> F64:
             residual = self.y - matrix @ x0
@@ -128,7 +115,7 @@ class Measurement:
             far = float(np.linalg.norm(residual))
             if far <= near:
                 return x0
-            moved = root(lsqr(through, residual, atol=0, btol=near / far, iter_lim=most)[0])
+            moved = root @ lsqr(through, residual, atol=0, btol=near / far, iter_lim=most)[0]
             step: F64 = matrix @ moved
             left = float(np.linalg.norm(residual - step))
             size = float(np.linalg.norm(step))
@@ -144,8 +131,26 @@ class Measurement:
 
 
 @cache
-def _root(side: int) -> F64:
-    """The Cholesky root of the covariance of a line's pixels in :meth:`Measurement.fitted`."""
+def _itself(d: int) -> Products:
+    """The root of K = I: each value moves alone."""
+    return aslinearoperator(eye_array(d))
+
+
+@cache
+def _smooth_root(shape: tuple[int, ...]) -> Products:
+    """The Cholesky root of the K of :meth:`Measurement.fitted`, of images (C, H, W)."""
+    _, height, width = shape
+    down, across = _line_root(height), _line_root(width)
+
+    def times(down: F64, across: F64, u: F64) -> F64:
+        return (down @ u.reshape(shape) @ across.T).ravel()
+
+    d = math.prod(shape)
+    return Products((d, d), partial(times, down, across), partial(times, down.T, across.T),
+                    dtype=np.float64)  # fmt: skip
+
+
+def _line_root(side: int) -> F64:
     places = np.arange(side)
     alike = np.exp(-np.abs(places[:, None] - places) / max(side / REACH, 2))
     root: F64 = np.linalg.cholesky(alike + NUGGET * np.eye(side))

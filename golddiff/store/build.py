@@ -12,15 +12,17 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.progress import Progress
 
 from golddiff.kernels.stored import Stored
 from golddiff.sources.source import Rows, Source, SourceInfo
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.factors import BUILT as FACTOR
-from golddiff.store.manifest import FILE_NAMES, Manifest, file_record, identity_of
+from golddiff.store.manifest import FILE_NAMES, FileRecord, Manifest, file_record, identity_of
 from golddiff.store.needs import check_images
 from golddiff.store.proxy import pool, quarter_shape
 from golddiff.store.statistics import covariance_factor
@@ -111,7 +113,7 @@ def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> Non
     task = bar.add_task(f"reading {manifest.source}", total=total)
     with contextlib.ExitStack() as stack:
         files = {
-            name: stack.enter_context((folder / name).open("wb"))
+            name: stack.enter_context(_HashedFile(folder / name))
             for name in (PIXELS, PROXIES, NORMS, *([LABELS] if info.labelled else []))
         }
         size = max(1, min(BATCH, BATCH_BYTES // _bytes_each(info)))
@@ -119,20 +121,17 @@ def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> Non
             values = pixels.astype(np.float32)
             if pixels.dtype == np.uint8:
                 values = values * scale + offset
-            files[PIXELS].write(np.ascontiguousarray(pixels).data)
-            files[PROXIES].write(np.ascontiguousarray(pool(values, manifest.proxy_shape)).data)
+            files[PIXELS].write(pixels)
+            files[PROXIES].write(pool(values, manifest.proxy_shape))
             flat = values.reshape(len(values), -1)
-            files[NORMS].write(np.sqrt(np.einsum("nd,nd->n", flat, flat, dtype=np.float32)).data)
+            files[NORMS].write(np.sqrt(np.einsum("nd,nd->n", flat, flat, dtype=np.float32)))
             if labels is not None:
-                files[LABELS].write(labels.astype(np.int64).data)
+                files[LABELS].write(labels.astype(np.int64))
             manifest.n += len(pixels)
             bar.update(task, completed=manifest.n)
         if manifest.n == 0:
             raise SourceError(f"source: {info.description} holds no images")
-        for file in files.values():
-            file.flush()
-            os.fsync(file.fileno())
-    manifest.files = {name: file_record(folder / name) for name in files}
+        manifest.files = {name: file.record() for name, file in files.items()}
     # A table may give all its images one name.
     if len(source.names) == manifest.n and (manifest.n == 1 or len(set(source.names)) > 1):
         named = folder / FILE_NAMES
@@ -154,6 +153,33 @@ def _write_factor(folder: Path, manifest: Manifest, bar: Progress) -> None:
     path = artifacts.path(FACTOR)
     path.write_bytes(artifacts.body(factor.tensors(), {"of": str(factor.images)}))
     manifest.files[path.name] = file_record(path)
+
+
+class _HashedFile:
+    """A file that is hashed while it is written: a large one is not read once more for that."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._hash = hashlib.sha256()
+        self._bytes = 0
+
+    def __enter__(self) -> _HashedFile:
+        self._file: IO[bytes] = self._path.open("wb")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def write(self, array: NDArray[Any]) -> None:
+        data = np.ascontiguousarray(array).data.cast("B")
+        self._file.write(data)
+        self._hash.update(data)
+        self._bytes += len(data)
+
+    def record(self) -> FileRecord:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return FileRecord(self._bytes, self._hash.hexdigest())
 
 
 @contextlib.contextmanager

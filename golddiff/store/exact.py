@@ -269,12 +269,15 @@ class ImagesPosterior:
         density: F64 = log_total - self._log_prior - noise
         return density
 
+    def times(self, vectors: F64) -> F64:
+        """The posterior's covariance times vectors (b, D)."""
+        return self.pull(vectors)[0] * self.sigma**2
+
     def directions(self, k: int) -> tuple[F64, F64]:
         """The covariance's k largest eigenvalues (b, k), descending, and eigenvectors (b, k, D)."""
         self._whole("directions")
         alone = [self._of(i) for i in range(len(self.x))]
-        products = [lambda v, one=one: one.pull(v)[0] * self.sigma**2 for one in alone]
-        return main_directions(products, self.x.shape[1], k)
+        return main_directions([one.times for one in alone], self.x.shape[1], k)
 
     def draw(self, n: int, seed: int, places: Sequence[int]) -> F32:
         """(n, b, D) images drawn by their weights; each query's hang on its place alone."""

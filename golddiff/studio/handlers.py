@@ -87,14 +87,15 @@ class Handlers:
 
     def generate(
         self, name: str, methods: list[str], variant: str, novelty: float, sampler: str,
-        steps: int, seed: int, label: int | None, n: int, start: str, sigma: float,
+        steps: float, seed: float, label: int | None, n: float, start: str, sigma: float,
         image: Image.Image | None, noisy: bool,
     ) -> Iterator[tuple[Any, ...]]:  # fmt: skip
         """Denoise; a picture after each step, or sooner where steps are slow."""
         with readable():
             opened = self.library.get(name)
             settings = Settings(
-                name, tuple(methods), variant, novelty, sampler, steps, seed, n,
+                name, tuple(methods), variant, novelty, sampler, _whole("steps", steps),
+                _whole("seed", seed), _whole("images", n),
                 None if label in (None, ANY_CLASS) else label,
                 float(sigma) if start == FROM_IMAGE else None,
             )  # fmt: skip
@@ -214,6 +215,13 @@ def class_choices(store: ImageStore) -> list[tuple[str, int]]:
 def about(store: ImageStore) -> str:
     """A store in a few words."""
     return f"{store.n:,} images, {shape_text(store.shape)}"
+
+
+def _whole(name: str, value: float | None) -> int:
+    """What a field holds, which may come as 10.0."""
+    if value is None or value != int(value):
+        raise ArgumentError(f"{name}: got {value}, expected a whole number")
+    return int(value)
 
 
 def status_html(text: str) -> str:

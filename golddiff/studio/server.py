@@ -29,7 +29,8 @@ def bound_socket(host: str, port: int) -> socket.socket:
         raise ArgumentError(f"port: got {port}, expected 0 (any that is free) to 65535")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        both = family == socket.AF_INET6  # "::" answers IPv4 too
+        # "::" answers IPv4 too, where the system can.
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
         return socket.create_server(address, family=family, dualstack_ipv6=both)
     except socket.gaierror as error:
         raise ArgumentError(f"host: got {host!r}, which is not an address ({error})") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -25,9 +25,12 @@ from golddiff.system.errors import CheckpointError, one_line
 from golddiff.system.pickles import read_pickle
 from golddiff.system.torch_files import TENSORS, Storage, read_row
 
+# The largest published network takes 1.2e9 bytes.
+MOST_BYTES = 16 * 2**30
+
 
 class Record:
-    """A module that is not loaded: its class's name where the file says it, and its state."""
+    """An object of a class that is not loaded: the class's name, and what it was holding."""
 
     class_name = "module"
     state: dict[str, Any]
@@ -43,21 +46,15 @@ class Record:
             raise UnpicklingError(f"has a {self.class_name} whose state is not a dict of names")
         self.state.update(state)
 
-    def named(self, group: str) -> dict[str, Any]:
-        """Its ``_parameters``, ``_buffers`` or ``_modules``."""
-        values = self.state.get(group)
-        if not isinstance(values, dict) or not all(type(name) is str for name in values):
-            raise CheckpointError(f"a {self.class_name} in it has no {group}")
-        return values
-
 
 def _persistent(meta: Any) -> Record:
     """An object of ``torch_utils.persistence``. Its source text, ``module_src``, stays text."""
-    known = type(meta) is dict and meta.get("type") == "class"
-    if not known or type(meta.get("class_name")) is not str:
+    if type(meta) is not dict or meta.get("type") != "class":
         raise UnpicklingError("has a persistent object of an unknown form")
-    record = Record()
-    record.class_name = meta["class_name"]
+    record, name = Record(), meta.get("class_name")
+    if type(name) is not str:
+        raise UnpicklingError("has a persistent object without a name")
+    record.class_name = name
     record.__setstate__(meta.get("state"))
     return record
 
@@ -76,6 +73,16 @@ def _set(values: Any = ()) -> set[str]:
     return set(values)
 
 
+def _modules() -> dict[tuple[str, str], Any]:
+    places = {"container": ("ModuleDict", "ModuleList", "Sequential"), "activation": ("SiLU",),
+              "dropout": ("Dropout",), "linear": ("Identity",)}  # fmt: skip
+    return {
+        (f"torch.nn.modules.{place}", name): type(name, (Record,), {"class_name": name})
+        for place, names in places.items()
+        for name in names
+    }
+
+
 NAMES: dict[tuple[str, str], Any] = {
     **TENSORS,
     ("torch_utils.persistence", "_reconstruct_persistent_obj"): _persistent,
@@ -83,13 +90,7 @@ NAMES: dict[tuple[str, str], Any] = {
     ("torch.storage", "_load_from_bytes"): _storage,
     ("builtins", "set"): _set,
     ("__builtin__", "set"): _set,
-    **{
-        ("torch.nn.modules.container", n): Record
-        for n in ("ModuleDict", "ModuleList", "Sequential")
-    },
-    ("torch.nn.modules.activation", "SiLU"): Record,
-    ("torch.nn.modules.dropout", "Dropout"): Record,
-    ("torch.nn.modules.linear", "Identity"): Record,
+    **_modules(),
 }
 
 
@@ -105,12 +106,13 @@ def load_edm(path: Path, resolution: int | None = None) -> dict[str, Any]:
             VP, VE or iDDPM preconditioning.
     """
     try:
+        if path.stat().st_size > MOST_BYTES:
+            raise CheckpointError("it is larger than any")
         with path.open("rb") as file:
             record = _ema(read_pickle(file, NAMES))
         arguments = check_arguments(
             record.class_name, record.state.get("_init_args"), record.state.get("_init_kwargs")
         )
-        made = PRECONDITIONINGS[arguments.precond](**arguments.settings)
         model = _network(path, record, arguments)
     except Exception as error:
         # A damaged pickle raises nearly anything, as it drives conversions with wrong values.
@@ -121,6 +123,7 @@ def load_edm(path: Path, resolution: int | None = None) -> dict[str, Any]:
             message = f"{path} is not a readable EDM pickle: {message}"
         raise CheckpointError(message) from error
     side, channels, classes = arguments.images.values()
+    made = PRECONDITIONINGS[arguments.precond](**arguments.settings)
     return {
         "module": model, "parameterisation": made.parameterisation, "schedule": made.schedule,
         "shape": (channels, side, side), "num_classes": classes,
@@ -143,13 +146,14 @@ def _ema(whole: Any) -> Record:
 def _network(path: Path, record: Record, arguments: Arguments) -> nn.Module:
     """The network that a record describes, with its tensors, in evaluation mode."""
     tensors = checked_weights(dict(_tensors(record, "", set())), path)
-    inner = record.named("_modules").get("model")
+    inner = record.state["_modules"].get("model")
     if not isinstance(inner, Record) or inner.class_name != arguments.model:
         found = inner.class_name if isinstance(inner, Record) else "nothing"
         raise CheckpointError(f"it was made with a {arguments.model}, but holds {found}")
     # iDDPM's noise levels, which follow from its settings.
     tensors.pop("u", None)
-    _check_run(arguments)
+    with torch.device("meta"):
+        _check_run(architecture(arguments), arguments)
     network: nn.Module = fill(
         lambda: nn.ModuleDict({"model": architecture(arguments)}), tensors, path
     )
@@ -161,22 +165,25 @@ def architecture(arguments: Arguments) -> nn.Module:
     side, channels, classes = arguments.images.values()
     # iDDPM's networks predict a variance too.
     out = 2 * channels if arguments.precond == "iDDPMPrecond" else channels
-    return MODELS[arguments.model](side, channels, out, classes, **arguments.network)
+    try:
+        return MODELS[arguments.model](side, channels, out, classes, **arguments.network)
+    except (ValueError, RuntimeError, ZeroDivisionError) as error:
+        raise CheckpointError(f"its {arguments.model} is impossible: {one_line(error)}") from error
 
 
 @torch.no_grad()
-def _check_run(arguments: Arguments) -> None:
+def _check_run(model: nn.Module, arguments: Arguments) -> None:
     """One call, of shapes only: odd numbers of channels, for one, fit nowhere."""
     side, channels, classes = arguments.images.values()
+    labels = torch.zeros(1, dtype=torch.int64) if classes else None
     try:
-        with torch.device("meta"):
-            labels = torch.zeros(1, dtype=torch.int64) if classes else None
-            x, noise = torch.empty(1, channels, side, side), torch.empty(1)
-            made = architecture(arguments)(x, noise, labels)
-    except Exception as error:
+        made = model(torch.empty(1, channels, side, side), torch.empty(1), labels)
+    except (ValueError, RuntimeError, ZeroDivisionError) as error:
         raise CheckpointError(f"its {arguments.model} cannot run: {one_line(error)}") from error
     if made.shape[2:] != (side, side):
-        raise CheckpointError(f"its {arguments.model} makes images of side {made.shape[2]}")
+        raise CheckpointError(
+            f"its {arguments.model} makes images of shape {tuple(made.shape[1:])}"
+        )
 
 
 def _tensors(record: Record, prefix: str, met: set[int]) -> Iterator[tuple[str, Any]]:
@@ -186,14 +193,21 @@ def _tensors(record: Record, prefix: str, met: set[int]) -> Iterator[tuple[str, 
     met.add(id(record))
     hidden = record.state.get("_non_persistent_buffers_set", set())
     for group in ("_parameters", "_buffers"):
-        for name, tensor in record.named(group).items():
+        for name, tensor in _named(record, group).items():
             if tensor is not None and not (group == "_buffers" and name in hidden):
                 yield prefix + name, tensor
-    for name, child in record.named("_modules").items():
+    for name, child in _named(record, "_modules").items():
         if isinstance(child, Record):
             yield from _tensors(child, f"{prefix}{name}.", met)
         elif child is not None:
             raise CheckpointError(f"{prefix}{name} in it is no module")
+
+
+def _named(module: Record, group: str) -> dict[str, Any]:
+    values = module.state.get(group)
+    if not isinstance(values, dict) or not all(type(name) is str for name in values):
+        raise CheckpointError(f"a {module.class_name} in it has no {group}")
+    return values
 
 
 def _kind(arguments: Arguments) -> str:
@@ -208,18 +222,59 @@ def _kind(arguments: Arguments) -> str:
     return f"{arguments.precond.removesuffix('Precond')} ({arguments.model}, {named})"
 
 
+# Constructor arguments found in a file: only known names, only values within reason. The bounds are
+# far above what any network of the paper has; they keep a damaged or hostile file from asking for
+# endless work.
 MODELS: dict[str, type[nn.Module]] = {"SongUNet": SongUNet, "DhariwalUNet": DhariwalUNet}
+DEFAULT_MODEL = dict.fromkeys(PRECONDITIONINGS, "SongUNet") | dict.fromkeys(
+    ("EDMPrecond", "iDDPMPrecond"), "DhariwalUNet"
+)
 # What every preconditioner takes first, in this order, and what changes nothing here.
 IMAGES = ("img_resolution", "img_channels", "label_dim", "use_fp16")
 UNUSED = ("use_fp16", "dropout", "label_dropout", "decoder_type")
-# Far above what any network of the paper has: a file must not ask for endless work.
-LONGEST, LARGEST = 16, 4096
-LARGER = {"label_dim": 1_000_000, "augment_dim": 1_000_000, "M": 100_000, "num_blocks": 64,
-          "sigma_max": math.inf}  # fmt: skip
-CHOICES = {
-    "embedding_type": ("positional", "fourier"),
-    "encoder_type": ("standard", "residual"),
-    "decoder_type": ("standard",),
+
+Rule = tuple[str, Callable[[Any], bool]]
+
+
+def _whole(low: int, high: int) -> Rule:
+    return (f"a whole number from {low} to {high}", lambda v: type(v) is int and low <= v <= high)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and not math.isnan(value) and abs(value) < 1e30
+
+
+def _choice(*allowed: str) -> Rule:
+    return f"one of {', '.join(allowed)}", lambda v: type(v) is str and v in allowed
+
+
+def _list(what: str, lengths: range, holds: Callable[[Any], bool]) -> Rule:
+    return (
+        f"{lengths.start} to {lengths.stop - 1} {what}",
+        lambda v: type(v) in (list, tuple) and len(v) in lengths and all(map(holds, v)),
+    )
+
+
+_POSITIVE: Rule = ("a number above 0", lambda v: _is_number(v) and v > 0)
+_FRACTION: Rule = ("a number from 0 to 1", lambda v: _is_number(v) and 0 <= v <= 1)
+_LEVEL: Rule = ("a noise level", lambda v: v == math.inf or (_is_number(v) and v >= 0))
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("img_resolution", "img_channels", "model_channels"), _whole(1, 4096)),
+    **dict.fromkeys(("label_dim", "augment_dim"), _whole(0, 1_000_000)),
+    **dict.fromkeys(("channel_mult_emb", "channel_mult_noise", "num_blocks"), _whole(1, 64)),
+    "channel_mult": _list(
+        "whole numbers from 1 to 64", range(1, 13), lambda v: type(v) is int and 1 <= v <= 64
+    ),
+    "attn_resolutions": _list("sides", range(13), lambda v: type(v) is int),
+    "resample_filter": _list("numbers, evenly many", range(2, 17, 2), _is_number),
+    "embedding_type": _choice("positional", "fourier"),
+    "encoder_type": _choice("standard", "residual"),
+    "decoder_type": _choice("standard"),
+    "use_fp16": ("true or false", lambda v: type(v) is bool),
+    **dict.fromkeys(("sigma_min", "sigma_max"), _LEVEL),
+    **dict.fromkeys(("sigma_data", "beta_d", "beta_min", "C_1", "C_2"), _POSITIVE),
+    **dict.fromkeys(("epsilon_t", "dropout", "label_dropout"), _FRACTION),
+    "M": _whole(2, 100_000),
 }
 
 
@@ -243,14 +298,14 @@ def check_arguments(precond: str, positional: Any, named: Any) -> Arguments:
         raise CheckpointError(f"it does not say what its {precond} was made with")
     own = list(inspect.signature(PRECONDITIONINGS[precond]).parameters)
     order = [*IMAGES, *own, "model_type"]
+    if len(positional) > len(order):
+        raise CheckpointError(f"its {precond} was made with {len(positional)} arguments in order")
     given = dict(zip(order, positional, strict=False))
-    if len(positional) > len(order) or given.keys() & named.keys():
-        raise CheckpointError(
-            f"its {precond} was made with {len(positional)} arguments in order, or two of a name"
-        )
-    given |= named
-    adm = precond in ("EDMPrecond", "iDDPMPrecond")  # whose default it is
-    model = given.pop("model_type", "DhariwalUNet" if adm else "SongUNet")
+    for name, value in named.items():
+        if name in given:
+            raise CheckpointError(f"its {precond} was made with two values for {name}")
+        given[name] = value
+    model = given.pop("model_type", DEFAULT_MODEL[precond])
     if type(model) is not str or model not in MODELS:
         raise CheckpointError(
             f"its {precond} holds a {_shown(model)}, expected one of {', '.join(MODELS)}"
@@ -259,10 +314,17 @@ def check_arguments(precond: str, positional: Any, named: Any) -> Arguments:
     for name, value in given.items():
         if name not in {*IMAGES, *own, *sizes, *UNUSED}:
             raise CheckpointError(f"its {precond} or {model} takes an unknown argument {name}")
-        _check_value(name, value)
+        expected, holds = RULES[name]
+        if not holds(value):
+            raise CheckpointError(f"its {model} has {name}={_shown(value)}, expected {expected}")
     for name in IMAGES[:2]:
-        if not given.get(name):
+        if name not in given:
             raise CheckpointError(f"its {precond} was made without {name}")
+    levels = len(given.get("channel_mult", (1,) * 4))
+    if given["img_resolution"] % 2 ** (levels - 1):
+        raise CheckpointError(
+            f"its images of side {given['img_resolution']} cannot be halved {levels - 1} times"
+        )
     return Arguments(
         precond,
         model,
@@ -270,19 +332,6 @@ def check_arguments(precond: str, positional: Any, named: Any) -> Arguments:
         {name: given[name] for name in own if name in given},
         {name: given[name] for name in sizes - set(IMAGES) if name in given},
     )
-
-
-def _check_value(name: str, value: Any) -> None:
-    """Raise for a word that is not known, and for numbers below 0 or beyond reason."""
-    most = LARGER.get(name, LARGEST)
-    if name in CHOICES:
-        expected, fits = f"one of {', '.join(CHOICES[name])}", value in CHOICES[name]
-    else:
-        parts = value if type(value) in (list, tuple) else [value]
-        numbers = all(type(v) in (int, float, bool) and 0 <= v <= most for v in parts)
-        expected, fits = f"numbers from 0 to {most}", numbers and len(parts) <= LONGEST
-    if not fits:
-        raise CheckpointError(f"its network has {name}={_shown(value)}, expected {expected}")
 
 
 def _shown(value: Any) -> str:
