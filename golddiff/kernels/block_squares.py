@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from golddiff.kernels.aligned import empty_numbers
 from golddiff.kernels.gather import BLOCK, gather, places, runs
-from golddiff.kernels.lanes import LANES, load, spread, store
+from golddiff.kernels.lanes import LANES, empty_numbers, load, spread, store
 from golddiff.kernels.stored import Stored
 from golddiff.support import OfChannel, as_image, tile_of_each
 from golddiff.system.numbers import F32, I64
@@ -28,35 +27,31 @@ def block_of_each(shape: tuple[int, ...]) -> I64:
 
 @dataclass(frozen=True)
 class BlockWeights:
-    """How blocks are weighed for each of some tiles: two tiles at a time."""
+    """How blocks are weighed for each of some tiles."""
 
     # Input values that are read, for :func:`golddiff.kernels.gather.gather`
     columns: I64
     inputs: I64  # (D,) places in ``columns`` of the values, block by block
     values: I64  # (D,) the values themselves, in the same order
     ends: I64  # (blocks + 1,) where each block's values begin and end
-    used: I64  # blocks that a pair of tiles sees anything of, pair by pair
-    pairs: I64  # (pairs + 1,) where each pair's begin and end
-    shares: F32  # (2, used) what each tile of the pair sees of them
+    used: I64  # blocks that a tile sees anything of, tile by tile
+    tiles: I64  # (T + 1,) where each tile's begin and end
+    shares: F32  # (used,) what the tile sees of them
 
     @classmethod
     def of(cls, block: I64, shares: F32) -> BlockWeights:
         """For values (D,) that lie in these blocks, and shares (T, blocks)."""
         columns = runs(np.arange(len(block)), len(block))
         values = np.argsort(block, kind="stable")
-        first, second = shares[0::2], shares[1::2]
-        if len(second) < len(first):  # an odd one out is done twice
-            second = np.concatenate([second, first[-1:]])
-        seen = [np.flatnonzero(a + b) for a, b in zip(first, second, strict=True)]
-        held = [np.stack([a[s], b[s]]) for a, b, s in zip(first, second, seen, strict=True)]
+        tile, used = np.nonzero(shares)
         return cls(
             columns,
             places(columns, values),
             values,
             np.searchsorted(block[values], np.arange(shares.shape[1] + 1)),
-            np.concatenate(seen),
-            np.cumsum([0, *map(len, seen)]),
-            np.ascontiguousarray(np.concatenate(held, axis=1)),
+            used,
+            np.searchsorted(tile, np.arange(len(shares) + 1)),
+            shares[tile, used],
         )
 
 
@@ -80,41 +75,32 @@ def _squares(stored, x, inputs, values, ends, scales, offset, squares):  # type:
 
 @njit(nogil=True, cache=True)
 def _block_distances(  # type: ignore[no-untyped-def]
-    flat, rows, x, scale, offset, columns, inputs, values, ends, used, pairs, shares, out, begin
+    flat, rows, x, scale, offset, columns, inputs, values, ends, used, tiles, shares, out, begin
 ):  # fmt: skip
     stored = np.zeros(len(columns) * BLOCK, flat.dtype)
     squares = empty_numbers(len(ends) * BLOCK)
     chosen = np.empty(BLOCK, np.int64)
     scales = spread(scale)
-    queries, tiles, n = out.shape
-    made = out.ravel()
+    n, made = out.shape[2], out.ravel()
     for first in range(0, len(rows), BLOCK):
         for i in range(BLOCK):  # places without an image repeat the last one
             chosen[i] = rows[min(first + i, len(rows) - 1)]
         gather(flat, chosen, columns, stored)
-        for query in range(queries):
+        for query in range(len(out)):
             _squares(stored, x[query], inputs, values, ends, scales, offset, squares)
-            for pair in range(len(pairs) - 1):
+            for tile in range(len(tiles) - 1):
                 a = b = c = e = spread(np.float32(0.0))
-                f = g = h = o = spread(np.float32(0.0))
-                for k in range(pairs[pair], pairs[pair + 1]):
-                    at = used[k] * BLOCK
-                    p, q = load(squares, at), load(squares, at + LANES)
-                    r, s = load(squares, at + 2 * LANES), load(squares, at + 3 * LANES)
-                    u, v = spread(shares[0, k]), spread(shares[1, k])
-                    a, b, c, e = a + u * p, b + u * q, c + u * r, e + u * s
-                    f, g, h, o = f + v * p, g + v * q, h + v * r, o + v * s
-                tile = query * tiles + 2 * pair
-                at = tile * n + begin + first
+                for k in range(tiles[tile], tiles[tile + 1]):
+                    at, share = used[k] * BLOCK, spread(shares[k])
+                    a = a + share * load(squares, at)
+                    b = b + share * load(squares, at + LANES)
+                    c = c + share * load(squares, at + 2 * LANES)
+                    e = e + share * load(squares, at + 3 * LANES)
+                at = (query * out.shape[1] + tile) * n + begin + first
                 store(made, at, a)
                 store(made, at + LANES, b)
                 store(made, at + 2 * LANES, c)
                 store(made, at + 3 * LANES, e)
-                if 2 * pair + 1 < tiles:
-                    store(made, at + n, f)
-                    store(made, at + n + LANES, g)
-                    store(made, at + n + 2 * LANES, h)
-                    store(made, at + n + 3 * LANES, o)
 
 
 def block_distances(
@@ -129,5 +115,5 @@ def block_distances(
     w = block_weights
     _block_distances(
         stored.flat, rows, x, *stored.scaling,
-        w.columns, w.inputs, w.values, w.ends, w.used, w.pairs, w.shares, out, begin,
+        w.columns, w.inputs, w.values, w.ends, w.used, w.tiles, w.shares, out, begin,
     )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from golddiff.kernels.lanes import LANES, any_at_least, exp, load, spread, store, sum_of
+from golddiff.kernels.lanes import LANES, any_above, exp, load, spread, store, sum_of
 
 # exp of it is 4e-18: where all lanes are below they are left out, as most are at low noise.
 NOTHING = np.float32(-40)
@@ -30,7 +30,7 @@ def weight_sums(distances, best, gain):  # type: ignore[no-untyped-def]
     whole = len(distances) // LANES * LANES
     for i in range(0, whole, LANES):
         power = (load(distances, i) - least) * halves
-        if not any_at_least(power, NOTHING):
+        if not any_above(power, NOTHING):
             continue
         t = exp(power)
         w = t * t
@@ -54,7 +54,7 @@ def add_weights(distances, best, gain, a, b, out):  # type: ignore[no-untyped-de
     whole = len(distances) // LANES * LANES
     for i in range(0, whole, LANES):
         power = (load(distances, i) - least) * halves
-        if not any_at_least(power, NOTHING):
+        if not any_above(power, NOTHING):
             continue
         t = exp(power)
         store(out, i, load(out, i) + (exact * t + tempered) * t)

@@ -18,9 +18,17 @@ from typing import Literal
 import numpy as np
 from numba import njit
 
-from golddiff.kernels.aligned import empty_numbers
 from golddiff.kernels.boxsum import box_sum
-from golddiff.kernels.lanes import LANES, any_above, exp, largest, load, spread, store
+from golddiff.kernels.lanes import (
+    LANES,
+    any_above,
+    empty_numbers,
+    exp,
+    largest,
+    load,
+    spread,
+    store,
+)
 from golddiff.kernels.roots import roots
 from golddiff.kernels.stored import Stored
 from golddiff.noise import precision
@@ -202,19 +210,11 @@ def _differences(  # type: ignore[no-untyped-def]
         v = (h_image[h_at + j] + image_row) * LANES
         value = load(y, v)
         total = (spread(root[u]) - value) * (spread(other[u]) - value)
-        if channels == 3:  # unrolled
-            value = load(y, v + plane)
+        for _ in range(1, channels):
             u += positions
+            v += plane
+            value = load(y, v)
             total = total + (spread(root[u]) - value) * (spread(other[u]) - value)
-            value = load(y, v + 2 * plane)
-            u += positions
-            total = total + (spread(root[u]) - value) * (spread(other[u]) - value)
-        else:
-            for _ in range(1, channels):
-                u += positions
-                v += plane
-                value = load(y, v)
-                total = total + (spread(root[u]) - value) * (spread(other[u]) - value)
         store(line, j * LANES, total)
 
 

@@ -6,7 +6,7 @@ value lives in registers, one on AVX-512, two on AVX2, four on ARM; the compiler
 
 Inside a compiled function: ``load(array, i)``, ``store(array, i, lanes)``, ``spread(number)``,
 ``+ - *`` between lanes, ``largest(lanes)``, ``larger(lanes, lanes)``, ``any_above(lanes, number)``,
-``any_at_least(lanes, number)``, ``sum_of(lanes)`` and ``exp(lanes)``.
+``sum_of(lanes)`` and ``exp(lanes)``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from numba.core.cgutils import get_or_insert_function
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, models, overload, register_model
 
+from golddiff.system.numbers import F32
+
 LANES = 16
+LINE = 64  # bytes of a line of memory
 
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
 _OCTETS = ir.VectorType(ir.IntType(8), LANES)
@@ -114,28 +117,14 @@ _define_arithmetic(operator.sub, "fsub")
 _define_arithmetic(operator.mul, "fmul")
 
 
-def _any(builder: Any, comparison: str, lanes: Any, number: Any) -> Any:
-    found = builder.fcmp_ordered(comparison, lanes, _spread(builder, number))
-    bits = builder.bitcast(found, ir.IntType(LANES))
-    return builder.icmp_unsigned("!=", bits, ir.IntType(LANES)(0))
-
-
 @intrinsic  # type: ignore[untyped-decorator]
 def any_above(typingctx: Any, lanes: Any, number: Any) -> Any:
     """Whether any lane is above the number."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _any(builder, ">", *args)
-
-    return types.boolean(_LANES, types.float32), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def any_at_least(typingctx: Any, lanes: Any, number: Any) -> Any:
-    """Whether any lane is the number or above."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _any(builder, ">=", *args)
+        found = builder.fcmp_ordered(">", args[0], _spread(builder, args[1]))
+        bits = builder.bitcast(found, ir.IntType(LANES))
+        return builder.icmp_unsigned("!=", bits, ir.IntType(LANES)(0))
 
     return types.boolean(_LANES, types.float32), generate
 
@@ -223,3 +212,15 @@ def exp(t: Any) -> Any:
     q = spread(_C3) + r * q
     q = spread(_C2) + r * q
     return (spread(_ONE) + (r + r * r * q)) * _two_to_the(n)
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def empty_numbers(count: int) -> F32:
+    """``count`` float32 numbers, whatever they are, that begin where a line of memory does.
+
+    NumPy's begin at multiples of 16 bytes, so that lanes lie in two lines each: 7 % more time for
+    masked sums.
+    """
+    numbers = np.empty(count + LINE // 4, np.float32)
+    skipped = (-numbers.ctypes.data) % LINE // 4
+    return numbers[skipped : skipped + count]

@@ -14,12 +14,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from golddiff.kernels.aligned import empty_numbers
 from golddiff.kernels.gather import BLOCK, gather, places, runs
 from golddiff.kernels.lanes import (
     LANES,
     any_above,
-    any_at_least,
+    empty_numbers,
     exp,
     larger,
     largest,
@@ -123,7 +122,7 @@ def _patch_means(  # type: ignore[no-untyped-def]
                 e = e * gains + load(prior, 3 * LANES)
                 ahead = larger(larger(a, b), larger(c, e))
                 top = log_max[q, k]
-                if not any_at_least(ahead, top - NEGLIGIBLE):
+                if not any_above(ahead, top - NEGLIGIBLE):
                     continue
                 if any_above(ahead, top):
                     best = largest(ahead)

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from golddiff.kernels.aligned import empty_numbers
 from golddiff.kernels.gather import BLOCK, gather
 from golddiff.kernels.lanes import (
     LANES,
     any_above,
-    any_at_least,
+    empty_numbers,
     exp,
     larger,
     largest,
@@ -96,7 +95,7 @@ def _masked_posterior(  # type: ignore[no-untyped-def]
                 # Whether any is above is soon known; the largest takes long, and is rarely needed.
                 ahead = larger(larger(a, b), larger(c, e))
                 top = maxima[o]
-                if not any_at_least(ahead, top - NEGLIGIBLE):
+                if not any_above(ahead, top - NEGLIGIBLE):
                     continue
                 if any_above(ahead, top):
                     best = largest(ahead)
@@ -139,11 +138,6 @@ class Sums:
         """Of no images."""
         zeros = (np.zeros((b, d), np.float32) for _ in range(2))
         return cls(np.full((b, d), -np.inf, np.float32), *zeros)
-
-    def of(self, query: int) -> Sums:
-        """Those of one query, (1, D), sharing memory."""
-        part = slice(query, query + 1)
-        return Sums(self.log_max[part], self.total[part], self.weighted[part])
 
     def posterior(self) -> Posterior:
         """The same in float64."""

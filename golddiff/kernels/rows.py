@@ -13,8 +13,7 @@ import math
 import numpy as np
 from numba import njit
 
-from golddiff.kernels.aligned import empty, empty_numbers, zeros
-from golddiff.kernels.lanes import LANES, load, spread, store, sum_of
+from golddiff.kernels.lanes import LANES, empty_numbers, load, spread, store, sum_of
 from golddiff.kernels.stored import Stored
 from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import for_each
@@ -157,7 +156,7 @@ def _weighted(rows, weights):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _add_to_one(sums, at, weights, values, stop):  # type: ignore[no-untyped-def]
+def _add(sums, at, weights, values, stop):  # type: ignore[no-untyped-def]
     """Weighted values of ROWS rows, to a stretch of a query's sums."""
     a, b, c, e = spread(weights[0]), spread(weights[1]), spread(weights[2]), spread(weights[3])
     for n in range(0, stop, LANES):
@@ -165,24 +164,6 @@ def _add_to_one(sums, at, weights, values, stop):  # type: ignore[no-untyped-def
         total = total + b * load(values, n + STRETCH)
         total = total + c * load(values, n + 2 * STRETCH)
         store(sums, at + n, total + e * load(values, n + 3 * STRETCH))
-
-
-@njit(nogil=True, cache=True)
-def _add_to_two(sums, at, padded, weights, values, stop):  # type: ignore[no-untyped-def]
-    """The same for two queries: each value is read once for both, a quarter less time."""
-    p, q = weights[0], weights[1]
-    a, b, c, e = spread(p[0]), spread(p[1]), spread(p[2]), spread(p[3])
-    f, g, h, i = spread(q[0]), spread(q[1]), spread(q[2]), spread(q[3])
-    for n in range(0, stop, LANES):
-        value = load(values, n)
-        one, two = load(sums, at + n) + a * value, load(sums, at + padded + n) + f * value
-        value = load(values, n + STRETCH)
-        one, two = one + b * value, two + g * value
-        value = load(values, n + 2 * STRETCH)
-        one, two = one + c * value, two + h * value
-        value = load(values, n + 3 * STRETCH)
-        store(sums, at + n, one + e * value)
-        store(sums, at + padded + n, two + i * value)
 
 
 @njit(nogil=True, cache=True)
@@ -195,14 +176,10 @@ def _weighted_sums(octets, numbers, rows, weights, scale, offset, out):  # type:
         for start in range(0, d, STRETCH):
             _convert(octets, numbers, rows, first, start, scale, offset, values)
             stop = min(STRETCH, padded - start)
-            for q in range(0, len(out), 2):
-                own = weights[q : q + 2, first : first + ROWS]
-                if not own.any():
-                    continue
-                if len(own) == 2:
-                    _add_to_two(sums, q * padded + start, padded, own, values, stop)
-                else:
-                    _add_to_one(sums, q * padded + start, own[0], values, stop)
+            for q in range(len(out)):
+                own = weights[q, first : first + ROWS]
+                if own.any():
+                    _add(sums, q * padded + start, own, values, stop)
     for q in range(len(out)):
         out[q] = sums[q * padded : q * padded + d]
 
@@ -220,9 +197,10 @@ def products_of(stored: Stored, rows: I64, x: F32) -> F64:
 def _compared(stored: Stored, rows: I64, x: F32, products: bool) -> F64:
     """Memory is made here: Numba takes seconds to compile what copies arrays into slices."""
     b, d = x.shape
-    queries, out = zeros((b, -(-d // LANES) * LANES)), np.empty((b, len(rows)))
+    queries = np.zeros((b, -(-d // LANES) * LANES), np.float32)
+    out = np.empty((b, len(rows)))
     queries[:, :d] = x
-    values = empty((ROWS * STRETCH,))
+    values = np.empty(ROWS * STRETCH, np.float32)
     _pairs(*stored.arrays, rows, queries.ravel(), *stored.scaling, products, values, out)
     return out
 

@@ -18,7 +18,6 @@ from functools import partial
 
 import numpy as np
 
-from golddiff.kernels.aligned import empty
 from golddiff.kernels.block_squares import BlockWeights, block_distances, block_of_each
 from golddiff.kernels.byte_distances import WholeNumbers, byte_distances
 from golddiff.kernels.gather import padded
@@ -100,7 +99,7 @@ class KeptNumbers:
 
 def _compared(stored: Stored, rows: I64, x: F32, block_weights: BlockWeights, tiles: int) -> F32:
     """:func:`block_distances` of a store's array to queries, (Q, T, n), threads side by side."""
-    out = empty((len(x), tiles, padded(len(rows))))
+    out = np.empty((len(x), tiles, padded(len(rows))), np.float32)
     _in_parts(stored, rows, partial(block_distances, x=x, block_weights=block_weights, out=out))
     return out[:, :, : len(rows)]
 
