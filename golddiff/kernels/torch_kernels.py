@@ -10,7 +10,7 @@ see these images, ``log_weights`` (m,) their log importance or None, ``gain`` 1 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -51,10 +51,9 @@ def whole_images(
     values: torch.Tensor, log_weights: torch.Tensor | None, x: torch.Tensor, gain: float
 ) -> Partial:
     """One logit an image; see :class:`golddiff.estimators.optimal.Optimal`."""
-    logits = _weighted(squared_distances(values, x) * -gain, log_weights)
-    log_max = logits.amax(dim=1, keepdim=True)
-    weights = torch.exp(logits - log_max)
-    return Partial(log_max, weights.sum(dim=1, keepdim=True), weights @ values)
+    logits = squared_distances(values, x).T * -gain
+    log_max, weights = _exponentials(logits, log_weights)
+    return Partial(log_max[:, None], weights.sum(dim=0)[:, None], weights.T @ values)
 
 
 def masked(
@@ -68,12 +67,9 @@ def masked(
     parts = []
     for query in x:
         logits = ((values - query).square() @ mask) * -gain
-        if log_weights is not None:
-            logits += log_weights[:, None]
-        log_max = logits.amax(dim=0)
-        weights = logits.sub_(log_max).exp_()
+        log_max, weights = _exponentials(logits, log_weights)
         parts.append((log_max, weights.sum(dim=0), (weights * values).sum(dim=0)))
-    return Partial(*(torch.stack(column) for column in zip(*parts, strict=True)))
+    return _stacked(parts)
 
 
 def patches(
@@ -95,25 +91,18 @@ def patches(
     side is "none".
     """
     images = values.reshape(-1, *shape)
-    done: Partial | None = None
+    parts = []
     for query in x.reshape(-1, *shape):
         best: Partial | None = None
         for shifted, here in offsets(images, size, boundary):
-            logits = box_sums((query - shifted).square().sum(dim=1), size, boundary)
-            logits = logits * -gain
-            if log_weights is not None:
-                logits += log_weights[:, None, None]
-            logits = torch.where(here, logits, -torch.inf)
-            # (H, W): the largest over images; finite wherever some position is compared.
-            log_max = logits.amax(dim=0)
-            weights = torch.exp(logits - log_max.clamp(min=torch.finfo(torch.float32).min))
+            logits = box_sums((query - shifted).square().sum(dim=1), size, boundary) * -gain
+            log_max, weights = _exponentials(torch.where(here, logits, -torch.inf), log_weights)
             sums = torch.einsum("mhw,mchw->chw", weights, shifted)
             part = Partial(*(a.reshape(1, -1) for a in (log_max, weights.sum(dim=0), sums)))
             best = part if best is None else best.merge(part)
         assert best is not None
-        done = best if done is None else _stacked(done, best)
-    assert done is not None
-    return done
+        parts.append((best.log_max[0], best.total[0], best.weighted[0]))
+    return _stacked(parts)
 
 
 def patch_sets(
@@ -133,15 +122,11 @@ def patch_sets(
     parts = []
     for query in x:
         squares = (values - query).square().reshape(len(values), -1, pixels).sum(dim=1)
-        logits = (squares @ masks.T) * -gain
-        if log_weights is not None:
-            logits += log_weights[:, None]
-        log_max = logits.amax(dim=0)
-        weights = logits.sub_(log_max).exp_()
+        log_max, weights = _exponentials((squares @ masks.T) * -gain, log_weights)
         sums = (values.T @ weights).reshape(-1, pixels, len(masks))  # (C, P, K)
         held = sums.gather(1, places.clamp(min=0).expand(len(sums), -1, -1)) * (places >= 0)
         parts.append((log_max, weights.sum(dim=0), held.flatten()))
-    return Partial(*(torch.stack(column) for column in zip(*parts, strict=True)))
+    return _stacked(parts)
 
 
 def lowest(distances: torch.Tensor, k: int) -> torch.Tensor:
@@ -200,13 +185,20 @@ def box_sums(squares: torch.Tensor, size: int, boundary: str) -> torch.Tensor:
     return avg_pool2d(rows, (1, size), stride=1, divisor_override=1)[:, 0]
 
 
-def _weighted(logits: torch.Tensor, log_weights: torch.Tensor | None) -> torch.Tensor:
-    return logits if log_weights is None else logits + log_weights
+def _exponentials(
+    logits: torch.Tensor, log_weights: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The largest of logits (m, ...) over images, and exp of the others less it, in their place.
+
+    Of a location that no image reaches (-inf, all of them) 0.
+    """
+    if log_weights is not None:
+        logits += log_weights.reshape(-1, *[1] * (logits.ndim - 1))
+    log_max = logits.amax(dim=0)
+    lowest_number = torch.finfo(torch.float32).min
+    return log_max, logits.sub_(log_max.clamp(min=lowest_number)).exp_()
 
 
-def _stacked(one: Partial, other: Partial) -> Partial:
-    return Partial(
-        torch.cat([one.log_max, other.log_max]),
-        torch.cat([one.total, other.total]),
-        torch.cat([one.weighted, other.weighted]),
-    )
+def _stacked(parts: Sequence[tuple[torch.Tensor, ...]]) -> Partial:
+    """Of all queries, from the largest logit, total and weighted sum of each."""
+    return Partial(*(torch.stack(column) for column in zip(*parts, strict=True)))

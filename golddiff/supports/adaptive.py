@@ -30,7 +30,7 @@ from golddiff.support import (
     tile_of_each,
 )
 from golddiff.supports import rule
-from golddiff.supports.certificate import guaranteed
+from golddiff.supports.certificate import certify
 from golddiff.supports.enlarging import DrawnImages, NearestImages
 from golddiff.supports.index.blocks import SIDE
 from golddiff.supports.index.distances import KeptBlocks, KeptNumbers, TileBlocks
@@ -193,9 +193,11 @@ class FittedSchedule:
     def _proved(self, x: F32, sigma: float, label: Prior) -> list[Weighed]:
         assert not isinstance(label, LogWeights)  # which weigh all; given() refuses a guarantee
         root = math.sqrt(self.estimator.store.d)
+        most = self.settings.tol * root
+        proved = [certify(self.index, query, sigma, label=label, most=most) for query in x]
         return [
             Weighed(made.mean, made.bound / root, float(len(made.rows)), Support(made.rows))
-            for made in guaranteed(self.index, x, sigma, label, self.settings.tol * root)
+            for made in proved
         ]
 
     def comparison(self, sigma: float) -> tuple[Metric, bool]:

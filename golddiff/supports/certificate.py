@@ -27,6 +27,7 @@ from golddiff.system.numbers import F32, F64, I64
 
 IMAGES_AT_ONCE = 512
 STARTED_WITH = 32  # images of a proof, where none are given
+NO_ROWS = np.empty(0, np.int64)
 ROUNDING = 4e-15  # of a squared length summed in float64, relative
 LOWEST = 745.0  # nats below the largest, exp gives 0
 
@@ -41,7 +42,12 @@ class Certified:
 
 
 def certify(
-    index: Index, x: F32, sigma: float, rows: I64, label: int | None = None, most: float = np.inf
+    index: Index,
+    x: F32,
+    sigma: float,
+    rows: I64 = NO_ROWS,
+    label: int | None = None,
+    most: float = np.inf,
 ) -> Certified:
     """The posterior mean of ``Optimal`` at a query (D,) over at least some images, and its bound.
 
@@ -62,13 +68,6 @@ def certify(
         heavy = lowest((-logits).astype(np.float32), max(STARTED_WITH, len(weighed.rows())))
         weighed.add(left[heavy])
         left, logits = np.delete(left, heavy), np.delete(logits, heavy)
-
-
-def guaranteed(
-    index: Index, x: F32, sigma: float, label: int | None, most: float
-) -> list[Certified]:
-    """Posterior means of queries (b, D) whose error is proved to be at most ``most``."""
-    return [certify(index, query, sigma, np.empty(0, np.int64), label, most) for query in x]
 
 
 def _log_sum(logits: F64) -> float:
