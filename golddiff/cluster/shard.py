@@ -37,14 +37,9 @@ KEPT = 64  # of what travels once: estimators at a noise level, metrics
 
 
 class Shard:
-    """Answers for the images of one shard, in a Ray actor.
+    """Answers for the images of one shard, in a Ray actor; opened at the first question.
 
-    Args:
-        path: of a folder, or an address that fsspec reads, which is copied to the cache first; it
-            is opened at the first question.
-        memory_limit: of the store.
-        threads: of this process; None: as they are.
-        version: the driver's golddiff: what travels means the same in that one alone.
+    What travels means the same in one ``version`` of golddiff alone, the driver's.
     """
 
     def __init__(

@@ -1,9 +1,8 @@
-"""How sure a mean over images is: bootstrap intervals, also of paired differences."""
+"""How sure a mean over images is: bootstrap intervals."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,19 +51,3 @@ def bootstrap(values: ArrayLike, seed: int = 0) -> Interval:
         random_state=np.random.default_rng(seed), batch=max(1, AT_ONCE // len(kept)),
     ).confidence_interval  # fmt: skip
     return Interval(mean, float(low), float(high), len(kept))
-
-
-def paired_difference(a: Sequence[float | None], b: Sequence[float | None]) -> Interval:
-    """The interval of the mean of a - b, image by image.
-
-    Two methods that start from the same noise err on the same images: their difference is known
-    far better than either mean.
-
-    Args:
-        a: (n,) one value an image; None or NaN is left out.
-        b: (n,) the other method's, in the same order.
-    """
-    left, right = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    if left.shape != right.shape:
-        raise ArgumentError(f"b: got {len(right)} values, expected {len(left)}, as many as a")
-    return bootstrap(left - right)

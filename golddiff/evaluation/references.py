@@ -27,23 +27,14 @@ _FORMAT = 2  # of the files; another number, and none of the old are found
 
 @dataclass
 class Oracle:
-    """An oracle and where it came from; the network is loaded when it is first needed.
+    """An oracle and where it came from; the network is loaded when it is first needed."""
 
-    Attributes:
-        path: file or folder of the weights.
-        checksum: SHA-256 of the weights (see :func:`weights_checksum`).
-    """
-
-    path: Path
-    checksum: str
+    path: Path  # file or folder of the weights
+    checksum: str  # see :func:`weights_checksum`
 
     @classmethod
     def at(cls, path: str | Path) -> Oracle:
-        """The oracle at a path, which must exist.
-
-        Raises:
-            ArgumentError: nothing there.
-        """
+        """The oracle at a path, which must exist."""
         place = Path(path).expanduser()
         return cls(place, weights_checksum(place))
 
@@ -54,11 +45,7 @@ class Oracle:
 
     @cached_property
     def call(self) -> OracleCall:
-        """The network.
-
-        Raises:
-            GoldDiffError: it cannot be loaded.
-        """
+        """The network, on the GPU where there is one."""
         import golddiff
 
         device = "cuda" if torch.cuda.is_available() else "cpu"

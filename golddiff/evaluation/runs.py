@@ -58,24 +58,14 @@ def settings_of(
 
 @dataclass(frozen=True)
 class Run:
-    """What a denoiser made.
-
-    Attributes:
-        settings: what it was asked for.
-        images: (n, *shape), the result.
-        states: (kept, n, *shape), the x that each of these steps saw, in sigma coordinates.
-        predictions: (kept, n, *shape), the x0 predicted there, as the sampler goes on from it.
-        seconds: spent in the denoiser's calls.
-        processor_seconds: the same of all processors together: what other programs on the machine
-            do not lengthen.
-    """
+    """What a denoiser made."""
 
     settings: RunSettings
-    images: torch.Tensor
-    states: torch.Tensor
-    predictions: torch.Tensor
-    seconds: float
-    processor_seconds: float
+    images: torch.Tensor  # (n, *shape)
+    states: torch.Tensor  # (kept, n, *shape): the x that each step saw, in sigma coordinates
+    predictions: torch.Tensor  # (kept, n, *shape): the x0 predicted there
+    seconds: float  # in the denoiser's calls
+    processor_seconds: float  # of all processors: other programs do not lengthen it
 
     @property
     def steps(self) -> list[int]:

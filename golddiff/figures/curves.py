@@ -27,37 +27,21 @@ MARKERS = "osD^vPX*"
 
 @dataclass(frozen=True)
 class Series:
-    """One line.
+    """One line."""
 
-    Attributes:
-        name: in the legend; the same name has the same colour in every panel.
-        x, y: its points; None in y is a gap.
-        low, high: a band around y, or None.
-        dashed: a line to compare with, without markers.
-        like: the name of the series whose colour it has too; empty for a colour of its own.
-    """
-
-    name: str
+    name: str  # in the legend; the same name has the same colour in every panel
     x: Sequence[float]
-    y: Sequence[float | None]
+    y: Sequence[float | None]  # None is a gap
+    # low, high: a band around y, or None
     low: Sequence[float | None] | None = None
     high: Sequence[float | None] | None = None
-    dashed: bool = False
-    like: str = ""
+    dashed: bool = False  # a line to compare with, without markers
+    like: str = ""  # the name of the series whose colour it has too; empty for its own
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One plot.
-
-    Attributes:
-        title, xlabel, ylabel: its texts.
-        series: its lines.
-        xscale, yscale: "linear" or "log".
-        falling: x from large to small, as noise falls.
-        floor: lowest y shown, for scores that fall without bound; None shows all.
-        mark: an x with a line through it, or None.
-    """
+    """One plot."""
 
     title: str
     xlabel: str
@@ -65,9 +49,9 @@ class Panel:
     series: Sequence[Series]
     xscale: Scale = "linear"
     yscale: Scale = "linear"
-    falling: bool = False
-    floor: float | None = None
-    mark: float | None = None
+    falling: bool = False  # x from large to small, as noise falls
+    floor: float | None = None  # lowest y shown, for scores that fall without bound; None: all
+    mark: float | None = None  # an x with a line through it
 
     def figures(self) -> dict[str, Any]:
         """The same for JSON."""

@@ -34,14 +34,7 @@ def image_name(store: ImageStore, row: int) -> str:
 
 
 def figure(picture: Image.Image | Pixels, alt: str, caption: str, style: str = "") -> str:
-    """A ``figure`` element.
-
-    Args:
-        picture: shown.
-        alt: says the same in words.
-        caption: HTML under it.
-        style: CSS of the element.
-    """
+    """A ``figure`` element with HTML as its caption; ``style`` is CSS."""
     styled = f' style="{style}"' if style else ""
     return (
         f'<figure{styled}><img alt="{alt}" src="{data_uri(picture)}">'

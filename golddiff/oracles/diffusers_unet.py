@@ -70,9 +70,9 @@ def _network(folder: Path, home: Path, config: dict[str, Any]) -> Any:
     A configuration of a few bytes can ask for any number of layers, of any width: those are
     bounded, and the weights held against it, before it takes memory or time.
     """
-    safe = home / f"{NAME}.safetensors"
-    place = safe if safe.is_file() else home / f"{NAME}.bin"
-    if not place.is_file():
+    files = [home / f"{NAME}.safetensors", home / f"{NAME}.bin"]
+    place = next((file for file in files if file.is_file()), None)
+    if place is None:
         raise CheckpointError(f"{home} has no {NAME}.safetensors and no {NAME}.bin")
     regular_file(place, folder)
     for name, value in config.items():
@@ -85,13 +85,10 @@ def _network(folder: Path, home: Path, config: dict[str, Any]) -> Any:
     with LOADING:
         from diffusers import UNet2DModel
 
-    def make() -> Any:
-        return UNet2DModel.from_config(config)
-
-    found = read_safetensors(safe)[0] if place == safe else read_torch(place)
+    found = read_safetensors(place)[0] if place == files[0] else read_torch(place)
     tensors = checked_weights(found, place)
     try:
-        return fill(make, tensors, place)
+        return fill(lambda: UNet2DModel.from_config(config), tensors, place)
     except CheckpointError:
         raise
     except Exception as error:
@@ -102,16 +99,13 @@ def _network(folder: Path, home: Path, config: dict[str, Any]) -> Any:
 
 def _process(folder: Path, home: Path) -> tuple[Steps, str]:
     """The training steps and the kind of prediction."""
-    places = (
-        home / SCHEDULER,
-        home / "scheduler" / SCHEDULER,
-        home.parent / "scheduler" / SCHEDULER,
-    )
-    path = next((place for place in places if place.is_file()), None)
-    if path is None:
-        return Steps(ddpm_alphas()), "epsilon"
     # The model's own folder may be given, beside which the scheduler's lies.
-    config = read_json(regular_file(path, folder if path != places[2] else home.parent))
+    places = {home: folder, home / "scheduler": folder, home.parent / "scheduler": home.parent}
+    found = [(p / SCHEDULER, root) for p, root in places.items() if (p / SCHEDULER).is_file()]
+    if not found:
+        return Steps(ddpm_alphas()), "epsilon"
+    path, root = found[0]
+    config = read_json(regular_file(path, root))
     if not {"beta_start", "trained_betas"} & config.keys():
         raise CheckpointError(f"{path} is of a {config.get('_class_name')!r} without VP's betas")
     prediction = config.get("prediction_type", "epsilon")

@@ -36,15 +36,14 @@ def read_weights(path: Path) -> tuple[UNet, dict[str, Any]]:
     It is in evaluation mode; half-precision weights become float32.
     """
     tensors, header = read_safetensors(path)
-    description = check_description(path, header.get(KEY))
-    config = config_of(description)
+    config, description = _described(path, header.get(KEY))
     checked_weights(tensors, path)
     network = fill(lambda: UNet(config), tensors, path, optional={TABLE}, parts=config.parts)
     return network, description
 
 
-def check_description(path: Path, header: str | None) -> dict[str, Any]:
-    """What the header of a file says of its network, checked."""
+def _described(path: Path, header: str | None) -> tuple[UNetConfig, dict[str, Any]]:
+    """The sizes of a network and all that the header of its file says, checked."""
     if header is None:
         raise CheckpointError(
             f"{path} is a safetensors file without a description of its network; expected one that "
@@ -53,36 +52,26 @@ def check_description(path: Path, header: str | None) -> dict[str, Any]:
     try:
         description: dict[str, Any] = json.loads(header)
         form = description["format"], description["version"]
-        config = config_of(description)
+        sizes = description["network"]
+        config = UNetConfig(**{**sizes, "multipliers": tuple(sizes["multipliers"])})
         config.check()
         side, training = description["resolution"], description["training"]
         if type(side) is not int or side < 1 or side % config.divisor:
             raise ValueError(f"its resolution is {side!r}")
-        if predicted(description) not in PREDICTIONS:
-            raise ValueError(f"it predicts {predicted(description)!r}")
+        if description.setdefault("prediction", EPSILON) not in PREDICTIONS:
+            raise ValueError(f"it predicts {description['prediction']!r}")
         if type(training) is not dict:
             raise ValueError("it does not say how it was trained")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path}: its description is damaged ({one_line(error)})") from error
     if form != (FORMAT, VERSION):
         raise CheckpointError(f"{path} has format {form}, expected {(FORMAT, VERSION)}")
-    return description
+    return config, description
 
 
 def find_weights(path: Path) -> Path:
     """The weights of a run's folder, or the file itself."""
     return regular_file(path / WEIGHTS, path) if path.is_dir() else regular_file(path)
-
-
-def config_of(description: dict[str, Any]) -> UNetConfig:
-    """The sizes of the network that a description is of."""
-    sizes = description["network"]
-    return UNetConfig(**{**sizes, "multipliers": tuple(sizes["multipliers"])})
-
-
-def predicted(description: dict[str, Any]) -> str:
-    """What the network returns, a name in ``PREDICTIONS``."""
-    return str(description.get("prediction", EPSILON))
 
 
 def described(
@@ -102,7 +91,7 @@ def load_own(path: Path, resolution: int | None = None) -> dict[str, Any]:
     network, about = read_weights(find_weights(path))
     kind = f"DDPM U-Net trained on {about['training'].get('data')}"
     is_pixels = about.get("is_pixels", True)
-    return described(network, about["resolution"], is_pixels, kind, predicted(about))
+    return described(network, about["resolution"], is_pixels, kind, about["prediction"])
 
 
 def load_published(path: Path, resolution: int | None = None) -> dict[str, Any]:

@@ -8,8 +8,8 @@ checkpoints (``models/baseline_unet/<data set>/ckpt_epoch_200.pt``), so those lo
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import nn
@@ -27,25 +27,16 @@ TABLE = "time_embedding.timembedding.0.weight"
 
 @dataclass(frozen=True)
 class UNetConfig:
-    """Sizes of a :class:`UNet`.
+    """Sizes of a :class:`UNet`."""
 
-    Attributes:
-        channels: width of the first level, a multiple of ``groups``.
-        multipliers: width of each level as a multiple of ``channels``; each level halves the side.
-        blocks: residual blocks a level on the way down; one more on the way up.
-        image_channels: of the images, in and out.
-        classes: number of classes of a conditional network, 0 for an unconditional one.
-        dropout: share of features dropped in training.
-        groups: of its group normalisation; 32 in the published networks. A group of one channel
-            loses its mean, and with it the brightness of an image, so narrow networks want fewer.
-    """
-
-    channels: int
-    multipliers: tuple[int, ...]
-    blocks: int = 2
-    image_channels: int = 3
-    classes: int = 0
-    dropout: float = 0.15
+    channels: int  # width of the first level, a multiple of ``groups``
+    multipliers: tuple[int, ...]  # width of each level in ``channels``; each halves the side
+    blocks: int = 2  # residual blocks a level on the way down; one more on the way up
+    image_channels: int = 3  # of the images, in and out
+    classes: int = 0  # of a conditional network, 0 for an unconditional one
+    dropout: float = 0.15  # share of features dropped in training
+    # Of its group normalisation; 32 in the published networks. A group of one channel loses its
+    # mean, and with it the brightness of an image, so narrow networks want fewer.
     groups: int = 32
 
     @property
@@ -80,10 +71,6 @@ class UNetConfig:
             raise ArgumentError(f"classes: got {self.classes!r}, expected an integer of 0 or more")
         if not 0 <= self.dropout < 1:
             raise ArgumentError(f"dropout: got {self.dropout}, expected 0 or more, below 1")
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {**asdict(self), "multipliers": list(self.multipliers)}
 
 
 def sinusoids(t: torch.Tensor, dim: int) -> torch.Tensor:

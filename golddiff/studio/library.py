@@ -24,16 +24,12 @@ MOST_KEPT = 16  # estimators of a store: each novelty has its own
 
 
 class OpenStore:
-    """An open store with its estimators, whose masks and sums are made once for all runs.
-
-    Attributes:
-        store: the training set.
-        lock: held by whoever computes: the kernels use every core, and the caches of stores and
-            estimators are filled on first use. Runs take it a step at a time, so they alternate.
-    """
+    """An open store with its estimators, whose masks and sums are made once for all runs."""
 
     def __init__(self, store: ImageStore) -> None:
         self.store = store
+        # Held by whoever computes: the kernels use every core, and caches are filled on first use.
+        # Runs take it a step at a time, so they alternate.
         self.lock = threading.Lock()
         self._making = threading.Lock()
         self._kept = lru_cache(MOST_KEPT)(partial(create, store=store))

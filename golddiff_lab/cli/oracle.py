@@ -338,7 +338,7 @@ def _described(path: Path, resolution: int | None) -> dict[str, Any]:
         "sigma_min": loaded.sigma_min,
         "sigma_max": loaded.sigma_max,
         "parameters": sum(p.numel() for n, p in network.named_parameters() if n != TABLE),
-        "network": network.config.as_dict() if isinstance(network, UNet) else None,
+        "network": asdict(network.config) if isinstance(network, UNet) else None,
         "training": training,
     }
 

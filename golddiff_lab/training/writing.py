@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def describe_network(
     return {
         "format": FORMAT,
         "version": VERSION,
-        "network": config.as_dict(),
+        "network": asdict(config),
         "resolution": resolution,
         "is_pixels": is_pixels,
         "prediction": prediction,

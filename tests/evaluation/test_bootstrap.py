@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.evaluation.bootstrap import RESAMPLES, bootstrap, paired_difference
+from golddiff.evaluation.bootstrap import RESAMPLES, bootstrap
 from golddiff.system.errors import ArgumentError
+from golddiff_lab.paper.tables import paired_difference
 
 finite = st.floats(-100, 100)
 

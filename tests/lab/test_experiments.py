@@ -8,11 +8,11 @@ import torch
 from PIL import Image
 
 import golddiff
-from golddiff.evaluation.bootstrap import paired_difference
 from golddiff_lab.paper import theorem1
 from golddiff_lab.paper.likeness import packed, unpacked
 from golddiff_lab.paper.paper import paper_value, tables
 from golddiff_lab.paper.registry import EXPERIMENTS, of_the_paper
+from golddiff_lab.paper.tables import paired_difference
 from golddiff_lab.paper.truncation import tail_bound, truncation_bound, truncation_error
 from golddiff_lab.paper.weights import RandomSubset
 from tests.conftest import float64_images

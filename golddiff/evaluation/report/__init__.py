@@ -13,8 +13,7 @@ import numpy as np
 from golddiff import __version__
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.describe import describe
-from golddiff.evaluation.report.cards import ToImages, card
-from golddiff.evaluation.report.page import write_page
+from golddiff.evaluation.report.cards import ToImages, card, write_page
 from golddiff.figures.curves import Panel, Series, draw_panels
 from golddiff.recording import Subsets
 from golddiff.store.novelty import Novelty

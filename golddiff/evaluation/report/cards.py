@@ -1,8 +1,12 @@
-"""One output of a run with all that is known of its sources, as HTML."""
+"""The report pages: one output of a run with all that is known of its sources, and the page."""
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from string import Template
 
 import numpy as np
 import torch
@@ -12,6 +16,7 @@ from golddiff.attribution import Attribution
 from golddiff.figures.sources import figure, image_name, percent
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty
+from golddiff.system.files import written_whole
 from golddiff.system.numbers import F64, I64
 from golddiff.system.pictures import to_pixels
 
@@ -28,15 +33,7 @@ DARKEST, LIGHTEST = 0x70, 0xC0
 def card(
     number: int, image: torch.Tensor, found: Attribution, new: Novelty | None, to_images: ToImages
 ) -> str:
-    """An ``article`` element.
-
-    Args:
-        number: which output, from 0.
-        image: (C, H, W) as the run returned it.
-        found: its sources.
-        new: how new all outputs are; None of a single training image.
-        to_images: from values of the store to pixels in [-1, 1].
-    """
+    """Output ``number`` (C, H, W) as an ``article``; ``new`` is None of a single training image."""
     store = found.store
     rows, weights = found.top_images(SOURCES)
     main = found.patchwork()
@@ -110,3 +107,19 @@ def _patchwork(main: I64, rows: I64) -> NDArray[np.uint8]:
     for row, colour in zip(rows, COLOURS, strict=False):
         picture[main == row] = tuple(bytes.fromhex(colour))
     return picture
+
+
+def write_page(
+    target: Path, title: str, subtitle: str, passed: bool, verdict: str, body: str
+) -> None:
+    """Write a page, whole or not at all; titles are plain text, the others HTML."""
+    page = Template((resources.files("golddiff") / "data" / "report.html").read_text("utf-8"))
+    text = page.substitute(
+        title=html.escape(title),
+        subtitle=html.escape(subtitle),
+        verdict_class="pass" if passed else "fail",
+        verdict=verdict,
+        body=body,
+    )
+    with written_whole("path", target) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from golddiff import __version__
-from golddiff.evaluation.report.page import write_page
+from golddiff.evaluation.report.cards import write_page
 from golddiff.figures.sources import figure, image_name
 from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty
