@@ -134,25 +134,29 @@ def restore(options: _RestoreOptions) -> None:
             write_report(samples, denoiser, job.explain, settings=settings)
         say(f"{job.explain}: the pictures behind every restoration")
     spread = float(samples.images.std(dim=0, correction=0).mean())
+    made = "one restoration" if job.n == 1 else f"{job.n} restorations"
     if job.out.suffix.lower() in PICTURES:
         pictures = [*pictures_of(opened, samples.images, y, operator, noise).values()]
+        made = f"what is known, {made}, what is expected"
         if spread < ALIKE:  # the last, which shows where they differ, is black
             pictures.pop()
+        else:
+            made += ", where they differ"
         shown = replace(samples, images=torch.stack(pictures))
         save("out", shown.grid(columns=len(shown)), job.out, samples.about)
     else:
         samples.save(job.out, "out")
-    made = "one restoration" if job.n == 1 else f"{job.n} restorations"
-    if job.n > 1 and spread < ALIKE:
-        made += f", all alike: too few of {opened.n:,} images fit what is known"
-    elif job.n > 1:
-        made += f", {spread:.3f} apart (white to black is 2)"
     say(f"{job.out}: {made}")
+    if job.n > 1:
+        say(
+            f"all are alike: too few of {opened.n:,} images fit what is known"
+            if spread < ALIKE
+            else f"they are {spread:.3f} apart (white to black is 2)"
+        )
     found = samples.novelty if opened.n > 1 else None
     copies = 0 if found is None else int(found.copies.sum())
     if found is not None:
-        mean = float(found.novelty.mean())
-        say(f"novelty {mean:.2f} on average (0 a training image, 1 all new)")
+        say(found.about)
     if copies:
         say(
             f"{copies} of {job.n} copy a training image: of {opened.n:,} images one fits what is "

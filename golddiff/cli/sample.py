@@ -119,10 +119,9 @@ class SampleRun:
         from golddiff.estimators.dial import NOVELTY
 
         job, found = self.job, self.samples.novelty
-        mean, copies = float(found.novelty.mean()), int(found.copies.sum())
-        said = [f"novelty {mean:.2f} on average (0 a training image, 1 all new)"]
+        copies = int(found.copies.sum())
         if not copies:
-            return said
+            return [found.about]
         asked = NOVELTY if job.settings.novelty is None else job.settings.novelty
         cause, advice = f"novelty {asked:g}", f"try --novelty {NOVELTY if asked < NOVELTY else 1:g}"
         if job.method != "recommended":
@@ -130,7 +129,7 @@ class SampleRun:
         elif asked == 1:
             advice = "more training images help"
         return [
-            *said,
+            found.about,
             f"{copies} of {job.n:,} {'outputs copy' if job.n > 1 else 'output copies'} a training "
             f"image: with {self.store.n:,} images and {cause} that is expected; {advice}",
         ]

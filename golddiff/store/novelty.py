@@ -54,6 +54,12 @@ class Novelty:
         nearest, second = self.distances.unbind(1)
         return (3 * nearest < second) | (nearest == 0)
 
+    @property
+    def about(self) -> str:
+        """The mean in words."""
+        mean = float(self.novelty.mean())
+        return f"novelty {mean:.2f} on average (0 a training image, 1 as new as an unseen one)"
+
     def __iter__(self) -> Iterator[torch.Tensor]:
         yield self.novelty
         yield self.nearest
