@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from golddiff.denoiser import Denoiser
 
-ALIKE = 0.004  # standard deviation: half a step of 256 from white to black
+ALIKE = 0.02  # standard deviation anywhere: three steps of 256 from black to white
 RESTORABLE = tuple(name for name in ("recommended", "pca", "golddiff-pca") if name in METHODS)
 
 
@@ -133,12 +133,13 @@ def restore(options: _RestoreOptions) -> None:
         with waiting("explaining the pictures"):
             write_report(samples, denoiser, job.explain, settings=settings)
         say(f"{job.explain}: the pictures behind every restoration")
-    spread = float(samples.images.std(dim=0, correction=0).mean())
+    spread = samples.images.std(dim=0, correction=0)
+    most = float(spread.max())
     made = "one restoration" if job.n == 1 else f"{job.n} restorations"
     if job.out.suffix.lower() in PICTURES:
         pictures = [*pictures_of(opened, samples.images, y, operator, noise).values()]
         made = f"what is known, {made}, what is expected"
-        if spread < ALIKE:  # the last, which shows where they differ, is black
+        if most < ALIKE:  # the last, which shows where they differ, is black
             pictures.pop()
         else:
             made += ", where they differ"
@@ -150,8 +151,8 @@ def restore(options: _RestoreOptions) -> None:
     if job.n > 1:
         say(
             f"all are alike: too few of {opened.n:,} images fit what is known"
-            if spread < ALIKE
-            else f"they are {spread:.3f} apart (white to black is 2)"
+            if most < ALIKE
+            else f"they differ by up to {most:.2f} (white to black is 2)"
         )
     found = samples.novelty if opened.n > 1 else None
     copies = 0 if found is None else int(found.copies.sum())
@@ -166,7 +167,7 @@ def restore(options: _RestoreOptions) -> None:
         figures = {
             "picture": str(job.picture), "n": job.n, "steps": job.steps, "seed": job.seed,
             "method": job.method, "noise": noise, "softness": softness,
-            "training_images": opened.n, "spread": spread, "copies": copies,
+            "training_images": opened.n, "spread": float(spread.mean()), "copies": copies,
             "novelty": None if found is None else found.novelty.tolist(),
             "nearest": None if found is None else found.nearest.tolist(),
             "nearest_files": None if found is None else found.files, "out": str(job.out),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from golddiff import sampling
@@ -22,6 +24,7 @@ from golddiff.support import LogWeights
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.arguments import check_count, check_not_negative
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import F64
 
 SOFTNESS = 0.07  # chosen on 16 faces: the highest sharpness that has a low error
 GOLDEN = 300  # images of a golden subset, where the denoiser has none or draws it at random
@@ -59,6 +62,9 @@ def restore(
     within ``noise`` of y; see :meth:`golddiff.estimators.measurement.Measurement.fitted`. The
     golden subset is the nearest under both.
 
+    What is known decides nearly all, so restorations of the same images would be alike. The first
+    is of all training images, each other one of a half drawn at random.
+
     Args:
         denoiser: PCA, or GoldDiff over it, as of :func:`golddiff.estimators.dial.for_restoring`,
             whose narrow masks fit best. Golden subsets drawn at random become the nearest 300.
@@ -71,7 +77,7 @@ def restore(
             the noise. More mixes more images: nearer the truth on average, but less sharp.
         n: restorations of each measurement.
         steps: denoising steps.
-        seed: of the starting noise.
+        seed: of the starting noise, and of the halves.
         labels: a class that all are made of, as in a denoiser's call.
         attribution: also find out which training images each restoration is made of.
         on_step: called after each step with the number of images in it.
@@ -103,11 +109,12 @@ def restore(
     found = measurements(operator, y, store.shape, float(noise), soft)
     logs = log_likelihood(store, operator, y, soft)
     starts = sampling.initial_noise(n * len(y), store.shape, seed).reshape(-1, n, *store.shape)
+    given = denoiser.given(halves(store, denoiser.priors, n, seed)) if n > 1 else denoiser
     runs = [
         sampling.sample(
-            Restoring(base, schedule, measured, LogWeights.of(of_images), denoiser, softness),
+            Restoring(base, schedule, measured, LogWeights.of(of_images), given, softness),
             n, steps, labels=labels, trajectory=False, on_step=on_step, attribution=attribution,
-            x_init=start, progress=progress,
+            x_init=start, progress=progress, batch_size=n,
         )
         for measured, of_images, start in zip(found, logs.numpy(), starts, strict=True)
     ]  # fmt: skip
@@ -119,6 +126,22 @@ def restore(
         subsets=runs[0].subsets if len(runs) == 1 else None,
         about={**runs[0].about, "seed": f"seed {seed}"},
     )
+
+
+def halves(store: Any, given: Sequence[LogWeights], n: int, seed: int) -> F64:
+    """Log weights (n, N) of half of the images each, and of the first all.
+
+    Of every class, and of those that ``given`` lets in, half stay, rounded up: so never none.
+    """
+    logs = np.zeros((n, store.n))
+    classes = np.zeros(store.n, np.int64) if store.labels is None else store.labels.numpy()
+    for i in range(1, n):
+        excluded = given[i % len(given)].values == -np.inf if given else False
+        group = 2 * classes + excluded
+        order = np.lexsort((np.random.default_rng([seed, i]).random(store.n), group))
+        place = np.arange(store.n) - np.searchsorted(group[order], group[order])
+        logs[i, order[place % 2 == 1]] = -np.inf
+    return logs
 
 
 def parts_of(denoiser: Any) -> tuple[PCA, PaperSchedule]:

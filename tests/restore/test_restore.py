@@ -1,8 +1,12 @@
 """Pictures restored: against the equation in float64, at both ends of the noise, and refusals."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 import golddiff
@@ -13,7 +17,7 @@ from golddiff.estimators.masks import locality_mask
 from golddiff.estimators.measurement import expected, linear, measurements, pictures_of
 from golddiff.estimators.noise_level import judged_noise
 from golddiff.estimators.restoring import Restoring
-from golddiff.evaluation.restored import parts_of
+from golddiff.evaluation.restored import halves, parts_of
 from golddiff.support import LogWeights
 
 SHAPE = (3, 8, 8)
@@ -133,8 +137,36 @@ def test_a_measurement_of_all_noise_says_nothing(store, other, share):
     pca = golddiff.PCA(store, 0.1, share=share)
     y = OPERATORS["hole"](other[:1])
     made = golddiff.restore(pca, y, OPERATORS["hole"], 1e6, softness=0, n=2, steps=4, seed=3)
-    free = golddiff.sample(pca, 2, 4, seed=3)
+    free = golddiff.sample(pca.given(halves(store, (), 2, 3)), 2, 4, seed=3)
     torch.testing.assert_close(made.images, free.images, rtol=0, atol=1e-4)
+
+
+@given(labels=st.lists(st.integers(0, 3), min_size=1, max_size=40), data=st.data())
+def test_halves_are_of_every_class_and_of_what_a_prior_lets_in(labels, data):
+    """Half of each, rounded up; the first is all; the second does not ask how many there are."""
+    excluded = np.array(
+        data.draw(st.lists(st.booleans(), min_size=len(labels), max_size=len(labels)))
+    )
+    store = SimpleNamespace(n=len(labels), labels=torch.tensor(labels))
+    prior = LogWeights(np.where(excluded, -np.inf, 0.0))
+    found = halves(store, (prior,), 3, 5)
+    assert (found[0] == 0).all()
+    assert (found[:2] == halves(store, (prior,), 2, 5)).all()
+    for label in set(labels):
+        for out in (False, True):
+            of_both = (store.labels.numpy() == label) & (excluded == out)
+            kept = (found[1:, of_both] == 0).sum(axis=1)
+            assert (kept == -(-of_both.sum() // 2)).all()
+
+
+def test_a_restoration_does_not_ask_how_many_there_are_but_differs_from_others(store, other):
+    y, d = OPERATORS["smaller"](other[:2]), dial.for_restoring(store)
+    one = golddiff.restore(d, y, OPERATORS["smaller"], 0.0, steps=3)
+    three = golddiff.restore(d, y, OPERATORS["smaller"], 0.0, n=3, steps=3)
+    alone = golddiff.restore(d, y[:1], OPERATORS["smaller"], 0.0, n=1, steps=3)
+    assert torch.equal(alone.images, one.images[:1])
+    torch.testing.assert_close(three.images[:1], one.images[:1], rtol=0, atol=1e-6)
+    assert three.images[:3].std(dim=0).mean() > 0.02
 
 
 def test_restorations_say_what_they_are_made_of(store, other):
@@ -181,8 +213,8 @@ def test_a_class_and_a_prior_still_count(make_store, smooth_images, other):
     y, pca = OPERATORS["hole"](other[:1]), golddiff.PCA(store, 0.1)
     prior = torch.where(torch.arange(40) % 2 == 1, 0.0, -torch.inf)
     of_class = golddiff.restore(pca, y, OPERATORS["hole"], 0, steps=3, labels=1)
-    given = golddiff.restore(pca.given(prior), y, OPERATORS["hole"], 0, steps=3)
-    torch.testing.assert_close(of_class.images, given.images, rtol=0, atol=1e-5)
+    weighed = golddiff.restore(pca.given(prior), y, OPERATORS["hole"], 0, steps=3)
+    torch.testing.assert_close(of_class.images, weighed.images, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
