@@ -282,6 +282,9 @@ def test_a_folder_takes_each_image_by_itself_and_the_grid():
         assert picture.text["seed"] == "seed 4"
     assert run(["novelty", "pictures", "digits", "--json", "new.json"]) == 0
     assert json.loads(Path("new.json").read_text())["pictures"] == 3  # the grid is none
+    assert run(["novelty", "pictures/0001.png", "digits", "--json", "new.json"]) == 0
+    assert json.loads(Path("new.json").read_text())["pictures"] == 1
+    assert run(["novelty", "pictures/none.png", "digits"]) == 2
     assert run(["sample", *options, "--out", "run.npz"]) == 0
     assert np.load("run.npz")["images"].shape == (3, 1, 8, 8)
 

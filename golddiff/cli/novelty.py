@@ -26,7 +26,7 @@ REFERENCE = 500  # training images that sharpness and speckle are compared with
 
 @dataclass(frozen=True)
 class _NoveltyOptions:
-    pictures: str = argument("Pictures of any model: a folder, .npz, .npy, .zip, .parquet.")
+    pictures: str = argument("Pictures of any model: one, a folder, .npz, .npy, .zip, .parquet.")
     store: str = argument("What it was trained on: a store, or what golddiff index reads.")
     size: Size = None
     out: Path | None = option(
@@ -55,9 +55,12 @@ def novelty(options: _NoveltyOptions) -> None:
 
     starting()
     from golddiff.evaluation.report.novelty import write_novelty_report
+    from golddiff.sources import open_source
     from golddiff.store.images import ImageStore
     from golddiff.store.novelty import novelty as novelty_of
 
+    if not os.path.exists(options.pictures):
+        open_source(options.pictures)  # a name; or it is refused before a store is built
     if (Path(options.store) / "manifest.json").is_file():
         opened = ImageStore.open(options.store)
     else:
@@ -109,7 +112,7 @@ def _read(
 
     square = len(store.shape) == 3 and store.shape[1] == store.shape[2] and store.is_pixels
     size, channels = (store.shape[1], store.shape[0]) if square else (None, None)
-    named = _without_grid(pictures)
+    named = _listed(pictures)
     try:
         source = open_source(named, size=size, channels=channels, skip_bad=True)
     except ArgumentError:  # float arrays are taken as they are
@@ -133,9 +136,13 @@ def _read(
     return images, names if len(names) == len(images) else []
 
 
-def _without_grid(pictures: str) -> str | list[Path]:
-    """A folder's pictures, but for the grid that ``golddiff sample --out FOLDER`` adds to them."""
+def _listed(pictures: str) -> str | list[Path]:
+    """One picture; a folder's, but for the grid that ``golddiff sample --out FOLDER`` adds."""
+    from golddiff.sources.decode import EXTENSIONS
+
     folder, grid = Path(pictures), Path(pictures) / "grid.png"
+    if folder.suffix.lower() in EXTENSIONS and folder.is_file():
+        return [folder]
     if not ((folder / "0000.png").is_file() and grid.is_file()):
         return pictures
     return [p for p in sorted(folder.iterdir()) if p.suffix.lower() in PICTURES and p != grid]
