@@ -149,16 +149,20 @@ def attribute(
     grid = as_image(store.shape)
     tiles, main = None, Ranking.empty(grid[1] * grid[2], 1)
     image_weights = []
-    total = np.zeros(store.d)
+    total: F64 | None = None
     for part, w in weights:
         image_weights.append(w.mean(axis=0))
-        total += _summed(w, part.values)
+        sums = _summed(w, part.values)
+        total = sums if total is None else total + sums
         by_pixel = _by_pixel(w, grid)
         main = main.offered(by_pixel, part.rows)
         by_tile = _by_tile(by_pixel.reshape(*grid[1:], -1), tile)
         tiles = tiles or Ranking.empty(len(by_tile), weights.top)
         tiles = tiles.offered(by_tile, part.rows)
     assert tiles is not None
+    assert total is not None
+    if len(total) != store.d:  # sums that the outputs are composed of
+        total = estimator.composed(total[None], sigma)[0]
     tiles = tiles.descending()
     tile_grid = (-(-grid[1] // tile), -(-grid[2] // tile), weights.top)
     picture = store.shape[-2:]

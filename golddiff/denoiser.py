@@ -249,6 +249,11 @@ class Estimator(Denoiser):
         self.tile_sides: tuple[Side, ...] = ()
         self._ready: dict[float, Any] = Unsaved()
 
+    @property
+    def sums(self) -> int:
+        """Values that images give to an output's sums: D, or what :meth:`composed` takes."""
+        return self.images.d
+
     @abstractmethod
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over a few of ``images``, on this thread alone.
@@ -316,6 +321,10 @@ class Estimator(Denoiser):
     def composed(self, means: F64, sigma: float) -> F64:
         """The outputs (n, D) that posterior means of :meth:`weigh` make; here they are them."""
         return means
+
+    def pulled_back(self, cotangents: F64) -> F64:
+        """The transpose of :meth:`composed`, where it is linear and has derivatives."""
+        return cotangents
 
     def terms(
         self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known

@@ -29,7 +29,7 @@ from golddiff.system.progress import waiting
 
 NOVELTY = 0.7  # new, and whole: the default
 # The name changes with what is kept in it and how that is found: an older file is not read.
-KEPT = "dial-6"
+KEPT = "dial-7"
 THRESHOLDS = tuple(float(f"{0.0002 * 1.8**i:.2g}") for i in range(13))  # 0.0002 to 0.23
 STEPS, SEED = 10, 1
 FEW, MORE = 64, 128  # images a golden subset: of more the pictures are blurred, and take longer
@@ -92,7 +92,8 @@ def at_threshold(store: ImageStore, threshold: float, seed: int = 0) -> GoldDiff
         k_min, k_max = max(1 / 20, min(1.0, few / store.n)), max(1 / 10, min(1.0, more / store.n))
     m_min, m_max = min(1 / 10, LEAST / store.n), min(1 / 4, MOST / store.n)
     schedule = PaperSchedule(k_min, k_max, m_min, m_max)
-    return GoldDiff(PCA(store, threshold, share=_share(store.shape)), schedule, seed)
+    share = "seamless" if _share(store.shape) == "smooth" else "pixel"
+    return GoldDiff(PCA(store, threshold, share=share), schedule, seed)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import torch
 
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.estimators.kept_masks import tree_of
+from golddiff.estimators.seamless import joined, spread, with_differences
 from golddiff.estimators.shared import SIDES, UnitMasks
 from golddiff.estimators.tiles import add_tiles
 from golddiff.kernels.contributions import Contribution, log_sum_exp, outputs_at, values_at
@@ -96,7 +97,9 @@ class PCA(Estimator):
             16 D^2 bytes while a sigma's are made.
         share: values that have one softmax together: "pixel" (a pixel's colours), "2x2" or "4x4"
             (the values of so many pixels). Its logit is the mean of the values' own logits.
-            "smooth": of a pixel, interpolated between those of "4x4". None: each value its own.
+            "smooth": of a pixel, interpolated between those of "4x4". "seamless": so too, and
+            outputs fit differences of neighbours besides, see :mod:`golddiff.estimators.seamless`;
+            images (C, H, W) alone. None: each value its own.
     """
 
     def __init__(
@@ -121,7 +124,9 @@ class PCA(Estimator):
             expected = ", ".join(map(repr, SIDES))
             raise ArgumentError(f"share: got {share!r}, expected {expected} or None")
         self.mask_threshold = mask_threshold
-        self.share = share
+        self.share, self.seamless = share, share == "seamless"
+        if self.seamless and len(self.store.shape) != 3:
+            raise ArgumentError("share: 'seamless' is of images (C, H, W), the store holds points")
         self.weighting = weighting
         self.merges = weighting == "ss"
         self.batch_size = batch_size
@@ -143,8 +148,26 @@ class PCA(Estimator):
         images = self.images
         if self.share is not None:
             units: UnitMasks = self.ready(sigma)
-            return units.posterior(images.values(part.rows), part.log_importance(), x, sigma)
+            values, prior = images.values(part.rows), part.log_importance()
+            return units.posterior(values, prior, x, sigma, self.summed(values))
         return masked_posterior(images.stored, part, x, sigma, self.tree(sigma))
+
+    @property
+    def sums(self) -> int:
+        """See the base class."""
+        return self.images.d * (3 if self.seamless else 1)
+
+    def summed(self, values: F32) -> F32:
+        """What images (k, D) give to each output's sums: (k, V)."""
+        return with_differences(values, self.images.shape) if self.seamless else values
+
+    def composed(self, means: F64, sigma: float) -> F64:
+        """See the base class."""
+        return joined(means, self.images.shape) if self.seamless else means
+
+    def pulled_back(self, cotangents: F64) -> F64:
+        """See the base class."""
+        return spread(cotangents, self.images.shape) if self.seamless else cotangents
 
     def terms(
         self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known
@@ -159,7 +182,8 @@ class PCA(Estimator):
         else:
             units: UnitMasks = self.ready(sigma)
             summed = units.summed()
-        yield from pixel_terms(values, x, gain, summed)
+        given = self.summed(values.numpy()) if self.seamless else values
+        yield from pixel_terms(values, x, gain, summed, torch.as_tensor(given))
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh | None:
         """As :meth:`weigh`, by torch; not yet where values share a softmax."""
@@ -191,7 +215,8 @@ class PCA(Estimator):
         for i in range(rounds):
             some = batches[i::rounds]  # from all over the store: parts of it work side by side
             each = [batch for batch in some for _ in x]
-            means = self.store.posterior(self, np.tile(x, (len(some), 1)), sigma, each).mean()
+            found = self.store.posterior(self, np.tile(x, (len(some), 1)), sigma, each)
+            means = self.composed(found.mean(), sigma)
             total += means.reshape(len(some), *x.shape).sum(axis=0)
         average: F32 = (total / len(batches)).astype(np.float32)
         return average
@@ -246,7 +271,8 @@ class PCA(Estimator):
                 logits += part.log_importance()
             if self.weighting == "wss":
                 logits -= log_sum_exp(logits)[:, None]
-            return Contribution(part.rows, logits, values_at(images, part.rows, pixel))
+            values = values_at(images, part.rows, pixel)
+            return Contribution(part.rows, logits, self.summed(values) if pixel is None else values)
 
         size = self.batch_size if self.weighting == "wss" else LOGITS_BLOCK
         all_ = Support(support.rows) if isinstance(support, TiledSupport) else whole(support)
@@ -272,8 +298,8 @@ class PCA(Estimator):
         d = self.images.d
         if self.share is not None:
             masks = 4 * d * (d // SIDES[self.share] ** 2 + 1)
-            part = 4 * 6 * d * min(images, self.part_size)
-            return masks + part * torch.get_num_threads(), d * (36 * results_held() + 100)
+            part = 4 * (5 * d + self.sums) * min(images, self.part_size)
+            return masks + part * torch.get_num_threads(), self.sums * (36 * results_held() + 100)
         block = BLOCK * d * (4 + self.images.flat.itemsize)
         return block * torch.get_num_threads(), d * (36 * results_held() + 100)
 

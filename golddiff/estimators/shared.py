@@ -25,7 +25,13 @@ from golddiff.store.training_set import TrainingSet
 from golddiff.support import as_image, tile_of_each
 from golddiff.system.numbers import F32, F64, I64
 
-SIDES = {"pixel": 1, "2x2": 2, "4x4": 4, "smooth": 4}  # of the units, by the name of ``share``
+SIDES = {
+    "pixel": 1,
+    "2x2": 2,
+    "4x4": 4,
+    "smooth": 4,
+    "seamless": 4,
+}  # of the units, by the name of ``share``
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ class UnitMasks:
     ) -> Iterator[UnitMasks]:
         """Of counts (T, D, U) as :func:`unit_counts` makes them."""
         side, (height, width), between = SIDES[share], as_image(shape)[1:], None
-        if share == "smooth":
+        if share in ("smooth", "seamless"):
             along = _between(height, side)[:, None, :, None], _between(width, side)[:, None]
             between = (along[0] * along[1]).reshape(-1, height * width)
         members = np.bincount(unit[outputs_of(unit)]).astype(np.float32)
@@ -108,15 +114,20 @@ class UnitMasks:
         logits = self.at_pixels(terms @ self.shares).T
         return -precision(sigma) * logits.astype(np.float64)
 
-    def posterior(self, values: F32, log_weights: F64, x: F32, sigma: float) -> Posterior:
+    def posterior(
+        self, values: F32, log_weights: F64, x: F32, sigma: float, summed: F32 | None = None
+    ) -> Posterior:
         """The partial posterior of queries (b, D) over images (k, D); every pixel is a location.
+
+        ``summed`` (k, V) is what is weighted and summed in place of the images' values.
 
         Above sigma 1 logits lack x^2, which all images share and which would only cost digits.
         """
-        by_channel = values.reshape(len(values), -1, len(self.unit))
+        summed = values if summed is None else summed
+        by_channel = summed.reshape(len(values), -1, len(self.unit))
         prior = log_weights.astype(np.float32)[:, None]
         log_max, total = np.empty((2, len(x), len(self.unit)))
-        weighted = np.empty(x.shape)
+        weighted = np.empty((len(x), summed.shape[1]))
         for q, query in enumerate(x):
             terms = values * (values - 2 * query) if sigma > 1 else np.square(values - query)
             logits = self.at_pixels(terms @ self.shares)

@@ -45,11 +45,15 @@ def pixel_terms(
     x: torch.Tensor,
     gain: torch.Tensor,
     summed: Callable[[torch.Tensor], torch.Tensor],
+    given: torch.Tensor,
 ) -> Terms:
-    """A logit a location: squared differences (m, D), summed to (m, L); one query at a time."""
+    """A logit a location: squared differences (m, D), summed to (m, L); one query at a time.
+
+    ``given`` (m, V) is what images give to the sums.
+    """
     for q in range(len(x)):
         logits = -gain[q] * summed((values - x[q]).square())
-        yield slice(q, q + 1), slice(None), logits[None], values
+        yield slice(q, q + 1), slice(None), logits[None], given
 
 
 def patch_terms(

@@ -41,12 +41,12 @@ KEPT_SHARE = 1 / 16  # of the memory limit: logits of one pass that are kept for
 class SecondPass:
     """One pass over images for a posterior's sums, as an estimator that a training set is asked.
 
-    A query is (D) x, and for all but the first pass (D) the mean, (D) a cotangent and (L) the log
-    of the sum of weights, in float64; at last its number.
+    A query is (D) x, and for all but the first pass (V) the means, (V) a cotangent and (L) the log
+    of the sum of weights, in float64; at last its number. V is D, or what outputs are composed of.
 
     Args:
         estimator: weighs the images.
-        what: which sums: the posterior's own, (D) the variance, or (D + 1) the derivative in x
+        what: which sums: the posterior's own, (V) the variance, or (D + 1) the derivative in x
             and sigma of the mean's product with the cotangent.
         kept: (b, N) the logits, which the first pass leaves here for those after it; None: they are
             found anew. It stays in this process.
@@ -83,7 +83,7 @@ class SecondPass:
         return part * torch.get_num_threads(), 8 * held * self.images.d
 
     def weigh(self, x: F64, sigma: float, part: Support) -> Posterior:
-        """The sums of some images for queries (b, 3 D + L + 1)."""
+        """The sums of some images for queries (b, D + 2 V + L + 1)."""
         if self.what == FIRST and self._kept is not None:
             estimator, query = over(self.ready(sigma), self.images), x[:, : self.images.d]
             made, logits = estimator.weigh_with_logits(query.astype(np.float32), sigma, part)
@@ -105,7 +105,8 @@ class SecondPass:
     def _sums(self, x: F64, sigma: float, part: Support, prior: torch.Tensor) -> Posterior:
         estimator, d = over(self.ready(sigma), self.images), self.images.d
         packed = torch.from_numpy(np.asarray(x, np.float64))
-        ends = [d, 2 * d, 3 * d, x.shape[1] - 1]
+        v = estimator.sums
+        ends = [d, d + v, d + 2 * v, x.shape[1] - 1]
         query, mean, cotangent, log_total, _ = packed.tensor_split(ends, dim=1)
         logits = None if self._kept is None else self._kept[_numbers(x), part.rows]
         known = Known(mean, log_total, logits)
@@ -117,7 +118,7 @@ class SecondPass:
             with torch.no_grad():
                 terms = estimator.terms(query, gain, sigma, part, known)
                 if self.what == FIRST:
-                    return _posterior(terms, prior, len(x), d)
+                    return _posterior(terms, prior, len(x), v)
                 return _plain(_variance(terms, prior, known))
         with torch.enable_grad():
             inputs = query.clone().requires_grad_(), gain.requires_grad_()
@@ -225,21 +226,23 @@ class ImagesPosterior:
                 self.estimator, self.x, self.sigma, self.supports
             )
             return found
-        b, d = self.x.shape
-        unknown = [np.zeros((b, 2 * d)), np.full((b, 1), -np.inf)]
+        b = len(self.x)
+        unknown = [np.zeros((b, 2 * self.estimator.sums)), np.full((b, 1), -np.inf)]
         return self._asked(FIRST, np.concatenate([self.x, *unknown], axis=1))
 
     def mean(self) -> F64:
         """(b, D)."""
-        return self._first.mean()
+        found: F64 = self.estimator.composed(self._first.mean(), self.sigma)
+        return found
 
     def variance(self) -> F64:
         """(b, D) of each output."""
-        return self._second(VARIANCE, np.zeros(self.x.shape)).weighted
+        b, d = self.x.shape
+        return self._second(VARIANCE, np.zeros((b, self.estimator.sums))).weighted[:, :d]
 
     def pull(self, cotangent: F64) -> tuple[F64, F64]:
         """Derivatives of the mean's product with a cotangent (b, D): in x (b, D), in sigma (b,)."""
-        found = self._second(PULL, cotangent).weighted
+        found = self._second(PULL, self.estimator.pulled_back(cotangent)).weighted
         gain = precision(self.sigma)
         return found[:, :-1], found[:, -1] * (-2 * gain / self.sigma)
 

@@ -6,6 +6,7 @@ import torch
 
 import golddiff
 from golddiff.estimators.masks import locality_mask, outputs_of, unit_counts
+from golddiff.estimators.seamless import LAMBDA
 from golddiff.estimators.shared import UnitMasks
 from golddiff.sampling import sample
 from golddiff.system.errors import ArgumentError
@@ -182,3 +183,56 @@ def test_averaged_masks_of_large_images_come_from_few_and_leave_the_factor_alone
     masks = golddiff.PCA(store, 0.05, share="4x4").ready(0.7)
     want = UnitMasks.of_thresholds(averaged, 0.7, np.array([0.05]), store.shape, "4x4")
     assert np.array_equal(masks.shares, next(want).shares)
+
+
+@pytest.fixture(scope="module")
+def pictures(make_store, smooth_images):
+    return make_store(smooth_images(60, (3, 9, 12)))
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.5, 5.0])
+def test_seamless_fits_values_and_differences_by_least_squares(pictures, queries, sigma):
+    """Against dense normal equations in float64; weights are those of "smooth"."""
+    x = queries(pictures, sigma)
+    shape, d = pictures.shape, pictures.d
+    values = pictures.values(np.arange(60)).astype(np.float64)
+    units = golddiff.PCA(pictures, 0.05, share="smooth").ready(sigma)
+    at = np.arange(d).reshape(shape)
+    rows = [(at[:, :-1].ravel(), at[:, 1:].ravel()), (at[..., :-1].ravel(), at[..., 1:].ravel())]
+    ends = [np.concatenate(side) for side in zip(*rows, strict=True)]
+    gradient = np.zeros((len(ends[0]), d))
+    gradient[np.arange(len(ends[0])), ends[0]] = -1
+    gradient[np.arange(len(ends[0])), ends[1]] = 1
+    found = golddiff.PCA(pictures, 0.05, share="seamless")(x, sigma)
+    for one, query in zip(found, x, strict=True):
+        logits = units.float64_logits(values.astype(np.float32), query.numpy().ravel(), sigma)
+        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+        weights = np.tile(weights / weights.sum(axis=1, keepdims=True), (3, 1))  # (D, k)
+        m = (weights * values.T).sum(axis=1)
+        g = (weights[ends[0]] * (values @ gradient.T).T).sum(axis=1)
+        normal = LAMBDA * np.eye(d) + gradient.T @ gradient
+        expected = np.linalg.solve(normal, LAMBDA * m + gradient.T @ g)
+        assert np.abs(one.numpy().ravel() - expected).max() < 2e-4
+
+
+def test_of_one_image_the_seamless_output_is_that_image(make_store, smooth_images, queries):
+    store = make_store(smooth_images(1, (3, 9, 12)))
+    found = golddiff.PCA(store, 0.05, share="seamless")(store.images([0]) + 0.1, 0.5)
+    assert torch.allclose(found, store.images([0]), atol=1e-5)
+
+
+def test_seamless_sources_and_derivatives(pictures, queries):
+    x = queries(pictures, 0.5)[:2]
+    golden = golddiff.GoldDiff(golddiff.PCA(pictures, 0.05, share="seamless"))
+    for found, image in zip(golden.attribute(x, 0.5), golden(x, 0.5), strict=True):
+        assert (found.reconstruct() - image).abs().max() < 1e-4
+    pca = golddiff.PCA(pictures, 0.05, share="seamless")
+    u = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+    asked = x.clone().requires_grad_()
+    (found,) = torch.autograd.grad((pca(asked, 0.5) * u).sum(), asked)
+    direction = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
+    step = 1e-2
+    ahead, behind = (((pca(x + s * step * direction, 0.5)) * u).sum() for s in (1, -1))
+    assert float((found * direction).sum()) == pytest.approx(
+        float(ahead - behind) / (2 * step), rel=2e-2, abs=2e-3
+    )

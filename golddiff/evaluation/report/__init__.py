@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from golddiff import __version__
+from golddiff.attribution import Attribution
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.describe import describe
 from golddiff.evaluation.report.cards import ToImages, card, write_page
@@ -72,7 +74,7 @@ def write_report(
             f"samples: got points of shape {store.shape}, a report shows images (C, H, W)"
         )
     off = max(
-        float((one.reconstruct() - image).abs().max())
+        float((_in_range(one) - image).abs().max())
         for one, image in zip(found, samples.images, strict=True)
     )
     shown = samples.images[:MOST_CARDS]
@@ -129,6 +131,12 @@ def _note(outputs: int, found: Novelty | None) -> str:
         f"Euclidean over the square root of the number of values, in a scale from -1 to 1, by "
         f"exact search over all training images.{scale}"
     )
+
+
+def _in_range(one: Attribution) -> torch.Tensor:
+    """The denoiser's output again, clipped as samples are."""
+    image = one.reconstruct()
+    return image.clip(-1, 1) if one.store.is_pixels else image
 
 
 def _settings(samples: Samples, denoiser: Denoiser, given: Mapping[str, Any]) -> str:
