@@ -161,8 +161,8 @@ def attribute(
         tiles = tiles.offered(by_tile, part.rows)
     assert tiles is not None
     assert total is not None
-    if len(total) != store.d:  # sums that the outputs are composed of
-        total = estimator.composed(total[None], sigma)[0]
+    if estimator.joining is not None:
+        total = estimator.joining.joined(total[None])[0]
     tiles = tiles.descending()
     tile_grid = (-(-grid[1] // tile), -(-grid[2] // tile), weights.top)
     picture = store.shape[-2:]

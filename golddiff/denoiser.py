@@ -228,6 +228,9 @@ class Estimator(Denoiser):
 
     Attributes:
         images: the part of the training set that lies here.
+        sums: V, the values that images give to the sums of outputs: D, or more, for ``joining``.
+        joining: makes outputs (b, D) of means (b, V), as :mod:`golddiff.estimators.seamless` does;
+            None where those are the outputs.
         tile_sides: of the tiles of outputs that can choose their images each, coarse first; none
             where one choice serves the whole image.
     """
@@ -245,14 +248,10 @@ class Estimator(Denoiser):
         if not (isinstance(memory_limit, int | float) and memory_limit > 0):
             raise ArgumentError(f"memory_limit: got {memory_limit!r}, expected bytes above 0")
         self.memory_limit = memory_limit
-        self.images = self.store
+        self.images, self.sums = self.store, self.store.d
+        self.joining: Any = None
         self.tile_sides: tuple[Side, ...] = ()
         self._ready: dict[float, Any] = Unsaved()
-
-    @property
-    def sums(self) -> int:
-        """Values that images give to an output's sums: D, or what :meth:`composed` takes."""
-        return self.images.d
 
     @abstractmethod
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
@@ -320,11 +319,8 @@ class Estimator(Denoiser):
 
     def composed(self, means: F64, sigma: float) -> F64:
         """The outputs (n, D) that posterior means of :meth:`weigh` make; here they are them."""
-        return means
-
-    def pulled_back(self, cotangents: F64) -> F64:
-        """The transpose of :meth:`composed`, where it is linear and has derivatives."""
-        return cotangents
+        joined: F64 = means if self.joining is None else self.joining.joined(means)
+        return joined
 
     def terms(
         self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.estimators.kept_masks import tree_of
-from golddiff.estimators.seamless import joined, spread, with_differences
+from golddiff.estimators.seamless import Seamless
 from golddiff.estimators.shared import SIDES, UnitMasks
 from golddiff.estimators.tiles import add_tiles
 from golddiff.kernels.contributions import Contribution, log_sum_exp, outputs_at, values_at
@@ -124,9 +125,11 @@ class PCA(Estimator):
             expected = ", ".join(map(repr, SIDES))
             raise ArgumentError(f"share: got {share!r}, expected {expected} or None")
         self.mask_threshold = mask_threshold
-        self.share, self.seamless = share, share == "seamless"
-        if self.seamless and len(self.store.shape) != 3:
-            raise ArgumentError("share: 'seamless' is of images (C, H, W), the store holds points")
+        self.share = share
+        if share == "seamless":
+            if len(self.store.shape) != 3:
+                raise ArgumentError("share: 'seamless' is of images (C, H, W), not of points")
+            self.joining, self.sums = Seamless(self.store.shape), 3 * self.store.d
         self.weighting = weighting
         self.merges = weighting == "ss"
         self.batch_size = batch_size
@@ -149,25 +152,8 @@ class PCA(Estimator):
         if self.share is not None:
             units: UnitMasks = self.ready(sigma)
             values, prior = images.values(part.rows), part.log_importance()
-            return units.posterior(values, prior, x, sigma, self.summed(values))
+            return units.posterior(values, prior, x, sigma, self._given(values))
         return masked_posterior(images.stored, part, x, sigma, self.tree(sigma))
-
-    @property
-    def sums(self) -> int:
-        """See the base class."""
-        return self.images.d * (3 if self.seamless else 1)
-
-    def summed(self, values: F32) -> F32:
-        """What images (k, D) give to each output's sums: (k, V)."""
-        return with_differences(values, self.images.shape) if self.seamless else values
-
-    def composed(self, means: F64, sigma: float) -> F64:
-        """See the base class."""
-        return joined(means, self.images.shape) if self.seamless else means
-
-    def pulled_back(self, cotangents: F64) -> F64:
-        """See the base class."""
-        return spread(cotangents, self.images.shape) if self.seamless else cotangents
 
     def terms(
         self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known
@@ -182,8 +168,8 @@ class PCA(Estimator):
         else:
             units: UnitMasks = self.ready(sigma)
             summed = units.summed()
-        given = self.summed(values.numpy()) if self.seamless else values
-        yield from pixel_terms(values, x, gain, summed, torch.as_tensor(given))
+        given = torch.from_numpy(self._given(values.numpy()))
+        yield from pixel_terms(values, x, gain, summed, given)
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh | None:
         """As :meth:`weigh`, by torch; not yet where values share a softmax."""
@@ -272,11 +258,15 @@ class PCA(Estimator):
             if self.weighting == "wss":
                 logits -= log_sum_exp(logits)[:, None]
             values = values_at(images, part.rows, pixel)
-            return Contribution(part.rows, logits, self.summed(values) if pixel is None else values)
+            return Contribution(part.rows, logits, self._given(values) if pixel is None else values)
 
         size = self.batch_size if self.weighting == "wss" else LOGITS_BLOCK
         all_ = Support(support.rows) if isinstance(support, TiledSupport) else whole(support)
         yield from map_ordered(task, all_.split(size))
+
+    def _given(self, values: NDArray[Any]) -> NDArray[Any]:
+        """What images (k, D) give to the sums: (k, V)."""
+        return values if self.joining is None else self.joining.given(values)
 
     def _logits(self, x: F32, sigma: float, pixel: int | None) -> Callable[[I64], F64]:
         """The logits (L, k) of one query (D,), or only those of a pixel, over some rows."""

@@ -12,42 +12,43 @@ images so). Of one image alone g = grad m, and u = m.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 from scipy.fft import dctn, idctn
 
-from golddiff.system.numbers import F32, F64
+from golddiff.system.numbers import F64
 
 LAMBDA = 0.02  # the larger, the nearer to m; 0.1 leaves a hint of seams
 
 
-def with_differences(values: F32, shape: tuple[int, ...]) -> F32:
-    """Images (k, D) and their differences down and right, 0 past the end: (k, 3 D)."""
-    images = values.reshape(len(values), *shape)
-    down, right = np.zeros_like(images), np.zeros_like(images)
-    down[:, :, :-1] = np.diff(images, axis=2)
-    right[..., :-1] = np.diff(images, axis=3)
-    found: F32 = np.concatenate([a.reshape(len(values), -1) for a in (images, down, right)], axis=1)
-    return found
+@dataclass(frozen=True)
+class Seamless:
+    """Joins means of values and of differences, (b, V), to images (b, D); V = 3 D."""
 
+    shape: tuple[int, ...]  # of an image, (C, H, W)
 
-def joined(means: F64, shape: tuple[int, ...]) -> F64:
-    """The images u (b, D) that fit means of values and differences (b, 3 D)."""
-    m, down, right = means.reshape(len(means), 3, *shape).swapaxes(0, 1)
-    total = LAMBDA * m
-    for axis, part in ((2, down), (3, right)):
-        inner = np.delete(part, -1, axis)
-        before = np.insert(inner, 0, 0, axis)  # grad^T
-        after = np.concatenate([inner, np.zeros_like(np.take(part, [-1], axis))], axis)
-        total = total + before - after
-    return _solved(total).reshape(len(means), -1)
+    def given(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Images (k, D) and their differences down and right, 0 past the end: (k, V)."""
+        images = values.reshape(len(values), *self.shape)
+        down = np.diff(images, axis=2, append=images[:, :, -1:])
+        right = np.diff(images, axis=3, append=images[..., -1:])
+        return np.concatenate([a.reshape(len(values), -1) for a in (images, down, right)], axis=1)
 
+    def joined(self, means: F64) -> F64:
+        """The images u that fit means; differences past the end are 0 in them."""
+        m, down, right = means.reshape(len(means), 3, *self.shape).swapaxes(0, 1)
+        back = (np.roll(down, 1, 2) - down) + (np.roll(right, 1, 3) - right)  # grad^T
+        return _solved(LAMBDA * m + back).reshape(len(means), -1)
 
-def spread(cotangents: F64, shape: tuple[int, ...]) -> F64:
-    """The transpose of :func:`joined`: (b, D) to (b, 3 D)."""
-    solved = _solved(cotangents.reshape(-1, *shape)).reshape(len(cotangents), -1)
-    found = with_differences(solved, shape)  # type: ignore[arg-type]
-    found[:, : solved.shape[1]] *= LAMBDA
-    return found  # type: ignore[return-value]
+    def transposed(self, cotangents: F64) -> F64:
+        """The transpose of :meth:`joined`: (b, D) to (b, V)."""
+        b, d = cotangents.shape
+        found = self.given(_solved(cotangents.reshape(b, *self.shape)))
+        found[:, :d] *= LAMBDA
+        return found
 
 
 def _solved(images: F64) -> F64:

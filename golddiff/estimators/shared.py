@@ -25,13 +25,8 @@ from golddiff.store.training_set import TrainingSet
 from golddiff.support import as_image, tile_of_each
 from golddiff.system.numbers import F32, F64, I64
 
-SIDES = {
-    "pixel": 1,
-    "2x2": 2,
-    "4x4": 4,
-    "smooth": 4,
-    "seamless": 4,
-}  # of the units, by the name of ``share``
+# Of the units, by the name of ``share``.
+SIDES = {"pixel": 1, "2x2": 2, "4x4": 4, "smooth": 4, "seamless": 4}
 
 
 @dataclass(frozen=True)

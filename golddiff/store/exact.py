@@ -55,6 +55,7 @@ class SecondPass:
     def __init__(self, estimator: Any, what: str, kept: F64 | None = None) -> None:
         self.images, self.store, self.what = estimator.images, estimator.store, what
         self.memory_limit, self.in_flight = estimator.memory_limit, estimator.in_flight
+        self._v = estimator.sums
         self._decoded = estimator.part_size  # images, at a time and thread
         self._itself = what == PULL and estimator.sums_its_terms  # nothing is decoded
         self.part_size = self._decoded * (4 if self._itself else 1)
@@ -78,9 +79,9 @@ class SecondPass:
         if self.what == FIRST and self._kept is not None:  # it weighs as it does by itself
             own: tuple[int, int] = self._estimator.working_bytes(images)
             return own
-        part = 8 * 8 * self.images.d * min(images, self._decoded)
+        part = 8 * (6 * self.images.d + 2 * self._v) * min(images, self._decoded)
         held = results_held(self.in_flight) + 4
-        return part * torch.get_num_threads(), 8 * held * self.images.d
+        return part * torch.get_num_threads(), 8 * held * self._v
 
     def weigh(self, x: F64, sigma: float, part: Support) -> Posterior:
         """The sums of some images for queries (b, D + 2 V + L + 1)."""
@@ -105,7 +106,7 @@ class SecondPass:
     def _sums(self, x: F64, sigma: float, part: Support, prior: torch.Tensor) -> Posterior:
         estimator, d = over(self.ready(sigma), self.images), self.images.d
         packed = torch.from_numpy(np.asarray(x, np.float64))
-        v = estimator.sums
+        v = self._v
         ends = [d, d + v, d + 2 * v, x.shape[1] - 1]
         query, mean, cotangent, log_total, _ = packed.tensor_split(ends, dim=1)
         logits = None if self._kept is None else self._kept[_numbers(x), part.rows]
@@ -242,7 +243,9 @@ class ImagesPosterior:
 
     def pull(self, cotangent: F64) -> tuple[F64, F64]:
         """Derivatives of the mean's product with a cotangent (b, D): in x (b, D), in sigma (b,)."""
-        found = self._second(PULL, self.estimator.pulled_back(cotangent)).weighted
+        joining = self.estimator.joining
+        cotangent = cotangent if joining is None else joining.transposed(cotangent)
+        found = self._second(PULL, cotangent).weighted
         gain = precision(self.sigma)
         return found[:, :-1], found[:, -1] * (-2 * gain / self.sigma)
 
