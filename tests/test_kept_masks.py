@@ -261,7 +261,7 @@ def test_many_at_once_leave_one_whole_file(store):
 
 
 def shares(store):
-    return PCA(store, THRESHOLD, share="smooth").ready(SIGMA).shares
+    return PCA(store, THRESHOLD, share="seamless").ready(SIGMA).shares
 
 
 def units_path(store):

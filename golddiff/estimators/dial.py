@@ -36,7 +36,7 @@ FEW, MORE = 64, 128  # images a golden subset: of more the pictures are blurred,
 GREY_FEW, GREY_MORE = 16, 32  # of grey images, which are blurred sooner
 LEAST, MOST = 4_000, 10_000  # candidates at high and at low noise, of large sets
 # Thresholds of masks for restoring, of colour pictures and grey ones (docs/results/restoring.md).
-RESTORING, RESTORING_GREY = 0.1, 0.01
+RESTORING, RESTORING_GREY = 0.07, 0.01
 RESTORING_FEW, SCARCE = 0.2, 1000  # that of colour pictures, of fewer than so many
 SMALLEST = 16  # pixels a side that an image has for units of several pixels
 
@@ -92,8 +92,7 @@ def at_threshold(store: ImageStore, threshold: float, seed: int = 0) -> GoldDiff
         k_min, k_max = max(1 / 20, min(1.0, few / store.n)), max(1 / 10, min(1.0, more / store.n))
     m_min, m_max = min(1 / 10, LEAST / store.n), min(1 / 4, MOST / store.n)
     schedule = PaperSchedule(k_min, k_max, m_min, m_max)
-    share = "seamless" if _share(store.shape) == "smooth" else "pixel"
-    return GoldDiff(PCA(store, threshold, share=share), schedule, seed)
+    return GoldDiff(PCA(store, threshold, share=_share(store.shape)), schedule, seed)
 
 
 @dataclass(frozen=True)
@@ -190,7 +189,7 @@ class _Ladder:
 def _share(shape: tuple[int, ...]) -> str:
     """Units of several pixels keep a picture's colours together; grey ones they only blur."""
     large = len(shape) == 3 and min(shape[1:]) >= SMALLEST
-    return "smooth" if large and not _is_grey(shape) else "pixel"
+    return "seamless" if large and not _is_grey(shape) else "pixel"
 
 
 def _is_grey(shape: tuple[int, ...]) -> bool:

@@ -98,9 +98,9 @@ class PCA(Estimator):
             16 D^2 bytes while a sigma's are made.
         share: values that have one softmax together: "pixel" (a pixel's colours), "2x2" or "4x4"
             (the values of so many pixels). Its logit is the mean of the values' own logits.
-            "smooth": of a pixel, interpolated between those of "4x4". "seamless": so too, and
-            outputs fit differences of neighbours besides, see :mod:`golddiff.estimators.seamless`;
-            images (C, H, W) alone. None: each value its own.
+            "seamless": of a pixel, interpolated between those of "4x4", and outputs fit differences
+            of neighbours too, see :mod:`golddiff.estimators.seamless`; images (C, H, W) alone.
+            None: each value its own.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class PCA(Estimator):
         if self.share is not None:
             units: UnitMasks = self.ready(sigma)
             values, prior = images.values(part.rows), part.log_importance()
-            return units.posterior(values, prior, x, sigma, self._given(values))
+            return units.posterior(values, prior, x, sigma, self.summands(values))
         return masked_posterior(images.stored, part, x, sigma, self.tree(sigma))
 
     def terms(
@@ -168,7 +168,7 @@ class PCA(Estimator):
         else:
             units: UnitMasks = self.ready(sigma)
             summed = units.summed()
-        given = torch.from_numpy(self._given(values.numpy()))
+        given = torch.from_numpy(self.summands(values.numpy()))
         yield from pixel_terms(values, x, gain, summed, given)
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh | None:
@@ -258,15 +258,15 @@ class PCA(Estimator):
             if self.weighting == "wss":
                 logits -= log_sum_exp(logits)[:, None]
             values = values_at(images, part.rows, pixel)
-            return Contribution(part.rows, logits, self._given(values) if pixel is None else values)
+            return Contribution(part.rows, logits, self.summands(values, pixel))
 
         size = self.batch_size if self.weighting == "wss" else LOGITS_BLOCK
         all_ = Support(support.rows) if isinstance(support, TiledSupport) else whole(support)
         yield from map_ordered(task, all_.split(size))
 
-    def _given(self, values: NDArray[Any]) -> NDArray[Any]:
-        """What images (k, D) give to the sums: (k, V)."""
-        return values if self.joining is None else self.joining.given(values)
+    def summands(self, values: NDArray[Any], pixel: int | None = None) -> NDArray[Any]:
+        """What images (k, D) give to the sums, (k, V), or at one pixel (k, C) their values."""
+        return values if self.joining is None or pixel is not None else self.joining.given(values)
 
     def _logits(self, x: F32, sigma: float, pixel: int | None) -> Callable[[I64], F64]:
         """The logits (L, k) of one query (D,), or only those of a pixel, over some rows."""

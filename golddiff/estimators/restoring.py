@@ -63,6 +63,7 @@ class Restoring(Estimator):
         self.seed = getattr(given, "seed", 0)
         self._likelihood = likelihood
         self._both: dict[Prior, LogWeights] = {None: likelihood}
+        self.joining, self.sums = base.joining, base.sums
 
     def make_ready(self, sigma: float) -> tuple[Masks | UnitMasks, F32 | None]:
         """The masks of a noise level, those of ``base``, and of units their W, (m, U)."""
@@ -98,8 +99,8 @@ class Restoring(Estimator):
         logits += prior
         highest = logits.max(axis=2)
         weights = np.exp(logits - highest[..., None])  # (b, L, k)
-        by_channel = values.reshape(len(values), -1, logits.shape[1])
-        weighted = np.einsum("blk,kcl->bcl", weights, by_channel).reshape(x.shape)
+        by_channel = self.base.summands(values).reshape(len(values), -1, logits.shape[1])
+        weighted = np.einsum("blk,kcl->bcl", weights, by_channel).reshape(len(x), -1)
         return Posterior(highest, weights.sum(axis=2), weighted)
 
     def contributions(
@@ -114,7 +115,8 @@ class Restoring(Estimator):
             if pixel is not None:
                 own = [pixel] if self.base.share else outputs_at(self.images, pixel)
                 logits = logits[own]
-            yield Contribution(part.rows, logits, values_at(self.images, part.rows, pixel))
+            shown = values_at(self.images, part.rows, pixel)
+            yield Contribution(part.rows, logits, self.base.summands(shown, pixel))
 
     def attribute(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels = None, top: int = 16, tile: int = 4
@@ -130,7 +132,7 @@ class Restoring(Estimator):
     def working_bytes(self, images: int) -> tuple[int, int]:
         """Of a part, and of one query: see the base class."""
         some = min(images, PARTS)
-        return 48 * self.images.d * some, 24 * self.images.d * some
+        return 4 * (12 * self.images.d + self.sums) * some, 24 * self.images.d * some
 
     def _logits(self, values: F32, penalties: F32, x: F32, sigma: float) -> F64:
         """One query's logits (L, k): both terms are sums over the same masks."""

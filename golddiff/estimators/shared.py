@@ -2,8 +2,8 @@
 
 The mean of its values' logits is a unit's logit, -sum_n S_nu (x_n - x_in)^2 / (2 sigma^2), with
 S_nu the share of the unit's masks that hold input n: one dense product a query, D x U wide. Of
-large units every fifth value's mask stands for all (docs/results/restoring.md). Where units are
-smooth a pixel's logit is interpolated between those of the four units around it, which is a mask
+large units every fifth value's mask stands for all (docs/results/restoring.md). Where outputs are
+seamless a pixel's logit is interpolated between those of the four units around it, which is a mask
 averaged over a neighbourhood of its own; pictures then show no edges of units.
 """
 
@@ -26,7 +26,7 @@ from golddiff.support import as_image, tile_of_each
 from golddiff.system.numbers import F32, F64, I64
 
 # Of the units, by the name of ``share``.
-SIDES = {"pixel": 1, "2x2": 2, "4x4": 4, "smooth": 4, "seamless": 4}
+SIDES = {"pixel": 1, "2x2": 2, "4x4": 4, "seamless": 4}
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class UnitMasks:
     ) -> Iterator[UnitMasks]:
         """Of counts (T, D, U) as :func:`unit_counts` makes them."""
         side, (height, width), between = SIDES[share], as_image(shape)[1:], None
-        if share in ("smooth", "seamless"):
+        if share == "seamless":
             along = _between(height, side)[:, None, :, None], _between(width, side)[:, None]
             between = (along[0] * along[1]).reshape(-1, height * width)
         members = np.bincount(unit[outputs_of(unit)]).astype(np.float32)

@@ -202,7 +202,7 @@ def test_kamb_weighs_every_pixel_by_itself(make_store, smooth_images, queries, s
     assert np.abs(x.grad[0].numpy() - slope).max() < 1e-4 * max(1, np.abs(slope).max())
 
 
-@pytest.mark.parametrize("share", ["pixel", "2x2", "smooth"])
+@pytest.mark.parametrize("share", ["pixel", "2x2", "seamless"])
 def test_a_shared_softmax_has_the_gradient_of_its_differences(store, queries, share):
     d, x = golddiff.PCA(store, 0.3, share=share), queries(store, 0.8, b=2).double()
     x.requires_grad_()

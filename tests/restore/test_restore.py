@@ -132,7 +132,7 @@ def test_a_whole_picture_without_noise_comes_back(store, other):
     torch.testing.assert_close(made.images, other, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("share", [None, "smooth"])
+@pytest.mark.parametrize("share", [None, "seamless"])
 def test_a_measurement_of_all_noise_says_nothing(store, other, share):
     pca = golddiff.PCA(store, 0.1, share=share)
     y = OPERATORS["hole"](other[:1])
@@ -169,9 +169,10 @@ def test_a_restoration_does_not_ask_how_many_there_are_but_differs_from_others(s
     assert three.images[:3].std(dim=0).mean() > 0.02
 
 
-def test_restorations_say_what_they_are_made_of(store, other):
+@pytest.mark.parametrize("share", [None, "2x2", "seamless"])
+def test_restorations_say_what_they_are_made_of(store, other, share):
     y = OPERATORS["smaller"](other[:1])
-    pca = golddiff.GoldDiff(golddiff.PCA(store, 0.1), golddiff.PaperSchedule(20, 20))
+    pca = golddiff.GoldDiff(golddiff.PCA(store, 0.1, share=share), golddiff.PaperSchedule(20, 20))
     made = golddiff.restore(pca, y, OPERATORS["smaller"], 0, n=2, steps=3, attribution=True)
     for image, sources in zip(made.images, made.attribution, strict=True):
         torch.testing.assert_close(sources.reconstruct().float(), image, rtol=0, atol=1e-4)
