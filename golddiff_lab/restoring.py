@@ -17,7 +17,6 @@ from torch.nn.functional import interpolate
 
 from golddiff import metrics
 from golddiff.cli.terminal import say, write_json
-from golddiff.estimators.dial import for_restoring
 from golddiff.estimators.measurement import expected
 from golddiff.estimators.operators import kept, smaller
 from golddiff.evaluation.restored import SOFTNESS, restore
@@ -49,13 +48,13 @@ def compared(
     hole, less = kept(known), smaller(FACTOR)
     nearest = store.images(log_likelihood(store, hole, hole(truth), NOISE).argmax(dim=1))
     bicubic = interpolate(less(truth), scale_factor=FACTOR, mode="bicubic").clamp(-1, 1)
-    denoiser, found = for_restoring(store), []
+    found = []
     for task, operator, other, where in (
         (f"upscaling {FACTOR} times", less, bicubic, torch.ones_like(known)),
         (f"hole of {HOLE} x {HOLE}", hole, nearest, ~known),
     ):
         y, start = operator(truth), time.process_time()
-        run = restore(denoiser, y, operator, 0.0, softness=softness, n=draws)
+        run = restore(store, y, operator, 0.0, softness=softness, n=draws)
         seconds = time.process_time() - start
         each = run.images.reshape(len(truth), draws, *truth.shape[1:])
         first, mean = each[:, 0], each.mean(dim=1)

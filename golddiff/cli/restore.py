@@ -85,10 +85,10 @@ def restore(options: _RestoreOptions) -> None:
 
     import torch
 
-    from golddiff.estimators.dial import for_restoring
     from golddiff.estimators.measurement import pictures_of
     from golddiff.estimators.noise_level import judged_noise
     from golddiff.estimators.operators import known_of
+    from golddiff.estimators.restoring import for_restoring
     from golddiff.evaluation.restored import SOFTNESS
     from golddiff.evaluation.restored import restore as restored
     from golddiff.sources.picture import read_picture

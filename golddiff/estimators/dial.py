@@ -16,7 +16,7 @@ import torch
 
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.pca import PCA
-from golddiff.estimators.shared import UnitMasks
+from golddiff.estimators.shared import UnitMasks, advised_share, is_grey
 from golddiff.noise import Labels, Sigma
 from golddiff.samplers import initial_noise, noise_levels, steps
 from golddiff.store.images import ImageStore, opened
@@ -35,10 +35,6 @@ STEPS, SEED = 10, 1
 FEW, MORE = 64, 128  # images a golden subset: of more the pictures are blurred, and take longer
 GREY_FEW, GREY_MORE = 16, 32  # of grey images, which are blurred sooner
 LEAST, MOST = 4_000, 10_000  # candidates at high and at low noise, of large sets
-# Thresholds of masks for restoring, of colour pictures and grey ones (docs/results/restoring.md).
-RESTORING, RESTORING_GREY = 0.07, 0.01
-RESTORING_FEW, SCARCE = 0.2, 1000  # that of colour pictures, of fewer than so many
-SMALLEST = 16  # pixels a side that an image has for units of several pixels
 
 _dials: WeakKeyDictionary[ImageStore, Dial] = WeakKeyDictionary()
 
@@ -70,29 +66,16 @@ def recommended(
     return at_threshold(store, dial_with_bar(store, progress).threshold(novelty), seed)
 
 
-def for_restoring(store: ImageStore) -> PCA:
-    """PCA with the masks that restore best: narrow ones, since what is known holds it together.
-
-    Nothing is measured. :func:`golddiff.restore` adds the golden subsets.
-    """
-    store = opened(store)
-    if _is_grey(store.shape):
-        threshold = RESTORING_GREY
-    else:
-        threshold = RESTORING_FEW if store.n < SCARCE else RESTORING
-    return PCA(store, threshold, share=_share(store.shape))
-
-
 def at_threshold(store: ImageStore, threshold: float, seed: int = 0) -> GoldDiff:
     """What :func:`recommended` is made of, with a mask threshold."""
-    few, more = (GREY_FEW, GREY_MORE) if _is_grey(store.shape) else (FEW, MORE)
+    few, more = (GREY_FEW, GREY_MORE) if is_grey(store.shape) else (FEW, MORE)
     k_min: float = few
     k_max: float = more
     if min(map(store.count_of, store.classes), default=store.n) < more:  # fractions of a class
         k_min, k_max = max(1 / 20, min(1.0, few / store.n)), max(1 / 10, min(1.0, more / store.n))
     m_min, m_max = min(1 / 10, LEAST / store.n), min(1 / 4, MOST / store.n)
     schedule = PaperSchedule(k_min, k_max, m_min, m_max)
-    return GoldDiff(PCA(store, threshold, share=_share(store.shape)), schedule, seed)
+    return GoldDiff(PCA(store, threshold, share=advised_share(store.shape)), schedule, seed)
 
 
 @dataclass(frozen=True)
@@ -174,7 +157,7 @@ class _Ladder:
         """E[x0 | x], as :meth:`golddiff.denoiser.Denoiser.__call__`, of a whole batch."""
         level, shape, parts = float(sigma), self.store.shape, []
         masks = UnitMasks.of_thresholds(
-            self.store.factors.averaged(), level, np.array(THRESHOLDS), shape, _share(shape)
+            self.store.factors.averaged(), level, np.array(THRESHOLDS), shape, advised_share(shape)
         )
         for threshold, its, part in zip(THRESHOLDS, masks, x.chunk(len(THRESHOLDS)), strict=True):
             denoiser = at_threshold(self.store, threshold)
@@ -184,13 +167,3 @@ class _Ladder:
             self.done += 1
             self.watch(self.done, STEPS * len(THRESHOLDS))
         return torch.cat(parts)
-
-
-def _share(shape: tuple[int, ...]) -> str:
-    """Units of several pixels keep a picture's colours together; grey ones they only blur."""
-    large = len(shape) == 3 and min(shape[1:]) >= SMALLEST
-    return "seamless" if large and not _is_grey(shape) else "pixel"
-
-
-def _is_grey(shape: tuple[int, ...]) -> bool:
-    return len(shape) == 3 and shape[0] == 1

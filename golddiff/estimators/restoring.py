@@ -15,13 +15,14 @@ from golddiff.attribution import Attribution
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.estimators.measurement import EXACT, Measurement
 from golddiff.estimators.pca import PCA, Masks
-from golddiff.estimators.shared import UnitMasks
+from golddiff.estimators.shared import UnitMasks, advised_share, is_grey
 from golddiff.kernels.contributions import Contribution, outputs_at, values_at
 from golddiff.kernels.pca_logits import masked_logits
 from golddiff.kernels.stored import Stored
 from golddiff.noise import Labels, Sigma, precision
 from golddiff.posterior import Posterior
 from golddiff.store.exact import ImagesPosterior
+from golddiff.store.images import ImageStore
 from golddiff.support import AnySupport, LogWeights, Prior, Support
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
@@ -31,6 +32,19 @@ PARTS = 512  # images whose logits are in memory
 CLIPPED = 8  # times that an estimate outside [-1, 1] is clipped and put back, in turn
 AGAIN = 8  # iterations of each; of a blur only the first time takes more
 UNIT_SIGMA = math.sqrt(0.5)  # whose precision is 1
+# Thresholds of masks, of colour pictures and grey ones (docs/results/restoring.md).
+COLOUR, GREY = 0.07, 0.01
+COLOUR_OF_FEW, SCARCE = 0.2, 1000  # that of colour pictures, of fewer than so many
+
+
+def for_restoring(store: ImageStore) -> PCA:
+    """PCA with the masks that restore best: narrow ones, since what is known holds it together.
+
+    Nothing is measured. :func:`golddiff.restore` takes it for a store, and adds golden subsets.
+    """
+    colour = COLOUR_OF_FEW if store.n < SCARCE else COLOUR
+    threshold = GREY if is_grey(store.shape) else colour
+    return PCA(store, threshold, share=advised_share(store.shape))
 
 
 class Restoring(Estimator):

@@ -27,6 +27,7 @@ from golddiff.system.numbers import F32, F64, I64
 
 # Of the units, by the name of ``share``.
 SIDES = {"pixel": 1, "2x2": 2, "4x4": 4, "seamless": 4}
+SMALLEST = 16  # pixels a side that an image has for units of several pixels
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,17 @@ class UnitMasks:
             log_max[q], total[q] = highest, weights.sum(axis=0)
             weighted[q] = np.einsum("kp,kcp->cp", weights, by_channel).ravel()
         return Posterior(log_max, total, weighted)
+
+
+def advised_share(shape: tuple[int, ...]) -> str:
+    """Neighbours that share keep a picture's colours together; grey pictures they only blur."""
+    large = len(shape) == 3 and min(shape[1:]) >= SMALLEST
+    return "seamless" if large and not is_grey(shape) else "pixel"
+
+
+def is_grey(shape: tuple[int, ...]) -> bool:
+    """Whether images of a shape have one channel."""
+    return len(shape) == 3 and shape[0] == 1
 
 
 def _units(shape: tuple[int, ...], share: str) -> I64:

@@ -16,9 +16,10 @@ from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.measurement import measurements
 from golddiff.estimators.noise_level import judged_noise
 from golddiff.estimators.pca import PCA
-from golddiff.estimators.restoring import Restoring
+from golddiff.estimators.restoring import Restoring, for_restoring
 from golddiff.noise import Labels
 from golddiff.sampling import Samples
+from golddiff.store.images import ImageStore
 from golddiff.store.likelihood import check_measured, log_likelihood
 from golddiff.support import LogWeights
 from golddiff.supports.paper import PaperSchedule
@@ -29,11 +30,13 @@ from golddiff.system.numbers import F64
 SOFTNESS = 0.07  # chosen on 16 faces: the highest sharpness that has a low error
 GOLDEN = 300  # images of a golden subset, where the denoiser has none or draws it at random
 
-_EXPECTED = "expected PCA with weighting 'ss', or GoldDiff over it with a PaperSchedule"
+_EXPECTED = (
+    "expected an ImageStore, PCA with weighting 'ss', or GoldDiff over it with a PaperSchedule"
+)
 
 
 def restore(
-    denoiser: Denoiser,
+    denoiser: Denoiser | ImageStore,
     y: torch.Tensor,
     operator: Any,
     noise: float | None = None,
@@ -66,8 +69,8 @@ def restore(
     is of all training images, each other one of a half drawn at random.
 
     Args:
-        denoiser: PCA, or GoldDiff over it, as of :func:`golddiff.estimators.dial.for_restoring`,
-            whose narrow masks fit best. Golden subsets drawn at random become the nearest 300.
+        denoiser: the training images alone, which get the masks that restore best; or PCA, or
+            GoldDiff over it. Golden subsets drawn at random become the nearest 300.
         y: (B, *measured) measurements of B images.
         operator: A, linear and of local footprint: a callable on (b, *shape) in [-1, 1], or a
             deepinv physics.
@@ -91,6 +94,8 @@ def restore(
         ArgumentError: another method, a store of points, an operator that is not linear or whose
             output is not of y's shape, noise or softness out of range, both 0; as ``sample``.
     """
+    if isinstance(denoiser, ImageStore):
+        denoiser = for_restoring(denoiser)
     base, schedule = parts_of(denoiser)
     check_not_negative("softness", softness)
     if not isinstance(y, torch.Tensor) or y.ndim < 2 or not len(y) or not y.is_floating_point():

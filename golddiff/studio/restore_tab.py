@@ -8,7 +8,6 @@ import gradio as gr
 from PIL import Image
 
 import golddiff
-from golddiff.estimators.dial import for_restoring
 from golddiff.estimators.measurement import pictures_of
 from golddiff.estimators.noise_level import judged_noise
 from golddiff.estimators.operators import known_of
@@ -71,10 +70,7 @@ class Restorer:
         with opened.lock:
             if level is None:
                 level, _ = judged_noise(store, operator, y[None])
-            denoiser = for_restoring(store)
-            samples = golddiff.restore(
-                denoiser, y[None], operator, level, n=int(n), attribution=True
-            )
+            samples = golddiff.restore(store, y[None], operator, level, n=int(n), attribution=True)
             found = samples.novelty
         shown = pictures_of(store, samples.images, y, operator, level)
         pictures = zip(shown, [cells(one[None], SIDE)[0] for one in shown.values()], strict=True)

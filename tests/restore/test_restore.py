@@ -12,11 +12,11 @@ from PIL import Image
 import golddiff
 from golddiff import ArgumentError
 from golddiff.cli import run
-from golddiff.estimators import dial, operators
+from golddiff.estimators import dial, operators, restoring
 from golddiff.estimators.masks import locality_mask
 from golddiff.estimators.measurement import expected, linear, measurements, pictures_of
 from golddiff.estimators.noise_level import judged_noise
-from golddiff.estimators.restoring import Restoring
+from golddiff.estimators.restoring import Restoring, for_restoring
 from golddiff.evaluation.restored import halves, parts_of
 from golddiff.support import LogWeights
 
@@ -160,7 +160,7 @@ def test_halves_are_of_every_class_and_of_what_a_prior_lets_in(labels, data):
 
 
 def test_a_restoration_does_not_ask_how_many_there_are_but_differs_from_others(store, other):
-    y, d = OPERATORS["smaller"](other[:2]), dial.for_restoring(store)
+    y, d = OPERATORS["smaller"](other[:2]), store
     one = golddiff.restore(d, y, OPERATORS["smaller"], 0.0, steps=3)
     three = golddiff.restore(d, y, OPERATORS["smaller"], 0.0, n=3, steps=3)
     alone = golddiff.restore(d, y[:1], OPERATORS["smaller"], 0.0, n=1, steps=3)
@@ -252,7 +252,7 @@ def test_bad_input_is_one_line(store, change, message):
 
 def test_other_methods_say_which_work(store, make_store):
     for denoiser in (golddiff.Wiener(store), golddiff.Kamb(store, 3), golddiff.Optimal(store)):
-        with pytest.raises(ArgumentError, match=r"denoiser: got .* expected PCA"):
+        with pytest.raises(ArgumentError, match=r"denoiser: got .* expected an ImageStore, PCA"):
             golddiff.restore(denoiser, torch.zeros(1, 3, 4, 4), OPERATORS["smaller"], 0.1)
     points = golddiff.PCA(make_store(torch.rand(20, 6)))
     with pytest.raises(ArgumentError, match="points"):
@@ -302,8 +302,8 @@ def test_the_command_from_end_to_end(folder, capsys, monkeypatch):
 
 def test_restoring_measures_nothing_beforehand(store, make_store, monkeypatch):
     monkeypatch.setattr(dial, "dial", None)
-    assert dial.for_restoring(store).mask_threshold == dial.RESTORING_FEW
-    many = make_store(np.zeros((dial.SCARCE, 3, 2, 2), np.uint8))
-    assert dial.for_restoring(many).mask_threshold == dial.RESTORING
+    assert for_restoring(store).mask_threshold == restoring.COLOUR_OF_FEW
+    many = make_store(np.zeros((restoring.SCARCE, 3, 2, 2), np.uint8))
+    assert for_restoring(many).mask_threshold == restoring.COLOUR
     grey = make_store(np.zeros((3, 1, 16, 16), np.uint8))
-    assert dial.for_restoring(grey).mask_threshold == dial.RESTORING_GREY
+    assert for_restoring(grey).mask_threshold == restoring.GREY
