@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from golddiff.denoiser import Denoiser
 
-ALIKE = 0.02  # standard deviation anywhere: three steps of 256 from black to white
 RESTORABLE = tuple(name for name in ("recommended", "pca", "golddiff-pca") if name in METHODS)
 
 
@@ -56,7 +55,7 @@ class _RestoreOptions:
     steps: Steps = 10
     seed: Seed = 0
     out: Path = option(
-        "What is known, restorations, what is expected, their spread: .png, .jpg, .webp; "
+        "What is known, restorations, their mean, where they differ: .png, .jpg, .webp; "
         ".npz for arrays; a folder for each restoration by itself.",
         Path("restored.png"),
     )
@@ -85,7 +84,7 @@ def restore(options: _RestoreOptions) -> None:
 
     import torch
 
-    from golddiff.estimators.measurement import pictures_of
+    from golddiff.estimators.measurement import ALIKE, pictures_of
     from golddiff.estimators.noise_level import judged_noise
     from golddiff.estimators.operators import known_of
     from golddiff.estimators.restoring import for_restoring
@@ -137,13 +136,9 @@ def restore(options: _RestoreOptions) -> None:
     most = float(spread.max())
     made = "one restoration" if job.n == 1 else f"{job.n} restorations"
     if job.out.suffix.lower() in PICTURES:
-        pictures = [*pictures_of(opened, samples.images, y, operator, noise).values()]
-        made = f"what is known, {made}, what is expected"
-        if most < ALIKE:  # the last, which shows where they differ, is black
-            pictures.pop()
-        else:
-            made += ", where they differ"
-        shown = replace(samples, images=torch.stack(pictures))
+        pictures = pictures_of(samples.images, y, operator)
+        made = ", ".join(["what is known", made, *[*pictures][job.n + 1 :]])
+        shown = replace(samples, images=torch.stack([*pictures.values()]))
         save("out", shown.grid(columns=len(shown)), job.out, samples.about)
     else:
         samples.save(job.out, "out")

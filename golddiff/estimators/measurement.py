@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from golddiff.system.parallel import products_alone
 AT_ONCE = 256  # basis images that an operator is applied to
 ENTRY_BYTES = 60  # of a sparse matrix, its transpose and shares, and while any of them is made
 MOST_ITERATIONS = 48
+ALIKE = 0.02  # standard deviation anywhere: three steps of 256 from black to white
 NEAR = 0.01  # to y, where a smooth move ends and the last is put back value by value
 EXACT = 1e-3  # a quarter of an 8-bit step: nearer than this to y is no better
 NEARBY, LEAST_NOISE = 1000, 0.2  # of a Gaussian of images, chosen on 24 other digits and faces
@@ -257,22 +258,24 @@ def expected(store: Any, operator: Any, y: torch.Tensor, noise: float = 0.0) -> 
 
 
 def pictures_of(
-    store: Any, images: torch.Tensor, y: torch.Tensor, operator: LinearOperator, noise: float
+    images: torch.Tensor, y: torch.Tensor, operator: LinearOperator
 ) -> dict[str, torch.Tensor]:
-    """Restorations (n, *shape) of one measurement beside what is known, expected and uncertain.
+    """Restorations (n, *shape) of one measurement beside what is known, their mean and spread.
 
     Returns:
-        Images (C, H, W) in [-1, 1] by what they are. Where restorations differ is grey, white where
-        their standard deviation is half of the range from black to white.
+        Images (C, H, W) in [-1, 1] by what they are. Their mean is nearer to the truth than each.
+        Where they differ is grey, white where their standard deviation is half of the range from
+        black to white. Of one restoration, or of some that are alike, there is neither.
     """
     known = measurements(operator, y[None], operator.shape, 0.0, 1.0)[0]
     first = known.put_back(np.zeros((1, math.prod(operator.shape)), np.float32))
-    mean = expected(store, operator, y[None], noise).reshape(1, -1)
-    mean = torch.from_numpy(replace(known, noise=noise).fitted(mean.numpy())).float()
-    spread = images.std(dim=0, correction=0).mean(dim=0).expand(operator.shape)
-    return {
+    spread = images.std(dim=0, correction=0)
+    shown = {
         "known": torch.from_numpy(first).float().reshape(operator.shape),
         **{f"restoration {i + 1}": image for i, image in enumerate(images)},
-        "expected": mean.reshape(operator.shape).clamp(-1, 1),
-        "where they differ": (4 * spread - 1).clamp(-1, 1),
     }
+    if spread.max() >= ALIKE:
+        shown["their mean"] = images.mean(dim=0)
+        grey = (4 * spread.mean(dim=0) - 1).clamp(-1, 1)
+        shown["where they differ"] = grey.expand(operator.shape)
+    return shown

@@ -72,7 +72,7 @@ class Restorer:
                 level, _ = judged_noise(store, operator, y[None])
             samples = golddiff.restore(store, y[None], operator, level, n=int(n), attribution=True)
             found = samples.novelty
-        shown = pictures_of(store, samples.images, y, operator, level)
+        shown = pictures_of(samples.images, y, operator)
         pictures = zip(shown, [cells(one[None], SIDE)[0] for one in shown.values()], strict=True)
         body = f'<div class="sources restored">{_row(pictures)}</div>'
         for i, one in enumerate(samples.attribution or []):

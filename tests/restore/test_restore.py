@@ -201,12 +201,21 @@ def test_the_expected_picture_is_the_gaussian_of_the_images_given_y(store, other
     )
 
 
-def test_what_is_known_is_kept_in_the_expected_picture_that_is_shown(store, other):
+def test_mean_and_spread_are_shown_where_restorations_differ(other):
     a = OPERATORS["hole"]
-    shown = pictures_of(store, other[:2], a(other)[0], linear(a, SHAPE, (3, 55)), 0.0)
-    assert list(shown) == ["known", "restoration 1", "restoration 2", "expected", *list(shown)[4:]]
-    torch.testing.assert_close(shown["expected"][:, KNOWN], other[0][:, KNOWN], atol=0.01, rtol=0)
-    assert (shown["expected"] - shown["known"])[:, ~KNOWN].abs().max() > 0.01
+    y, operator = a(other)[0], linear(a, SHAPE, (3, 55))
+    shown = pictures_of(other[:2], y, operator)
+    assert list(shown) == [
+        "known", "restoration 1", "restoration 2", "their mean", "where they differ"
+    ]  # fmt: skip
+    torch.testing.assert_close(shown["known"][:, KNOWN], other[0][:, KNOWN], atol=1e-5, rtol=0)
+    assert torch.equal(shown["their mean"], other[:2].mean(dim=0))
+    spread = (other[0] - other[1]).abs().mean(dim=0) / 2
+    expected = (4 * spread - 1).clamp(max=1).expand(SHAPE)
+    torch.testing.assert_close(shown["where they differ"], expected)
+    assert list(pictures_of(other[[0, 0]], y, operator)) == [
+        "known", "restoration 1", "restoration 2"
+    ]  # fmt: skip
 
 
 def test_a_class_and_a_prior_still_count(make_store, smooth_images, other):

@@ -176,7 +176,7 @@ def test_a_drawing_is_denoised(browser):
 
 @pytest.mark.parametrize("wide", [True, False])
 def test_a_hole_that_was_painted_is_filled(studio, chromedriver, tmp_path, wide):
-    """What is known, the restorations, what is expected, and the images behind each."""
+    """What is known, the restorations, their mean, and the images behind each."""
     window = Browser(chromedriver) if wide else Browser(chromedriver, 500, 1000)
     try:
         window.open(studio.url)
@@ -198,7 +198,7 @@ def test_a_hole_that_was_painted_is_filled(studio, chromedriver, tmp_path, wide)
         window.click("#restore-it")
         wait(lambda: "novelty" in window.text("#restored"), 60, "the restorations")
         shown = "return [...document.querySelectorAll('.restored figure')].map(e => e.innerText)"
-        names = ["known", *(f"restoration {i}" for i in range(1, 5)), "expected"]
+        names = ["known", *(f"restoration {i}" for i in range(1, 5)), "their mean"]
         assert window.js(shown) == [*names, "where they differ"]
         sources = "return document.querySelectorAll('#restored .sources:not(.restored) img').length"
         assert window.js(sources) == 4 * 8
