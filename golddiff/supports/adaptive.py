@@ -268,8 +268,8 @@ class _Level:
             queries = [i for i, found in outcome.items() if found in wanted]
             outcome.update(zip(queries, self._searched(x[queries], within), strict=True))
 
-        images = len(self._everything)
-        *samples, _ = rule.samples_of(images) if self._prior is None else [images]
+        images, one_logit = len(self._everything), self._estimator.one_logit
+        *samples, _ = rule.samples_of(images, one_logit) if self._prior is None else [images]
         for size in samples:
             within = self._everything.sampled(RandomSample(size, (3, *self._seeds)))
             search(within, _Else.LARGER_SAMPLE)

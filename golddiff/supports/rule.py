@@ -51,9 +51,14 @@ def margin(directions: float) -> float:
     return 1.1 + 5 / directions
 
 
-def samples_of(images: int) -> list[int]:
-    """How many images are compared, stage after stage; the last time all."""
+def samples_of(images: int, one_logit: bool) -> list[int]:
+    """How many images are compared, stage after stage; the last time all.
+
+    Where an image has one logit an index compares 16 in the time that one is weighed: of fewer
+    than 16 samples all are compared at once.
+    """
+    least = SAMPLE_GROWTH if one_logit else 2
     sizes = [SAMPLE]
     while sizes[-1] < images:
         sizes.append(sizes[-1] * SAMPLE_GROWTH)
-    return [size for size in sizes if 2 * size <= images] + [images]
+    return [size for size in sizes if least * size <= images] + [images]

@@ -260,9 +260,11 @@ def test_few_directions_take_a_larger_margin():
     assert rule.margin(2) > rule.margin(6) > rule.margin(1000) > 1
     for d in (12, 24, 60, 100):
         assert rule.margin(d) == pytest.approx(f.ppf(0.95, d, 3 * d) ** 0.5, rel=0.08)
-    assert rule.samples_of(5000) == [5000]
-    assert rule.samples_of(50_000) == [8192, 50_000]
-    assert rule.samples_of(1_280_000) == [8192, 131_072, 1_280_000]
+    assert rule.samples_of(5000, False) == [5000]
+    assert rule.samples_of(50_000, False) == [8192, 50_000]
+    assert rule.samples_of(50_000, True) == [50_000]
+    assert rule.samples_of(1_280_000, False) == [8192, 131_072, 1_280_000]
+    assert rule.samples_of(1_280_000, True) == [8192, 1_280_000]
 
 
 def test_nothing_is_measured_or_written(digits):
