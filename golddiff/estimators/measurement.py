@@ -263,7 +263,7 @@ def pictures_of(
     """Restorations (n, *shape) of one measurement beside what is known, their mean and spread.
 
     Returns:
-        Images (C, H, W) in [-1, 1] by what they are. Their mean is nearer to the truth than each.
+        Images (C, H, W) in [-1, 1] by what they are. Their mean is mostly nearer to the truth.
         Where they differ is grey, white where their standard deviation is half of the range from
         black to white. Of one restoration, or of some that are alike, there is neither.
     """

@@ -264,7 +264,7 @@ def test_few_directions_take_a_larger_margin():
     assert rule.samples_of(50_000, False) == [8192, 50_000]
     assert rule.samples_of(50_000, True) == [50_000]
     assert rule.samples_of(1_280_000, False) == [8192, 131_072, 1_280_000]
-    assert rule.samples_of(1_280_000, True) == [8192, 1_280_000]
+    assert rule.samples_of(1_280_000, True) == [8192, 131_072, 1_280_000]
 
 
 def test_nothing_is_measured_or_written(digits):
