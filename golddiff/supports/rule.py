@@ -12,7 +12,7 @@ MEDIUM = 0.25  # above, each 8x8 tile of a channel takes its nearest; below, eac
 
 FEWEST = 1024  # images of a training set that is always weighed whole
 SAMPLE = 8192  # images at random that the first are drawn from
-WHOLE = 8  # samples, of fewer images all are compared at once
+AT_ONCE = 8  # times a sample: of fewer images all are compared, where an image has one logit
 SAMPLE_GROWTH = 16  # times as many as the last sample are in the next
 FIRST_DRAW = 256  # images drawn at first: the kernels take each of four groups in one piece
 MOST_AT_ONCE = 8  # times as many images are drawn at once
@@ -55,10 +55,10 @@ def margin(directions: float) -> float:
 def samples_of(images: int, one_logit: bool) -> list[int]:
     """How many images are compared, stage after stage; the last time all.
 
-    Where an image has one logit an index compares 16 in the time that one is weighed: all are
-    compared at once where they are fewer than ``WHOLE`` samples.
+    Where an image has one logit an index compares 16 in the time that one is weighed, so a sample
+    saves nothing unless it is a small part of all.
     """
-    least = WHOLE if one_logit else 2
+    least = AT_ONCE if one_logit else 2
     sizes = [SAMPLE]
     while sizes[-1] < images:
         sizes.append(sizes[-1] * SAMPLE_GROWTH)
