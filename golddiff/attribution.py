@@ -149,18 +149,16 @@ def attribute(
     grid = as_image(store.shape)
     tiles, main = None, Ranking.empty(grid[1] * grid[2], 1)
     image_weights = []
-    total: F64 | None = None
+    total = np.zeros(estimator.sums)
     for part, w in weights:
         image_weights.append(w.mean(axis=0))
-        sums = _summed(w, part.values)
-        total = sums if total is None else total + sums
+        total += _summed(w, part.values)
         by_pixel = _by_pixel(w, grid)
         main = main.offered(by_pixel, part.rows)
         by_tile = _by_tile(by_pixel.reshape(*grid[1:], -1), tile)
         tiles = tiles or Ranking.empty(len(by_tile), weights.top)
         tiles = tiles.offered(by_tile, part.rows)
     assert tiles is not None
-    assert total is not None
     if estimator.joining is not None:
         total = estimator.joining.joined(total[None])[0]
     tiles = tiles.descending()

@@ -137,8 +137,8 @@ def restore(options: _RestoreOptions) -> None:
     made = "one restoration" if job.n == 1 else f"{job.n} restorations"
     if job.out.suffix.lower() in PICTURES:
         pictures = pictures_of(samples.images, y, operator)
-        made = ", ".join(["what is known", made, *[*pictures][job.n + 1 :]])
-        shown = replace(samples, images=torch.stack([*pictures.values()]))
+        made = ", ".join(["what is known", made, *list(pictures)[job.n + 1 :]])
+        shown = replace(samples, images=torch.stack(list(pictures.values())))
         save("out", shown.grid(columns=len(shown)), job.out, samples.about)
     else:
         samples.save(job.out, "out")

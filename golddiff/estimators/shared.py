@@ -111,15 +111,14 @@ class UnitMasks:
         return -precision(sigma) * logits.astype(np.float64)
 
     def posterior(
-        self, values: F32, log_weights: F64, x: F32, sigma: float, summed: F32 | None = None
+        self, values: F32, log_weights: F64, x: F32, sigma: float, summed: F32
     ) -> Posterior:
         """The partial posterior of queries (b, D) over images (k, D); every pixel is a location.
 
-        ``summed`` (k, V) is what is weighted and summed in place of the images' values.
+        ``summed`` (k, V) is what is weighted and summed: the images' values, or more.
 
         Above sigma 1 logits lack x^2, which all images share and which would only cost digits.
         """
-        summed = values if summed is None else summed
         by_channel = summed.reshape(len(values), -1, len(self.unit))
         prior = log_weights.astype(np.float32)[:, None]
         log_max, total = np.empty((2, len(x), len(self.unit)))

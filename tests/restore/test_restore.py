@@ -160,10 +160,10 @@ def test_halves_are_of_every_class_and_of_what_a_prior_lets_in(labels, data):
 
 
 def test_a_restoration_does_not_ask_how_many_there_are_but_differs_from_others(store, other):
-    y, d = OPERATORS["smaller"](other[:2]), store
-    one = golddiff.restore(d, y, OPERATORS["smaller"], 0.0, steps=3)
-    three = golddiff.restore(d, y, OPERATORS["smaller"], 0.0, n=3, steps=3)
-    alone = golddiff.restore(d, y[:1], OPERATORS["smaller"], 0.0, n=1, steps=3)
+    y = OPERATORS["smaller"](other[:2])
+    one = golddiff.restore(store, y, OPERATORS["smaller"], 0.0, steps=3)
+    three = golddiff.restore(store, y, OPERATORS["smaller"], 0.0, n=3, steps=3)
+    alone = golddiff.restore(store, y[:1], OPERATORS["smaller"], 0.0, n=1, steps=3)
     assert torch.equal(alone.images, one.images[:1])
     torch.testing.assert_close(three.images[:1], one.images[:1], rtol=0, atol=1e-6)
     assert three.images[:3].std(dim=0).mean() > 0.02
