@@ -1,0 +1,87 @@
+"""``python -m golddiff_lab.flow_matching STORE``: deepinv's demo of flow matching, over all images.
+
+deepinv's ``demo_flow_matching.py`` draws a digit, and one given the rest of it, from its closed
+form ``MMSE`` over 1,000 digits. Here are both from all of a store, by ``MMSE`` and by ``Optimal``
+in turns, and the second once more from the denoiser that knows the measurement. Needs deepinv.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from golddiff.cli.terminal import say
+from golddiff.estimators.optimal import Optimal
+from golddiff.store.images import ImageStore
+from golddiff.system.pictures import draw_grid, save
+from golddiff_lab.tables import markdown_table
+from golddiff_lab.timing import in_turns, timed
+
+NOISE = 0.1  # of the measurement, as all here in deepinv's range [0, 1]
+STEPS = 100
+DRAWN, INPAINTED, GIVEN = "drawn", "inpainted by DPS", "inpainted, denoiser given y"
+
+
+def compared(store: ImageStore, repeats: int) -> tuple[torch.Tensor, dict[str, dict[str, Any]]]:
+    """Truth and measurement (2, C, H, W); by task and side a timing, and the image that came."""
+    from deepinv import physics
+    from deepinv.models import MMSE
+    from deepinv.sampling import DPSDataFidelity, EulerSolver, FlowMatching, PosteriorDiffusion
+
+    from golddiff.deepinv import AnalyticDenoiser
+
+    cpu, images, exact = torch.device("cpu"), (store.images() + 1) / 2, Optimal(store)
+    mask = torch.ones(store.shape)
+    mask[..., 10:20, 10:20] = 0
+    generator = torch.Generator().manual_seed(0)
+    y = mask * (images[:1] + NOISE * torch.randn(1, *store.shape, generator=generator))
+    hole = physics.Inpainting(store.shape, mask=mask)
+    hole.noise_model = physics.GaussianNoise(NOISE)
+
+    def run(denoiser: Any, measured: bool) -> Any:
+        solver = EulerSolver(torch.linspace(0.99, 0.0, STEPS), rng=torch.Generator().manual_seed(5))
+        sde = FlowMatching(denoiser=denoiser, solver=solver, device=cpu, dtype=torch.float32)
+        if not measured:
+            return sde(x_init=(1, *store.shape), seed=0)
+        fidelity = DPSDataFidelity(denoiser=denoiser, weight=1.0)
+        sampler = PosteriorDiffusion(fidelity, sde=sde, solver=solver, dtype=torch.float32)
+        return sampler(y, hole, x_init=None, seed=0)
+
+    sides = {"MMSE": MMSE(images, cpu, torch.float32), "Optimal": AnalyticDenoiser(exact)}
+    given = exact.given_measurement(lambda a: mask * a, 2 * y - mask, 2 * NOISE)
+    tasks = {
+        DRAWN: {n: partial(run, d, False) for n, d in sides.items()},
+        INPAINTED: {n: partial(run, d, True) for n, d in sides.items()},
+        GIVEN: {"Optimal": partial(run, AnalyticDenoiser(given), False)},
+    }
+    found = {
+        task: in_turns({n: partial(timed, call) for n, call in calls.items()}, repeats)
+        for task, calls in tasks.items()
+    }
+    return torch.cat([images[:1], y]), found
+
+
+def main(
+    store: Annotated[Path, typer.Argument(help="A store of pixels.")],
+    out: Annotated[Path, typer.Option(help="The picture.")] = Path("flow-matching.png"),
+    repeats: Annotated[int, typer.Option(help="Timed runs of each side.")] = 3,
+) -> None:
+    """Print the times; draw truth, measurement and what came of each task."""
+    shown, found = compared(ImageStore.open(store), repeats)
+    rows, ours = [], []
+    for task, sides in found.items():
+        ours.append(sides["Optimal"].out)
+        apart = (sides["MMSE"].out - ours[-1]).abs().max() if "MMSE" in sides else None
+        times = [f"{sides[n].seconds:.1f}" if n in sides else "" for n in ("MMSE", "Optimal")]
+        rows.append([task, *times, "" if apart is None else f"{apart:.1g}"])
+    say("\n".join(markdown_table(["", "MMSE, s", "Optimal, s", "apart"], rows)))
+    images = 2 * torch.cat([shown, *ours]).clamp(0, 1) - 1
+    save("out", draw_grid(images, columns=len(images)), out)
+
+
+if __name__ == "__main__":
+    typer.run(main)
