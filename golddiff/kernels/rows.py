@@ -156,9 +156,10 @@ def _weighted(rows, weights):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _add(sums, at, weights, values, stop):  # type: ignore[no-untyped-def]
-    """Weighted values of ROWS rows, to a stretch of a query's sums."""
-    a, b, c, e = spread(weights[0]), spread(weights[1]), spread(weights[2]), spread(weights[3])
+def _add(sums, at, weights, w, values, stop):  # type: ignore[no-untyped-def]
+    """Values of ROWS rows, by weights from w on, to a stretch of a query's sums."""
+    a, b = spread(weights[w]), spread(weights[w + 1])
+    c, e = spread(weights[w + 2]), spread(weights[w + 3])
     for n in range(0, stop, LANES):
         total = load(sums, at + n) + a * load(values, n)
         total = total + b * load(values, n + STRETCH)
@@ -172,14 +173,15 @@ def _weighted_sums(octets, numbers, rows, weights, scale, offset, out):  # type:
     padded = -(-d // LANES) * LANES
     sums, values = empty_numbers(len(out) * padded), empty_numbers(ROWS * STRETCH)
     sums[:] = np.float32(0.0)
-    for first in range(0, weights.shape[1], ROWS):
+    each = len(weights) // len(out)
+    for first in range(0, each, ROWS):
         for start in range(0, d, STRETCH):
             _convert(octets, numbers, rows, first, start, scale, offset, values)
             stop = min(STRETCH, padded - start)
             for q in range(len(out)):
-                own = weights[q, first : first + ROWS]
-                if own.any():
-                    _add(sums, q * padded + start, own, values, stop)
+                w = q * each + first
+                if weights[w] or weights[w + 1] or weights[w + 2] or weights[w + 3]:
+                    _add(sums, q * padded + start, weights, w, values, stop)
     for q in range(len(out)):
         out[q] = sums[q * padded : q * padded + d]
 
@@ -197,11 +199,12 @@ def products_of(stored: Stored, rows: I64, x: F32) -> F64:
 def _compared(stored: Stored, rows: I64, x: F32, products: bool) -> F64:
     """Memory is made here: Numba takes seconds to compile what copies arrays into slices."""
     b, d = x.shape
-    queries = np.zeros((b, -(-d // LANES) * LANES), np.float32)
+    padded = -(-d // LANES) * LANES
+    queries, values = empty_numbers(b * padded), empty_numbers(ROWS * STRETCH)
+    queries[:] = 0
+    queries.reshape(b, padded)[:, :d] = x
     out = np.empty((b, len(rows)))
-    queries[:, :d] = x
-    values = np.empty(ROWS * STRETCH, np.float32)
-    _pairs(*stored.arrays, rows, queries.ravel(), *stored.scaling, products, values, out)
+    _pairs(*stored.arrays, rows, queries, *stored.scaling, products, values, out)
     return out
 
 
@@ -230,7 +233,7 @@ def sums_of(stored: Stored, rows: I64, weights: F64) -> F64:
     out = np.zeros((len(weights), stored.flat.shape[1]))
     chosen, held = _weighted(rows, weights)
     if len(chosen):
-        _weighted_sums(*stored.arrays, chosen, held, *stored.scaling, out)
+        _weighted_sums(*stored.arrays, chosen, held.ravel(), *stored.scaling, out)
     return out
 
 
