@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from golddiff.oracles.files import CONFIG, FORMAT, KEY, VERSION, WEIGHTS
 from golddiff.oracles.parameterisations import EPSILON
@@ -52,7 +52,8 @@ def write_weights(
         if not bool(value.isfinite().all()):
             raise ArgumentError(f"dtype: {name} has values that {dtype} cannot hold")
     with written_whole("out", path) as temporary:
-        save_file(tensors, temporary, {KEY: json.dumps(description, allow_nan=False)})
+        # Its own files are for their owner's eyes alone.
+        temporary.write_bytes(save(tensors, {KEY: json.dumps(description, allow_nan=False)}))
 
 
 def write_folder(folder: Path, network: UNet, description: dict[str, Any]) -> None:

@@ -37,6 +37,12 @@ def test_two_builds_are_the_same(make_store, smooth_images, monkeypatch):
     assert (first.numbers != second.numbers).mean() < 1e-4
 
 
+def test_who_may_read_one_file_may_read_all(make_store, smooth_images):
+    index = Index.build(make_store(smooth_images(60, (1, 12, 12))))
+    files = [path for path in index.store.path.rglob("*") if path.is_file()]
+    assert len({path.stat().st_mode for path in files}) == 1
+
+
 @pytest.mark.parametrize("n", [1, 2, 300])
 def test_few_images_and_equal_images(make_store, n):
     index = Index.build(make_store(torch.full((n, 3, 20, 20), 77, dtype=torch.uint8)))
@@ -169,7 +175,7 @@ def test_a_file_of_another_size_that_the_manifest_agrees_with_is_refused(copy):
         Index.open(copy)
 
 
-@pytest.mark.parametrize("name", ["file_record", "save_file"])
+@pytest.mark.parametrize("name", ["file_record", "save"])
 @pytest.mark.parametrize("after", range(4))
 def test_stopped_among_its_last_steps_it_is_built_rightly_again(
     make_store, smooth_images, monkeypatch, name, after

@@ -69,9 +69,11 @@ def test_an_unknown_prediction_is_refused(digits, tmp_path):
         train(digits, tmp_path / "run", small(3, prediction="noise"))
 
 
-@pytest.mark.parametrize("conditional", [True, False])
-def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(digits, tmp_path, conditional):
-    settings = small(6, conditional=conditional, flip=True, dropout=0.1)
+@pytest.mark.parametrize(("conditional", "channels"), [(True, 32), (False, 64)])
+def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(
+    digits, tmp_path, conditional, channels
+):
+    settings = small(6, conditional=conditional, channels=channels, flip=True, dropout=0.1)
     whole = train(digits, tmp_path / "whole", settings)
     steps = itertools.count(1)
     train(digits, tmp_path / "parts", settings, stop=lambda: next(steps) > 3)
@@ -170,6 +172,7 @@ def test_files_of_a_run(digits, tmp_path):
     assert config["training"]["steps"] == 50
     assert config["training"]["command"] == "golddiff oracle train"
     assert config["resolution"] == 8
+    assert len({path.stat().st_mode for path in tmp_path.iterdir()}) == 1
     rows = list(csv.DictReader((tmp_path / "loss.csv").open()))
     assert [int(row["step"]) for row in rows] == [25, 50]
     assert all(float(row["loss"]) > 0 for row in rows)
