@@ -52,7 +52,7 @@ def write_weights(
         if not bool(value.isfinite().all()):
             raise ArgumentError(f"dtype: {name} has values that {dtype} cannot hold")
     with written_whole("out", path) as temporary:
-        # Its own files are for their owner's eyes alone.
+        # A file that the library writes itself is for its owner's eyes alone.
         temporary.write_bytes(save(tensors, {KEY: json.dumps(description, allow_nan=False)}))
 
 
