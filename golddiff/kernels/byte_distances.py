@@ -18,7 +18,6 @@ from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic, models, register_model
 from numpy.typing import NDArray
 
-from golddiff.kernels.lanes import empty_numbers
 from golddiff.kernels.stored import Stored
 from golddiff.system.numbers import F32, F64, I64
 
@@ -113,8 +112,7 @@ class WholeNumbers:
 @njit(nogil=True, cache=True)
 def _distances(flat, rows, whole, own, both, unit, out, begin):  # type: ignore[no-untyped-def]
     width = whole.shape[1]
-    images = empty_numbers(AT_ONCE * width // 2).view(np.int16).reshape(AT_ONCE, width)
-    images[:], squares = 0, np.empty(AT_ONCE)
+    images, squares = np.zeros((AT_ONCE, width), np.int16), np.empty(AT_ONCE)
     products = np.empty((IMAGES, len(whole)), np.int32)
     a, b = images.ravel(), whole.ravel()
     for first in range(0, len(rows), AT_ONCE):
@@ -162,9 +160,7 @@ def byte_distances(kept: Stored, rows: I64, queries: WholeNumbers, out: F32, beg
         begin: place of the first.
     """
     q, k = queries.whole.shape
-    count, width = -(-q // QUERIES) * QUERIES, -(-k // WIDTH) * WIDTH
-    whole = empty_numbers(count * width // 2).view(np.int16).reshape(count, width)
-    whole[:] = 0
+    whole = np.zeros((-(-q // QUERIES) * QUERIES, -(-k // WIDTH) * WIDTH), np.int16)
     whole[:q, :k] = queries.whole
     own, both = np.square(queries.values).sum(axis=1), 2 * queries.units * kept.scale
     _distances(kept.flat, rows, whole, own, both, kept.scale**2, out, begin)
