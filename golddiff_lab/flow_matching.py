@@ -21,7 +21,7 @@ from golddiff.system.pictures import draw_grid, save
 from golddiff_lab.tables import markdown_table
 from golddiff_lab.timing import in_turns, timed
 
-NOISE = 0.1  # of the measurement, as all here in deepinv's range [0, 1]
+NOISE = 0.1  # of the measurement, in deepinv's range [0, 1]
 STEPS = 100
 DRAWN, INPAINTED, GIVEN = "drawn", "inpainted by DPS", "inpainted, denoiser given y"
 
@@ -42,21 +42,24 @@ def compared(store: ImageStore, repeats: int) -> tuple[torch.Tensor, dict[str, d
     hole = physics.Inpainting(store.shape, mask=mask)
     hole.noise_model = physics.GaussianNoise(NOISE)
 
-    def run(denoiser: Any, measured: bool) -> Any:
+    def flow(denoiser: Any) -> Any:
         solver = EulerSolver(torch.linspace(0.99, 0.0, STEPS), rng=torch.Generator().manual_seed(5))
-        sde = FlowMatching(denoiser=denoiser, solver=solver, device=cpu, dtype=torch.float32)
-        if not measured:
-            return sde(x_init=(1, *store.shape), seed=0)
+        return FlowMatching(denoiser=denoiser, solver=solver, device=cpu, dtype=torch.float32)
+
+    def drawn(denoiser: Any) -> Any:
+        return flow(denoiser)(x_init=(1, *store.shape), seed=0)
+
+    def inpainted(denoiser: Any) -> Any:
         fidelity = DPSDataFidelity(denoiser=denoiser, weight=1.0)
-        sampler = PosteriorDiffusion(fidelity, sde=sde, solver=solver, dtype=torch.float32)
+        sampler = PosteriorDiffusion(fidelity, sde=flow(denoiser), dtype=torch.float32)
         return sampler(y, hole, x_init=None, seed=0)
 
     sides = {"MMSE": MMSE(images, cpu, torch.float32), "Optimal": AnalyticDenoiser(exact)}
-    given = exact.given_measurement(lambda a: mask * a, 2 * y - mask, 2 * NOISE)
+    given = exact.given_measurement(lambda x: hole.A((x + 1) / 2), y, NOISE)
     tasks = {
-        DRAWN: {n: partial(run, d, False) for n, d in sides.items()},
-        INPAINTED: {n: partial(run, d, True) for n, d in sides.items()},
-        GIVEN: {"Optimal": partial(run, AnalyticDenoiser(given), False)},
+        DRAWN: {n: partial(drawn, d) for n, d in sides.items()},
+        INPAINTED: {n: partial(inpainted, d) for n, d in sides.items()},
+        GIVEN: {"Optimal": partial(drawn, AnalyticDenoiser(given))},
     }
     found = {
         task: in_turns({n: partial(timed, call) for n, call in calls.items()}, repeats)

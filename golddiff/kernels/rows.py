@@ -179,7 +179,7 @@ def _weighted_sums(octets, numbers, rows, weights, scale, offset, out):  # type:
             _convert(octets, numbers, rows, first, start, scale, offset, values)
             stop = min(STRETCH, padded - start)
             for q in range(len(out)):
-                w = q * each + first
+                w = q * each + first  # to make a slice takes as long as to add
                 if weights[w] or weights[w + 1] or weights[w + 2] or weights[w + 3]:
                     _add(sums, q * padded + start, weights, w, values, stop)
     for q in range(len(out)):

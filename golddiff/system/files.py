@@ -101,7 +101,7 @@ def written_whole(name: str, path: Path) -> Iterator[Path]:
     try:
         temporary.parent.mkdir(parents=True, exist_ok=True)
         temporary.touch(exist_ok=False)
-        with system_errors(path):
+        with _system_errors(path):
             yield temporary
         os.replace(temporary, path)
     except OSError as error:
@@ -112,7 +112,7 @@ def written_whole(name: str, path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def system_errors(path: Path) -> Iterator[None]:
+def _system_errors(path: Path) -> Iterator[None]:
     """What libraries raise of their own where the system refused a file, as the system's error."""
     try:
         yield
