@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from golddiff.cli.command import option
 from golddiff.cli.options import JsonPath, Threads
 from golddiff.cli.parse import parse_whole_numbers
 from golddiff.estimators.registry import MethodSettings
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import check_writable
+from golddiff.system.files import PICTURES, check_writable
 from golddiff_lab.arguments import STEPS, at_least, check_methods, positive, split_names
 
 ENLARGED = "enlarged:"  # and a store or another source, of which copies are changed
@@ -25,50 +23,29 @@ WITHOUT_MASKS = frozenset({"optimal", "golddiff-optimal", "adaptive-optimal"})
 class ScalingJob:
     """What to measure."""
 
-    data: Annotated[
-        str,
-        typer.Option(
-            help="enlarged:SOURCE, or a store of at least the largest size: the smaller sets are "
-            "its first images."
-        ),
-    ]
-    sizes: Annotated[str, typer.Option(help="Numbers of images, with commas between.")] = (
-        "10000,100000,1280000"
+    data: str = option(
+        "enlarged:SOURCE, or a store of at least the largest size: the smaller sets are its first "
+        "images."
     )
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=f"Methods, repeated or with commas; default {', '.join(COMPARED)}.",
-            show_default=False,
-        ),
-    ] = None
-    batch: Annotated[
-        int,
-        typer.Option("--batch-size", "--batch", help="Images of one step and of the whole run."),
-    ] = 16
-    repeats: Annotated[int, typer.Option(help="Timed steps a level.")] = 3
-    seconds: Annotated[
-        float, typer.Option(help="The timed steps of a level end when they took so long.")
-    ] = 20.0
-    truth_queries: Annotated[
-        int, typer.Option(help="Queries that errors are measured at; 0 for no errors.")
-    ] = 4
-    truth_seconds: Annotated[
-        float, typer.Option(help="Time the full scans of a size and estimator may take, about.")
-    ] = 1200.0
-    memory_limit: Annotated[
-        float, typer.Option(help="Bytes of a store's files that may be resident at a time.")
-    ] = 2e9
-    seed: Annotated[int, typer.Option(help="Of noise, held-out images and random picks.")] = 0
+    sizes: str = option("Numbers of images, with commas between.", "10000,100000,1280000")
+    method: list[str] | None = option(
+        f"Methods, repeated or with commas; default {', '.join(COMPARED)}.", None
+    )
+    batch: int = option(
+        "Images of one step and of the whole run.", 16, names=("--batch-size", "--batch")
+    )
+    repeats: int = option("Timed steps a level.", 3)
+    seconds: float = option("The timed steps of a level end when they took so long.", 20.0)
+    truth_queries: int = option("Queries that errors are measured at; 0 for no errors.", 4)
+    truth_seconds: float = option(
+        "Time the full scans of a size and estimator may take, about.", 1200.0
+    )
+    memory_limit: float = option("Bytes of a store's files that may be resident at a time.", 2e9)
+    seed: int = option("Of noise, held-out images and random picks.", 0)
     threads: Threads = None
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Measure again what an earlier run has measured.")
-    ] = False
+    fresh: bool = option("Measure again what an earlier run has measured.", False)
     settings: MethodSettings = field(default_factory=MethodSettings)
-    plot: Annotated[
-        Path | None,
-        typer.Option(help="Draw it to this file (.png, .jpg, .webp).", show_default=False),
-    ] = None
+    plot: Path | None = option("Draw it to this file (.png, .jpg, .webp).", None)
     json: JsonPath = None
 
     def check(self) -> None:
@@ -77,9 +54,7 @@ class ScalingJob:
         Raises:
             ArgumentError: names the argument.
         """
-        from golddiff.system.pictures import SUFFIXES  # imports slowly
-
-        at_least(self, batch=1, repeats=1, truth_queries=0, seed=0, threads=1)
+        at_least(self, batch=1, repeats=1, truth_queries=0, seed=0)
         positive(self, "seconds", "truth_seconds", "memory_limit")
         counts = self.counts
         if len(set(counts)) < max(2, len(counts)) or min(counts) < 2:
@@ -90,7 +65,7 @@ class ScalingJob:
             raise ArgumentError(f"method: got {', '.join(self.methods)}, expected each once")
         check_methods(self.methods, self.settings)
         if self.plot is not None:
-            check_writable("plot", self.plot, SUFFIXES)
+            check_writable("plot", self.plot, PICTURES)
 
     @property
     def counts(self) -> tuple[int, ...]:

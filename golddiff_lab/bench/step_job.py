@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from golddiff.cli.command import argument, option
 from golddiff.cli.options import JsonPath, Threads
-from golddiff.cli.parse import parse_numbers
 from golddiff.estimators.registry import METHODS, MethodSettings
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.arguments import (
@@ -29,65 +26,40 @@ OF_PEERS = ("mask_threshold", "variant", "k_min", "k_max", "patch_size", "bounda
 class StepJob:
     """What to race."""
 
-    store: Annotated[Path, typer.Argument(help="A folder that golddiff index made.")]
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=f"{', '.join(METHODS)}; repeated or with commas. Default golddiff-pca.",
-            show_default=False,
-        ),
-    ] = None
-    peer: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A checkout of another's code, told by its content (shangxinyi/GoldDiff, "
-            "analytic-diffusion-studio, convolutional_diffusion, pspc), or 'faiss'. Its code is "
-            "run. May be repeated.",
-            show_default=False,
-        ),
-    ] = None
-    against: Annotated[
-        str | None,
-        typer.Option(
-            help="The side that ratios are taken to; default: the first peer, or method.",
-            show_default=False,
-        ),
-    ] = None
-    batch: Annotated[int, typer.Option("--batch-size", "--batch", help="Images of one step.")] = 4
-    repeats: Annotated[int, typer.Option(help="Timed steps a level, after one to warm up.")] = 5
-    seconds: Annotated[
-        float, typer.Option(help="A side's timed steps of a level end when they took so long.")
-    ] = 60.0
-    levels: Annotated[
-        str | None,
-        typer.Option(
-            help="Noise levels, with commas between; default: the ten of 10-step DDIM (three "
-            "digits of one of those are enough).",
-            show_default=False,
-        ),
-    ] = None
-    queries_from: Annotated[
-        str,
-        typer.Option(help="trajectory (a sampling run's own points) or noised (training images)."),
-    ] = "trajectory"
-    truth: Annotated[
-        bool, typer.Option("--truth/--no-truth", help="Errors against the full scan.")
-    ] = True
-    truth_queries: Annotated[int, typer.Option(help="Queries that errors are measured at.")] = 4
-    cache: Annotated[
-        bool, typer.Option("--cache/--no-cache", help="Keep full scans in $GOLDDIFF_CACHE.")
-    ] = True
-    memory: Annotated[
-        bool, typer.Option("--memory/--no-memory", help="Peak memory of each side's process.")
-    ] = False
-    limit: Annotated[
-        int | None, typer.Option(help="Use the first so many images only.", show_default=False)
-    ] = None
-    seed: Annotated[int, typer.Option(help="Of the noise and the random picks.")] = 0
+    store: Path = argument("A folder that golddiff index made.")
+    method: list[str] | None = option(
+        f"{', '.join(METHODS)}; repeated or with commas. Default golddiff-pca.", None
+    )
+    peer: list[str] | None = option(
+        "A checkout of another's code, told by its content (shangxinyi/GoldDiff, "
+        "analytic-diffusion-studio, convolutional_diffusion, pspc), or 'faiss'. Its code is run. "
+        "May be repeated.",
+        None,
+    )
+    against: str | None = option(
+        "The side that ratios are taken to; default: the first peer, or method.", None
+    )
+    batch: int = option("Images of one step.", 4, names=("--batch-size", "--batch"))
+    repeats: int = option("Timed steps a level, after one to warm up.", 5)
+    seconds: float = option("A side's timed steps of a level end when they took so long.", 60.0)
+    levels: tuple[float, ...] | None = option(
+        "Noise levels, with commas between; default: the ten of 10-step DDIM (three digits of one "
+        "of those are enough).",
+        None,
+    )
+    queries_from: str = option(
+        "trajectory (a sampling run's own points) or noised (training images).", "trajectory"
+    )
+    truth: bool = option("Errors against the full scan.", True, names=("--truth/--no-truth",))
+    truth_queries: int = option("Queries that errors are measured at.", 4)
+    cache: bool = option("Keep full scans in $GOLDDIFF_CACHE.", True, names=("--cache/--no-cache",))
+    memory: bool = option(
+        "Peak memory of each side's process.", False, names=("--memory/--no-memory",)
+    )
+    limit: int | None = option("Use the first so many images only.", None)
+    seed: int = option("Of the noise and the random picks.", 0)
     threads: Threads = None
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Say what each side does at each level.")
-    ] = False
+    verbose: bool = option("Say what each side does at each level.", False)
     settings: MethodSettings = field(default_factory=MethodSettings)
     json: JsonPath = None
 
@@ -97,7 +69,7 @@ class StepJob:
         Raises:
             ArgumentError: names the argument.
         """
-        at_least(self, batch=1, repeats=1, truth_queries=0, limit=1, threads=1)
+        at_least(self, batch=1, repeats=1, truth_queries=0, limit=1)
         positive(self, "seconds")
         check_source(self.queries_from)
         for level in self.sigmas:
@@ -132,7 +104,7 @@ class StepJob:
             return steps
         return [
             next((s for s in steps if abs(s - v) <= 1e-3 * s or f"{s:.3g}" == f"{v:.3g}"), v)
-            for v in parse_numbers("levels", self.levels)
+            for v in self.levels
         ]
 
     @property

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from golddiff import __version__
-from golddiff.cli.command import command
+from golddiff.cli.command import argument, command, option
 from golddiff.cli.terminal import describe, progress_bar, say, starting, summary, write_json
 from golddiff.sources.source_options import SourceOptions
 from golddiff_lab.bench.scaling_job import ScalingJob
@@ -106,13 +105,11 @@ def scaling(options: ScalingJob) -> None:
 class EnlargeOptions:
     """The options of ``golddiff bench enlarge``."""
 
-    store: Annotated[Path, typer.Argument(help="A folder that golddiff index made.")]
-    out: Annotated[Path, typer.Argument(help="The folder to make.")]
-    limit: Annotated[int, typer.Option(help="Images of the new set.")]
-    seed: Annotated[int, typer.Option(help="Of the changes.")] = 0
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a store that is there already.")
-    ] = False
+    store: Path = argument("A folder that golddiff index made.")
+    out: Path = argument("The folder to make.")
+    limit: int = option("Images of the new set.")
+    seed: int = option("Of the changes.", 0)
+    overwrite: bool = option("Replace a store that is there already.", False)
 
 
 @bench.command()

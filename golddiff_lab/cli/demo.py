@@ -8,12 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.progress import Progress
 
-from golddiff.cli.command import command
+from golddiff.cli.command import command, option
 from golddiff.cli.options import Limit, Seed, Size
 from golddiff.cli.sample import golden_subsets
 from golddiff.cli.terminal import progress_bar, say, starting, waiting, watched
@@ -51,14 +50,12 @@ BUILT_IN = (Part("digits", SourceOptions(), 8), Part("patches", SourceOptions(li
 class DemoOptions:
     """The options of ``golddiff demo``."""
 
-    out: Annotated[Path, typer.Option(help="The folder for the pictures.")] = Path("demo")
-    data: Annotated[
-        str | None, typer.Option(help="Your own images instead of the built-in digits and patches.")
-    ] = None
+    out: Path = option("The folder for the pictures.", Path("demo"))
+    data: str | None = option("Your own images instead of the built-in digits and patches.", None)
     size: Size = None
     limit: Limit = 2000
     seed: Seed = 0
-    novelty: Annotated[float | None, typer.Option(help="As golddiff sample's.")] = None
+    novelty: float | None = option("As golddiff sample's.", None)
 
 
 @command

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from golddiff.cli.command import command
-from golddiff.cli.options import JsonPath, Seed, Threads, advanced
+from golddiff.cli.command import ADVANCED, argument, command, option
+from golddiff.cli.options import JsonPath, Seed, Threads
 from golddiff.cli.parse import parse_whole_numbers
 from golddiff.cli.terminal import progress_bar, say, starting, watched, write_json
 from golddiff.store.cache import SourceOptions, cached_store
@@ -43,14 +43,10 @@ oracle = typer.Typer(
 class TrainOptions:
     """The options of ``golddiff oracle train``."""
 
-    out: Annotated[Path, typer.Option(help="The folder of the run; one that is there goes on.")]
-    data: Annotated[
-        str, typer.Option(help="A store, or any source of images that golddiff sample takes.")
-    ] = "digits"
+    out: Path = option("The folder of the run; one that is there goes on.")
+    data: str = option("A store, or any source of images that golddiff sample takes.", "digits")
     settings: TrainSettings = field(default_factory=TrainSettings)
-    threads: Annotated[
-        int | None, typer.Option(help="Processor threads.", rich_help_panel="Running")
-    ] = None
+    threads: Threads = None
 
 
 @oracle.command()
@@ -72,8 +68,6 @@ def train(options: TrainOptions) -> None:
 
     out, threads, settings = options.out, options.threads, options.settings
     if threads is not None:
-        if threads < 1:
-            raise ArgumentError(f"threads: got {threads}, expected 1 or more")
         use_threads(threads)
     if settings.minutes is None and settings.steps is None:
         settings = replace(settings, minutes=60.0)
@@ -257,16 +251,12 @@ def export(
 class PatchSizesOptions:
     """The options of ``golddiff oracle patch-sizes``."""
 
-    network: Annotated[Path, typer.Argument(help="A checkpoint that load_oracle reads.")]
-    store: Annotated[str, typer.Argument(help="A store of its training images, or a source.")]
-    sizes: Annotated[
-        str | None, typer.Option(help="Odd sizes to try, 3,5,7; default: from 3 to the image's.")
-    ] = None
-    boundary: Annotated[str, advanced("Kamb: zeros, circular or none.")] = "zeros"
-    samples: Annotated[int, typer.Option(help="Runs of the network; the authors' 20.")] = 8
-    images: Annotated[
-        int, typer.Option(help="Training images compared, drawn at random; the authors' 5000.")
-    ] = 1000
+    network: Path = argument("A checkpoint that load_oracle reads.")
+    store: str = argument("A store of its training images, or a source.")
+    sizes: str | None = option("Odd sizes to try, 3,5,7; default: from 3 to the image's.", None)
+    boundary: str = option("Kamb: zeros, circular or none.", "zeros", panel=ADVANCED)
+    samples: int = option("Runs of the network; the authors' 20.", 8)
+    images: int = option("Training images compared, drawn at random; the authors' 5000.", 1000)
     seed: Seed = 0
     threads: Threads = None
     json: JsonPath = None

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from golddiff.cli.command import command
+from golddiff.cli.command import argument, command, option
 from golddiff.cli.terminal import say
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_writable
@@ -19,20 +16,13 @@ from golddiff.system.files import PICTURES, check_writable
 class PlotOptions:
     """The options of ``golddiff plot``."""
 
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            help="JSON files of evaluate, reproduce, bench or sample.", metavar="PATH.json..."
-        ),
-    ]
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="The picture, of one file; default: beside each file, ending in .png.",
-            show_default=False,
-        ),
-    ] = None
-    title: Annotated[str, typer.Option(help="Above the picture.")] = ""
+    paths: list[Path] = argument(
+        "JSON files of evaluate, reproduce, bench or sample.", metavar="PATH.json..."
+    )
+    out: Path | None = option(
+        "The picture, of one file; default: beside each file, ending in .png.", None
+    )
+    title: str = option("Above the picture.", "")
 
 
 @command

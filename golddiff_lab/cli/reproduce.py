@@ -6,11 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from golddiff.cli.command import command
+from golddiff.cli.command import argument, command, option
 from golddiff.cli.options import Threads
 from golddiff.cli.terminal import progress_bar, say
 from golddiff.system.errors import ArgumentError
@@ -25,63 +22,42 @@ ALL = "all"
 class ReproduceOptions:
     """The options of ``golddiff reproduce``."""
 
-    name: Annotated[
-        str | None, typer.Argument(help="Which (see --list), or all.", show_default=False)
-    ] = None
-    listed: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A data set: a store, or images to index. Repeat for several. Names: mnist, "
-            "fashion-mnist, cifar10, celeba-hq, afhq, imagenet, imagenet64-100.",
-            metavar="NAME=PATH",
-            show_default=False,
-        ),
-    ] = None
-    oracle: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="The network to compare with on a data set; NAME-conditional, NAME-edm-vp and "
-            "NAME-edm-ve for networks of these kinds.",
-            metavar="NAME=PATH",
-            show_default=False,
-        ),
-    ] = None
-    n: Annotated[int, typer.Option("--n", help="Images compared; the paper's 128.")] = 128
-    out: Annotated[Path, typer.Option(help="The folder of results.")] = Path("results")
-    seed: Annotated[int, typer.Option(help="Of the noise and the random picks.")] = 0
-    batch: Annotated[
-        int, typer.Option("--batch-size", "--batch", help="Images denoised together.")
-    ] = 16
+    name: str | None = argument("Which (see --list), or all.", None)
+    listed: bool = option("List the experiments.", False, names=("--list",))
+    data: list[str] | None = option(
+        "A data set: a store, or images to index. Repeat for several. Names: mnist, "
+        "fashion-mnist, cifar10, celeba-hq, afhq, imagenet, imagenet64-100.",
+        None,
+        metavar="NAME=PATH",
+    )
+    oracle: list[str] | None = option(
+        "The network to compare with on a data set; NAME-conditional, NAME-edm-vp and NAME-edm-ve "
+        "for networks of these kinds.",
+        None,
+        metavar="NAME=PATH",
+    )
+    n: int = option("Images compared; the paper's 128.", 128)
+    out: Path = option("The folder of results.", Path("results"))
+    seed: int = option("Of the noise and the random picks.", 0)
+    batch: int = option("Images denoised together.", 16, names=("--batch-size", "--batch"))
     threads: Threads = None
-    kamb_images: Annotated[
-        int | None,
-        typer.Option(
-            help="Kamb's methods over this many random images, and the tables say so; default: "
-            "all, which takes long.",
-            show_default=False,
-        ),
-    ] = None
-    most_steps: Annotated[
-        int | None,
-        typer.Option(
-            help="Runs of more steps are left out, and stand as not run; default: none, ImageNet's "
-            "have 100.",
-            show_default=False,
-        ),
-    ] = None
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A few images and steps: a trial run, no result.")
-    ] = False
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            help="Collect all finished experiments in --out into this page, with the remarks of "
-            "NAME.notes.md beside it.",
-            metavar="PATH.md",
-            show_default=False,
-        ),
-    ] = None
+    kamb_images: int | None = option(
+        "Kamb's methods over this many random images, and the tables say so; default: all, which "
+        "takes long.",
+        None,
+    )
+    most_steps: int | None = option(
+        "Runs of more steps are left out, and stand as not run; default: none, ImageNet's have "
+        "100.",
+        None,
+    )
+    quick: bool = option("A few images and steps: a trial run, no result.", False)
+    report: Path | None = option(
+        "Collect all finished experiments in --out into this page, with the remarks of "
+        "NAME.notes.md beside it.",
+        None,
+        metavar="PATH.md",
+    )
 
 
 @command

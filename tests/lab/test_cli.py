@@ -155,8 +155,8 @@ def test_what_a_peer_cannot_do_is_told_before_any_work(
 def test_three_digits_of_a_level_are_enough():
     steps = ddim_sigmas(10)
     typed = ",".join(f"{sigma:.3g}" for sigma in steps)
-    assert StepJob("", levels=typed).sigmas == steps
-    assert StepJob("", levels="26").sigmas == [26.0]
+    assert StepJob("", levels=tuple(map(float, typed.split(",")))).sigmas == steps
+    assert StepJob("", levels=(26.0,)).sigmas == [26.0]
 
 
 def test_a_missing_store_is_one_line(fails, tmp_path):
