@@ -20,8 +20,8 @@ from golddiff_lab.paper.likeness_tables import (
     OPTIMAL,
     RECOMMENDED,
     WIENER,
-    LikenessTable,
 )
+from golddiff_lab.paper.tables import LikenessTable
 
 # The parts of network_like by place, below the noise from which the mixture stands alone.
 SQUARES, NARROW, MIXTURE, PATCHES = range(4)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,26 +30,21 @@ NOT_RUN = "not run"
 NO_LABELS = "no labels here"
 
 
-def default_settings(data: DataSet) -> MethodSettings:
-    """Nothing set."""
-    return MethodSettings()
-
-
 @dataclass(frozen=True)
 class Row:
     """A method as a table names it.
 
     Attributes:
         title: the paper's name of the row, where the paper has it.
-        method: of :data:`golddiff.estimators.registry.METHODS`.
-            or a name of its own, with ``make``.
+        method: of :data:`golddiff.estimators.registry.METHODS`; or a name of its own, with
+            ``make``.
         settings: for a data set.
         make: makes it of a store and a seed; None: the registry does.
     """
 
     title: str
     method: str
-    settings: Callable[[DataSet], MethodSettings] = default_settings
+    settings: Callable[[DataSet], MethodSettings] = lambda data: MethodSettings()
     make: Callable[[ImageStore, int], Denoiser] | None = None
 
 
@@ -150,8 +144,11 @@ def likeness(context: Context, here: Here, row: Row) -> Result:
 
     def compute() -> Result:
         reference = reference_of(context, here)
-        make = row.make or partial(_created, row.method, settings)
-        denoiser = make(store, context.seed)
+        denoiser = (
+            create(row.method, store, settings, context.seed)
+            if row.make is None
+            else row.make(store, context.seed)
+        )
         title = f"{here.column.title}: {row_title(context, here, row)}"
         total = here.settings.n * here.settings.steps
         context.say(f"{title}, {here.settings.n} images ...")
@@ -160,10 +157,6 @@ def likeness(context: Context, here: Here, row: Row) -> Result:
         return {**made.figures(), "pictures": packed(made.images[:PICTURES])}
 
     return context.cells.get(key, compute)
-
-
-def _created(method: str, settings: MethodSettings, store: ImageStore, seed: int) -> Denoiser:
-    return create(method, store, settings, seed)
 
 
 def reference_of(context: Context, here: Here) -> Any:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from golddiff.system.errors import ArgumentError
@@ -24,15 +24,13 @@ class Experiment:
         name: on the command line.
         title: of its page.
         source: where it stands in the paper.
-        module: in this package; imported when it is run.
-        function: in the module, ``function(context) -> Page``; or a table, with ``run(context)``.
+        place: "module:name" of its ``(context) -> Page`` in this package; imported when it is run.
     """
 
     name: str
     title: str
     source: str
-    module: str
-    function: str = "run"
+    place: str
 
     def run(self, context: Context) -> Page:
         """Compute what is not stored yet, and make the page.
@@ -40,43 +38,41 @@ class Experiment:
         Raises:
             GoldDiffError: data or an oracle that was given cannot be used.
         """
-        module = importlib.import_module(f"golddiff_lab.paper.{self.module}")
-        made = getattr(module, self.function)
-        page: Page = made(context) if callable(made) else made.run(context)
+        page: Page = resolve_name(f"golddiff_lab.paper.{self.place}")(context)
         return page
 
 
 EXPERIMENTS = {
     e.name: e
     for e in (
-        Experiment("moons", "Posterior concentration on the Moons", "Figure 1", "moons"),
-        Experiment("smoothing", "Averaged weights smooth", "Figure 2", "steps", "run_smoothing"),
+        Experiment("moons", "Posterior concentration on the Moons", "Figure 1", "moons:run"),
+        Experiment("smoothing", "Averaged weights smooth", "Figure 2", "steps:run_smoothing"),
         Experiment(
-            "weights", "Posterior weights and random subsets", "Figure 3, Sec. 3.3", "weights"
+            "weights", "Posterior weights and random subsets", "Figure 3, Sec. 3.3", "weights:run"
         ),
-        Experiment("complexity", "Complexity", "Table 1, Sec. 3.5", "complexity"),
-        Experiment("theorem1", "The truncation bound", "Theorem 1", "theorem1"),
-        Experiment("main", "CIFAR-10, CelebA-HQ and AFHQv2", "Table 2", "likeness_tables", "MAIN"),
-        Experiment("grid", "Every method from the same noise", "Figure 4", "grid"),
-        Experiment("imagenet", "ImageNet", "Table 3", "likeness_tables", "IMAGENET"),
-        Experiment("tench", "One class, step by step", "Figure 5", "steps", "run_tench"),
-        Experiment("edm", "EDM networks", "Table 4", "likeness_tables", "EDM"),
+        Experiment("complexity", "Complexity", "Table 1, Sec. 3.5", "complexity:run"),
+        Experiment("theorem1", "The truncation bound", "Theorem 1", "theorem1:run"),
+        Experiment("main", "CIFAR-10, CelebA-HQ and AFHQv2", "Table 2", "likeness_tables:MAIN.run"),
+        Experiment("grid", "Every method from the same noise", "Figure 4", "grid:run"),
+        Experiment("imagenet", "ImageNet", "Table 3", "likeness_tables:IMAGENET.run"),
+        Experiment("tench", "One class, step by step", "Figure 5", "steps:run_tench"),
+        Experiment("edm", "EDM networks", "Table 4", "likeness_tables:EDM.run"),
         Experiment("orthogonality", "Golden subsets for Optimal and Kamb", "Table 5",
-                   "likeness_tables", "ORTHOGONALITY"),
-        Experiment("wss", "Batch-averaged against exact weights", "Table 6", "likeness_tables",
-                   "WSS"),
+                   "likeness_tables:ORTHOGONALITY.run"),
+        Experiment("wss", "Batch-averaged against exact weights", "Table 6",
+                   "likeness_tables:WSS.run"),
         Experiment("sensitivity-m-max", "How large the candidate set must be", "Figure 6 (a)",
-                   "sensitivity", "run_m_max"),
+                   "sensitivity:run_m_max"),
         Experiment("sensitivity-k-min", "How large the golden subset must be", "Figure 6 (b)",
-                   "sensitivity", "run_k_min"),
-        Experiment("mnist", "MNIST and Fashion-MNIST", "Table 7, appendix", "likeness_tables",
-                   "MNIST"),
-        Experiment("field", "Other estimators of the field", NOT_IN_PAPER, "likeness_tables",
-                   "FIELD"),
-        Experiment("ablation", "What each part of network_like adds", NOT_IN_PAPER, "ablation",
-                   "ABLATION"),
+                   "sensitivity:run_k_min"),
+        Experiment("mnist", "MNIST and Fashion-MNIST", "Table 7, appendix",
+                   "likeness_tables:MNIST.run"),
+        Experiment("field", "Other estimators of the field", NOT_IN_PAPER,
+                   "likeness_tables:FIELD.run"),
+        Experiment("ablation", "What each part of network_like adds", NOT_IN_PAPER,
+                   "ablation:ABLATION.run"),
         Experiment("posterior-samplers", "Posterior samplers against the exact posterior",
-                   NOT_IN_PAPER, "posterior_samplers"),
+                   NOT_IN_PAPER, "posterior_samplers:run"),
     )
 }  # fmt: skip
 

@@ -15,7 +15,7 @@ from golddiff_lab.paper.datasets import DataSet
 from golddiff_lab.paper.likeness import Column, Row
 from golddiff_lab.paper.likeness_tables import PCA, golden_settings
 from golddiff_lab.paper.page import Page
-from golddiff_lab.paper.tables import likeness_page
+from golddiff_lab.paper.tables import LikenessTable
 
 COLUMNS = tuple(
     Column(title, data, title)
@@ -68,9 +68,9 @@ def _page(
 ) -> Page:
     if context.quick:
         values = (values[0], values[-1])
-    rows = [Row(f"{name} = {v} N", "golddiff-pca", partial(settings, v)) for v in values]
+    rows = (Row(f"{name} = {v} N", "golddiff-pca", partial(settings, v)) for v in values)
     metrics = ("MSE", "r2", "Time")
-    page = likeness_page(context, None, COLUMNS, [*rows, PCA], metrics, notes=(note,))
+    page = LikenessTable(None, COLUMNS, (*rows, PCA), metrics, notes=(note,)).run(context)
     x = [float(v) for v in values]
     page.panels = [
         Panel(title, f"{name} / N", title, _series(page.rows, x, metric), xscale="log")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,65 +42,96 @@ NOTE = (
 )
 
 
-def likeness_page(
-    context: Context,
-    label: str | None,
-    columns: Sequence[Column],
-    rows: Sequence[Row],
-    metrics: Sequence[str] = ("MSE", "r2"),
-    difference: Sequence[tuple[str, str]] = (),
-    notes: Sequence[str] = (),
-) -> Page:
-    """A page of tables.
+@dataclass(frozen=True)
+class LikenessTable:
+    """One table of the paper, or one of ours beside them.
 
-    Args:
-        context: data, oracles and settings.
-        label: of the paper's table; None: the paper has none.
-        columns: a table each.
+    Attributes:
+        label: LaTeX's; None: the paper has no such table.
+        columns: a table each, on our page.
         rows: the methods.
         metrics: of ``HEADINGS``.
-        difference: pairs of row titles whose paired difference is told under each table.
+        differences: pairs of rows whose paired difference is told under each table.
         notes: paragraphs above the tables.
     """
-    page = Page([NOTE, *(line for note in notes for line in ("", note))])
-    for column in columns:
-        here = column_here(context, column)
-        # A stand-in that is not here is no gap in the paper's table.
-        if isinstance(here, str) and here != NOT_RUN and column.stand_in:
-            continue
-        page.lines += ["", f"### {column.title}", ""]
-        if isinstance(here, str):
-            page.lines += _missing(label, column, rows, metrics, here)
-            continue
-        results = {row.title: likeness(context, here, row) for row in rows}
-        titles = [row_title(context, here, row) for row in rows]
+
+    label: str | None
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    metrics: tuple[str, ...] = ("MSE", "r2")
+    differences: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def run(self, context: Context) -> Page:
+        """The page of the table."""
+        page = Page([NOTE, *(line for note in self.notes for line in ("", note))])
+        for column in self.columns:
+            here = column_here(context, column)
+            # A stand-in that is not here is no gap in the paper's table.
+            if isinstance(here, str) and here != NOT_RUN and column.stand_in:
+                continue
+            page.lines += ["", f"### {column.title}", ""]
+            if isinstance(here, str):
+                page.lines += self._missing(column, here)
+            else:
+                self._add(page, context, here)
+        return page
+
+    def _add(self, page: Page, context: Context, here: Here) -> None:
+        """A column of which all is here: its table, figures and curves."""
+        column = here.column
+        results = {row.title: likeness(context, here, row) for row in self.rows}
+        titles = [row_title(context, here, row) for row in self.rows]
+        whose = ("ours",) if self.label is None else ("paper", "ours")
+        header = ["Method", *(f"{HEADINGS[m]}, {who}" for m in self.metrics for who in whose)]
         texts = [
-            [title, *_cells(label, column, row.title, metrics, results[row.title])]
-            for title, row in zip(titles, rows, strict=True)
-        ]
-        header = [
-            "Method",
-            *(f"{HEADINGS[metric]}, {who}" for metric in metrics for who in _whose(label)),
+            [title, *self._cells(column, row.title, results[row.title])]
+            for title, row in zip(titles, self.rows, strict=True)
         ]
         page.lines += [
-            _about(here, next(iter(results.values()))),
+            _about(here, results[self.rows[0].title]),
             "",
             *markdown_table(header, texts),
         ]
-        page.lines += [line for a, b in difference for line in _difference(a, b, results)]
+        for a, b in self.differences:
+            page.lines += ["", _difference(a, b, results)]
         page.rows += [
             {
                 "column": column.title,
                 "row": title,
                 "method": row.method,
                 "images": row_store(context, here, row).n,
-                "paper": _paper(label, column, row.title, metrics),
+                "paper": self._paper(column, row.title),
                 **{k: v for k, v in results[row.title].items() if k != "pictures"},
             }
-            for title, row in zip(titles, rows, strict=True)
+            for title, row in zip(titles, self.rows, strict=True)
         ]
         page.panels += _curves(column.title, dict(zip(titles, results.values(), strict=True)))
-    return page
+
+    def _missing(self, column: Column, reason: str) -> list[str]:
+        """The paper's figures alone, and why ours are not here."""
+        header = ["Method", *(f"{HEADINGS[metric]}, paper" for metric in self.metrics), "ours"]
+        texts = [
+            [row.title, *(text or DASH for text in self._paper(column, row.title).values()), reason]
+            for row in self.rows
+        ]
+        return markdown_table(header, texts)
+
+    def _paper(self, column: Column, row: str) -> dict[str, str | None]:
+        """What the paper prints of a method, by metric."""
+        return {m: paper_value(self.label, column.group, row, m) for m in self.metrics}
+
+    def _cells(self, column: Column, row: str, result: Result) -> list[str]:
+        ours = {
+            "MSE": _interval(result["mse"], 4),
+            "r2": _interval(result["r2"], 3) + _undefined(result["r2_undefined"]),
+            "Time": _seconds(result),
+            "Memory": _memory(**result["memory"]),
+        }
+        cells = []
+        for metric, text in self._paper(column, row).items():
+            cells += [ours[metric]] if self.label is None else [text or DASH, ours[metric]]
+        return cells
 
 
 def _about(here: Here, result: Result) -> str:
@@ -132,46 +164,6 @@ def _curves(title: str, results: dict[str, Result]) -> list[Panel]:
     return [Panel(title, xlabel, ylabel, lines, xscale="log", falling=True, floor=-1.0)]
 
 
-def _missing(
-    label: str | None, column: Column, rows: Sequence[Row], metrics: Sequence[str], reason: str
-) -> list[str]:
-    header = ["Method", *(f"{HEADINGS[metric]}, paper" for metric in metrics), "ours"]
-    texts = [
-        [
-            row.title,
-            *(_paper(label, column, row.title, metrics)[m] or DASH for m in metrics),
-            reason,
-        ]
-        for row in rows
-    ]
-    return markdown_table(header, texts)
-
-
-def _whose(label: str | None) -> tuple[str, ...]:
-    return ("ours",) if label is None else ("paper", "ours")
-
-
-def _paper(
-    label: str | None, column: Column, row: str, metrics: Sequence[str]
-) -> dict[str, str | None]:
-    return {metric: paper_value(label, column.group, row, metric) for metric in metrics}
-
-
-def _cells(
-    label: str | None, column: Column, row: str, metrics: Sequence[str], result: Result
-) -> list[str]:
-    ours = {
-        "MSE": _interval(result["mse"], 4),
-        "r2": _interval(result["r2"], 3) + _undefined(result["r2_undefined"]),
-        "Time": _seconds(result),
-        "Memory": _memory(**result["memory"]),
-    }
-    paper = _paper(label, column, row, metrics)
-    texts = {who: {m: paper[m] or DASH for m in metrics} if who == "paper" else ours
-             for who in _whose(label)}  # fmt: skip
-    return [texts[who][metric] for metric in metrics for who in _whose(label)]
-
-
 def _seconds(result: Result) -> str:
     """Seconds an image and step, and of processors."""
     seconds = result["seconds"]
@@ -197,14 +189,12 @@ def _undefined(count: int) -> str:
     return f"; {count} undefined" if count else ""
 
 
-def _difference(a: str, b: str, results: dict[str, Result]) -> list[str]:
-    if a not in results or b not in results:
-        return []
+def _difference(a: str, b: str, results: dict[str, Result]) -> str:
     mse, r2 = (
         paired_difference(results[a]["per_image"][metric], results[b]["per_image"][metric])
         for metric in ("mse", "r2")
     )
-    return ["", f"{a} less {b}, image by image: MSE {_signed(mse, 4)}, r2 {_signed(r2, 3)}."]
+    return f"{a} less {b}, image by image: MSE {_signed(mse, 4)}, r2 {_signed(r2, 3)}."
 
 
 def _signed(value: Interval, digits: int) -> str:

@@ -138,7 +138,7 @@ def _tables(result: Result) -> list[str]:
     at = int(np.abs(np.array(ks) - TOLD * result["n"]).argmin())
     median = result["median"]
     texts = [
-        [f"{sigma:.3g}", *(_number(median[what][i][at]) for what in ("error", "tail", "bound"))]
+        [f"{sigma:.3g}", *(f"{median[what][i][at]:.3g}" for what in ("error", "tail", "bound"))]
         for i, sigma in enumerate(result["sigmas"])
     ]
     head = (
@@ -146,10 +146,6 @@ def _tables(result: Result) -> list[str]:
         f"medians at k = {ks[at]:,}; broken {result['violations']} of {result['checked']:,} times."
     )
     return [head, "", *markdown_table(["σ", "error", "2 R Z_tail / Z", "Theorem 1"], texts)]
-
-
-def _number(value: float) -> str:
-    return "0" if value == 0 else f"{value:.3g}"
 
 
 def _panels(title: str, result: Result) -> list[Panel]:
