@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from golddiff.system.errors import ArgumentError
-from golddiff_lab.paper.truncation import tail_bound, truncation_bound, truncation_error
+from golddiff_lab.paper.truncation import tail_bound, truncation_bound
 
 
 @st.composite
@@ -22,8 +22,8 @@ def posteriors(draw):
     return logits, values, draw(st.integers(1, n))
 
 
-def direct_error(logits, values, k):
-    """The two means, each as the equation has it, in extended precision."""
+def truncation_error(logits, values, k):
+    """How far the two means are apart, each as the equation has it, in extended precision."""
     order = np.argsort(-logits, kind="stable")
     weights = np.exp((logits - logits.max()).astype(np.longdouble))
     kept = order[:k]
@@ -33,19 +33,12 @@ def direct_error(logits, values, k):
 
 
 @given(posteriors())
-def test_the_error_is_that_of_the_two_means(posterior):
-    logits, values, k = posterior
-    error = truncation_error(logits, values, k)
-    assert error == pytest.approx(direct_error(logits, values, k), rel=1e-9, abs=1e-14)
-
-
-@given(posteriors())
 def test_the_bound_is_never_below_the_error(posterior):
     logits, values, k = posterior
     radius = float(np.linalg.norm(values, axis=1).max())
     error = truncation_error(logits, values, k)
     tail, bound = tail_bound(logits, k, radius), truncation_bound(logits, k, radius)
-    assert error <= tail * (1 + 1e-12)
+    assert error <= tail * (1 + 1e-12) + 1e-14 * radius  # the rounding of the two means
     assert tail <= bound * (1 + 1e-12)
 
 
@@ -68,9 +61,8 @@ def test_a_constant_added_to_all_logits_changes_nothing(posterior):
 
 
 @given(posteriors())
-def test_all_images_have_no_error_and_more_images_no_larger_bound(posterior):
-    logits, values, k = posterior
-    assert truncation_error(logits, values, len(logits)) == 0
+def test_all_images_have_no_bound_and_more_images_no_larger_one(posterior):
+    logits, _, k = posterior
     assert truncation_bound(logits, len(logits), 1.0) == 0
     assume(k < len(logits))
     assert truncation_bound(logits, k + 1, 1.0) <= truncation_bound(logits, k, 1.0)
@@ -83,5 +75,3 @@ def test_bad_input():
         truncation_bound([0.0, 1.0], 1, -1)
     with pytest.raises(ArgumentError, match="logits: got shape"):
         tail_bound([[0.0]], 1, 1.0)
-    with pytest.raises(ArgumentError, match="values: got shape"):
-        truncation_error([0.0, 1.0], [[1.0]], 1)

@@ -65,8 +65,7 @@ def draw_concentration(
         seed: of the starting noise.
         levels: the steps nearest to these noise levels are shown.
     """
-    schedule = PaperSchedule(variant="released")
-    panels = concentration(store, schedule, seed, levels)
+    panels = concentration(store, seed, levels)
     points = plane(store.images())
     start = _on_paper(panels[0])
     width = 2.35 * len(panels) + 0.7
@@ -106,24 +105,21 @@ def draw_concentration(
     return figure
 
 
-def concentration(
-    store: ImageStore, schedule: PaperSchedule, seed: int, levels: Sequence[float]
-) -> list[Panel]:
-    """What the exact posterior weighs and the schedule picks along one sample's trajectory.
+def concentration(store: ImageStore, seed: int, levels: Sequence[float] = LEVELS) -> list[Panel]:
+    """What the exact posterior weighs and the released schedule picks along one trajectory.
 
     Args:
         store: the training set.
-        schedule: of the golden subsets.
         seed: of the starting noise and of the schedule.
         levels: the steps nearest to these noise levels (in log sigma) are taken.
     """
     sigmas = noise_levels(STEPS, "ddim")
     run = list(steps(Optimal(store), initial_noise(1, store.shape, seed), sigmas))
     nearest = [int(np.abs(np.log(sigmas) - np.log(level)).argmin()) for level in levels]
-    return [_panel(store, schedule, seed, run[i]) for i in dict.fromkeys(nearest)]
+    return [_panel(store, seed, run[i]) for i in dict.fromkeys(nearest)]
 
 
-def _panel(store: ImageStore, schedule: PaperSchedule, seed: int, state: State) -> Panel:
+def _panel(store: ImageStore, seed: int, state: State) -> Panel:
     sigma = state.sigma
     x, x0 = state.x[0].numpy(), state.x0[0].numpy()
     distances = squared_distances(store.stored, store.rows_of(None), x[None])[0]
@@ -131,7 +127,7 @@ def _panel(store: ImageStore, schedule: PaperSchedule, seed: int, state: State) 
     weights /= weights.sum()
     order = np.argsort(-weights, kind="stable")
     count = int(np.searchsorted(np.cumsum(weights[order]), MASS)) + 1
-    (golden,) = schedule.supports(store, x[None], sigma, None, seed)
+    (golden,) = PaperSchedule(variant="released").supports(store, x[None], sigma, None, seed)
     return Panel(sigma, x, x0, weights, order[:count], golden.rows)
 
 

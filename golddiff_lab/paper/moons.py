@@ -10,11 +10,10 @@ from golddiff_lab.tables import markdown_table
 
 def run(context: Context) -> Page:
     """The page of the figure."""
-    from golddiff.supports.paper import PaperSchedule
-    from golddiff_lab.figures.concentration import LEVELS, concentration, draw_concentration
+    from golddiff_lab.figures.concentration import concentration, draw_concentration
 
     store = cached_store("moons", SourceOptions(), say=context.say)
-    panels = concentration(store, PaperSchedule(variant="released"), context.seed, LEVELS)
+    panels = concentration(store, context.seed)
     texts = [
         [f"{p.sigma:.3g}", f"{len(p.support):,}", f"{p.weights.max():.3g}", f"{len(p.golden):,}"]
         for p in panels

@@ -46,29 +46,6 @@ def tail_bound(logits: ArrayLike, k: int, radius: float) -> float:
     return float(2 * radius * weights[k:].sum() / weights.sum())
 
 
-def truncation_error(logits: ArrayLike, values: ArrayLike, k: int) -> float:
-    """The error itself, ||f_S - f_D||_2, without the cancellation of a difference of two means.
-
-    Args:
-        logits: (N,) finite log weights.
-        values: (N, D) the images.
-        k: images kept, 1 to N; of equal logits the earlier.
-    """
-    ordered = _ordered(logits, k, 0.0)
-    images = np.asarray(values, np.float64)
-    if images.ndim != 2 or len(images) != len(ordered):
-        raise ArgumentError(f"values: got shape {images.shape}, expected ({len(ordered)}, D)")
-    if k == len(ordered):
-        return 0.0
-    images = images[np.argsort(-np.asarray(logits, np.float64), kind="stable")]
-    weights = np.exp(ordered - ordered[0])
-    # The tail by its own largest: its weights may all be below what a float can hold.
-    tail = np.exp(ordered[k:] - ordered[k])
-    kept_mean = weights[:k] @ images[:k] / weights[:k].sum()
-    tail_mean = tail @ images[k:] / tail.sum()
-    return float(weights[k:].sum() / weights.sum() * np.linalg.norm(kept_mean - tail_mean))
-
-
 def _ordered(logits: ArrayLike, k: int, radius: float) -> F64:
     """The logits, largest first."""
     values = np.asarray(logits, np.float64)

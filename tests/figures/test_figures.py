@@ -96,9 +96,8 @@ def test_the_methods_picture_names_each_method_and_its_time(tmp_path):
 
 
 def test_the_weights_shown_give_the_denoisers_own_posterior_mean(moons):
-    schedule = golddiff.PaperSchedule(variant="released")
     points = moons.images().numpy().astype(np.float64)
-    panels = concentration(moons, schedule, 0, (60.0, 1.0, 0.2, 0.05))
+    panels = concentration(moons, 0, (60.0, 1.0, 0.2, 0.05))
     optimal = golddiff.Optimal(moons)
     for panel in panels:
         assert panel.weights.sum() == pytest.approx(1)
@@ -109,7 +108,7 @@ def test_the_weights_shown_give_the_denoisers_own_posterior_mean(moons):
 
 def test_the_support_shown_is_the_smallest_that_holds_its_mass_and_it_shrinks(moons):
     schedule = golddiff.PaperSchedule(variant="released")
-    panels = concentration(moons, schedule, 0, (60.0, 1.0, 0.2, 0.05))
+    panels = concentration(moons, 0, (60.0, 1.0, 0.2, 0.05))
     for panel in panels:
         mass = panel.weights[panel.support]
         assert mass.sum() >= MASS > mass[:-1].sum()

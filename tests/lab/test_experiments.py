@@ -13,10 +13,11 @@ from golddiff_lab.paper.likeness import packed, unpacked
 from golddiff_lab.paper.paper import paper_value, tables
 from golddiff_lab.paper.registry import EXPERIMENTS, of_the_paper
 from golddiff_lab.paper.tables import paired_difference
-from golddiff_lab.paper.truncation import tail_bound, truncation_bound, truncation_error
+from golddiff_lab.paper.truncation import tail_bound, truncation_bound
 from golddiff_lab.paper.weights import RandomSubset
 from tests.conftest import float64_images
 from tests.oracles_for_tests import Shrinking
+from tests.test_truncation import truncation_error
 
 
 def page(folder, name):
