@@ -25,6 +25,7 @@ from golddiff.estimators.optimal import Optimal
 from golddiff.estimators.pca import PCA
 from golddiff.estimators.pspc import PatchComposite
 from golddiff.estimators.registry import default_mask_threshold
+from golddiff.estimators.scfdm import SCFDM
 from golddiff.posterior import Posterior
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.cache import cache_folder
@@ -33,6 +34,13 @@ from golddiff.support import Support
 
 # The modules that a full scan's values come from; others may change without making it stale.
 CODE = ("estimators", "kernels", "noise.py", "posterior.py", "store")
+# What decides an estimator's full scan.
+SETTINGS: dict[type[Estimator], tuple[str, ...]] = {
+    PCA: ("mask_threshold",),
+    Kamb: ("patch_sizes", "boundary"),
+    PatchComposite: ("patch_sizes", "thresholds", "heatmaps"),
+    SCFDM: ("smoothing", "copies", "seed"),
+}
 ROWS_AT_ONCE = 2048  # rows that all queries are compared with before the next are read
 TRIED = 256  # rows that the time of a scan is estimated from
 
@@ -53,28 +61,18 @@ def reference_of(
     base: Any = denoiser
     while base is not None and not isinstance(base, Estimator):
         base = getattr(base, "base", None)
-    if isinstance(base, Optimal):
-        return Optimal(store)
-    if isinstance(base, Kamb):
-        return Kamb(store, base.patch_sizes, base.boundary)
     if isinstance(base, PCA):
         return PCA(store, base.mask_threshold)
-    if isinstance(base, PatchComposite):
+    if base is not None:
         return base
     return PCA(store, default_mask_threshold(store.shape) if threshold is None else threshold)
 
 
 def describe(reference: Estimator) -> dict[str, Any]:
     """The estimator and its settings, as plain values."""
-    settings: dict[str, Any] = {"estimator": type(reference).__name__}
-    if isinstance(reference, PCA):
-        settings["mask_threshold"] = reference.mask_threshold
-    if isinstance(reference, Kamb):
-        settings |= {"patch_sizes": reference.patch_sizes, "boundary": reference.boundary}
-    if isinstance(reference, PatchComposite):
-        names = ("patch_sizes", "thresholds", "heatmaps")
-        settings |= {n: getattr(reference, n) for n in names if hasattr(reference, n)}
-    return settings
+    names = [n for kind, own in SETTINGS.items() if isinstance(reference, kind) for n in own]
+    settings = {n: getattr(reference, n) for n in names if hasattr(reference, n)}
+    return {"estimator": type(reference).__name__, **settings}
 
 
 def text_of(reference: Estimator) -> str:
@@ -129,13 +127,18 @@ def full_scans(
 def one_pass(
     reference: Estimator, levels: Sequence[Level], watch: Watch = lambda done, images: None
 ) -> list[torch.Tensor]:
-    """``reference(x, sigma)`` for each level; every image is read once for all of them."""
+    """``reference(x, sigma)`` for each level; every image is read once for all of them.
+
+    But for an estimator whose posteriors do not merge, which reads them at each level.
+    """
     store = reference.store
+    if not reference.merges:
+        return [reference(x, sigma) for sigma, x in levels]
     queries = [np.ascontiguousarray(x.reshape(len(x), -1).numpy()) for _, x in levels]
     totals: list[Posterior | None] = [None] * len(levels)
     for part in Support(store.rows_of(None)).split(ROWS_AT_ONCE):
         for i, (sigma, _) in enumerate(levels):
-            posterior = reference.store.posterior(reference, queries[i], sigma, part)
+            posterior = store.posterior(reference, queries[i], sigma, part)
             total = totals[i]
             totals[i] = posterior if total is None else total.merge(posterior)
         watch(int(part.rows[-1]) + 1, store.n)
@@ -202,9 +205,9 @@ def _affordable(reference: Estimator, x: torch.Tensor, sigma: float, seconds: fl
     store = reference.store
     query = np.ascontiguousarray(x.reshape(1, -1).numpy())
     few = Support(store.rows_of(None)[:TRIED])
-    reference.store.posterior(reference, query, sigma, few)  # makes masks
+    reference.denoise_over(query, sigma, few)  # makes masks
     start = time.perf_counter()
-    reference.store.posterior(reference, query, sigma, few)
+    reference.denoise_over(query, sigma, few)
     each = (time.perf_counter() - start) * store.n / len(few)
     return int(seconds / max(each, 1e-9))
 

@@ -119,6 +119,15 @@ def test_the_reference_is_the_full_scan_of_the_base(store):
     assert reference_of(None, store, 0.07).mask_threshold == 0.07
 
 
+def test_smoothed_copies_are_compared_with_their_own_full_scan(store, queries):
+    smoothed, x = golddiff.SCFDM(store, 0.5, copies=3), queries(store, 1.0)
+    reference = reference_of(golddiff.GoldDiff(smoothed), store, None)
+    assert describe(reference) == {
+        "estimator": "SCFDM", "smoothing": 0.5, "copies": 3, "seed": 0,
+    }  # fmt: skip
+    assert torch.equal(full_scan(reference, x, 1.0), smoothed(x, 1.0))
+
+
 def test_rmse_is_over_all_values():
     assert rmse(torch.zeros(2, 8), torch.full((2, 8), 0.5)) == 0.5
 
