@@ -18,26 +18,18 @@ from scipy.stats import spearmanr
 from golddiff.cli.terminal import say, write_json
 from golddiff.denoiser import Estimator
 from golddiff.estimators.golden import GoldDiff
-from golddiff.estimators.kamb import Kamb
-from golddiff.estimators.optimal import Optimal
-from golddiff.estimators.pca import PCA
-from golddiff.estimators.registry import default_mask_threshold
+from golddiff.estimators.registry import METHODS, create
 from golddiff.noise import ddim_sigmas
 from golddiff.store.images import ImageStore
 from golddiff.supports.adaptive import AdaptiveSchedule
-from golddiff.supports.paper import PaperSchedule
-from golddiff_lab.queries import held_out, noised, trajectory
+from golddiff_lab.queries import TRAJECTORY_OF, held_out, noised, trajectory
+from golddiff_lab.tables import markdown_table
 from golddiff_lab.truth import Level, full_scans
 
 RUN_AT = 0.05  # tolerance of the method's own run
 KINDS = ("in the store", "not in it", "its own run", "another's run")
-
-
-def estimator_of(name: str, store: ImageStore) -> Estimator:
-    """Optimal, PCA with the threshold for images of the store's shape, or Kamb."""
-    if name == "optimal":
-        return Optimal(store)
-    return Kamb(store) if name == "kamb" else PCA(store, default_mask_threshold(store.shape))
+HEADER = ["tol", "sigma", "within", "by kind", "in full", "rank", "within x3", "s of processor"]
+ESTIMATORS = [name for name in METHODS if f"adaptive-{name}" in METHODS]
 
 
 def levels_of(
@@ -55,13 +47,11 @@ def levels_of(
     store = full.store
     clean = held_out(store, each, seed) if others is None else others.images(range(each))
     noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(seed + 1))
-    released = PaperSchedule(variant="released")
-    other = GoldDiff(PCA(store, default_mask_threshold(store.shape)), released)
     kinds = (
         noised(store, sigmas, each, seed),
         [clean + sigma * noise for sigma in sigmas],
         trajectory(GoldDiff(full, AdaptiveSchedule(RUN_AT)), sigmas, each, seed + 2),
-        trajectory(other, sigmas, each, seed + 3),
+        trajectory(create(TRAJECTORY_OF, store), sigmas, each, seed + 3),
     )
     return [(sigma, torch.cat(parts)) for sigma, *parts in zip(sigmas, *kinds, strict=True)]
 
@@ -94,8 +84,7 @@ def measured(
 
 def table(records: list[dict[str, Any]]) -> list[str]:
     """How many are within the tolerance, of all and of each kind; how well the estimate knows."""
-    lines = ["| tol | sigma | within | by kind | in full | rank | within x3 | s of processor |"]
-    lines.append("|" + "---|" * 8)
+    rows = []
     keys = [(t, s) for t in sorted({r["tol"] for r in records})[::-1]
             for s in [*sorted({r["sigma"] for r in records})[::-1], None]]  # fmt: skip
     for tol, sigma in keys:
@@ -108,19 +97,18 @@ def table(records: list[dict[str, Any]]) -> list[str]:
             ratio = pairs[:, 0] / np.maximum(pairs[:, 1], 1e-12)
             rank = float(spearmanr(*pairs.T)[0])
             known = [f"{rank:.2f}", f"{np.mean((ratio > 1 / 3) & (ratio < 3)):.2f}"]
-        cells = [
+        rows.append([
             f"{tol:g}", "all" if sigma is None else f"{sigma:.3g}", f"{sum(good)}/{len(good)}",
             ", ".join(f"{sum(k)}/{len(k)}" for k in kinds),
             str(sum(r["estimate"] == 0 for r in some)), *known,
             f"{np.mean([r['seconds'] for r in some]):.3f}",
-        ]  # fmt: skip
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+        ])  # fmt: skip
+    return markdown_table(HEADER, rows)
 
 
 def main(
     store: Annotated[Path, typer.Argument(help="A store.")],
-    method: Annotated[str, typer.Option(help="optimal, pca or kamb.")] = "pca",
+    method: Annotated[str, typer.Option(help=f"{', '.join(ESTIMATORS)}.")] = "pca",
     tols: Annotated[str, typer.Option(help="Tolerances, with commas between.")] = "0.05,0.02,0.01",
     each: Annotated[int, typer.Option(help="Queries of a kind, at each level.")] = 4,
     others: Annotated[Path | None, typer.Option(help="A store of images not in it.")] = None,
@@ -129,7 +117,10 @@ def main(
     json: Annotated[Path | None, typer.Option(help="Where every query's figures go.")] = None,
 ) -> None:
     """Print the table."""
-    full = estimator_of(method, ImageStore.open(store))
+    if method not in ESTIMATORS:
+        raise typer.BadParameter(f"method: got {method!r}, expected one of {', '.join(ESTIMATORS)}")
+    full = create(method, ImageStore.open(store))
+    assert isinstance(full, Estimator)
     outside = None if others is None else ImageStore.open(others)
     levels = levels_of(full, outside, ddim_sigmas(10), each, seed)
     records = measured(full, levels, [float(tol) for tol in tols.split(",")], each, index)
