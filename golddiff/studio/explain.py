@@ -46,7 +46,7 @@ def curves(run: Run, selected: Selection, most_seconds: float = MOST_SECONDS) ->
 
     The chosen pixel's method comes first, the others while there is time.
     """
-    done = len(run.states[selected.method])
+    done = run.steps_done  # a run that was stopped may have a step more of some methods
     if (selected, done) in run.curves:
         return run.curves[selected, done]
     made: Curves = {}

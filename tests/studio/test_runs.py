@@ -1,6 +1,7 @@
 import json
 import shutil
 import threading
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -103,6 +104,15 @@ def test_wiener_has_no_sources_and_the_other_methods_have_curves(library):
     assert all(len(points) == 3 for points in made.values())
     assert all(1 - 1e-6 <= number <= 60 for p in made.values() for _, number in p)
     assert curves(run, Selection("pca", 0, 4, 3), 60) is made
+
+
+def test_curves_of_a_stopped_run_are_of_the_steps_that_all_methods_did(library):
+    run = prepare(library.get("grey"), Settings("grey", ("optimal", "pca"), steps=4), None)
+    assert list(islice(run.advance(), 3)) == ["optimal", "pca", "optimal"]
+    made = curves(run, Selection("optimal", 0, 4, 3), 60)
+    assert {name: [s for s, _ in points] for name, points in made.items()} == {
+        name: [run.states["pca"][0].sigma] for name in ("optimal", "pca")
+    }
 
 
 def test_downloads_are_a_picture_and_figures_that_repeat_the_run(library, tmp_path):
