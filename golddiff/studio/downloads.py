@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import torch
@@ -23,9 +24,8 @@ def write_downloads(
     run: Run, step: int, selected: Selection, found: PixelSources | None, made: Curves,
     folder: Path,
 ) -> tuple[Path, Path]:  # fmt: skip
-    """Write the PNG and the JSON of a run into a folder of its own inside ``folder``."""
-    target = folder / run.key
-    target.mkdir(exist_ok=True)
+    """Write the PNG and the JSON of a run into a new folder inside ``folder``."""
+    target = Path(mkdtemp(dir=folder))
     picture, figures = target / "golddiff-run.png", target / "golddiff-run.json"
     draw_run(run, selected).save(picture)
     described = describe_run(run, step, selected, found, made)

@@ -48,7 +48,7 @@ def readable() -> Iterator[None]:
 
 
 class Handlers:
-    """The callbacks of one studio."""
+    """The callbacks of one studio; gradio deletes what gets old in ``folder``, which is its own."""
 
     def __init__(self, library: Library, folder: Path) -> None:
         self.library = library

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -71,7 +70,6 @@ class Run:
     seconds: dict[str, list[float]] = field(init=False)
     # Of the pixels chosen, by the pixel and the steps done then
     curves: dict[tuple[Selection, int], Curves] = field(default_factory=dict)
-    key: str = field(default_factory=lambda: uuid.uuid4().hex)  # names the run's files
     stopped: threading.Event = field(default_factory=threading.Event)  # ends it after a step
 
     def __post_init__(self) -> None:

@@ -96,16 +96,14 @@ def make_app(library: Library, folder: Path, local: bool, port: int) -> FastAPI:
     """
     # Both are read when gradio is imported or its parts are made.
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    os.environ["GRADIO_TEMP_DIR"] = str(folder / "gradio")
-    (folder / "runs").mkdir()
-    (folder / "gradio").mkdir()
+    os.environ["GRADIO_TEMP_DIR"] = str(folder)
 
     import gradio as gr
 
     from golddiff.studio.handlers import Handlers
     from golddiff.studio.layout import CSS, THEME, build_page
 
-    page = build_page(Handlers(library, folder / "runs"))
+    page = build_page(Handlers(library, folder))
     page.queue(default_concurrency_limit=8, api_open=False)
     keep_files_local(page.blocks.values())
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)

@@ -143,6 +143,15 @@ def test_no_control_of_the_page_takes_a_file_but_the_upload(tmp_path, make_store
     )
 
 
+def test_a_run_s_files_lie_where_gradio_deletes_old_ones(tmp_path, make_store, smooth_images):
+    store = make_store(smooth_images(9, (1, 8, 8)))
+    app = make_app(Library({"s": lambda: store}), tmp_path, True, 7860)
+    page = app.routes[-1].app.get_blocks()
+    assert {block.GRADIO_CACHE for block in page.blocks.values()} == {str(tmp_path)}
+    explain = [fn.fn for fn in page.fns.values() if fn.name == "explain"]
+    assert {fn.__self__.folder for fn in explain} == {tmp_path}
+
+
 def test_a_foreign_post_never_reaches_gradio(tmp_path, make_store, smooth_images):
     store = make_store(smooth_images(9, (1, 8, 8)))
     app = make_app(Library({"s": lambda: store}), tmp_path, True, 7860)
@@ -151,4 +160,4 @@ def test_a_foreign_post_never_reaches_gradio(tmp_path, make_store, smooth_images
         foreign = {**HOST, "origin": "https://evil.example", "content-length": "0"}
         assert asyncio.run(status_of(app, "POST", path, foreign)) in (403, 404)
     assert threading.active_count() == before
-    assert not list((tmp_path / "gradio").iterdir())
+    assert not list(tmp_path.iterdir())
