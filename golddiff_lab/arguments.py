@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from golddiff.estimators.registry import METHODS, MethodSettings, method_named
@@ -23,7 +22,7 @@ def at_least(job: object, **least: int) -> None:
 def check_methods(
     methods: Iterable[str], settings: MethodSettings, others: Iterable[str] = ()
 ) -> None:
-    """Raise where a name is no method, or where none of them has a setting.
+    """Raise where none of the methods has a setting.
 
     Args:
         methods: the names.
@@ -31,11 +30,8 @@ def check_methods(
         others: settings that somebody else has.
 
     Raises:
-        ArgumentError: says which methods there are, or which setting does not apply.
+        ArgumentError: says which setting does not apply.
     """
-    for method in methods:
-        if method not in METHODS:
-            raise ArgumentError(f"method: got {method!r}, expected one of {', '.join(METHODS)}")
     having = frozenset(others).union(*(METHODS[method].settings for method in methods))
     for setting in settings.given():
         if setting not in having:
@@ -51,11 +47,3 @@ def check_source(source: str) -> None:
     """Raise ArgumentError where it is none of ``SOURCES`` of queries."""
     if source not in SOURCES:
         raise ArgumentError(f"queries_from: got {source!r}, expected {' or '.join(SOURCES)}")
-
-
-def positive(job: object, *names: str) -> None:
-    """Raise ArgumentError where a number of a job is not finite and above 0."""
-    for name in names:
-        value = getattr(job, name)
-        if not 0 < value < math.inf:
-            raise ArgumentError(f"{name}: got {value}, expected a finite number above 0")

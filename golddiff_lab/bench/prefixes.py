@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from golddiff.sources.source_options import SourceOptions
-from golddiff.store.cache import cache_folder, cached_store
+from golddiff.store.cache import cache_folder
 from golddiff.store.images import ImageStore
 from golddiff.store.opening import is_store
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.bench.scaling_job import ENLARGED, ScalingJob
 from golddiff_lab.enlarged import enlarge
+from golddiff_lab.given import given_store
 
 
 def stores_for(job: ScalingJob, say: Callable[[str], None]) -> list[ImageStore]:
@@ -24,13 +25,9 @@ def stores_for(job: ScalingJob, say: Callable[[str], None]) -> list[ImageStore]:
         GoldDiffError: as building a store.
     """
     name, (*fewer, most) = job.data.removeprefix(ENLARGED), job.counts
-    path = Path(name).expanduser()
-    if not is_store(path):
-        limit = most if name == job.data else None
-        path = cached_store(name, SourceOptions(limit=limit), say=say).path
-    largest = ImageStore.open(path)
+    largest = given_store(name, SourceOptions(limit=most if name == job.data else None), say)
     if name != job.data and largest.n < most:
-        say(f"{most:,} images made of those of {path}, unless kept")
+        say(f"{most:,} images made of those of {largest.path}, unless kept")
         largest = _kept(largest, f"enlarged-{most}", lambda into: enlarge(largest, most, into))
     say(f"the first {', '.join(f'{n:,}' for n in fewer)} images of {largest.path}, unless kept")
     stores = [_first(largest, n) for n in job.counts]

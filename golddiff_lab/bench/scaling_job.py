@@ -11,7 +11,7 @@ from golddiff.cli.parse import parse_whole_numbers
 from golddiff.estimators.registry import MethodSettings
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_writable
-from golddiff_lab.arguments import STEPS, at_least, check_methods, positive, split_names
+from golddiff_lab.arguments import STEPS, at_least, check_methods, split_names
 
 ENLARGED = "enlarged:"  # and a store or another source, of which copies are changed
 COMPARED = ("adaptive-optimal", "adaptive-pca", "golddiff-optimal", "golddiff-pca")
@@ -54,8 +54,11 @@ class ScalingJob:
         Raises:
             ArgumentError: names the argument.
         """
+        from golddiff.system.arguments import check_positive  # imports slowly
+
         at_least(self, batch=1, repeats=1, truth_queries=0, seed=0)
-        positive(self, "seconds", "truth_seconds", "memory_limit")
+        for name in ("seconds", "truth_seconds", "memory_limit"):
+            check_positive(name, getattr(self, name))
         counts = self.counts
         if len(set(counts)) < max(2, len(counts)) or min(counts) < 2:
             raise ArgumentError(

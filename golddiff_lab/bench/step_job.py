@@ -14,7 +14,6 @@ from golddiff_lab.arguments import (
     at_least,
     check_methods,
     check_source,
-    positive,
     split_names,
 )
 from golddiff_lab.peers import PEERS, recognise
@@ -69,8 +68,10 @@ class StepJob:
         Raises:
             ArgumentError: names the argument.
         """
+        from golddiff.system.arguments import check_positive  # imports slowly
+
         at_least(self, batch=1, repeats=1, truth_queries=0, limit=1)
-        positive(self, "seconds")
+        check_positive("seconds", self.seconds)
         check_source(self.queries_from)
         for level in self.sigmas:
             if not 0 < level < float("inf"):

@@ -18,10 +18,11 @@ from golddiff.cli.command import ADVANCED, argument, command, option
 from golddiff.cli.options import JsonPath, Seed, Threads
 from golddiff.cli.parse import parse_whole_numbers
 from golddiff.cli.terminal import progress_bar, say, starting, watched, write_json
-from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError, CheckpointError
 from golddiff.system.files import check_writable
 from golddiff.system.units import byte_size, duration, shape_text
+from golddiff_lab.given import given_store
 from golddiff_lab.training.settings import TrainSettings
 
 if TYPE_CHECKING:
@@ -162,12 +163,7 @@ def _stop_asked() -> Iterator[threading.Event]:
 
 
 def _store(data: str) -> ImageStore:
-    from golddiff.store.images import ImageStore
-    from golddiff.store.manifest import NAME
-
-    if (Path(data) / NAME).is_file():
-        return ImageStore.open(data)
-    return cached_store(data, SourceOptions(), say=say, progress=watched())
+    return given_store(data, SourceOptions(), say, progress=watched())
 
 
 @oracle.command()

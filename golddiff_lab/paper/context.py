@@ -12,10 +12,12 @@ import torch
 
 from golddiff.evaluation.references import Oracle
 from golddiff.sampling import OnStep
-from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.sources.source_options import SourceOptions
 from golddiff.store.images import ImageStore
+from golddiff.store.opening import is_store
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.cells import Cells
+from golddiff_lab.given import given_store
 from golddiff_lab.paper.datasets import DATA_SETS
 
 QUICK_IMAGES = 4
@@ -82,12 +84,8 @@ class Context:
         if name not in self.data:
             return None
         if name not in self._stores:
-            path = Path(self.data[name]).expanduser()
-            if (path / "manifest.json").is_file():
-                self._stores[name] = ImageStore.open(path)
-            else:
-                reading = SourceOptions(size=DATA_SETS[name].side, skip_bad=True)
-                self._stores[name] = cached_store(self.data[name], reading, say=self.say)
+            reading = SourceOptions(size=DATA_SETS[name].side, skip_bad=True)
+            self._stores[name] = given_store(self.data[name], reading, self.say)
         return self._stores[name]
 
     def oracle(self, name: str) -> Oracle | None:
@@ -107,7 +105,7 @@ class Context:
         if images is None or images >= store.n:
             return store
         path = self.out / "stores" / f"{name}-{images}-{store.manifest.images_checksum[:12]}"
-        if not (path / "manifest.json").is_file():
+        if not is_store(path):
             drawn = np.random.default_rng(self.seed).permutation(store.n)[:images]
             rows = np.sort(drawn)
             values = torch.from_numpy(np.array(store.flat[rows])).reshape(images, *store.shape)

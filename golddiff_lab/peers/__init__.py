@@ -7,7 +7,6 @@ imported before a race, and only in the process of that side.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -44,11 +43,15 @@ class Peer:
         """Raise ArgumentError where the peer cannot run over a store, or so; imports no peer."""
         import_module(self.module).check(spec, store)
 
-    @property
-    def make(self) -> Callable[[SideSpec, ImageStore], Side]:
-        """Makes a side; imports the adapter."""
-        maker: Callable[[SideSpec, ImageStore], Side] = import_module(self.module).make
-        return maker
+    def make(self, spec: SideSpec, store: ImageStore) -> Side:
+        """A side of a race; imports the peer's code.
+
+        Raises:
+            ArgumentError: as :meth:`check`; its code cannot be imported.
+        """
+        self.check(spec, store)
+        side: Side = import_module(self.module).make(spec, store)
+        return side
 
 
 PEERS = {

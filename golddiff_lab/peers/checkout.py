@@ -15,6 +15,7 @@ import torch
 from golddiff.estimators.registry import MethodSettings, default_mask_threshold
 from golddiff.noise import ddim_scheduler, sigma_of_alpha
 from golddiff.store.images import ImageStore
+from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
 
 
@@ -96,6 +97,13 @@ def threshold_of(settings: MethodSettings, store: ImageStore) -> float:
     """The mask threshold given, or the released code's."""
     given = settings.mask_threshold
     return default_mask_threshold(store.shape) if given is None else given
+
+
+def released_schedule(settings: MethodSettings) -> PaperSchedule:
+    """The released code's golden subsets, of the sizes given; or the text's, where that is set."""
+    given = settings.given()
+    sizes: dict[str, Any] = {name: given[name] for name in ("k_min", "k_max") if name in given}
+    return PaperSchedule(variant=settings.variant or "released", **sizes)
 
 
 def factor_of(store: ImageStore) -> tuple[torch.Tensor, ...]:

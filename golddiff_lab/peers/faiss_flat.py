@@ -15,6 +15,7 @@ from golddiff.support import AnySupport, Prior
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32
+from golddiff_lab.peers.checkout import released_schedule
 from golddiff_lab.sides import Check, Side, SideSpec
 
 
@@ -35,26 +36,15 @@ def load_faiss() -> Any:
 def check(spec: SideSpec, store: ImageStore) -> None:
     """Refuse where faiss is missing, or where there are fewer images than it is to find."""
     load_faiss()
-    _schedule(spec).budgets(1.0, store.n)
-
-
-def _schedule(spec: SideSpec) -> PaperSchedule:
-    given = spec.settings.given().items()
-    sizes = {name: value for name, value in given if name in ("k_min", "k_max")}
-    variant = spec.settings.variant or "released"
-    return PaperSchedule(variant=variant, **sizes)  # type: ignore[arg-type]
+    released_schedule(spec.settings).budgets(1.0, store.n)
 
 
 def make(spec: SideSpec, store: ImageStore) -> Side:
     """``IndexFlatL2`` over all values, k as in the schedule, a gather and a softmax in torch.
 
     The squared distances that the search returns are the logits; none is computed twice.
-
-    Raises:
-        ArgumentError: as :func:`check`.
     """
-    check(spec, store)
-    faiss, schedule = load_faiss(), _schedule(spec)
+    faiss, schedule = load_faiss(), released_schedule(spec.settings)
     faiss.omp_set_num_threads(spec.threads)
     images = store.images().reshape(store.n, store.d)
     index = faiss.IndexFlatL2(store.d)

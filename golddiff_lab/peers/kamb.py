@@ -46,11 +46,7 @@ def make(spec: SideSpec, store: ImageStore) -> Side:
     Their circular one does not wrap the training images and weighs the images of a last, smaller
     batch more: it is given images padded by wrapping, in batches of one size, which makes it
     the equivariant machine of their paper.
-
-    Raises:
-        ArgumentError: as :func:`check`.
     """
-    check(spec, store)
     assert spec.path is not None
     size, boundary = spec.settings.patch_size, spec.settings.boundary or "zeros"
     assert isinstance(size, int)

@@ -25,12 +25,7 @@ def check(spec: SideSpec, store: ImageStore) -> None:
 
 
 def make(spec: SideSpec, store: ImageStore) -> Side:
-    """``PSPCSquareDenoiser`` over the images of ``store``, with the patch sizes that ours has.
-
-    Raises:
-        ArgumentError: as :func:`check`.
-    """
-    check(spec, store)
+    """``PSPCSquareDenoiser`` over the images of ``store``, with the patch sizes that ours has."""
     assert spec.path is not None
     ours = _ours(spec, store)
     step = _step(spec.path, store, ours)

@@ -11,13 +11,13 @@ from golddiff.estimators.pca import PCA
 from golddiff.noise import alpha_of_sigma
 from golddiff.store.images import ImageStore
 from golddiff.support import Support
-from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.peers.checkout import (
     bundle,
     check_square,
     factor_of,
     imported,
+    released_schedule,
     threshold_of,
     vp_timestep,
 )
@@ -47,11 +47,7 @@ def make(spec: SideSpec, store: ImageStore) -> Side:
 
     The same covariance as ours is given to it: factoring it is no part of a step. The masks are:
     it makes them anew at every step.
-
-    Raises:
-        ArgumentError: as :func:`check`.
     """
-    check(spec, store)
     assert spec.path is not None
     path, threshold = spec.path, threshold_of(spec.settings, store)
     torch.manual_seed(spec.seed)  # of its random draws
@@ -73,9 +69,7 @@ def make(spec: SideSpec, store: ImageStore) -> Side:
 
 
 def _sizes(spec: SideSpec, store: ImageStore) -> tuple[int, int]:
-    given = spec.settings.given().items()
-    sizes = {name: value for name, value in given if name in ("k_min", "k_max")}
-    schedule = PaperSchedule(variant="released", **sizes)  # type: ignore[arg-type]
+    schedule = released_schedule(spec.settings)
     return schedule.budgets(1e-9, store.n)[1], schedule.budgets(1e9, store.n)[1]
 
 

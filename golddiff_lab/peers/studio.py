@@ -44,11 +44,7 @@ def make(spec: SideSpec, store: ImageStore) -> Side:
     """``PCALocalityDenoiser`` over the images of ``store``.
 
     The same covariance as ours is given to it; the masks it makes anew at every step.
-
-    Raises:
-        ArgumentError: as :func:`check`.
     """
-    check(spec, store)
     assert spec.path is not None
     path, threshold = spec.path, threshold_of(spec.settings, store)
     images = store.images()
