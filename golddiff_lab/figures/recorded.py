@@ -28,9 +28,7 @@ def panels_of(body: object) -> list[Panel]:
         panels = _panels(body)
         for panel in panels:
             _check(panel)
-    except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
-        if isinstance(error, ArgumentError):
-            raise
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError):
         raise ArgumentError("its figures are not as golddiff writes them") from None
     if not panels:
         raise ArgumentError("has no line plots: none of panels, levels or sigmas")
@@ -39,7 +37,7 @@ def panels_of(body: object) -> list[Panel]:
 
 def _panels(body: Mapping[str, Any]) -> list[Panel]:
     if body.get("panels"):
-        return [read_panel(panel) for panel in body["panels"]]
+        return [_panel(panel) for panel in body["panels"]]
     if "levels" in body:
         return _race(body)
     if "sigmas" in body and "seconds" in body:
@@ -47,26 +45,16 @@ def _panels(body: Mapping[str, Any]) -> list[Panel]:
     return []
 
 
-def read_panel(figures: object) -> Panel:
-    """The panel of :meth:`golddiff.figures.curves.Panel.figures`.
-
-    Raises:
-        ArgumentError: not such a panel.
-    """
-    try:
-        values = dict(figures)  # type: ignore[call-overload]
-        lines = [Series(**line) for line in values.pop("series")]
-        panel = Panel(series=lines, **values)
-        scales = {panel.xscale, panel.yscale}
-        if not scales <= {"linear", "log"} or any(len(s.x) != len(s.y) for s in lines):
-            raise ValueError
-    except (TypeError, ValueError, KeyError):
-        raise ArgumentError("panels: a panel is not as golddiff writes them") from None
-    return panel
+def _panel(figures: dict[str, Any]) -> Panel:
+    """The panel of :meth:`golddiff.figures.curves.Panel.figures`."""
+    series = [Series(**line) for line in figures["series"]]
+    return Panel(**{**figures, "series": series})
 
 
 def _check(panel: Panel) -> None:
     """Raise ValueError for what no plot can be drawn of: texts for numbers, and the like."""
+    if not {panel.xscale, panel.yscale} <= {"linear", "log"}:
+        raise ValueError("a scale that is none")
     texts = [panel.title, panel.xlabel, panel.ylabel, *(line.name for line in panel.series)]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("a text that is none")

@@ -240,12 +240,14 @@ def test_bad_input_to_plot(fails, all_pages):
     assert fails("plot", "text.json") == "path: text.json is not JSON"
     Path("empty.json").write_text("{}")
     assert "has no line plots" in fails("plot", "empty.json")
-    Path("odd.json").write_text('{"panels": [{"title": "x"}]}')
-    assert fails("plot", "odd.json").startswith("path: odd.json: panels: a panel is not as")
-    Path("race.json").write_text('{"levels": [{"sigma": 1.0, "sides": {"a": {}}}]}')
-    assert fails("plot", "race.json") == (
-        "path: race.json: its figures are not as golddiff writes them"
-    )
+    for text in (
+        '{"panels": [{"title": "x"}]}',
+        '{"levels": [{"sigma": 1.0, "sides": {"a": {}}}]}',
+    ):
+        Path("odd.json").write_text(text)
+        assert fails("plot", "odd.json") == (
+            "path: odd.json: its figures are not as golddiff writes them"
+        )
     assert "out: is for one file" in fails("plot", "a.json", "b.json", "--out", "c.png")
 
 
