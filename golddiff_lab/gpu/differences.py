@@ -81,6 +81,9 @@ def paths(
         there = on_device(make(store), device, streamed=streamed)
         return _compared(make(store), there, store, device, labels)
 
+    def over_all(compare: Callable[[ImageStore, torch.device], dict[str, Any]]) -> dict[str, Any]:
+        return compare(made(IMAGES), device)
+
     found: dict[str, Callable[[], dict[str, Any]]]
     found = {name: partial(comparing, name, None, streamed=False) for name in METHODS}
     for name in ("PCA", "GoldDiff, the released schedule"):
@@ -93,16 +96,8 @@ def paths(
         "the nearest by pooled pixels": partial(_nearest, by="pooled pixels"),
     }
     for name, compare in others.items():
-        found[name] = partial(_over, compare, made, device)
+        found[name] = partial(over_all, compare)
     return found
-
-
-def _over(
-    compare: Callable[[ImageStore, torch.device], dict[str, Any]],
-    made: Callable[[int], ImageStore],
-    device: torch.device,
-) -> dict[str, Any]:
-    return compare(made(IMAGES), device)
 
 
 def on_device(denoiser: Denoiser, device: torch.device, *, streamed: bool) -> Denoiser:

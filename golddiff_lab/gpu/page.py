@@ -10,7 +10,7 @@ from typing import Any
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import written_whole
 from golddiff_lab.gpu.rows import BATCHES, ROWS
-from golddiff_lab.tables import markdown_table
+from golddiff_lab.tables import markdown_table, number
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 NOT_MEASURED = "not measured"
@@ -30,7 +30,7 @@ def summary(result: dict[str, Any]) -> str:
     if "seconds" in result:
         return f"batch {result['batch']}, {1e3 * result['seconds']:.3g} ms a step"
     verdict = "" if result["holds"] else ", MORE than allowed"
-    return f"{_number(result['largest'], '.1e')}{verdict}"
+    return f"{number(result['largest'], '.1e')}{verdict}"
 
 
 def update(page: Path, record: dict[str, Any]) -> None:
@@ -79,7 +79,7 @@ def _differences(found: Sequence[dict[str, Any]]) -> list[str]:
     if not found:
         return [f"Agreement with the processor: {NOT_MEASURED}."]
     rows = [
-        [row["path"], _number(row["largest"], ".1e"), _number(row["rms"], ".1e"), row["where"],
+        [row["path"], number(row["largest"], ".1e"), number(row["rms"], ".1e"), row["where"],
          "yes" if row["holds"] else "**no**"]
         for row in found
     ]  # fmt: skip
@@ -93,7 +93,7 @@ def _times(record: dict[str, Any]) -> list[str]:
     for row in ROWS:
         for batch in BATCHES:
             title = row.title if batch == BATCHES[0] else ""
-            paper = _number(row.paper_seconds, "g", 1e3)
+            paper = _milliseconds(row.paper_seconds, "g")
             found = known.get((row.title, batch))
             rows.append([title, str(batch), *(_measured(found) if found else [NOT_MEASURED]),
                          *([] if found else [""] * 5), paper])  # fmt: skip
@@ -107,14 +107,14 @@ def _times(record: dict[str, Any]) -> list[str]:
 def _measured(row: dict[str, Any]) -> list[str]:
     seconds, least, peer = row["seconds"], row["floor_seconds"], row.get("peer_seconds")
     return [
-        f"{1e3 * seconds:.3g}",
-        f"{1e3 * seconds / row['batch']:.3g}",
+        _milliseconds(seconds),
+        _milliseconds(seconds / row["batch"]),
         "-" if least is None else f"{seconds / least:.1f}",
         f"{row['peak_bytes'] / 1e9:.2f}",
-        row.get("peer") or _number(peer, ".3g", 1e3),
+        row.get("peer") or _milliseconds(peer),
         "-" if peer is None else f"{peer / seconds:.1f}",
     ]
 
 
-def _number(value: float | None, form: str, times: float = 1.0) -> str:
-    return "-" if value is None else format(value * times, form)
+def _milliseconds(seconds: float | None, form: str = ".3g") -> str:
+    return number(None if seconds is None else 1e3 * seconds, form)

@@ -129,7 +129,7 @@ class TrainSettings:
             ArgumentError: a setting outside its range.
         """
         from golddiff.oracles.oracle import checked_device
-        from golddiff.system.arguments import check_count, check_positive
+        from golddiff.system.arguments import check_count, check_positive, check_seed
 
         for name in ("batch", "warm_up", *(["steps"] if self.steps is not None else [])):
             check_count(name, getattr(self, name))
@@ -141,8 +141,7 @@ class TrainSettings:
         for name in ("noise_weight", "label_dropout", "falling", "average"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ArgumentError(f"{name}: got {getattr(self, name)}, expected 0 to 1")
-        if isinstance(self.seed, bool) or not 0 <= self.seed < 2**63:
-            raise ArgumentError(f"seed: got {self.seed!r}, expected an integer from 0 to 2**63 - 1")
+        check_seed(self.seed)
         for name, allowed in (("precision", PRECISIONS), ("prediction", PREDICTED)):
             value = getattr(self, name)
             if value not in allowed and (name, value) != ("precision", None):

@@ -16,8 +16,6 @@ from golddiff.system.errors import ArgumentError
 from golddiff_lab.training.run import Run, save, start
 from golddiff_lab.training.settings import TrainSettings
 
-DECAY = 0.999  # of the averaged weights, once a run is long enough
-
 
 def train(
     store: ImageStore,
@@ -111,13 +109,13 @@ def train_step(run: Run, store: ImageStore) -> tuple[float, float]:
     return loss, rate
 
 
-def ema_decay(step: int, decay: float = DECAY) -> float:
+def ema_decay(step: int, decay: float) -> float:
     """min(decay, (1 + step) / (10 + step)): short runs must not average in their start."""
     return min(decay, (1 + step) / (10 + step))
 
 
 @torch.no_grad()
-def update_ema(average: nn.Module, network: nn.Module, step: int, decay: float = DECAY) -> None:
+def update_ema(average: nn.Module, network: nn.Module, step: int, decay: float) -> None:
     """Set average <- d * average + (1 - d) * network, with d of the step (1, 2, ...), in place."""
     d = ema_decay(step, decay)
     for mean, value in zip(average.parameters(), network.parameters(), strict=True):

@@ -37,12 +37,9 @@ def targets() -> list[Target]:
     ]
 
 
-def _elsewhere(folder: Path) -> Any:
-    """A store as far as masks need one: its folder is another."""
-    return _Elsewhere(folder)
-
-
 class _Elsewhere:
+    """A store as far as masks need one: its folder is another."""
+
     def __init__(self, folder: Path) -> None:
         self.path = folder
         self.artifacts = Artifacts(folder, base().artifacts._identity)
@@ -56,13 +53,13 @@ def masks() -> list[bytes]:
     """The kept masks of a noise level."""
     kept_masks.FEWEST_VALUES = 1
     with tempfile.TemporaryDirectory() as place:
-        store = _elsewhere(Path(place))
+        store: Any = _Elsewhere(Path(place))
         kept_masks.tree_of(store, SIGMA, THRESHOLD)
         return [store.artifacts.path(kept_masks.name_of(SIGMA, THRESHOLD)).read_bytes()]
 
 
 def _masks(data: bytes, folder: Path) -> None:
-    store = _elsewhere(folder)
+    store: Any = _Elsewhere(folder)
     path = store.artifacts.path(kept_masks.name_of(SIGMA, THRESHOLD))
     path.parent.mkdir()
     path.write_bytes(data)

@@ -12,11 +12,15 @@ import torch
 
 from golddiff.oracles.load import load_oracle
 from golddiff.oracles.unet import UNet, UNetConfig
+from golddiff.store.images import ImageStore
 from golddiff_lab.training.run import STATE, fingerprint, read_state, save, start
 from golddiff_lab.training.settings import TrainSettings
+from golddiff_lab.training.train import train_step
 from golddiff_lab.training.writing import describe_network, write_weights
 from reliability.fuzz.bundle import bundle, unbundle
-from reliability.fuzz.structured import safetensors_header, zip_members
+from reliability.fuzz.images import array
+from reliability.fuzz.mutate import flip
+from reliability.fuzz.structured import json_values, safetensors_header, zip_members
 from reliability.fuzz.target import MEGABYTE, Target
 from tests.oracles.edm.make import SMALLEST, make_network, pickled
 
@@ -116,9 +120,6 @@ def diffusers() -> list[bytes]:
 
 
 def _in_parts(rng: Any, data: bytes) -> bytes:
-    from reliability.fuzz.mutate import flip
-    from reliability.fuzz.structured import json_values
-
     files = unbundle(data)
     name = rng.choice(sorted(files))
     if name.endswith(".json"):
@@ -144,10 +145,7 @@ SETTINGS = TrainSettings(
 
 
 @functools.cache
-def _store() -> Any:
-    from golddiff.store.images import ImageStore
-    from reliability.fuzz.images import array
-
+def _store() -> ImageStore:
     folder = tempfile.mkdtemp(prefix="golddiff-fuzz-")
     return ImageStore.build(array(0, (6, 4, 4)), Path(folder) / "store")
 
@@ -155,8 +153,6 @@ def _store() -> Any:
 @functools.cache
 def states() -> list[bytes]:
     """The state of a training run after a step."""
-    from golddiff_lab.training.train import train_step
-
     with tempfile.TemporaryDirectory() as place, torch.random.fork_rng([]):
         run = start(_store(), Path(place), SETTINGS)
         run.record(*train_step(run, _store()), 0.1)

@@ -134,7 +134,6 @@ class Peak:
 
     def __init__(self) -> None:
         self._before = 0
-        self.works = os.path.exists("/proc/self/clear_refs")
 
     def start(self) -> None:
         """Forget the peak so far."""

@@ -37,7 +37,7 @@ class Killed:
     failures: list[str] = field(default_factory=list)
 
 
-def killed(job: Job, kills: int, seed: int, place: Path, real: bool = False) -> Killed:
+def killed(job: Job, kills: int, seed: int, place: Path) -> Killed:
     """Kill a job so often, over as many rounds as that takes.
 
     Args:
@@ -45,7 +45,6 @@ def killed(job: Job, kills: int, seed: int, place: Path, real: bool = False) -> 
         kills: how many SIGKILLs must hit.
         seed: of the moments.
         place: a folder.
-        real: a new Python for each attempt, in place of a fork.
     """
     told = Killed()
     rng = random.Random(f"{job.name} {seed}")

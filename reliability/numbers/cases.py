@@ -29,7 +29,6 @@ class Case:
         sigma: noise level, 0.002 to 200.
         x: (B, *shape) float32 queries: images noised at the level, or noise alone.
         near: whether they are images noised, as sampling sees them.
-        labels: whether the store has classes.
     """
 
     kind: str

@@ -264,9 +264,9 @@ def test_average_follows_its_formula():
 
 
 def test_decay_grows_to_its_limit():
-    assert ema_decay(1) == 2 / 11
-    assert ema_decay(10**6) == 0.999
-    assert all(ema_decay(i) <= ema_decay(i + 1) for i in range(1, 10_000, 100))
+    assert ema_decay(1, 0.999) == 2 / 11
+    assert ema_decay(10**6, 0.999) == 0.999
+    assert all(ema_decay(i, 0.999) <= ema_decay(i + 1, 0.999) for i in range(1, 10_000, 100))
 
 
 def test_a_run_s_time_is_that_of_its_own_work(digits, tmp_path):
