@@ -117,7 +117,12 @@ class OnlyThisPage:
     def _refused(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         """The status and the reason, or None."""
         host = headers.get("host", "")
-        if self.local and not is_loopback(urlsplit(f"//{host}").hostname or ""):
+        try:
+            name = urlsplit(f"//{host}").hostname
+            sender = urlsplit(headers.get("origin", f"//{host}")).netloc
+        except ValueError:
+            return 400, "A host or an origin is no address."
+        if self.local and not is_loopback(name or ""):
             return 403, (
                 "The studio answers on this machine only: open it as http://127.0.0.1 or localhost."
             )
@@ -126,10 +131,8 @@ class OnlyThisPage:
         most = POSTS.get(scope["path"].rstrip("/"))
         if scope["method"] != "POST" or most is None:
             return 404, "Nothing here takes that."
-        origin = headers.get("origin")
-        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") or (
-            origin is not None and urlsplit(origin).netloc != host
-        ):
+        site = headers.get("sec-fetch-site", "same-origin")
+        if site not in ("same-origin", "none") or sender != host:
             return 403, "Only the studio's own page may send anything."
         size = headers.get("content-length", "")
         if not (size.isascii() and size.isdigit()):

@@ -65,6 +65,7 @@ def test_the_page_s_own_posts_and_those_of_programs_here_are_taken(ask):
     [
         {"origin": "https://evil.example"},
         {"origin": "null"},
+        {"origin": ""},
         {"origin": "http://127.0.0.1:9999"},
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site"},
@@ -73,6 +74,11 @@ def test_the_page_s_own_posts_and_those_of_programs_here_are_taken(ask):
 )
 def test_a_foreign_page_s_posts_are_refused(ask, path, foreign):
     assert ask("POST", path, {**SMALL, **foreign}) in (403, 404)
+
+
+@pytest.mark.parametrize("headers", [{"host": "[::1"}, {"origin": "http://[::1"}])
+def test_a_broken_address_is_refused_and_no_error_of_the_server(ask, headers):
+    assert ask("POST", JOIN, {**SMALL, **headers}) == 400
 
 
 @pytest.mark.parametrize("path", ["/gradio_api/component_server", "/gradio_api/run/predict",
