@@ -29,7 +29,6 @@ from golddiff.estimators.scfdm import SCFDM
 from golddiff.posterior import Posterior
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.cache import cache_folder
-from golddiff.store.images import ImageStore
 from golddiff.support import Support
 
 # The modules that a full scan's values come from; others may change without making it stale.
@@ -48,16 +47,14 @@ Level = tuple[float, torch.Tensor]
 Watch = Callable[[int, int], None]
 
 
-def reference_of(
-    denoiser: Denoiser | None, store: ImageStore, threshold: float | None
-) -> Estimator:
+def reference_of(denoiser: Denoiser, threshold: float | None) -> Estimator:
     """The full scan that a method approximates: of its own base estimator, or else PCA's (ss).
 
     Args:
-        denoiser: the method; None for a peer.
-        store: the training set.
+        denoiser: the method.
         threshold: mask threshold of PCA where the method does not say; None for the default.
     """
+    store = denoiser.store
     base: Any = denoiser
     while base is not None and not isinstance(base, Estimator):
         base = getattr(base, "base", None)

@@ -68,9 +68,8 @@ def run(job: ScalingJob, watch: Watch = lambda what: None) -> Outcome:
     for store in stores:
         for method in job.methods:
             settings = own_settings(method, job.settings)
-            reference = truth.reference_of(
-                create(method, store, settings, job.seed), store, job.settings.mask_threshold
-            )
+            denoiser = create(method, store, settings, job.seed)
+            reference = truth.reference_of(denoiser, job.settings.mask_threshold)
             references[method] = truth.text_of(reference)
             spec = SideSpec(
                 method, store.path, method, None, None, settings, job.seed,

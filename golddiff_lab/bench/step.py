@@ -120,7 +120,7 @@ def _reference(spec: SideSpec, store: ImageStore) -> Estimator:
     schedule = getattr(denoiser, "schedule", None)
     if spec.method is not None and "k_min" in spec.settings.given():
         schedule.budgets(1.0, store.n)  # type: ignore[union-attr]  # more images than there are
-    return reference_of(denoiser, store, spec.settings.mask_threshold)
+    return reference_of(denoiser, spec.settings.mask_threshold)
 
 
 def _truths(

@@ -104,7 +104,7 @@ def test_changed_code_makes_old_entries_stale(store, queries, monkeypatch):
 
 def test_the_reference_is_the_full_scan_of_the_base(store):
     def of(denoiser):
-        return describe(reference_of(denoiser, store, None))
+        return describe(reference_of(denoiser, None))
 
     assert of(golddiff.GoldDiff(golddiff.Optimal(store)))["estimator"] == "Optimal"
     assert of(golddiff.GoldDiff(golddiff.PCA(store, 0.1))) == {
@@ -114,14 +114,14 @@ def test_the_reference_is_the_full_scan_of_the_base(store):
     kamb = golddiff.GoldDiff(golddiff.Kamb(store, 5, "none"))
     assert of(kamb) == {"estimator": "Kamb", "patch_sizes": 5, "boundary": "none"}
     # The average of batches is measured against the exact softmax.
-    assert reference_of(golddiff.PCA(store, weighting="wss"), store, None).weighting == "ss"
+    assert reference_of(golddiff.PCA(store, weighting="wss"), None).weighting == "ss"
     assert of(golddiff.Wiener(store))["estimator"] == "PCA"
-    assert reference_of(None, store, 0.07).mask_threshold == 0.07
+    assert reference_of(golddiff.Wiener(store), 0.07).mask_threshold == 0.07
 
 
 def test_smoothed_copies_are_compared_with_their_own_full_scan(store, queries):
     smoothed, x = golddiff.SCFDM(store, 0.5, copies=3), queries(store, 1.0)
-    reference = reference_of(golddiff.GoldDiff(smoothed), store, None)
+    reference = reference_of(golddiff.GoldDiff(smoothed), None)
     assert describe(reference) == {
         "estimator": "SCFDM", "smoothing": 0.5, "copies": 3, "seed": 0,
     }  # fmt: skip
