@@ -54,10 +54,8 @@ def write_report(out: Path, page: Path) -> list[str]:
         text = (out / f"{name}.md").read_text("utf-8")
         heading, _, body = text.partition("\n")
         remark = f"\n{notes[name]}\n" if notes.get(name) else ""
-        # Notes that several tables share are read once.
-        body = "\n".join(
-            line for line in body.splitlines() if len(line) < LONG or not _repeated(line, parts)
-        )
+        before = {line for part in parts for line in part.splitlines() if _is_note(line)}
+        body = "\n".join(line for line in body.splitlines() if line not in before)
         linked = re.sub(r"\]\(([\w-]+\.png)\)", rf"]({page.stem}/\1)", body)
         parts.append(f"{heading}\n{remark}{linked}")
         for picture in re.findall(r"\]\(([\w-]+\.png)\)", body):
@@ -68,8 +66,9 @@ def write_report(out: Path, page: Path) -> list[str]:
     return finished
 
 
-def _repeated(line: str, parts: list[str]) -> bool:
-    return any(line in part.splitlines() for part in parts)
+def _is_note(line: str) -> bool:
+    """Whether it is a paragraph that several tables share, which is read once."""
+    return len(line) >= LONG and not line.startswith("|")
 
 
 def read_notes(path: Path) -> dict[str, str]:

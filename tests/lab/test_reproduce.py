@@ -118,6 +118,16 @@ def test_the_report_keeps_the_remarks(all_pages):
     assert text.count("with 95% bootstrap intervals") == 1
 
 
+def test_the_report_says_a_note_once_and_keeps_every_table_whole(tmp_path):
+    note, head, rule = "A note. " * 20, f"| {'Method':150} |", f"| {'-' * 150} |"
+    for name in ("main", "mnist"):
+        (tmp_path / f"{name}.md").write_text(f"## {name}\n\n{note}\n\n{head}\n{rule}\n| PCA |\n")
+    assert run(["reproduce", "--report", "page.md", "--out", str(tmp_path)]) == 0
+    lines = Path("page.md").read_text().splitlines()
+    assert lines.count(note) == 1
+    assert lines.count(head) == lines.count(rule) == 2
+
+
 def test_bad_input_to_reproduce(fails, tiny):
     _, stores, _ = tiny
     line = fails("reproduce", "tables")
