@@ -23,6 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from golddiff_lab.tables import markdown_table
+
 ANSWER = 120.0  # seconds that an answer may take, with so many asking
 LIMIT = 2_000_000_000  # bytes resident
 JSON = {"content-type": "application/json"}
@@ -289,10 +291,11 @@ def main() -> int:
         "slowest_seconds": load.slowest,
     }  # fmt: skip
     asked.out.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
-    print("| request | answers | slowest |\n|---|---|---|")
+    rows = []
     for kind in dict.fromkeys(kind.__name__ for kind in (*PLAIN, *HOSTILE)):
         each = [f"{count:,} {o}" for (k, o), count in sorted(load.outcomes.items()) if k == kind]
-        print(f"| {kind} | {', '.join(each)} | {load.slowest.get(kind, 0.0):.1f} s |")
+        rows.append([kind, ", ".join(each), f"{load.slowest.get(kind, 0.0):.1f} s"])
+    print("\n".join(markdown_table(["request", "answers", "slowest"], rows, left=2)))
     print(f"{sum(load.outcomes.values()):,} requests; resident at most {peak / 1e9:.2f} GB "
           f"({before / 1e9:.2f} before); {sum(failures.values())} failures")  # fmt: skip
     return 1 if failures or peak > LIMIT or not told["answers_afterwards"] else 0

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from golddiff_lab.tables import markdown_table
 from reliability.fuzz.target import Examiner, Outcome, Target
 
 
@@ -88,15 +89,13 @@ class Tally:
 
 def table(tallies: dict[str, Tally]) -> str:
     """Counts by reader, as in ``docs/results/reliability.md``; an input that was found is one."""
-    lines = ["| reader | inputs | read | refused | findings |", "|---|---|---|---|---|"]
-    total: Counter[str] = Counter()
-    for name, tally in [*sorted(tallies.items()), ("all", Tally(total))]:
+    every = Tally(sum((tally.outcomes for tally in tallies.values()), Counter()))
+    rows = []
+    for name, tally in [*sorted(tallies.items()), ("all", every)]:
         read, refused = tally.outcomes["read"], tally.outcomes["refused"]
-        rest = tally.inputs - read - refused
-        lines.append(f"| {name} | {tally.inputs:,} | {read:,} | {refused:,} | {rest:,} |")
-        if name != "all":
-            total.update(tally.outcomes)
-    return "\n".join(lines)
+        counts = (tally.inputs, read, refused, tally.inputs - read - refused)
+        rows.append([name, *(f"{count:,}" for count in counts)])
+    return "\n".join(markdown_table(["reader", "inputs", "read", "refused", "findings"], rows))
 
 
 def save(path: Path, tallies: dict[str, Tally]) -> None:

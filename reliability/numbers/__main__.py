@@ -11,10 +11,12 @@ from pathlib import Path
 
 import torch
 
+from golddiff_lab.tables import markdown_table
 from reliability.numbers.paths import PATHS
 from reliability.numbers.run import Report, compare
 
 PART = 500
+HEADER = ["path", "cases", "near", "far", "the worst case"]
 
 
 def main() -> int:
@@ -32,11 +34,11 @@ def main() -> int:
         seed += 1
         asked.out.write_text(json.dumps(asdict(report), indent=1) + "\n", "utf-8")
         print(f"{report.cases:,} cases, {time.perf_counter() - start:.0f} s", flush=True)
-    for name, worst in sorted(report.paths.items()):
-        print(
-            f"| {name} | {worst.cases:,} | {worst.near:.1e} | {worst.far:.1e} | {worst.where} |",
-            flush=True,
-        )
+    rows = [
+        [name, f"{worst.cases:,}", f"{worst.near:.1e}", f"{worst.far:.1e}", worst.where]
+        for name, worst in sorted(report.paths.items())
+    ]
+    print("\n".join(markdown_table(HEADER, rows)), flush=True)
     found = [name for name, worst in report.paths.items() if worst.found]
     print(f"{report.cases:,} cases, findings: {', '.join(found) or 'none'}")
     return 1 if found else 0

@@ -39,6 +39,5 @@ def test_the_table_counts_all():
     one, other = Tally(), Tally()
     one.outcomes.update({"read": 2, "refused": 3})
     other.outcomes.update({"read": 1, "raised": 4})
-    lines = table({"a": one, "b": other}).splitlines()
-    assert lines[2:4] == ["| a | 5 | 2 | 3 | 0 |", "| b | 5 | 1 | 0 | 4 |"]
-    assert lines[4] == "| all | 10 | 3 | 3 | 4 |"
+    _, _, *rows = (line.strip("| ").split() for line in table({"a": one, "b": other}).splitlines())
+    assert ["".join(row) for row in rows] == ["a|5|2|3|0", "b|5|1|0|4", "all|10|3|3|4"]
