@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from golddiff.cli.command import argument, command, option
 from golddiff.cli.options import Threads
-from golddiff.cli.terminal import progress_bar, say
+from golddiff.cli.terminal import counting, say
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff_lab.paper.datasets import parse_data, parse_oracles
@@ -107,7 +105,7 @@ def _run(names: list[str], options: ReproduceOptions) -> None:
         use_threads(options.threads)
     context = Context(
         options.out, stores, networks, options.n, options.seed, options.batch, options.quick,
-        options.kamb_images, options.most_steps, say, _watch,
+        options.kamb_images, options.most_steps, say, counting,
     )  # fmt: skip
     # What is given is opened before anything is computed: a wrong path shows at once.
     for given in stores:
@@ -122,10 +120,3 @@ def _run(names: list[str], options: ReproduceOptions) -> None:
             options.out, name, experiment.title, experiment.source, quick=options.quick
         )
         say(", ".join(map(str, paths)))
-
-
-@contextlib.contextmanager
-def _watch(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    with progress_bar() as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda images: bar.advance(task, images)

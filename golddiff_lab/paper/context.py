@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -87,6 +87,11 @@ class Context:
             reading = SourceOptions(size=DATA_SETS[name].side, skip_bad=True)
             self._stores[name] = given_store(self.data[name], reading, self.say)
         return self._stores[name]
+
+    def first(self, names: Iterable[str]) -> tuple[str, ImageStore] | None:
+        """The first of these data sets that is here, by name; None where none is."""
+        found = ((name, self.store(name)) for name in names)
+        return next(((name, store) for name, store in found if store is not None), None)
 
     def oracle(self, name: str) -> Oracle | None:
         """The oracle of this name, or None where it is not here.

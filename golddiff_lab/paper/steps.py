@@ -44,10 +44,10 @@ def run_tench(context: Context) -> Page:
 def _page(
     context: Context, figure: str, names: Sequence[str], label: int | None, note: str
 ) -> Page:
-    name = next((name for name in names if name in context.data), None)
-    store = None if name is None else context.store(name)
-    if name is None or store is None:
+    found = context.first(names)
+    if found is None:
         return Page([f"No data here: `--data NAME=PATH` with one of {', '.join(names)}."])
+    name, store = found
     title = DATA_SETS[name].title
     if label is not None and label in store.classes and store.class_names:
         title += f", class {store.class_names[label]}"

@@ -74,14 +74,13 @@ class RandomSubset:
 
 def run(context: Context) -> Page:
     """The page: CIFAR-10, or the first data set that is here, or the built-in digits."""
-    name = next((name for name in ORDER if name in context.data), None)
-    if name is None:
+    found = context.first(ORDER)
+    if found is None:
         name, title, threshold = "digits", "digits (8 x 8)", 0.02
         store = cached_store("digits", SourceOptions(), say=context.say)
     else:
-        found = context.store(name)
-        assert found is not None
-        store, title, threshold = found, DATA_SETS[name].title, DATA_SETS[name].golden_threshold
+        name, store = found
+        title, threshold = DATA_SETS[name].title, DATA_SETS[name].golden_threshold
     sizes = [size for size in SIZES if size < store.n]
     if context.quick:
         sizes = sizes[:2]
