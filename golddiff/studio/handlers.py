@@ -83,7 +83,9 @@ class Handlers:
     def training_image(self, name: str, row: float | None) -> tuple[Any, ...]:
         """A training image of the store."""
         store = self.library.get(name).store
-        return self._use(name, Image.fromarray(to_pixels(store.images([int(row or 0)]))[0]))
+        return self._use(
+            name, Image.fromarray(to_pixels(store.images([_whole("number", row or 0)]))[0])
+        )
 
     def generate(
         self, name: str, methods: list[str], variant: str, novelty: float, sampler: str,
@@ -121,8 +123,8 @@ class Handlers:
         if run.stopped.is_set():
             status = f"stopped after {count} of {total} steps"
         else:
-            images = f"{n} image{'s' if n > 1 else ''} by {len(run.settings.methods)} methods"
-            status = f"{images} in {duration(time.perf_counter() - begin)}; click a pixel"
+            made = f"{_counted(n, 'image')} by {_counted(len(run.settings.methods), 'method')}"
+            status = f"{made} in {duration(time.perf_counter() - begin)}; click a pixel"
         # Without any step done there is nothing to drag.
         slider = gr.Slider(maximum=max(count, 2), value=max(count, 1), interactive=count > 1)
         yield run, draw_grid(run, max(count - 1, 0), noisy, None), status_html(status), slider
@@ -217,11 +219,15 @@ def about(store: ImageStore) -> str:
     return f"{store.n:,} images, {shape_text(store.shape)}"
 
 
-def _whole(name: str, value: float | None) -> int:
-    """What a field holds, which may come as 10.0."""
-    if value is None or value != int(value):
-        raise ArgumentError(f"{name}: got {value}, expected a whole number")
+def _whole(name: str, value: object) -> int:
+    """What a field holds, which may come as 10.0; a program may send anything."""
+    if not isinstance(value, int | float) or value % 1 != 0:
+        raise ArgumentError(f"{name}: got {value!r:.20}, expected a whole number")
     return int(value)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def status_html(text: str) -> str:

@@ -1,0 +1,60 @@
+"""What the page's controls call, without a page."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("gradio")
+
+import gradio as gr
+
+from golddiff.studio.handlers import ANY_CLASS, FROM_NOISE, Handlers
+from golddiff.studio.library import Library
+
+STEPS = 2
+
+
+@pytest.fixture
+def handlers(make_store, smooth_images, tmp_path, monkeypatch):
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    store = make_store(smooth_images(20, (1, 8, 8)))
+    return Handlers(Library({"s": lambda: store}), tmp_path)
+
+
+def generated(handlers, steps=STEPS, seed=0):
+    """The last of what a run shows: the run, its picture, a line and the slider."""
+    shown = handlers.generate(
+        "s", ["optimal"], "released", 0.7, "ddim", steps, seed, ANY_CLASS, 1, FROM_NOISE, 0.5,
+        None, False,
+    )  # fmt: skip
+    return list(shown)[-1]
+
+
+def test_a_run_ends_with_its_sources_plots_and_files(handlers):
+    run, _, status, _ = generated(handlers)
+    assert run.steps_done == STEPS
+    assert "1 image by 1 method in" in status
+    (selected, _, text, *_), (*_, plots, png, figures) = handlers.explain(run, STEPS, False, None)
+    assert selected.method == "optimal"
+    assert "effectively" in text
+    assert plots.axes
+    files = [Path(button.value["path"]) for button in (png, figures)]
+    assert [file.name for file in files] == ["golddiff-run.png", "golddiff-run.json"]
+    assert all(file.is_relative_to(handlers.folder) for file in files)
+
+
+@pytest.mark.parametrize("value", [None, 2.5, float("nan"), float("inf"), "x", [1], {"a": 1}])
+def test_what_is_no_whole_number_is_told(handlers, value):
+    with pytest.raises(gr.Error, match=r"steps: got .*, expected a whole number"):
+        generated(handlers, steps=value)
+    with pytest.raises(gr.Error, match=r"seed: got .*, expected a whole number"):
+        generated(handlers, seed=value)
+
+
+def test_numbers_of_training_images_are_whole_and_in_the_store(handlers):
+    image, preview, _ = handlers.training_image("s", 3.0)
+    assert image.size == (8, 8)
+    assert preview.size[0] >= 8
+    for row in (3.5, float("nan"), -1, 20):
+        with pytest.raises(gr.Error, match="got"):
+            handlers.training_image("s", row)
