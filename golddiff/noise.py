@@ -23,6 +23,7 @@ Labels = int | Sequence[int] | torch.Tensor | None  # one class, one for each qu
 # diffusers loads its parts when they are first asked for, and fails where two threads ask at once.
 LOADING = threading.Lock()
 
+EDM_LEAST, RHO = 0.002, 7.0  # EDM's last noise level, and how its levels are spaced
 SAME_LEVEL = 1e-5  # relative; neighbouring timesteps are a hundred times as far apart, or more
 
 
@@ -118,9 +119,7 @@ def ddim_sigmas(steps: int) -> list[float]:
     return [timestep_sigmas()[i * every] for i in reversed(range(steps))]
 
 
-def edm_sigmas(
-    steps: int, sigma_min: float = 0.002, sigma_max: float = 80.0, rho: float = 7.0
-) -> list[float]:
-    """Karras et al. 2022, Eq. 5: levels evenly spaced in sigma^(1/rho), descending."""
-    high, low = sigma_max ** (1 / rho), sigma_min ** (1 / rho)
-    return [(high + i / max(steps - 1, 1) * (low - high)) ** rho for i in range(steps)]
+def edm_sigmas(steps: int, sigma_max: float = 80.0) -> list[float]:
+    """Karras et al. 2022, Eq. 5: levels evenly spaced in sigma^(1/7), down to 0.002."""
+    high, low = sigma_max ** (1 / RHO), EDM_LEAST ** (1 / RHO)
+    return [(high + i / max(steps - 1, 1) * (low - high)) ** RHO for i in range(steps)]

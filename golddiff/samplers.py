@@ -12,7 +12,7 @@ from typing import Protocol
 
 import torch
 
-from golddiff.noise import Labels, Sigma, ddim_sigmas, edm_sigmas
+from golddiff.noise import EDM_LEAST, Labels, Sigma, ddim_sigmas, edm_sigmas
 from golddiff.system.arguments import check_count, check_seed
 from golddiff.system.errors import ArgumentError
 
@@ -126,7 +126,8 @@ def _ddim_below(sigma: float, steps: int) -> list[float]:
 
 
 def _heun_below(sigma: float, steps: int) -> list[float]:
-    return edm_sigmas(steps, sigma_max=max(sigma, 0.0021))
+    """EDM's levels from this one on, itself as it is; below their last it alone."""
+    return [sigma, *(edm_sigmas(steps, sigma)[1:] if sigma > EDM_LEAST else [])]
 
 
 SAMPLERS = {
@@ -162,13 +163,12 @@ def steps(
     Raises:
         ArgumentError: no noise levels, or some that do not fall; an unknown sampler.
     """
-    levels = checked_levels(sigmas)
-    check_sampler(sampler)
+    levels, chosen = checked_levels(sigmas), sampler_named(sampler)
 
     def denoise(x: torch.Tensor, sigma: float) -> torch.Tensor:
         return denoiser(x, sigma, labels)
 
-    return SAMPLERS[sampler].run(denoise, x_init, levels, denoiser.store.is_pixels)
+    return chosen.run(denoise, x_init, levels, denoiser.store.is_pixels)
 
 
 def initial_noise(n: int, shape: Sequence[int], seed: int) -> torch.Tensor:
@@ -184,7 +184,7 @@ def noised(
 
     An image (*shape), or (n, *shape) of them; unit normal noise (n, *shape).
     """
-    return (image + sigma * noise) / SAMPLERS[sampler].spread(sigma)
+    return (image + sigma * noise) / sampler_named(sampler).spread(sigma)
 
 
 def noise_levels(steps: int, sampler: str, start: float | None = None) -> list[float]:
@@ -195,7 +195,7 @@ def noise_levels(steps: int, sampler: str, start: float | None = None) -> list[f
         sampler: "ddim" or "heun".
         start: the first of them, for a run that starts from an image; None: pure noise.
     """
-    chosen = SAMPLERS[sampler]
+    chosen = sampler_named(sampler)
     return chosen.levels(steps) if start is None else chosen.below(start, steps)
 
 
@@ -218,10 +218,11 @@ def checked_levels(sigmas: Sequence[float]) -> list[float]:
     return levels
 
 
-def check_sampler(sampler: str) -> None:
-    """Raise where there is no such sampler."""
-    if sampler not in SAMPLERS:
-        raise ArgumentError(f"sampler: got {sampler!r}, expected one of {', '.join(SAMPLERS)}")
+def sampler_named(name: str) -> Sampler:
+    """The sampler of a name; raises where there is none such."""
+    if name not in SAMPLERS:
+        raise ArgumentError(f"sampler: got {name!r}, expected one of {', '.join(SAMPLERS)}")
+    return SAMPLERS[name]
 
 
 def check_settings(n: int, steps: int, sampler: str, seed: int, batch_size: int = 64) -> None:
@@ -230,5 +231,5 @@ def check_settings(n: int, steps: int, sampler: str, seed: int, batch_size: int 
         check_count(name, value)
     if steps > MOST_STEPS:
         raise ArgumentError(f"steps: got {steps}, expected at most {MOST_STEPS}")
-    check_sampler(sampler)
+    sampler_named(sampler)
     check_seed(seed)

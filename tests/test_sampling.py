@@ -228,10 +228,10 @@ def test_small_noise_levels_of_ones_own_keep_their_digits(make_store):
 
 
 @pytest.mark.parametrize("sampler", ["ddim", "heun"])
-@pytest.mark.parametrize("start", [0.05, 0.7, 5.0])
+@pytest.mark.parametrize("start", [0.05, 0.5, 0.7, 2.0, 5.0])
 def test_levels_from_an_image_begin_at_its_noise_and_fall(sampler, start):
     sigmas = noise_levels(10, sampler, start)
-    assert sigmas[0] == pytest.approx(start)
+    assert sigmas[0] == start
     assert all(a > b > 0 for a, b in itertools.pairwise(sigmas))
     assert 1 < len(sigmas) <= 10
     assert sigmas[-1] < 0.02
@@ -239,14 +239,15 @@ def test_levels_from_an_image_begin_at_its_noise_and_fall(sampler, start):
 
 
 @pytest.mark.parametrize("sampler", ["ddim", "heun"])
-def test_a_run_from_an_image_begins_at_the_image_with_noise(store, sampler):
+@pytest.mark.parametrize("start", [0.001, 0.5, 0.7])
+def test_a_run_from_an_image_begins_at_the_image_with_noise(store, sampler, start):
     image = torch.full(store.shape, 0.5)
-    run = sample(Optimal(store), 2, 5, sampler, seed=3, start=(image, 0.7))
+    run = sample(Optimal(store), 2, 5, sampler, seed=3, start=(image, start))
     noise = torch.randn((2, *store.shape), generator=torch.Generator().manual_seed(3))
     assert torch.equal(run.x_init, noise)
-    x_init = noised(image, 0.7, noise, sampler)
+    x_init = noised(image, start, noise, sampler)
     first = next(iter(steps(Optimal(store), x_init, run.sigmas, sampler)))
-    assert torch.allclose(first.x, image + 0.7 * noise, atol=1e-5)
+    assert torch.allclose(first.x, image + start * noise, atol=1e-5)
     assert torch.equal(first.x0, run.trajectory[0])
 
 
@@ -312,6 +313,17 @@ def test_progress_is_a_bar_with_the_method_s_name(store, capsys, monkeypatch):
 def test_bad_noise_levels_and_starts_are_named(store, arguments, message):
     with pytest.raises(ArgumentError, match=message):
         sample(Optimal(store), 4, **arguments)
+
+
+def test_an_unknown_sampler_is_named_wherever_it_is_asked_for(store):
+    noise = torch.zeros(1, *store.shape)
+    for call in (
+        lambda: noise_levels(10, "euler"),
+        lambda: noised(noise, 1.0, noise, "euler"),
+        lambda: list(steps(Optimal(store), noise, [1.0], "euler")),
+    ):
+        with pytest.raises(ArgumentError, match="sampler: got 'euler', expected one of ddim, heun"):
+            call()
 
 
 LEVELS = [
