@@ -149,8 +149,10 @@ class Denoiser(ABC):
     ) -> tuple[F32, dict[tuple[float, Prior], list[int]]]:
         """Queries (b, D), and which of them share noise level and prior."""
         queries, sigmas, priors = self.checked(x, sigma, labels)
-        keys = list(zip(sigmas, priors, strict=True))
-        return queries, {k: [i for i, key in enumerate(keys) if key == k] for k in keys}
+        groups: dict[tuple[float, Prior], list[int]] = {}
+        for i, key in enumerate(zip(sigmas, priors, strict=True)):
+            groups.setdefault(key, []).append(i)
+        return queries, groups
 
     @abstractmethod
     def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:

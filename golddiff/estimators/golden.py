@@ -181,14 +181,11 @@ class GoldDiff(Denoiser):
                 f"estimated: got {self.schedule!r}, expected AdaptiveSchedule without guarantee, "
                 "which estimates its errors"
             )
-        queries, sigmas, classes = self.checked(x, sigma, labels)
+        queries, groups = self._groups(x, sigma, labels)
         means, errors = np.empty_like(queries), np.empty(len(queries))
-        keys = list(zip(sigmas, classes, strict=True))
-        for key in dict.fromkeys(keys):
-            group = [i for i, k in enumerate(keys) if k == key]
-            for i, one in zip(
-                group, self.schedule.weighed(queries[group], *key, self.seed), strict=True
-            ):
+        for key, group in groups.items():
+            found = self.schedule.weighed(queries[group], *key, self.seed)
+            for i, one in zip(group, found, strict=True):
                 means[i], errors[i] = one.mean, one.error
         return torch.from_numpy(means).reshape(x.shape).to(x.device), torch.from_numpy(errors)
 

@@ -8,7 +8,7 @@ import torch
 
 from golddiff.denoiser import Denoiser
 from golddiff.noise import Labels, Sigma
-from golddiff.system.arguments import classes_of
+from golddiff.system.arguments import classes_of, numbers_of
 from golddiff.system.errors import ArgumentError
 
 
@@ -47,6 +47,7 @@ def guided(denoiser: Denoiser, labels: Labels, scale: float) -> Guided:
         raise ArgumentError(f"scale: got {scale!r}, expected a finite number")
     if labels is None:
         raise ArgumentError("labels: got None, expected a class to guide towards")
-    for label in classes_of(labels, 1 if isinstance(labels, int) else len(labels)).tolist():
+    count = numbers_of("labels", labels, "integers").numel()
+    for label in classes_of(labels, count).unique().tolist():
         denoiser.store.count_of(label)
     return Guided(denoiser, labels, float(scale))

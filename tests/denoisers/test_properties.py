@@ -1,5 +1,7 @@
 """What holds for every training set."""
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -107,6 +109,14 @@ def test_sigma_and_label_may_differ_by_query(store, queries, name):
     for i in range(4):
         alone = denoiser(x[i : i + 1], float(sigma[i]), int(labels[i]))
         assert (together[i : i + 1] - alone).abs().max() < 1e-6
+
+
+def test_many_queries_are_grouped_in_one_pass(make_store):
+    """Each looked up once, not compared with every other: that took 17 s for these."""
+    points = make_store(torch.randn(5, 2))
+    start = time.process_time()
+    Wiener(points)(torch.zeros(20_000, 2), 1.0)
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,8 @@ def test_guidance_goes_from_all_images_past_the_class(store, queries):
     further = golddiff.guided(d, [0, 1, 2, 0], 2.5)
     expected = d(x, 2.0) + 2.5 * (d(x, 2.0, [0, 1, 2, 0]) - d(x, 2.0))
     assert torch.allclose(further(x, 2.0), expected, atol=1e-6)
+    assert torch.equal(golddiff.guided(d, torch.tensor(1), 2.0)(x, 2.0),
+                       golddiff.guided(d, np.int64(1), 2.0)(x, 2.0))  # fmt: skip
     assert len(golddiff.sample(golddiff.guided(d, 1, 2.0), 2, steps=3)) == 2
 
 
@@ -196,6 +198,7 @@ def test_refusals_name_what_came(store, queries):
         (lambda: golddiff.guided(d, 1, np.inf), "scale: got inf"),
         (lambda: golddiff.guided(d, 9, 1.0), "labels: got 9"),
         (lambda: golddiff.guided(d, None, 1.0), "labels: got None"),
+        (lambda: golddiff.guided(d, 1.5, 1.0), "labels: got torch.float32"),
         (lambda: golddiff.log_likelihood(store, abs, x, -1), "noise: got -1"),
         (lambda: golddiff.log_likelihood(store, 3, x, 1.0), "operator: got int"),
         (lambda: golddiff.log_likelihood(store, abs, x[:, :, 1:], 1.0), "operator: makes (64, 1"),
