@@ -48,6 +48,6 @@ def guided(denoiser: Denoiser, labels: Labels, scale: float) -> Guided:
     if labels is None:
         raise ArgumentError("labels: got None, expected a class to guide towards")
     count = numbers_of("labels", labels, "integers").numel()
-    for label in classes_of(labels, count).unique().tolist():
+    for label in set(classes_of(labels, count).tolist()):
         denoiser.store.count_of(label)
     return Guided(denoiser, labels, float(scale))
