@@ -185,7 +185,15 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         Args:
             save_directory: folder, made where it is missing.
             unused: what pipelines pass for weights, of which there are none.
+
+        Raises:
+            ArgumentError: a denoiser with log weights; or of a kind that has no description.
         """
+        if self.denoiser.priors:
+            raise ArgumentError(
+                "denoiser: has log weights (given), which config.json cannot hold; save it without "
+                "them, and give them again when it is opened"
+            )
         folder = Path(save_directory)
         folder.mkdir(parents=True, exist_ok=True)
         store, place = self.denoiser.store.path.resolve(), folder.resolve()

@@ -246,6 +246,12 @@ def test_a_saved_model_reopens_as_it_was(store, make, tmp_path):
     assert torch.equal(unet(x, 600.25).sample, expected)
 
 
+def test_log_weights_are_not_lost_without_a_word(denoiser, tmp_path):
+    given = denoiser.given(torch.zeros(denoiser.store.n))
+    with pytest.raises(golddiff.ArgumentError, match="denoiser: has log weights"):
+        AnalyticUNet(given).save_pretrained(tmp_path)
+
+
 def test_a_whole_pipeline_is_saved_and_reopened(denoiser, tmp_path):
     unet = AnalyticUNet(denoiser)
     pipeline = DDIMPipeline(unet, DDIMScheduler(**unet.scheduler_settings))

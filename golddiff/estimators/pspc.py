@@ -208,7 +208,7 @@ class PSPCFlex(PatchComposite):
         shares = numbers_of("thresholds", thresholds, expected, torch.float64).numpy().ravel()
         if len(shares) == 0 or not ((shares > 0) & (shares <= 1)).all():
             raise ArgumentError(f"thresholds: got {thresholds!r}, expected {expected}")
-        self.thresholds = thresholds
+        self.thresholds = tuple(shares.tolist()) if len(shares) > 1 else float(shares[0])
         self.heatmaps = None if heatmaps is None else str(heatmaps)
         levels = len(shares) if self.heatmaps is None else len(self._file())
         if len(shares) not in (1, levels):

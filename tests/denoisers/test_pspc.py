@@ -155,7 +155,10 @@ def test_a_description_builds_the_same(make_store, smooth_images, queries, tmp_p
     for made in (
         PSPCSquare(store, [(1.0, 3), (0.1, 2)]),
         PSPCFlex(store, (0.4, 0.5), tmp_path / "maps.npy"),
+        PSPCFlex(store, np.linspace(0.3, 1, 18)),
+        PSPCFlex(store, torch.tensor(0.5)),
     ):
+        assert repr(made).startswith(type(made).__name__)
         again = build(json.loads(json.dumps(describe(made))), store)
         assert torch.equal(again(x, 0.5), made(x, 0.5))
 
