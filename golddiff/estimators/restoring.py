@@ -21,11 +21,9 @@ from golddiff.kernels.pca_logits import masked_logits
 from golddiff.kernels.stored import Stored
 from golddiff.noise import Labels, Sigma, precision
 from golddiff.posterior import Posterior
-from golddiff.store.exact import ImagesPosterior
 from golddiff.store.images import ImageStore
 from golddiff.support import AnySupport, LogWeights, Prior, Support
 from golddiff.supports.paper import PaperSchedule
-from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64
 
 PARTS = 512  # images whose logits are in memory
@@ -138,10 +136,6 @@ class Restoring(Estimator):
         """The sources of the means; their ``total`` is put back, as the output is."""
         found = super().attribute(x, sigma, labels, top, tile)
         return [replace(one, total=self._put_back(one.total[None])[0]) for one in found]
-
-    def exact(self, x: F32, sigma: float, prior: Prior) -> ImagesPosterior:
-        """Refused: what is put back is no posterior mean."""
-        raise ArgumentError("posterior: a restoration has none; given() has, of log weights")
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """Of a part, and of one query: see the base class."""

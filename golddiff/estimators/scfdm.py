@@ -14,13 +14,11 @@ from golddiff.kernels.contributions import Contribution, values_at
 from golddiff.kernels.rows import weights_of
 from golddiff.noise import bits, precision
 from golddiff.posterior import Posterior
-from golddiff.store.closed_form import Exact
 from golddiff.store.images import ImageStore
 from golddiff.store.posteriors import whole
 from golddiff.support import ABSENT, AnySupport, Prior, one_each
 from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule, Weighed
 from golddiff.system.arguments import check_count, check_not_negative, check_seed
-from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32
 
 BYTES_A_VALUE = 64  # of a copy: its query, posterior and mean
@@ -100,10 +98,6 @@ class SCFDM(Optimal):
             means = super().denoise_over(copies, sigma, each * self.copies)
             averaged[i : i + step] = means.reshape(self.copies, len(each), -1).mean(axis=0)
         return averaged
-
-    def exact(self, x: F32, sigma: float, prior: Prior) -> Exact:
-        """Refused: a mean of posterior means belongs to no one posterior."""
-        raise ArgumentError("posterior: SCFDM averages posterior means; expected Optimal")
 
     def contributions(
         self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None

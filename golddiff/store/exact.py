@@ -198,7 +198,7 @@ class ImagesPosterior:
     """The posterior of queries (b, D) that share a noise level, each over its support.
 
     ``log_prior`` is the log of the sum of the weights that all images have before x is seen. An
-    estimator whose mean is not that of one posterior ("wss") is refused.
+    estimator whose mean is not that of one posterior is refused: PCA with "wss", SCFDM.
     """
 
     def __init__(
@@ -211,7 +211,8 @@ class ImagesPosterior:
     ) -> None:
         if not estimator.merges:
             raise ArgumentError(
-                "denoiser: an average of softmaxes (weighting='wss') is no posterior; expected 'ss'"
+                f"posterior: the mean of {type(estimator).__name__} is not that of one posterior; "
+                "expected Optimal, Kamb, or PCA with weighting 'ss'"
             )
         self.estimator, self.x, self.sigma, self.supports = estimator, x, sigma, supports
         self._log_prior = log_prior

@@ -77,8 +77,9 @@ def test_little_memory_changes_nothing(store, queries):
 
 
 def test_it_is_no_posterior(store, queries):
-    with pytest.raises(golddiff.ArgumentError, match="SCFDM averages"):
-        SCFDM(store).posterior(queries(store, 1.0), 1.0)
+    for smoothed in (SCFDM(store), GoldDiff(SCFDM(store))):
+        with pytest.raises(golddiff.ArgumentError, match="the mean of SCFDM is not"):
+            smoothed.posterior(queries(store, 1.0), 1.0)
 
 
 @pytest.mark.parametrize(

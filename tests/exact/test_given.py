@@ -191,7 +191,7 @@ def test_refusals_name_what_came(store, queries):
         (lambda: golddiff.PCA(store).log_density(x, 1.0), "log density: PCA weighs images anew"),
         (lambda: golddiff.Kamb(store, 3).posterior(x, 1.0).draw(2), "draws: Kamb weighs images"),
         (lambda: golddiff.PatchMixture(store).posterior(x, 1.0), "posterior: PatchMixture does"),
-        (lambda: golddiff.PCA(store, weighting="wss").posterior(x, 1.0), "denoiser: an average"),
+        (lambda: golddiff.PCA(store, weighting="wss").posterior(x, 1.0), "posterior: the mean"),
         (lambda: d.posterior(x, 1.0).draw(0), "n: got 0, expected an integer of 1 or more"),
         (lambda: d.posterior(x, 1.0).draw(1, seed=-1), "seed: got -1"),
         (lambda: d.posterior(x, 1.0).directions(37), "k: got 37, expected at most 36"),
