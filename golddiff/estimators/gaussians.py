@@ -14,6 +14,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.measurement import linear
 from golddiff.noise import Labels, Sigma
-from golddiff.store.closed_form import main_directions
+from golddiff.store.closed_form import largest_first, main_directions
 from golddiff.store.likelihood import check_measured
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
@@ -118,11 +119,24 @@ class GaussiansPosterior:
 
     def directions(self, k: int) -> tuple[F64, F64]:
         """The covariance's k largest eigenvalues (b, k), descending, and eigenvectors (b, k, D)."""
-        alone = [
-            GaussiansPosterior(partial(self._of, q), self.x[q : q + 1], self.sigma).times
-            for q in range(len(self.x))
-        ]
-        return main_directions(alone, self.x.shape[1], k)
+        values, vectors = zip(*(self._directions(q, k) for q in range(len(self.x))), strict=True)
+        return np.stack(values), np.stack(vectors)
+
+    def _directions(self, query: int, k: int) -> tuple[F64, F64]:
+        d, best = self.x.shape[1], int(self._shares[query].argmax())
+        if self._shares[query, best] < 1:
+            alone = self.x[query : query + 1]
+            one_query = GaussiansPosterior(partial(self._of, query), alone, self.sigma)
+            return main_directions(one_query.times, d, k)
+        # Of one component they are its own. At low noise the largest values are nearly alike, and
+        # iterations that look for them take minutes.
+        one = next(islice(self._components(), best, None))
+        values, vectors = self._kept(one), one.vectors
+        if k > len(values):  # without variance along the others
+            vectors = np.linalg.qr(vectors, mode="complete")[0]
+            vectors[:, : len(values)] = one.vectors
+            values = np.pad(values, (0, d - len(values)))
+        return largest_first(values, vectors, k)
 
     def _of(self, query: int) -> Iterator[Gaussian]:
         for one in self._components():

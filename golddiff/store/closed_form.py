@@ -192,29 +192,30 @@ class _Pull(torch.autograd.Function):
         raise ArgumentError("denoiser: got second derivatives to take, expected first ones alone")
 
 
-def main_directions(times: Sequence[Callable[[F64], F64]], d: int, k: int) -> tuple[F64, F64]:
-    """The k largest eigenvalues (b, k) and eigenvectors (b, k, d) of covariances of b queries.
+def main_directions(times: Callable[[F64], F64], d: int, k: int) -> tuple[F64, F64]:
+    """The k largest eigenvalues (k,) and eigenvectors (k, d) of one query's covariance.
 
     Args:
-        times: of each query its covariance (d, d) times vectors (1, d).
+        times: the covariance (d, d) times vectors (1, d).
         d: values of an image.
         k: 1 to d.
     """
     from scipy.sparse.linalg import LinearOperator, eigsh  # imports slowly
 
-    values, vectors = np.empty((len(times), k)), np.empty((len(times), k, d))
-    start = np.random.default_rng(0).standard_normal(d)
-    for q, product in enumerate(times):
-        if k >= d - 1 or d <= SMALL:
-            rows = [product(row[None])[0] for row in np.eye(d)]
-            found, columns = np.linalg.eigh((np.stack(rows) + np.stack(rows).T) / 2)
-        else:
-            # ARPACK works on the processor's one query; its start is the same everywhere.
-            operator = LinearOperator((d, d), lambda v, p=product: p(v.reshape(1, d))[0])
-            found, columns = eigsh(operator, k, v0=start, tol=1e-9)
-        order = np.argsort(-found)[:k]
-        values[q] = found[order].clip(min=0)
-        largest = np.abs(columns[:, order]).argmax(axis=0)
-        signs = np.sign(columns[largest, order])
-        vectors[q] = (columns[:, order] * np.where(signs == 0, 1, signs)).T
-    return values, vectors
+    if k >= d - 1 or d <= SMALL:
+        rows = np.stack([times(row[None])[0] for row in np.eye(d)])
+        values, columns = np.linalg.eigh((rows + rows.T) / 2)
+    else:
+        # ARPACK works on the processor's one query; its start is the same everywhere.
+        start = np.random.default_rng(0).standard_normal(d)
+        operator = LinearOperator((d, d), lambda v: times(v.reshape(1, d))[0])
+        values, columns = eigsh(operator, k, v0=start, tol=1e-9)
+    return largest_first(values, columns, k)
+
+
+def largest_first(values: F64, columns: F64, k: int) -> tuple[F64, F64]:
+    """The k largest eigenvalues, >= 0, and their eigenvectors as rows, of signs that are theirs."""
+    order = np.argsort(-values)[:k]
+    largest = np.abs(columns[:, order]).argmax(axis=0)
+    signs = np.sign(columns[largest, order])
+    return values[order].clip(min=0), (columns[:, order] * np.where(signs == 0, 1, signs)).T

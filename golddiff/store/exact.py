@@ -283,8 +283,11 @@ class ImagesPosterior:
     def directions(self, k: int) -> tuple[F64, F64]:
         """The covariance's k largest eigenvalues (b, k), descending, and eigenvectors (b, k, D)."""
         self._whole("directions")
-        alone = [self._of(i) for i in range(len(self.x))]
-        return main_directions([one.times for one in alone], self.x.shape[1], k)
+        b, d = self.x.shape
+        values, vectors = zip(
+            *(main_directions(self._of(i).times, d, k) for i in range(b)), strict=True
+        )
+        return np.stack(values), np.stack(vectors)
 
     def draw(self, n: int, seed: int, places: Sequence[int]) -> F32:
         """(n, b, D) images drawn by their weights; each query's hang on its place alone."""

@@ -1,5 +1,7 @@
 """Wiener and the mixture of Gaussians: their density, and all that follows from it."""
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -77,6 +79,24 @@ def test_all_follows_from_the_density(store, queries, make, label, sigma):
     (d(asked, sigma, label) * u).sum().backward()
     expected = torch.einsum("bde,be->bd", covariance, u.reshape(3, -1).double()) / sigma**2
     assert (asked.grad.reshape(3, -1) - expected).abs().max() < 1e-4
+
+
+def test_main_directions_at_low_noise_take_no_time(make_store, smooth_images):
+    """Wiener's are the covariance's; along the rest, of few images, there is no variance."""
+    store = make_store(smooth_images(40, (3, 12, 12), seed=1))
+    x, factor, start = store.images([0, 1]), store.factor(), time.process_time()
+    values, vectors = golddiff.Wiener(store).posterior(x, 0.002).directions(41)
+    assert time.process_time() - start < 5
+    shrunk = np.zeros(41)
+    shrunk[:39] = np.sort(factor.eigenvalues / (factor.eigenvalues / 0.002**2 + 1))[::-1][:39]
+    assert values.numpy() == pytest.approx(np.stack([shrunk, shrunk]), rel=1e-9, abs=1e-18)
+    flat = vectors.reshape(2, 41, -1).double().numpy()
+    assert np.abs(flat[0] @ flat[0].T - np.eye(41)).max() < 1e-5
+    among = flat[0, :39] @ factor.eigenvectors
+    assert np.linalg.norm(among, axis=1) == pytest.approx(1, abs=1e-5)
+    assert np.abs(flat[0, 39:] @ factor.eigenvectors[:, :39]).max() < 1e-5
+    alike = make_store(store.images([0]).repeat(2, 1, 1, 1))
+    assert golddiff.Wiener(alike).posterior(x, 1.0).directions(2)[0].abs().max() == 0
 
 
 def given(parts, matrix, y, noise):
