@@ -178,7 +178,9 @@ class PCA(Estimator):
         masks: Masks = self.ready(sigma)
 
         def there() -> torch.Tensor:
-            return masks.dense().to(store.device, torch.float32)
+            # Not that of derivatives, which stays here: 8 bytes an entry at each noise level.
+            mask = torch.from_numpy(dense_mask(masks.tree, self.images.d))
+            return mask.to(store.device).float()
 
         return partial(masked, gain=precision(sigma), mask=store.keep(masks, there))
 
