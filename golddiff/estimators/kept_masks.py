@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from golddiff.estimators.masks import VERSION as MASK_VERSION
 from golddiff.estimators.masks import locality_mask, outputs_of, precision_of, unit_counts
 from golddiff.kernels.mask_tree import Additions, MaskTree, additions, assembled, check, mask_tree
-from golddiff.store.artifacts import Artifacts
 from golddiff.store.images import ImageStore
 from golddiff.store.training_set import TrainingSet
 from golddiff.system.numbers import I64
@@ -32,20 +31,15 @@ LIMIT = 2_000_000_000
 FEWEST_VALUES = 512
 
 
-def tree_of(
-    store: ImageStore, sigma: float, threshold: float, artifacts: Artifacts | None = None
-) -> MaskTree:
-    """The tree of the masks of one noise level; read where it is kept, else made and kept.
-
-    Stores of one factor may share the place where masks are kept.
-    """
+def tree_of(store: ImageStore, sigma: float, threshold: float) -> MaskTree:
+    """The tree of the masks of one noise level; read where it is kept, else made and kept."""
     if store.d < FEWEST_VALUES:
         return mask_tree(locality_mask(store.factor(), sigma, threshold), store.shape)
-    added = load(store, sigma, threshold, artifacts)
+    added = load(store, sigma, threshold)
     if added is None:
         added = additions(locality_mask(store.factor(), sigma, threshold), store.shape)
         inputs: NDArray[np.integer[Any]] = added.inputs.astype(_kind(store))
-        (artifacts or store.artifacts).save(
+        store.artifacts.save(
             name_of(sigma, threshold),
             {"counts": added.counts.astype(np.int32), "inputs": inputs},
             _made_of(FORMAT, store, store.factors.mark(), sigma, threshold),
@@ -54,12 +48,10 @@ def tree_of(
     return assembled(added, store.shape)
 
 
-def load(
-    store: ImageStore, sigma: float, threshold: float, artifacts: Artifacts | None = None
-) -> Additions | None:
+def load(store: ImageStore, sigma: float, threshold: float) -> Additions | None:
     """What the nodes of a kept tree add, if there is a sound file; it counts as used now."""
     made_of = _made_of(FORMAT, store, store.factors.mark(), sigma, threshold)
-    tensors = (artifacts or store.artifacts).load(name_of(sigma, threshold), made_of)
+    tensors = store.artifacts.load(name_of(sigma, threshold), made_of)
     if tensors is None or tensors.keys() != {"counts", "inputs"}:
         return None
     counts, inputs = tensors["counts"], tensors["inputs"]
