@@ -79,13 +79,10 @@ def _block_distances(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     stored = np.zeros(len(columns) * BLOCK, flat.dtype)
     squares = empty_numbers(len(ends) * BLOCK)
-    chosen = np.empty(BLOCK, np.int64)
     scales = spread(scale)
     n, made = out.shape[2], out.ravel()
     for first in range(0, len(rows), BLOCK):
-        for i in range(BLOCK):  # places without an image repeat the last one
-            chosen[i] = rows[min(first + i, len(rows) - 1)]
-        gather(flat, chosen, columns, stored)
+        gather(flat, rows, first, columns, stored)
         for query in range(len(out)):
             _squares(stored, x[query], inputs, values, ends, scales, offset, squares)
             for tile in range(len(tiles) - 1):

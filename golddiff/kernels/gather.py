@@ -18,6 +18,9 @@ from golddiff.kernels.lanes import LANES
 from golddiff.system.numbers import I64
 
 BLOCK = 4 * LANES  # images a block: four registers of sums, none of which waits for another
+ABSENT = np.float32(-1e37)  # log weight of a place in the last block that holds no image
+# exp(-40) is 4e-18: a block of images so many nats below the best is lost in float32 rounding.
+NEGLIGIBLE = np.float32(40.0)
 
 _LOW = [i // 2 + LANES * (i % 2) for i in range(LANES)]
 _HIGH = [i + LANES // 2 for i in _LOW]
@@ -66,18 +69,29 @@ def _turn(typingctx: Any, flat: Any, rows: Any, i: Any, column: Any, out: Any, a
 
 
 @njit(nogil=True, cache=True)
-def gather(flat, rows, columns, out):  # type: ignore[no-untyped-def]
-    """out[p * BLOCK + j] = flat[rows[j], columns[p]] for BLOCK rows.
+def gather(flat, rows, first, columns, out):  # type: ignore[no-untyped-def]
+    """out[p * BLOCK + j] = flat[rows[first + j], columns[p]] for BLOCK rows, or those there are.
 
-    ``columns`` must be :func:`runs`: every LANES of them neighbours.
+    Places past the last row repeat it. ``columns`` must be :func:`runs`: every LANES of them
+    neighbours.
     """
+    block = np.empty(BLOCK, np.int64)
+    for j in range(BLOCK):
+        block[j] = rows[min(first + j, len(rows) - 1)]
     whole = len(columns) // LANES * LANES
     for p in range(0, whole, LANES):
         for i in range(0, BLOCK, LANES):
-            _turn(flat, rows, i, columns[p], out, p * BLOCK + i)
+            _turn(flat, block, i, columns[p], out, p * BLOCK + i)
     for p in range(whole, len(columns)):
         for j in range(BLOCK):
-            out[p * BLOCK + j] = flat[rows[j], columns[p]]
+            out[p * BLOCK + j] = flat[block[j], columns[p]]
+
+
+@njit(nogil=True, cache=True)
+def gather_weights(log_weights, first, out):  # type: ignore[no-untyped-def]
+    """The log weights of the same rows, (BLOCK,); ABSENT past the last."""
+    for j in range(BLOCK):
+        out[j] = log_weights[first + j] if first + j < len(log_weights) else ABSENT
 
 
 def runs(wanted: NDArray[np.integer[Any]], d: int) -> I64:

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from golddiff.kernels.gather import BLOCK, gather, places, runs
+from golddiff.kernels.gather import BLOCK, NEGLIGIBLE, gather, gather_weights, places, runs
 from golddiff.kernels.lanes import (
     LANES,
     any_above,
@@ -34,9 +34,6 @@ from golddiff.posterior import Posterior
 from golddiff.support import Support
 from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.residency import ROWS_AT_ONCE
-
-NEGLIGIBLE = np.float32(40.0)  # nats below the best: lost in float32 rounding
-ABSENT = np.float32(-1e37)  # log weight of a place in the last block that holds no image
 
 
 @dataclass(frozen=True)
@@ -90,15 +87,10 @@ def _patch_means(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     d, zero = len(place), spread(np.float32(0.0))
     stored, terms = np.zeros(len(columns) * BLOCK, flat.dtype), empty_numbers(positions * BLOCK)
-    prior, block = empty_numbers(BLOCK), np.empty(BLOCK, np.int64)
-    gains, scales = spread(gain), spread(scale)
+    prior, gains, scales = empty_numbers(BLOCK), spread(gain), spread(scale)
     for first in range(0, len(rows), BLOCK):
-        count = min(BLOCK, len(rows) - first)
-        for i in range(BLOCK):  # places without an image repeat the last one, with no weight
-            block[i] = rows[first + min(i, count - 1)]
-        gather(flat, block, columns, stored)
-        prior[:] = ABSENT
-        prior[:count] = log_weights[first : first + count]
+        gather(flat, rows, first, columns, stored)
+        gather_weights(log_weights, first, prior)
         for q in range(len(first_root)):
             for p in range(positions):
                 for i in range(0, BLOCK, LANES):

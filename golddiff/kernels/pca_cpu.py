@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from golddiff.kernels.gather import BLOCK, gather
+from golddiff.kernels.gather import BLOCK, NEGLIGIBLE, gather, gather_weights
 from golddiff.kernels.lanes import (
     LANES,
     any_above,
@@ -32,10 +32,6 @@ from golddiff.posterior import Posterior
 from golddiff.support import Support
 from golddiff.system.numbers import F32
 from golddiff.system.residency import ROWS_AT_ONCE
-
-# exp(-40) is 4e-18: a block of images this far below the best is lost in float32 rounding.
-NEGLIGIBLE = np.float32(40.0)
-ABSENT = np.float32(-1e37)  # log weight of a place in the last block that holds no image
 
 
 @njit(nogil=True, cache=True)
@@ -58,15 +54,11 @@ def _masked_posterior(  # type: ignore[no-untyped-def]
     stored = np.zeros(d * BLOCK, flat.dtype)
     terms, sums = empty_numbers(d * BLOCK), empty_numbers((level.max() + 2) * BLOCK)
     sums[:] = 0  # the first stay so: the roots' parent
-    prior, block = empty_numbers(BLOCK), np.empty(BLOCK, np.int64)
+    prior = empty_numbers(BLOCK)
     gains, scales, offsets = spread(gain), spread(scale), spread(offset)
     for first in range(0, len(rows), BLOCK):
-        count = min(BLOCK, len(rows) - first)
-        for i in range(BLOCK):  # places without an image repeat the last one, with no weight
-            block[i] = rows[first + min(i, count - 1)]
-        gather(flat, block, columns, stored)
-        prior[:] = ABSENT
-        prior[:count] = log_weights[first : first + count]
+        gather(flat, rows, first, columns, stored)
+        gather_weights(log_weights, first, prior)
         for q in range(len(first_root)):
             _terms(stored, first_root[q], second_root[q], scale, offset, terms)
             maxima, totals, moments = log_max[q], total[q], weighted[q]

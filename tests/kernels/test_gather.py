@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golddiff.kernels.gather import BLOCK, gather, places, runs
+from golddiff.kernels.gather import ABSENT, BLOCK, gather, gather_weights, places, runs
 from golddiff.kernels.lanes import LANES
 
 
@@ -25,8 +25,16 @@ def test_runs_cover_what_is_wanted_by_runs_of_neighbours(d, data):
 def test_a_block_is_the_transpose_of_its_rows(dtype, d):
     generator = np.random.default_rng(0)
     flat = generator.integers(0, 256, (300, d)).astype(dtype)
-    rows = generator.integers(0, 300, BLOCK)
+    rows = generator.integers(0, 300, BLOCK + 7)
     columns = runs(np.unique(generator.integers(0, d, 1 + d // 3)), d)
     out = np.empty(len(columns) * BLOCK, dtype)
-    gather(flat, rows, columns, out)
-    assert np.array_equal(out.reshape(-1, BLOCK), flat[rows][:, columns].T)
+    for first in (0, BLOCK):  # a whole block, and one that ends after seven rows
+        gather(flat, rows, first, columns, out)
+        there = rows[np.minimum(np.arange(first, first + BLOCK), len(rows) - 1)]
+        assert np.array_equal(out.reshape(-1, BLOCK), flat[there][:, columns].T)
+    weights, found = (
+        generator.normal(size=BLOCK + 7).astype(np.float32),
+        np.empty(BLOCK, np.float32),
+    )
+    gather_weights(weights, BLOCK, found)
+    assert np.array_equal(found, np.append(weights[BLOCK:], np.full(BLOCK - 7, ABSENT)))
