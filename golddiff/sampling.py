@@ -232,21 +232,19 @@ def sample(
     }  # fmt: skip
     if x_init is not None or generator is not None:
         about["seed"] = "noise given"
-    recorders: list[Recorder] = []
-    estimating: list[_Estimating] = []
+    estimating = not attribution and getattr(denoiser, "estimates", False)
+    callers: list[Any] = []  # of each batch; they keep what they noticed
     made: list[list[torch.Tensor]] = []
     share = 1.0
     with progress_bar(progress) as bar:
         task = bar.add_task(f"sampling with {about['method']}", total=n * len(levels))
         for rows in (slice(i, i + batch_size) for i in range(0, n, batch_size)):
-            caller = _Estimating(denoiser) if getattr(denoiser, "estimates", False) else denoiser
-            if isinstance(caller, _Estimating):
-                estimating.append(caller)
+            caller: Denoises = _Estimating(denoiser) if estimating else denoiser
             if attribution:
                 from golddiff.recording import Recorder  # its kernels import slowly
 
-                assert isinstance(denoiser, Denoiser)
-                recorders.append(caller := Recorder(denoiser))
+                caller = Recorder(denoiser)
+            callers.append(caller)
             own = classes[rows] if classes is not None and classes.numel() == n > 1 else classes
             made.append([])
             for state in samplers.steps(caller, first[rows], levels, sampler, own):
@@ -261,15 +259,11 @@ def sample(
         torch.cat([torch.stack(predictions) for predictions in made], dim=1)
         if trajectory
         else None,
-        [found for recorder in recorders for found in recorder.attributions()]
-        if attribution
-        else None,
-        _joined(recorders) if attribution else None,
+        [found for one in callers for found in one.attributions()] if attribution else None,
+        _joined(callers) if attribution else None,
         share,
         about,
-        torch.cat([torch.stack(one.errors) for one in estimating], dim=1)
-        if estimating and not attribution
-        else None,
+        torch.cat([torch.stack(one.errors) for one in callers], dim=1) if estimating else None,
         denoiser.store,
     )
 
