@@ -19,6 +19,7 @@ and keeps the haze (docs/results/likeness.md). No network is asked, and nothing 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import cached_property
@@ -167,10 +168,10 @@ class NetworkLike(Denoiser):
 
     def with_seed(self, seed: int) -> NetworkLike:
         """The same with other random draws; masks and Gaussians are shared."""
-        other = NetworkLike(self.store, seed)
+        other = copy.copy(self)
+        other.seed = seed
         other._golden = [GoldDiff(part.base, part.schedule, seed) for part in self._golden]
         other.golden = other._golden[1]
-        other._mixture, other._patches, other._fitted = self._mixture, self._patches, self._fitted
         return other
 
     @property
