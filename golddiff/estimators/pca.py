@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from golddiff.denoiser import DEFAULT_MEMORY_LIMIT, Estimator
 from golddiff.estimators.kept_masks import tree_of
 from golddiff.estimators.seamless import Seamless
-from golddiff.estimators.shared import SIDES, UnitMasks
+from golddiff.estimators.shared import SIDES, Given, UnitMasks
 from golddiff.estimators.tiles import add_tiles
 from golddiff.kernels.contributions import Contribution, log_sum_exp, outputs_at, values_at
 from golddiff.kernels.gather import BLOCK
@@ -56,7 +56,7 @@ MEASURED_AT = 0.02  # threshold of the masks whose width is Kamb's patch size
 
 @dataclass
 class Masks:
-    """The masks of one noise level; a copy elsewhere cuts the tiles' own itself."""
+    """The masks of one noise level, each output's own; a copy elsewhere cuts the tiles' itself."""
 
     tree: MaskTree  # of whole images
     shape: tuple[int, ...]  # of an image
@@ -68,6 +68,28 @@ class Masks:
         if side not in self._tiles:
             self._tiles[side] = cut(self.tree, self.shape, side)
         return self._tiles[side]
+
+    def posterior(
+        self, images: Any, part: Support, x: F32, sigma: float, given: Given
+    ) -> Posterior:
+        """The partial posterior of queries (b, D) over some images; every output is a location."""
+        return masked_posterior(images.stored, part, x, sigma, self.tree)
+
+    def mean(self, side: Side | None) -> F32:
+        """The masks averaged over each tile's outputs, or over all, (T, D)."""
+        trees = [self.tree] if side is None else self.tiles(side)
+        return np.stack([mean_mask(tree, math.prod(self.shape)) for tree in trees])
+
+    def logits_of(
+        self, images: Any, x: F32, sigma: float, pixel: int | None
+    ) -> Callable[[I64], F64]:
+        """One query's (D,) logits (L, k) of images by their rows, in float64; or of one pixel."""
+        tree = self.tree if pixel is None else branches(self.tree, outputs_at(images, pixel))
+        return lambda rows: masked_logits(images.stored, rows, x, sigma, tree)
+
+    def summed(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Squared differences (k, D) to what an output's logit is of, (k, D), in torch."""
+        return partial(torch.matmul, other=self.dense())
 
     def dense(self) -> torch.Tensor:
         """The masks (D, D), indexed [input, output], as float64 0 and 1; made once."""
@@ -148,28 +170,17 @@ class PCA(Estimator):
 
         Every output is a location, or every pixel where values share a softmax.
         """
-        images = self.images
-        if self.share is not None:
-            units: UnitMasks = self.ready(sigma)
-            values, prior = images.values(part.rows), part.log_importance()
-            return units.posterior(values, prior, x, sigma, self.summands(values))
-        return masked_posterior(images.stored, part, x, sigma, self.tree(sigma))
+        masks: Masks | UnitMasks = self.ready(sigma)
+        return masks.posterior(self.images, part, x, sigma, self.summands)
 
     def terms(
         self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known
     ) -> Terms:
         """See the base class."""
         values = torch.from_numpy(self.images.values(part.rows).astype(np.float64))
-        if self.share is None:
-            masks: Masks = self.ready(sigma)
-            summed: Callable[[torch.Tensor], torch.Tensor] = partial(
-                torch.matmul, other=masks.dense()
-            )
-        else:
-            units: UnitMasks = self.ready(sigma)
-            summed = units.summed()
         given = torch.from_numpy(self.summands(values.numpy()))
-        yield from pixel_terms(values, x, gain, summed, given)
+        masks: Masks | UnitMasks = self.ready(sigma)
+        yield from pixel_terms(values, x, gain, masks.summed(), given)
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh | None:
         """As :meth:`weigh`, by torch; not yet where values share a softmax."""
@@ -211,31 +222,15 @@ class PCA(Estimator):
 
     def tiled_posterior(self, x: F32, sigma: float, support: TiledSupport) -> Posterior:
         """The partial posterior of queries (b, D), each tile's outputs over the tile's images."""
-        sums = Sums.empty(*x.shape)
-        trees, memory = self.tiles(sigma, support.side), self.memory_limit * TILES_ROWS
+        sums, masks = Sums.empty(*x.shape), self.ready(sigma)
+        trees, memory = masks.tiles(support.side), self.memory_limit * TILES_ROWS
         add_tiles(support, self.images, x, sigma, trees, memory, sums)
         return sums.posterior()
 
     def relevance(self, sigma: float, side: Side | None = None) -> F32:
         """The mean over a tile's outputs of their masks, (T, D); see the base class."""
-        if self.share is not None:
-            units: UnitMasks = self.ready(sigma)
-            return units.mean()[None]
-        trees = [self.tree(sigma)] if side is None else self.tiles(sigma, side)
-        return np.stack([mean_mask(tree, self.store.d) for tree in trees])
-
-    def tree(self, sigma: float) -> MaskTree:
-        """The masks of one sigma as a tree of shared sums; made once, kept here and on disk.
-
-        See :mod:`golddiff.estimators.kept_masks`.
-        """
-        masks: Masks = self.ready(sigma)
-        return masks.tree
-
-    def tiles(self, sigma: float, side: Side) -> list[MaskTree]:
-        """The masks of one sigma, a tree for each square tile; made once and kept."""
-        masks: Masks = self.ready(sigma)
-        return masks.tiles(side)
+        masks: Masks | UnitMasks = self.ready(sigma)
+        return masks.mean(side)
 
     def contributions(
         self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None
@@ -245,7 +240,8 @@ class PCA(Estimator):
         With "wss" the logits of a batch are less the log of their sum: each batch then weighs the
         same, as in the average of their softmaxes.
         """
-        images, logits_of, tiles = self.images, self._logits(x, sigma, pixel), None
+        images, tiles, masks = self.images, None, self.ready(sigma)
+        logits_of = masks.logits_of(images, x, sigma, pixel)
         if isinstance(support, TiledSupport):
             tiles = tile_of_each(images.shape, support.side)
             tiles = tiles if pixel is None else tiles[outputs_at(images, pixel)]
@@ -269,18 +265,6 @@ class PCA(Estimator):
     def summands(self, values: NDArray[Any], pixel: int | None = None) -> NDArray[Any]:
         """What images (k, D) give to the sums, (k, V), or at one pixel (k, C) their values."""
         return values if self.joining is None or pixel is not None else self.joining.given(values)
-
-    def _logits(self, x: F32, sigma: float, pixel: int | None) -> Callable[[I64], F64]:
-        """The logits (L, k) of one query (D,), or only those of a pixel, over some rows."""
-        images = self.images
-        if self.share is not None:
-            units: UnitMasks = self.ready(sigma)
-            units = units.of_pixel(pixel)
-            return lambda rows: units.float64_logits(images.values(rows), x, sigma)
-        tree = self.tree(sigma)
-        if pixel is not None:
-            tree = branches(tree, outputs_at(images, pixel))
-        return lambda rows: masked_logits(images.stored, rows, x, sigma, tree)
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """A block of images a thread, as stored and as terms; posteriors in flight and merged.

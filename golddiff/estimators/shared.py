@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,11 +23,12 @@ from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.statistics import Factor
 from golddiff.store.training_set import TrainingSet
-from golddiff.support import as_image, tile_of_each
+from golddiff.support import Side, Support, as_image, tile_of_each
 from golddiff.system.numbers import F32, F64, I64
 
 # Of the units, by the name of ``share``.
 SIDES = {"pixel": 1, "2x2": 2, "4x4": 4, "seamless": 4}
+Given = Callable[[NDArray[Any]], NDArray[Any]]
 SMALLEST = 16  # pixels a side that an image has for units of several pixels
 
 
@@ -73,15 +75,19 @@ class UnitMasks:
         for counts in every:
             yield cls(counts.astype(np.float32) / members, unit[: height * width], between)
 
-    def mean(self) -> F32:
-        """The masks averaged over all outputs, (D,)."""
+    def mean(self, side: Side | None) -> F32:
+        """The masks averaged over all outputs, (1, D); there are no tiles."""
         averaged: F32 = self.at_pixels(self.shares).mean(axis=1)
-        return averaged
+        return averaged[None]
 
-    def of_pixel(self, pixel: int | None) -> UnitMasks:
-        """Those of one pixel alone (y * W + x), or all for None."""
-        if pixel is None:
-            return self
+    def logits_of(
+        self, images: Any, x: F32, sigma: float, pixel: int | None
+    ) -> Callable[[I64], F64]:
+        """One query's (D,) logits (P, k) of images by their rows, in float64; or of one pixel."""
+        masks = self if pixel is None else self._of_pixel(pixel)
+        return lambda rows: masks.float64_logits(images.values(rows), x, sigma)
+
+    def _of_pixel(self, pixel: int) -> UnitMasks:
         between = None if self.between is None else self.between[:, pixel : pixel + 1]
         return UnitMasks(self.shares, self.unit[pixel : pixel + 1], between)
 
@@ -111,16 +117,18 @@ class UnitMasks:
         return -precision(sigma) * logits.astype(np.float64)
 
     def posterior(
-        self, values: F32, log_weights: F64, x: F32, sigma: float, summed: F32
+        self, images: Any, part: Support, x: F32, sigma: float, given: Given
     ) -> Posterior:
-        """The partial posterior of queries (b, D) over images (k, D); every pixel is a location.
+        """The partial posterior of queries (b, D) over some images; every pixel is a location.
 
-        ``summed`` (k, V) is what is weighted and summed: the images' values, or more.
+        ``given`` makes of images (k, D) what is weighted and summed, (k, V).
 
         Above sigma 1 logits lack x^2, which all images share and which would only cost digits.
         """
+        values = images.values(part.rows)
+        summed = given(values)
         by_channel = summed.reshape(len(values), -1, len(self.unit))
-        prior = log_weights.astype(np.float32)[:, None]
+        prior = part.log_importance().astype(np.float32)[:, None]
         log_max, total = np.empty((2, len(x), len(self.unit)))
         weighted = np.empty((len(x), summed.shape[1]))
         for q, query in enumerate(x):
