@@ -31,7 +31,6 @@ from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.support import Support
 from golddiff.system.numbers import F32
-from golddiff.system.residency import ROWS_AT_ONCE
 
 
 @njit(nogil=True, cache=True)
@@ -113,7 +112,8 @@ def masked_posterior(
 ) -> Posterior:
     """Partial posterior with logits l_iq = -sum_n M_nq (x_n - x_in)^2 / (2 sigma^2), M a tree."""
     sums = Sums.empty(*x.shape)
-    add_images(stored, part, x, sigma, tree, sums)
+    with stored.resident(part.rows) as (here, places):
+        add_resident(here, Support(places, part.log_weights), x, sigma, tree, sums)
     return sums.posterior()
 
 
@@ -136,22 +136,13 @@ class Sums:
         return Posterior(*(a.astype(np.float64) for a in (self.log_max, self.total, self.weighted)))
 
 
-def add_images(
-    stored: Stored, images: Support, x: F32, sigma: float, tree: MaskTree, sums: Sums
-) -> None:
-    """Add images to the sums of the tree's outputs, the others left alone.
-
-    As :func:`masked_posterior`; the tree may be that of a tile.
-    """
-    for part in images.split(ROWS_AT_ONCE):  # whole blocks: the sums are the same to the bit
-        with stored.resident(part.rows) as (here, places):
-            add_resident(here, Support(places, part.log_weights), x, sigma, tree, sums)
-
-
 def add_resident(
     stored: Stored, images: Support, x: F32, sigma: float, tree: MaskTree, sums: Sums
 ) -> None:
-    """As :func:`add_images`, of images in memory."""
+    """Add images in memory to the sums of the tree's outputs, the others left alone.
+
+    As :func:`masked_posterior`; the tree may be that of a tile.
+    """
     first_root, second_root = roots(x[:, tree.columns], sigma)
     _masked_posterior(
         stored.flat, images.rows, images.log_importance().astype(np.float32),

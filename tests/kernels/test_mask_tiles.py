@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from golddiff.kernels.mask_tiles import cut, mean_mask
 from golddiff.kernels.mask_tree import mask_tree
-from golddiff.kernels.pca_cpu import Sums, add_images, masked_posterior
+from golddiff.kernels.pca_cpu import Sums, add_resident, masked_posterior
 from golddiff.kernels.stored import Stored
 from golddiff.support import OfChannel, Support, tile_count, tile_of_each
 
@@ -35,7 +35,7 @@ def test_tiles_over_one_support_are_the_whole_posterior(shape, side, density, se
     whole = masked_posterior(*given_, tree)
     sums = Sums.empty(2, d)
     for tile in cut(tree, shape, side):
-        add_images(*given_, tile, sums)
+        add_resident(*given_, tile, sums)
     assert np.abs(sums.posterior().mean() - whole.mean()).max() < 1e-5
 
 
