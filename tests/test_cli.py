@@ -415,6 +415,17 @@ def test_a_changed_file_is_found_by_verify(fails):
     assert "pixels.bin does not match its checksum" in fails("info", "digits.store", "--verify")
 
 
+def test_memory_that_runs_out_is_told_in_one_line(monkeypatch, capsys):
+    def full(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("golddiff.store.images.ImageStore.open", full)
+    assert run(["info", "digits.store"]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert err == "golddiff: memory: there is not enough for this (smaller images or fewer help)\n"
+
+
 def test_an_interrupt_ends_in_one_line_and_leaves_nothing(cache):
     options = ["--n", "4096", "--steps", "1000", "--method", "kamb", "--json", "r.json"]
     process = subprocess.Popen(

@@ -90,6 +90,9 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         # Readers and writers raise their own errors; what is left is a disk or path gone wrong.
         return _fail(str(error), BAD_INPUT)
+    except MemoryError:
+        message = "memory: there is not enough for this (smaller images or fewer help)"
+        return _fail(message, BAD_INPUT)
     except Exception as error:
         # Older typers raise click's errors, newer ones their own: recognised by a method.
         if not hasattr(error, "format_message"):
