@@ -1,4 +1,4 @@
-"""Keeping within a limit on address space (``ulimit -v``): smaller chunks, or a refusal beforehand.
+"""A refusal beforehand where a limit on address space (``ulimit -v``) leaves too little.
 
 What is over such a limit ends a program anywhere, often inside a library that then aborts.
 """
@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import math
 
-from golddiff.denoiser import Denoiser, Estimator
-from golddiff.estimators.golden import GoldDiff
-from golddiff.estimators.network_like import NetworkLike
+from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError
 from golddiff.system.units import byte_size
 
@@ -18,7 +16,6 @@ from golddiff.system.units import byte_size
 LIBRARIES = 400e6
 A_THREAD = 128e6  # stack, and malloc's own arena
 FACTORS = 2  # arrays of (D, D) float64 at a time: the factor's own, and what is computed of it
-LEAST_CHUNK = 64e6
 
 
 def left() -> float:
@@ -35,30 +32,13 @@ def left() -> float:
         return math.inf
 
 
-def fit(denoiser: Denoiser, threads: int) -> None:
-    """Make a denoiser's chunks small enough for the address space that is left."""
+def check_address_space(store: ImageStore, threads: int) -> None:
+    """Raise where a run over a store takes more address space than is left."""
     room = left()
-    if math.isinf(room):
-        return
-    d = denoiser.store.d
-    needed = LIBRARIES + A_THREAD * (threads - 1) + FACTORS * 8 * d * min(d, denoiser.store.n)
-    if room < needed + LEAST_CHUNK:
-        more = byte_size(int(needed + LEAST_CHUNK - room))
+    needed = LIBRARIES + A_THREAD * (threads - 1) + FACTORS * 8 * store.d * min(store.d, store.n)
+    if room < needed:
         raise ArgumentError(
-            f"memory: this run needs about {byte_size(int(needed + LEAST_CHUNK))} more address "
-            f"space and {byte_size(int(max(0.0, room)))} is left; raise the limit (ulimit -v) by "
-            f"{more} or more"
+            f"memory: this run needs about {byte_size(int(needed))} more address space and "
+            f"{byte_size(int(max(0.0, room)))} is left; raise the limit (ulimit -v) by "
+            f"{byte_size(int(needed - room))} or more"
         )
-    for estimator in estimators(denoiser):
-        estimator.memory_limit = min(estimator.memory_limit, (room - needed) / 2)
-
-
-def estimators(denoiser: Denoiser) -> list[Estimator]:
-    """The estimators that a denoiser is made of, whose chunks have a size."""
-    if isinstance(denoiser, Estimator):
-        return [denoiser]
-    if isinstance(denoiser, GoldDiff):
-        return estimators(denoiser.base)
-    if isinstance(denoiser, NetworkLike):
-        return [e for part in denoiser.parts(0.0) for e in estimators(part)]
-    return []

@@ -54,7 +54,7 @@ def sample(options: SampleJob) -> None:
 
     import torch
 
-    from golddiff.cli.address_space import fit
+    from golddiff.cli.address_space import check_address_space
     from golddiff.samplers import level_of_strength, noise_levels
     from golddiff.sampling import check_room
     from golddiff.sources.picture import fitted, read_picture
@@ -72,7 +72,7 @@ def sample(options: SampleJob) -> None:
         first_look(store, job.out, min(job.n, LOOKED_AT), job.seed, labels)
     denoiser = create_with_bars(job.method, store, job.settings, job.seed)
     if isinstance(store, ImageStore):
-        fit(denoiser, torch.get_num_threads())
+        check_address_space(store, torch.get_num_threads())
     levels = noise_levels(job.steps, job.sampler, first)
     subsets = golden_subsets(denoiser, levels, labels)
     samples, ticks = _generate(job, denoiser, labels, levels, image)
