@@ -13,9 +13,9 @@ from PIL import Image
 
 import golddiff
 from golddiff.cli import run
+from golddiff.cli.options import TrainingImages
 from golddiff.estimators.registry import METHODS
 from golddiff.sampling import noise_levels
-from golddiff.store.cache import SourceOptions
 from golddiff.system.pictures import to_pixels
 
 PROGRAM = [sys.executable, "-c", "from golddiff.cli import main; main()"]
@@ -30,8 +30,7 @@ def cache(tmp_path_factory):
 def _own_cache(cache, monkeypatch, tmp_path):
     monkeypatch.setenv("GOLDDIFF_CACHE", str(cache))
     # Small and labelled: what a run without --data is of here.
-    data = ("digits", SourceOptions(skip_bad=True))
-    monkeypatch.setattr("golddiff.cli.sample_run.DEFAULT_DATA", data)
+    monkeypatch.setattr("golddiff.cli.sample_run.DEFAULT", TrainingImages("digits"))
     monkeypatch.chdir(tmp_path)
 
 
@@ -156,6 +155,12 @@ def test_novelty_of_any_pictures_is_reported(capsys):
     page = Path("novelty.html").read_text()
     assert page.count("a copy</b>") == 5
     assert "$" not in page
+
+
+def test_novelty_takes_the_pictures_of_a_store(capsys):
+    assert run(["index", "digits", "few.store", "--limit", "20"]) == 0
+    assert run(["novelty", "few.store", "digits"]) == 0
+    assert "20 of 20 pictures (100.0%) copy" in capsys.readouterr().out
 
 
 def test_a_method_without_golden_subset_says_so_in_json():
@@ -358,6 +363,7 @@ def test_an_unknown_method_lists_those_there_are(fails):
         (["--start", "no.png", "--strength", "0"], "--strength: got 0.0, expected above 0 to 1"),
         (["--data", "moons", "--out", "pictures"], "--out: got the folder pictures"),
         (["--batch-size", "0"], "--batch-size: got 0"),
+        (["--allow-missing"], "--allow-missing: applies to --cluster only"),
     ],
 )
 def test_bad_sample_options_are_told_in_one_line(fails, arguments, words):
@@ -387,6 +393,7 @@ def test_an_unwritable_place_is_found_before_sampling(fails, tmp_path, monkeypat
         (["index", "digits", "out", "--limit", "0"], "limit"),
         (["index", "digits", "out", "--json", "file/x"], "cannot be written"),
         (["info", "/no/such"], "does not exist"),
+        (["novelty", "sizes", "digits.store", "--size", "8"], "apply to --data"),
         (["info", "."], "manifest.json, so it is not a complete store; golddiff index makes one"),
         (["index", "odd", "out"], "(--skip-bad leaves unreadable images out)"),
         (["index", "sizes", "out"], "say --size to scale"),
@@ -398,6 +405,8 @@ def test_an_unwritable_place_is_found_before_sampling(fails, tmp_path, monkeypat
 )
 def test_bad_input_to_the_other_commands_is_told_in_one_line(fails, tmp_path, arguments, words):
     (tmp_path / "file").write_text("")
+    (tmp_path / "digits.store").mkdir()
+    (tmp_path / "digits.store" / "manifest.json").write_text("{}")
     for name, sides in (("odd", (5, 5)), ("sizes", (5, 6))):
         (tmp_path / name).mkdir()
         for i, side in enumerate(sides):

@@ -31,6 +31,7 @@ ADVANCED = "Advanced"  # the second panel of a command's help
 # What reads values of a type, from an option's name and text.
 READ: dict[Any, Callable[[str, str], Any]] = {
     tuple[int, ...]: parse_whole_numbers,
+    tuple[int, ...] | None: parse_whole_numbers,
     tuple[float, ...] | None: parse_numbers,
     int | float | None: parse_size,
     PatchSizes | None: parse_patch_size,

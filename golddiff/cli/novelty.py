@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from golddiff.cli.command import argument, command, option
-from golddiff.cli.options import JsonPath, Size
-from golddiff.cli.terminal import say, starting, waiting, watched, write_json
-from golddiff.store.cache import SourceOptions, cached_store
+from golddiff.cli.options import JsonPath, ReadingOptions, Size, TrainingImages
+from golddiff.cli.terminal import say, starting, waiting, write_json
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_writable
 
@@ -55,17 +54,16 @@ def novelty(options: _NoveltyOptions) -> None:
 
     starting()
     from golddiff.evaluation.report.novelty import write_novelty_report
-    from golddiff.sources import open_source
-    from golddiff.store.images import ImageStore
     from golddiff.store.novelty import novelty as novelty_of
+    from golddiff.store.opening import open_source
 
     if not os.path.exists(options.pictures):
         open_source(options.pictures)  # a name; or it is refused before a store is built
-    if (Path(options.store) / "manifest.json").is_file():
-        opened = ImageStore.open(options.store)
-    else:
-        reading = SourceOptions(options.size, skip_bad=True)
-        opened = cached_store(options.store, reading, say=say, progress=watched())
+    is_store = (Path(options.store) / "manifest.json").is_file()
+    named = {"store" if is_store else "data": options.store}
+    training = TrainingImages(**named, reading=ReadingOptions(size=options.size))
+    training.check()
+    opened = training.open()
     with waiting("reading pictures") as watch:
         images, names = _read(options.pictures, opened, watch)
     with waiting("looking for the nearest training images") as watch:
@@ -108,7 +106,7 @@ def _read(
     import numpy as np
     import torch
 
-    from golddiff.sources import open_source
+    from golddiff.store.opening import open_source
 
     square = len(store.shape) == 3 and store.shape[1] == store.shape[2] and store.is_pixels
     size, channels = (store.shape[1], store.shape[0]) if square else (None, None)

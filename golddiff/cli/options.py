@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from golddiff.cli.command import ADVANCED, option
+from golddiff.cli.terminal import say
 from golddiff.estimators.registry import METHODS, method_named
 from golddiff.sources.source_options import SourceOptions
+from golddiff.store.cache import cached_store
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import check_writable
+from golddiff.system.files import PICTURES, check_writable
+
+if TYPE_CHECKING:
+    from golddiff.store.images import ImageStore
 
 
 def advanced(help: str, *names: str, **more: Any) -> Any:
@@ -105,3 +111,61 @@ class ReadingOptions:
         """The same as the readers have it; ``skip_bad`` where it is not given."""
         given = {name: value for name, value in vars(self).items() if value is not None}
         return SourceOptions(**{"skip_bad": skip_bad, **given}, seed=seed)
+
+    def refuse_for_store(self) -> None:
+        """Raise where an option is given for a store, which was read already."""
+        if self != ReadingOptions():
+            raise ArgumentError(
+                "store: --size, --channels, --split, --column, --label-column, --skip-bad and "
+                "--limit apply to --data; a store was read already"
+            )
+
+
+@dataclass(frozen=True)
+class TrainingImages:
+    """What a command takes its training images from: ``--data`` or ``--store``."""
+
+    data: str | None = option(
+        "Training images: folder, file, built-in (digits, moons, patches) or hub name. "
+        "Indexed once in a cache ($GOLDDIFF_CACHE, ~/.cache/golddiff).",
+        None,
+    )
+    store: str | None = option("A store that golddiff index made, instead of --data.", None)
+    reading: ReadingOptions = field(default_factory=ReadingOptions)
+
+    def check(self) -> None:
+        """What can be checked before a store is opened or built."""
+        if self.store is None:
+            return
+        if self.data is not None:
+            raise ArgumentError("store: give --data or --store, not both")
+        self.reading.refuse_for_store()
+
+    def open(self, needed: Callable[[int, int], float] | None = None) -> ImageStore:
+        """The store; ``needed`` as of :func:`golddiff.store.cache.cached_store`."""
+        from golddiff.store.images import ImageStore
+
+        if self.store is not None:
+            return ImageStore.open(self.store)
+        reading = self.reading.source(skip_bad=True)
+        return cached_store(self.data, reading, say=say, progress=True, needed=needed)
+
+
+def check_outputs(
+    out: Path, json: Path | None, explain: Path | None, trajectory: Path | None = None
+) -> None:
+    """Raise where a run could not write what it is asked for, or would write one file twice."""
+    outputs = {
+        "out": (out if out.suffix else out / "grid.png", (*PICTURES, ".npz")),
+        "trajectory": (trajectory, PICTURES),
+        "explain": (explain, (".html", ".htm")),
+        "json": (json, ()),
+    }
+    seen: dict[Path, str] = {}
+    for name, (path, endings) in outputs.items():
+        if path is None:
+            continue
+        check_writable(name, path, endings)
+        other = seen.setdefault(path.resolve(), name)
+        if other != name:
+            raise ArgumentError(f"{name}: {path} is also what --{other} writes")

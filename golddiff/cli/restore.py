@@ -8,31 +8,25 @@ from typing import TYPE_CHECKING
 
 from golddiff.cli.command import argument, command, option
 from golddiff.cli.first_use import create_with_bars, make_covariance
-from golddiff.cli.options import JsonPath, ReadingOptions, Seed, Steps
-from golddiff.cli.parse import parse_whole_numbers
-from golddiff.cli.terminal import counting, say, starting, waiting, watched, write_json
-from golddiff.estimators.registry import DEFAULT_METHOD, METHODS, MethodSettings
-from golddiff.store.cache import cached_store
+from golddiff.cli.options import JsonPath, Seed, Steps, TrainingImages, check_outputs
+from golddiff.cli.terminal import counting, say, starting, waiting, write_json
+from golddiff.estimators.registry import DEFAULT_METHOD, MethodSettings
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import PICTURES, check_writable
+from golddiff.system.files import PICTURES
 
 if TYPE_CHECKING:
     from PIL import Image
 
     from golddiff.denoiser import Denoiser
 
-RESTORABLE = tuple(name for name in ("recommended", "pca", "golddiff-pca") if name in METHODS)
+RESTORABLE = (DEFAULT_METHOD, "pca", "golddiff-pca")
 
 
 @dataclass(frozen=True)
 class _RestoreOptions:
     picture: Path = argument("The picture to restore.")
-    data: str | None = option(
-        "What to restore it from: a folder of pictures, or as golddiff sample.", None
-    )
-    store: str | None = option("A store that golddiff index made, instead of --data.", None)
-    reading: ReadingOptions = field(default_factory=ReadingOptions)
-    hole: str | None = option(
+    images: TrainingImages = field(default_factory=TrainingImages)
+    hole: tuple[int, ...] | None = option(
         "What is missing: left, top, width, height in pixels.", None, metavar="X,Y,W,H"
     )
     mask: Path | None = option("What is missing: a picture of the same size, white there.", None)
@@ -91,17 +85,13 @@ def restore(options: _RestoreOptions) -> None:
     from golddiff.evaluation.restored import SOFTNESS
     from golddiff.evaluation.restored import restore as restored
     from golddiff.sources.picture import read_picture
-    from golddiff.store.images import ImageStore
     from golddiff.system.pictures import save
 
-    if job.store is not None:
-        opened = ImageStore.open(job.store)
-    else:
-        reading = job.reading.source(skip_bad=True)
-        opened = cached_store(job.data, reading, say=say, progress=watched())
     image = read_picture("picture", job.picture)
+    missing = _missing(job, image)
+    opened = job.images.open()
     y, operator = known_of(
-        image, opened.shape, missing=_missing(job, image), upscale=job.upscale or 1,
+        image, opened.shape, missing=missing, upscale=job.upscale or 1,
         colours=job.colours, blur=job.deblur,
     )  # fmt: skip
     noise = job.noise
@@ -175,7 +165,8 @@ def _check(job: _RestoreOptions) -> None:
     for name, path in (("picture", job.picture), ("mask", job.mask)):
         if path is not None and not path.is_file():
             raise ArgumentError(f"{name}: {path} is no file")
-    if (job.data is None) == (job.store is None):
+    job.images.check()
+    if job.images.data is None and job.images.store is None:
         raise ArgumentError("data: give --data or --store, one of them: what to restore from")
     lost = (job.hole, job.mask, job.upscale, job.deblur)
     if not job.colours and all(one is None for one in lost):
@@ -184,15 +175,18 @@ def _check(job: _RestoreOptions) -> None:
         )
     if job.hole is not None and job.mask is not None:
         raise ArgumentError("mask: give --hole or --mask, not both")
+    if job.hole is not None and (len(job.hole) != 4 or min(job.hole) < 0 or 0 in job.hole[2:]):
+        got = ",".join(map(str, job.hole))
+        raise ArgumentError(f"hole: got {got}, expected left,top,width,height in pixels")
     if job.method not in RESTORABLE:
         raise ArgumentError(
             f"method: got {job.method}, expected one with masks: {', '.join(RESTORABLE)}"
         )
+    check_outputs(job.out, job.json, job.explain)
     starting()
-    out = job.out if job.out.suffix else job.out / "grid.png"
-    check_writable("out", out, (*PICTURES, ".npz"))
-    if job.explain is not None:
-        check_writable("explain", job.explain, (".html", ".htm"))
+    from golddiff.samplers import check_settings
+
+    check_settings(job.n, job.steps, "ddim", job.seed)
 
 
 def _missing(job: _RestoreOptions, image: Image.Image) -> Image.Image | None:
@@ -211,14 +205,11 @@ def _missing(job: _RestoreOptions, image: Image.Image) -> Image.Image | None:
         return mask.point(lambda value: 255 if value > 127 else 0)
     if job.hole is None:
         return None
-    numbers = parse_whole_numbers("hole", job.hole)
-    if len(numbers) != 4 or min(numbers) < 0 or 0 in numbers[2:]:
-        raise ArgumentError(f"hole: got {job.hole}, expected left,top,width,height in pixels")
-    left, top, across, down = numbers
+    left, top, across, down = job.hole
     if left + across > image.width or top + down > image.height:
         raise ArgumentError(
-            f"hole: got {job.hole}, which is not inside the picture's {image.width} x "
-            f"{image.height} pixels"
+            f"hole: got {','.join(map(str, job.hole))}, which is not inside the picture's "
+            f"{image.width} x {image.height} pixels"
         )
     mask = Image.new("L", image.size)
     ImageDraw.Draw(mask).rectangle((left, top, left + across - 1, top + down - 1), fill=255)

@@ -15,11 +15,11 @@ from golddiff.cli.options import (
     JsonPath,
     Labels,
     MethodName,
-    ReadingOptions,
     SamplerName,
     Seed,
     Steps,
     Threads,
+    TrainingImages,
 )
 from golddiff.cli.terminal import describe, summary
 from golddiff.estimators.registry import DEFAULT_METHOD, MethodSettings
@@ -35,14 +35,7 @@ if TYPE_CHECKING:
 class SampleJob:
     """The options of ``golddiff sample``."""
 
-    data: str | None = option(
-        "Training images: folder, file, built-in (digits, moons, patches) or hub name. "
-        "Indexed once in a cache ($GOLDDIFF_CACHE, ~/.cache/golddiff). Default: patches of two "
-        "photographs.",
-        None,
-    )
-    store: str | None = option("A store that golddiff index made, instead of --data.", None)
-    reading: ReadingOptions = field(default_factory=ReadingOptions)
+    images: TrainingImages = field(default_factory=TrainingImages)
     method: MethodName = DEFAULT_METHOD
     settings: MethodSettings = field(default_factory=MethodSettings)
     n: int = option("How many images.", 16)

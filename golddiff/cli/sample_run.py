@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from golddiff.cli.cluster import answers_of_each, open_sharded, shard_bars
 from golddiff.cli.command import command
 from golddiff.cli.first_use import LOOKED_AT, create_with_bars, first_look
-from golddiff.cli.options import ReadingOptions
+from golddiff.cli.options import ReadingOptions, TrainingImages, check_outputs
 from golddiff.cli.parse import parse_labels
 from golddiff.cli.sample import SampleJob, SampleRun, golden_subsets
-from golddiff.cli.terminal import progress_bar, say, starting, waiting, watched, write_json
+from golddiff.cli.terminal import progress_bar, say, starting, waiting, write_json
 from golddiff.estimators.registry import METHODS, check_method, memory_needed
-from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import PICTURES, check_writable
+from golddiff.system.files import PICTURES
 
 if TYPE_CHECKING:
     import torch
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
 # What a run without --data is of: crops of two photographs, ready in seconds.
-DEFAULT_DATA = ("patches", SourceOptions(skip_bad=True, limit=1000))
+DEFAULT = TrainingImages("patches", reading=ReadingOptions(limit=1000))
 
 
 @command
 def sample(options: SampleJob) -> None:
     """Generate images from noise, and draw them as one picture.
+
+    Of your images (--data or --store); without, of patches of two photographs.
 
     For example:
 
@@ -93,32 +95,13 @@ def sample(options: SampleJob) -> None:
 
 def _check(job: SampleJob) -> None:
     """Everything that can be checked without opening or building a store."""
-    if job.data is not None and job.store is not None:
-        raise ArgumentError("store: give --data or --store, not both")
-    if job.store is not None and job.reading != ReadingOptions():
-        raise ArgumentError(
-            "store: --size, --channels, --split, --column, --label-column, --skip-bad and --limit "
-            "apply to --data; a store was read already"
-        )
-    if job.cluster is not None and job.store is None:
+    job.images.check()
+    if job.cluster is not None and job.images.store is None:
         raise ArgumentError("store: --cluster needs --store, what golddiff index --cluster made")
     if job.allow_missing and job.cluster is None:
-        raise ArgumentError("allow-missing: applies to --cluster only")
+        raise ArgumentError("allow_missing: applies to --cluster only")
     check_method(job.method, job.settings)
-    outputs = {
-        "out": (job.out if job.out.suffix else job.out / "grid.png", (*PICTURES, ".npz")),
-        "trajectory": (job.trajectory, PICTURES),
-        "explain": (job.explain, (".html", ".htm")),
-        "json": (job.json, ()),
-    }
-    seen: dict[Path, str] = {}
-    for name, (path, endings) in outputs.items():
-        if path is None:
-            continue
-        check_writable(name, path, endings)
-        other = seen.setdefault(path.resolve(), name)
-        if other != name:
-            raise ArgumentError(f"{name}: {path} is also what --{other} writes")
+    check_outputs(job.out, job.json, job.explain, job.trajectory)
 
     starting()
     from golddiff.sampling import check_settings
@@ -146,18 +129,15 @@ def _check_explainable(job: SampleJob, store: ImageStore) -> None:
 
 
 def _open(job: SampleJob) -> ImageStore:
-    from golddiff.store.images import ImageStore
-
+    images = job.images
     if job.cluster is not None:
-        assert job.store is not None
-        return open_sharded(job.store, job.cluster, job.allow_missing)
-    if job.store is not None:
-        return ImageStore.open(job.store)
-    needed = memory_needed(job.method, job.settings)
-    source, reading = job.data or DEFAULT_DATA[0], job.reading.source(skip_bad=True)
-    if job.data is None and job.reading == ReadingOptions():
-        reading = DEFAULT_DATA[1]
-    return cached_store(source, reading, say=say, progress=watched(), needed=needed)
+        assert images.store is not None
+        return open_sharded(images.store, job.cluster, job.allow_missing)
+    if images == TrainingImages():
+        images = DEFAULT
+    elif images.data is None and images.store is None:
+        images = replace(images, data=DEFAULT.data)
+    return images.open(memory_needed(job.method, job.settings))
 
 
 def _generate(

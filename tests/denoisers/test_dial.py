@@ -54,11 +54,10 @@ def test_it_is_measured_once_and_kept(store):
 
 
 def test_that_of_the_first_pictures_comes_with_the_package(make_store):
-    from golddiff.cli.sample_run import DEFAULT_DATA
+    from golddiff.cli.sample_run import DEFAULT
     from golddiff.sources import open_source
 
-    source, options = DEFAULT_DATA
-    (batch,) = open_source(source, limit=options.limit).batches(2000)
+    (batch,) = open_source(DEFAULT.data, limit=DEFAULT.reading.limit).batches(2000)
     store = make_store(batch.pixels)
     assert is_measured(store), "new images or a new dial: what dial(store) keeps goes to data/"
     measured = _measured(store, lambda done, total: None)

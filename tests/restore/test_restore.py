@@ -302,11 +302,20 @@ def test_the_command_from_end_to_end(folder, capsys, monkeypatch):
         (["--colours", "--method", "wiener"], "--method: got wiener"),
         (["--colours", "--size", "64"], "picture: has 16 x 16 pixels, expected 64 x 64"),
         (["--mask", str(folder / "out.png")], "--mask: has"),
+        (["--colours", "--json", str(folder / "out.png")], "is also what --out writes"),
     ):
         assert run([*asked, *wrong]) == 2
         err = capsys.readouterr().err
         assert message in err
         assert err.count("\n") == 1
+    # Refused before a store is looked for.
+    for wrong in (["--n", "0"], ["--steps", "0"], ["--hole", "4,4,60,6"], ["--hole", "a,b"]):
+        assert run([*asked, "--colours", *wrong]) == 2
+        assert "using the store" not in capsys.readouterr().out
+    monkeypatch.chdir(folder)
+    assert run(["index", "photos", "photos.store"]) == 0
+    assert run(["restore", "damaged.png", "--store", "photos.store", "--size", "8"]) == 2
+    assert "apply to --data" in capsys.readouterr().err
 
 
 def test_restoring_measures_nothing_beforehand(store, make_store, monkeypatch):
