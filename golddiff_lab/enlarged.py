@@ -20,7 +20,6 @@ from golddiff.store.build import build
 from golddiff.store.images import ImageStore
 from golddiff.store.opening import open_store
 from golddiff.system.errors import SourceError
-from golddiff.system.progress import watched
 from golddiff_lab.augment import NUMBERS, augmented
 
 BLOCK = 256  # images that share a generator and are made together
@@ -36,7 +35,7 @@ def enlarge(
         GoldDiffError: images that cannot be changed so; ``path`` exists; a full disk.
     """
     source = EnlargedSource(open_store(store.path, SourceOptions()), n, seed)
-    build(source, path, overwrite=overwrite, progress=watched())
+    build(source, path, overwrite=overwrite, progress=True)
     return ImageStore.open(path)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from golddiff.cli.cluster import JOINING, join
 from golddiff.cli.command import ADVANCED, argument, command, option
 from golddiff.cli.options import Cluster, JsonPath, ReadingOptions
-from golddiff.cli.terminal import describe, say, starting, summary, waiting, watched, write_json
+from golddiff.cli.terminal import describe, say, starting, summary, waiting, write_json
 from golddiff.store.manifest import Manifest
 from golddiff.system.errors import ArgumentError
 from golddiff.system.units import byte_size, duration, shape_text
@@ -76,7 +76,7 @@ def _here(options: _IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:
 
     reading = options.reading.source(options.seed, skip_bad=False)
     opened = open_source(options.source, **reading.saved())
-    build(opened, options.out, overwrite=options.overwrite, progress=watched())
+    build(opened, options.out, overwrite=options.overwrite, progress=True)
     store = ImageStore.open(options.out)
     return describe(store), opened.skipped, summary(store)
 

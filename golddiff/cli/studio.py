@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from golddiff.cli.command import command, option
 from golddiff.cli.options import Limit, Size
-from golddiff.cli.terminal import say, starting, watched
+from golddiff.cli.terminal import say, starting
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.cache import cached_store
 from golddiff.studio import HOST, PORT, check_installed, serve
@@ -61,7 +61,7 @@ def _openers(options: _StudioOptions) -> dict[str, Callable[[], ImageStore]]:
     from golddiff.store.images import ImageStore
 
     reading = SourceOptions(size=options.size, limit=options.limit)
-    read = partial(cached_store, options=reading, say=say, progress=watched())
+    read = partial(cached_store, options=reading, say=say, progress=True)
     stores = options.store or []
     sources = options.data or ([] if stores else ["digits"])
     openers: list[tuple[str, str, Callable[[], ImageStore]]] = [

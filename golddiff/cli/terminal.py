@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from golddiff import __version__
 from golddiff.system.files import written_whole
-from golddiff.system.progress import progress_bar, waiting, watched
+from golddiff.system.progress import progress_bar, waiting
 from golddiff.system.units import byte_size, shape_text
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
 __all__ = [
-    "counting", "describe", "progress_bar", "say", "starting", "summary", "waiting", "watched",
-    "write_json",
+    "counting", "describe", "progress_bar", "say", "starting", "summary", "waiting", "write_json",
 ]  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -13,11 +12,6 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgres
 from rich.text import Text
 
 SURE = 0.05  # of the work, before which nothing is said of the rest
-
-
-def watched() -> bool:
-    """Whether a person sees stderr: progress bars make sense."""
-    return sys.stderr.isatty()
 
 
 def progress_bar(shown: bool = True) -> Progress:

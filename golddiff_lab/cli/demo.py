@@ -15,7 +15,7 @@ from rich.progress import Progress
 from golddiff.cli.command import command, option
 from golddiff.cli.options import Limit, Seed, Size
 from golddiff.cli.sample import golden_subsets
-from golddiff.cli.terminal import progress_bar, say, starting, waiting, watched
+from golddiff.cli.terminal import progress_bar, say, starting, waiting
 from golddiff.estimators.registry import SHOWN, create
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.errors import ArgumentError
@@ -138,7 +138,7 @@ def draw_novelties(
 
 
 def _open(part: Part) -> ImageStore:
-    store = cached_store(part.source, part.reading, say=say, progress=watched())
+    store = cached_store(part.source, part.reading, say=say, progress=True)
     if len(store.shape) != 3:
         raise ArgumentError(
             f"data: {part.source} holds {shape_text(store.shape)}, the demo draws images"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -17,7 +18,7 @@ import typer
 from golddiff.cli.command import ADVANCED, argument, command, option
 from golddiff.cli.options import JsonPath, Seed, Threads
 from golddiff.cli.parse import parse_whole_numbers
-from golddiff.cli.terminal import progress_bar, say, starting, watched, write_json
+from golddiff.cli.terminal import progress_bar, say, starting, write_json
 from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError, CheckpointError
 from golddiff.system.files import check_writable
@@ -117,7 +118,7 @@ def _train(
             mean += max(0.02, 1 / count) * (loss - mean)
             line = f"step {run.step:,}  loss {mean:.4f}"
             bar.update(task, completed=run.share, description=line)
-            if not watched() and (run.step == 1 or run.step % TOLD_EVERY == 0):
+            if not sys.stderr.isatty() and (run.step == 1 or run.step % TOLD_EVERY == 0):
                 say(f"{line}  {duration(run.elapsed)}")
 
         return train_network(
@@ -163,7 +164,7 @@ def _stop_asked() -> Iterator[threading.Event]:
 
 
 def _store(data: str) -> ImageStore:
-    return given_store(data, SourceOptions(), say, progress=watched())
+    return given_store(data, SourceOptions(), say, progress=True)
 
 
 @oracle.command()
