@@ -94,8 +94,7 @@ def main(
             cells += [f"{1e3 * row[key]:.0f}", f"{times:.1f}"]
         rows.append([*cells, f"{row['apart']:.1g}"])
     say("\n".join(markdown_table(HEADER, rows, left=2)))
-    if json is not None:
-        write_json(json, {"batch": batch, "rows": found})
+    write_json(json, {"batch": batch, "rows": found})
 
 
 if __name__ == "__main__":

@@ -125,8 +125,7 @@ def main(
     levels = levels_of(full, outside, ddim_sigmas(10), each, seed)
     records = measured(full, levels, [float(tol) for tol in tols.split(",")], each, index)
     say("\n".join(table(records)))
-    if json is not None:
-        write_json(json, {"method": method, "records": records})
+    write_json(json, {"method": method, "records": records})
 
 
 if __name__ == "__main__":

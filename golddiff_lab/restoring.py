@@ -90,8 +90,7 @@ def main(
         for f in found
     ]  # fmt: skip
     say("\n".join(markdown_table(header, rows)))
-    if json is not None:
-        write_json(json, {"n": n, "draws": draws, "tasks": found})
+    write_json(json, {"n": n, "draws": draws, "tasks": found})
 
 
 if __name__ == "__main__":

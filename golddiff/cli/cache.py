@@ -45,11 +45,8 @@ def cache(options: _CacheOptions) -> None:
         say(f"{byte_size(entry.bytes):>10}  {day}  {entry.path.name}  {entry.what}")
     total = byte_size(sum(entry.bytes for entry in chosen))
     say(f"{'deleted' if options.clear else 'in all'} {total} in {folder}")
-    if options.json is not None:
-        rows = [
-            {"name": e.path.name, "what": e.what, "bytes": e.bytes, "used": e.used} for e in chosen
-        ]
-        write_json(options.json, {"folder": str(folder), "cleared": options.clear, "entries": rows})
+    rows = [{"name": e.path.name, "what": e.what, "bytes": e.bytes, "used": e.used} for e in chosen]
+    write_json(options.json, {"folder": str(folder), "cleared": options.clear, "entries": rows})
 
 
 def _delete(path: Path) -> None:

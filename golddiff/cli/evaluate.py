@@ -101,11 +101,8 @@ def evaluate(options: _EvaluateOptions) -> None:
                 denoiser, reference, ours, single_step=options.single_step, on_step=on_step
             )
     _tell(made)
-    if options.json is None and options.out is None:
-        return
     results = figures(store, oracle, made, each)
-    if options.json is not None:
-        write_json(options.json, results)
+    write_json(options.json, results)
     if options.out is not None:
         write_folder(options.out, store, reference, made, results)
 

@@ -62,9 +62,8 @@ def index(options: _IndexOptions) -> None:
     say(f"{line} in {duration(seconds)}")
     for note in skipped.lines():
         say(note)
-    if options.json is not None:
-        names = [{"name": name, "reason": reason} for name, reason in skipped]
-        write_json(options.json, {**figures, "seconds": seconds, "skipped_images": names})
+    names = [{"name": name, "reason": reason} for name, reason in skipped]
+    write_json(options.json, {**figures, "seconds": seconds, "skipped_images": names})
 
 
 def _here(options: _IndexOptions) -> tuple[str, Skipped, dict[str, Any]]:

@@ -49,5 +49,4 @@ def info(options: _InfoOptions) -> None:
         say(f"left out while building: {store.manifest.skipped:,} that could not be read")
     if options.verify:
         say(f"checksums: all {len(store.manifest.files)} files match")
-    if options.json is not None:
-        write_json(options.json, {**summary(store), "verified": options.verify})
+    write_json(options.json, {**summary(store), "verified": options.verify})

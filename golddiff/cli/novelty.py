@@ -48,7 +48,7 @@ def novelty(options: _NoveltyOptions) -> None:
 
       golddiff novelty samples.npz cifar.store --json novelty.json
     """
-    out, json = options.out, options.json
+    out = options.out
     if out is not None:
         check_writable("out", out, (".html", ".htm"))
 
@@ -95,8 +95,7 @@ def novelty(options: _NoveltyOptions) -> None:
         with waiting("writing the page"):
             write_novelty_report(found, images, opened, out, names)
         say(f"{out}: the pictures, those least new first, beside their nearest training images")
-    if json is not None:
-        write_json(json, figures)
+    write_json(options.json, figures)
 
 
 def _read(

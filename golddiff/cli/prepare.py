@@ -86,13 +86,12 @@ def prepare(options: _PrepareOptions) -> None:
         for label, sigma in product(classes, levels):
             of_class = "" if label is None else f", class {label}"
             say(f"sigma {sigma:.3g}{of_class}: {denoiser.describe_step(sigma, label)}")
-    if options.json is not None:
-        figures = {
-            "golddiff": __version__, "store": summary(store), "method": method,
-            "settings": settings.given(), "sigmas": levels, "labels": classes,
-            "seconds": seconds, "made": made,
-        }  # fmt: skip
-        write_json(options.json, figures)
+    figures = {
+        "golddiff": __version__, "store": summary(store), "method": method,
+        "settings": settings.given(), "sigmas": levels, "labels": classes,
+        "seconds": seconds, "made": made,
+    }  # fmt: skip
+    write_json(options.json, figures)
 
 
 def _levels(options: _PrepareOptions) -> list[float]:

@@ -148,16 +148,15 @@ def restore(options: _RestoreOptions) -> None:
             f"{copies} of {job.n} copy a training image: of {opened.n:,} images one fits what is "
             "known by far the best; more images or more --softness help"
         )
-    if job.json is not None:
-        figures = {
-            "picture": str(job.picture), "n": job.n, "steps": job.steps, "seed": job.seed,
-            "method": job.method, "noise": noise, "softness": softness,
-            "training_images": opened.n, "spread": float(spread.mean()), "copies": copies,
-            "novelty": None if found is None else found.novelty.tolist(),
-            "nearest": None if found is None else found.nearest.tolist(),
-            "nearest_files": None if found is None else found.files, "out": str(job.out),
-        }  # fmt: skip
-        write_json(job.json, figures)
+    figures = {
+        "picture": str(job.picture), "n": job.n, "steps": job.steps, "seed": job.seed,
+        "method": job.method, "noise": noise, "softness": softness,
+        "training_images": opened.n, "spread": float(spread.mean()), "copies": copies,
+        "novelty": None if found is None else found.novelty.tolist(),
+        "nearest": None if found is None else found.nearest.tolist(),
+        "nearest_files": None if found is None else found.files, "out": str(job.out),
+    }  # fmt: skip
+    write_json(job.json, figures)
 
 
 def _check(job: _RestoreOptions) -> None:

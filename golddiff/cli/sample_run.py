@@ -87,8 +87,7 @@ def sample(options: SampleJob) -> None:
             samples.novelty  # noqa: B018  kept there
     if job.trajectory is not None and samples.trajectory is not None:
         _draw_trajectory(run, samples.trajectory, job.trajectory)
-    if job.json is not None:
-        write_json(job.json, run.figures())
+    write_json(job.json, run.figures())
     for line in run.lines():
         say(line)
 

@@ -44,8 +44,10 @@ def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda more: bar.advance(task, more)
 
 
-def write_json(path: Path, figures: dict[str, Any]) -> None:
-    """Write figures to a JSON file, whole or not at all."""
+def write_json(path: Path | None, figures: dict[str, Any]) -> None:
+    """Write figures to a JSON file, whole or not at all; nothing where no path was given."""
+    if path is None:
+        return
     with written_whole("json", path) as temporary:
         temporary.write_text(json.dumps(figures, indent=1, allow_nan=False) + "\n", "utf-8")
 

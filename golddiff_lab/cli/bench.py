@@ -62,9 +62,8 @@ def step(options: StepJob) -> None:
     for row in outcome.rows if options.verbose else ():
         if row["description"] is not None:
             say(f"sigma {row['sigma']:.3g}, {row['side']}: {row['description']}")
-    if options.json is not None:
-        about = {"golddiff": __version__, "store": summary(outcome.store)}
-        write_json(options.json, {**about, **figures})
+    about = {"golddiff": __version__, "store": summary(outcome.store)}
+    write_json(options.json, {**about, **figures})
 
 
 @bench.command()
@@ -97,8 +96,7 @@ def scaling(options: ScalingJob) -> None:
         from golddiff.system.pictures import save
 
         save("plot", draw_panels(report.panels(options, outcome)), options.plot)
-    if options.json is not None:
-        write_json(options.json, {"golddiff": __version__, **report.figures(options, outcome)})
+    write_json(options.json, {"golddiff": __version__, **report.figures(options, outcome)})
 
 
 @dataclass(frozen=True)

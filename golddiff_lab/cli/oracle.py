@@ -205,8 +205,7 @@ def info(
             say("loss: " + _losses(training["loss"]))
         if training.get("command"):
             say(f"command: {training['command']}")
-    if json is not None:
-        write_json(json, about)
+    write_json(json, about)
 
 
 @oracle.command()
@@ -295,13 +294,12 @@ def patch_sizes(options: PatchSizesOptions) -> None:
         )  # fmt: skip
     for (sigma, size), chosen in zip(found.pairs, found.chosen, strict=True):
         say(f"sigma {sigma:8.3f}: {size:2} x {size} (samples {min(chosen)} to {max(chosen)})")
-    if options.json is not None:
-        figures = {
-            "kind": "patch-sizes", "network": str(options.network), "store": options.store,
-            **asdict(settings), "patch_sizes": found.pairs, "sizes": found.sizes,
-            "chosen": found.chosen.tolist(), "cosines": found.cosines.mean(axis=2).tolist(),
-        }  # fmt: skip
-        write_json(options.json, figures)
+    figures = {
+        "kind": "patch-sizes", "network": str(options.network), "store": options.store,
+        **asdict(settings), "patch_sizes": found.pairs, "sizes": found.sizes,
+        "chosen": found.chosen.tolist(), "cosines": found.cosines.mean(axis=2).tolist(),
+    }  # fmt: skip
+    write_json(options.json, figures)
 
 
 def _described(path: Path, resolution: int | None) -> dict[str, Any]:
