@@ -10,7 +10,7 @@ from pathlib import Path
 from golddiff import __version__
 from golddiff.cli.command import argument, command, option
 from golddiff.cli.first_use import create_with_bars, take_steps
-from golddiff.cli.options import JsonPath, MethodName, Threads
+from golddiff.cli.options import JsonPath, MethodName, SamplerName, Steps, Threads
 from golddiff.cli.parse import parse_labels
 from golddiff.cli.terminal import counting, describe, say, starting, summary, write_json
 from golddiff.estimators.registry import DEFAULT_METHOD, MethodSettings, check_method
@@ -18,17 +18,15 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff.system.units import byte_size, duration
 
-STEPS, SAMPLER = 10, "ddim"
-
 
 @dataclass(frozen=True)
 class _PrepareOptions:
     store: Path = argument("A folder that golddiff index made.")
     method: MethodName = DEFAULT_METHOD
-    steps: int | None = option("Noise levels of a run of so many steps; default 10.", None)
-    sampler: str | None = option("Whose noise levels: ddim (default) or heun.", None)
+    steps: Steps = 10
+    sampler: SamplerName = "ddim"
     sigmas: tuple[float, ...] | None = option(
-        "These noise levels instead, with commas between.", None
+        "These noise levels, with commas between, instead of those of --steps and --sampler.", None
     )
     labels: str | None = option(
         "Classes of the runs to come, with commas between; default: all images together.", None
@@ -98,10 +96,10 @@ def _levels(options: _PrepareOptions) -> list[float]:
     from golddiff.samplers import check_settings, checked_levels, noise_levels
 
     if options.sigmas is None:
-        steps = STEPS if options.steps is None else options.steps
-        check_settings(1, steps, options.sampler or SAMPLER, 0)
-        return noise_levels(steps, options.sampler or SAMPLER)
-    if (options.steps, options.sampler) != (None, None):
+        check_settings(1, options.steps, options.sampler, 0)
+        return noise_levels(options.steps, options.sampler)
+    usual = (_PrepareOptions.steps, _PrepareOptions.sampler)
+    if (options.steps, options.sampler) != usual:
         raise ArgumentError("sigmas: gives the noise levels itself, without --steps and --sampler")
     return checked_levels(sorted(options.sigmas, reverse=True))
 
