@@ -189,6 +189,11 @@ def test_points_are_drawn_as_a_scatter_plot():
         assert scatter.width >= 512
 
 
+def test_a_store_of_points_is_described_in_words(capsys):
+    assert run(["index", "moons", "moons.store", "--limit", "20"]) == 0
+    assert "moons.store: 20 points of 2 values, 2 classes" in capsys.readouterr().out
+
+
 def test_explain_writes_one_page_that_asks_for_nothing_else(capsys):
     assert run(["sample", *GOLDEN, "--n", "2", "--steps", "3", "--explain", "why.html"]) == 0
     page = Path("why.html").read_text()
@@ -476,6 +481,11 @@ def test_help_shows_a_dozen_options_and_the_others_as_advanced(capsys):
     for option in ("--k-min", "--mask-threshold", "--sampler", "--batch-size", "--cluster"):
         assert option in advanced
         assert option not in options
+
+
+def test_help_is_also_h(capsys):
+    assert run(["-h"]) == run(["sample", "-h"]) == 0
+    assert "How many images" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["index", "info", "sample", "demo"])

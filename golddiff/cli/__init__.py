@@ -39,6 +39,7 @@ app = typer.Typer(
     help="Training-free, analytical diffusion over your own images.",
     epilog="golddiff COMMAND --help  shows the options and examples of a command.",
     add_completion=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )

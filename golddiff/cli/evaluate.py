@@ -104,7 +104,7 @@ def evaluate(options: _EvaluateOptions) -> None:
     results = figures(store, oracle, made, each)
     write_json(options.json, results)
     if options.out is not None:
-        write_folder(options.out, store, reference, made, results)
+        write_folder(options.out, reference, made, results)
 
 
 def _settings_of_each(methods: list[str], given: MethodSettings) -> dict[str, MethodSettings]:
@@ -211,12 +211,11 @@ def panels(made: dict[str, Evaluation]) -> list[Panel]:
 
 def write_folder(
     out: Path,
-    store: ImageStore,
     reference: Run,
     made: dict[str, Evaluation],
     results: dict[str, Any],
 ) -> None:
-    """Write ``evaluation.json``, ``curves.png`` and, of images, ``images.png``."""
+    """Write ``evaluation.json``, ``curves.png`` and ``images.png``."""
     from golddiff.figures.curves import draw_panels
     from golddiff.system.pictures import save
 
@@ -224,8 +223,7 @@ def write_folder(
     curves = panels(made)
     if curves:
         save("out", draw_panels(curves), out / "curves.png")
-    if len(store.shape) == 3:
-        save("out", _pictures(reference, made, results), out / "images.png")
+    save("out", _pictures(reference, made, results), out / "images.png")
     say(f"{out}: evaluation.json" + (", curves.png" if curves else "") + ", images.png")
 
 

@@ -54,12 +54,10 @@ def write_json(path: Path | None, figures: dict[str, Any]) -> None:
 
 def describe(store: ImageStore) -> str:
     """One line: 'digits.store: 1,797 images, 8 x 8 grey, 10 classes, 210 kB'."""
-    kind = "points" if len(store.shape) == 1 else "images"
+    points = len(store.shape) == 1
+    what = shape_text(store.shape) if points else f"images, {shape_text(store.shape)}"
     classes = f"{len(store.classes):,} classes" if store.classes else "no labels"
-    return (
-        f"{store.path}: {store.n:,} {kind}, {shape_text(store.shape)}, {classes}, "
-        f"{byte_size(store.manifest.bytes)}"
-    )
+    return f"{store.path}: {store.n:,} {what}, {classes}, {byte_size(store.manifest.bytes)}"
 
 
 def summary(store: ImageStore) -> dict[str, Any]:

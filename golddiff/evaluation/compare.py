@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,22 +13,19 @@ from golddiff.denoiser import Denoiser
 from golddiff.evaluation.bootstrap import Interval, bootstrap
 from golddiff.evaluation.peak_memory import PeakMemory, peak_memory
 from golddiff.evaluation.runs import OracleCall, Run, RunSettings, Watched, denoise, run
-from golddiff.evaluation.runs import settings_of as run_settings
 from golddiff.metrics import mse_per_image, r2_per_image
 from golddiff.samplers import Space, initial_noise, noise_levels, steps
 from golddiff.sampling import OnStep
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F64
 
-Array = F64
-
 
 @dataclass(frozen=True)
 class Curve:
     """Likeness at each step, averaged over images; r2 over the images where it is defined."""
 
-    mse: Array  # (steps,)
-    r2: Array  # (steps,); NaN where every reference image is constant
+    mse: F64  # (steps,)
+    r2: F64  # (steps,); NaN where every reference image is constant
 
     def figures(self) -> dict[str, list[float | None]]:
         """The same for JSON."""
@@ -63,8 +60,8 @@ class Evaluation:
     settings: RunSettings
     oracle_sampler: str
     images: torch.Tensor
-    mse_per_image: Array
-    r2_per_image: Array
+    mse_per_image: F64
+    r2_per_image: F64
     steps: list[int]
     sigmas: list[float]
     own: Curve | None
@@ -148,8 +145,10 @@ def evaluate(
     Raises:
         ArgumentError: an argument out of range; an oracle of another image shape.
     """
-    settings = run_settings(n, steps, sampler, seed, labels, batch)
-    theirs = run_settings(n, steps, oracle_sampler or sampler, seed, labels, batch)
+    every = (labels,) * n if isinstance(labels, int) else labels
+    classes = None if every is None else tuple(every)
+    settings = RunSettings(n, steps, sampler, seed, classes, batch)
+    theirs = replace(settings, sampler=oracle_sampler or sampler)
     check_oracle(oracle, denoiser.store)
     reference = run(oracle, denoiser.store, theirs)
     return compare(denoiser, reference, settings, single_step=single_step)
@@ -233,5 +232,5 @@ def _curve(predictions: torch.Tensor, reference: torch.Tensor) -> Curve:
     return Curve(np.array([float(mse_per_image(a, b).mean()) for a, b in pairs]), r2.numpy())
 
 
-def _without_nan(values: Array) -> list[float | None]:
+def _without_nan(values: F64) -> list[float | None]:
     return [None if np.isnan(value) else float(value) for value in values]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,14 +45,6 @@ class RunSettings:
     def kept(self) -> list[int]:
         """The steps whose states and predictions are kept."""
         return thinned(self.steps, STEPS_KEPT)
-
-
-def settings_of(
-    n: int, steps: int, sampler: str, seed: int, labels: int | Sequence[int] | None, batch: int
-) -> RunSettings:
-    """The settings, ``labels`` being one class for all, one for each image, or None."""
-    every = (labels,) * n if isinstance(labels, int) else labels
-    return RunSettings(n, steps, sampler, seed, None if every is None else tuple(every), batch)
 
 
 @dataclass(frozen=True)
