@@ -332,7 +332,7 @@ def test_an_unknown_method_lists_those_there_are(fails):
     [
         (["--data", "/no/such/folder"], "/no/such/folder does not exist"),
         (["--data", "digits", "--store", "x"], "not both"),
-        (["--store", "x", "--size", "8"], "apply to --data"),
+        (["--store", "x", "--size", "8"], "--size: does not apply to a store"),
         (["--store", "x"], "x does not exist"),
         (["--k-min", "50"], "does not apply to method recommended, only to golddiff-optimal"),
         ([*GOLDEN, "--k-min", "5000"], "--k-min: got 5000, but there are only 1797"),
@@ -376,6 +376,14 @@ def test_bad_sample_options_are_told_in_one_line(fails, arguments, words):
     assert not os.path.exists("grid.png")
 
 
+@pytest.mark.parametrize(
+    "wrong", [["--method", "wiener", "--explain", "why.html"], ["--start", "no.png"]]
+)
+def test_what_a_training_set_does_not_decide_is_refused_before_it_is_read(wrong, capsys):
+    assert run(["sample", "--data", "digits", *wrong]) == 2
+    assert "store of digits" not in capsys.readouterr().out
+
+
 def test_an_unwritable_place_is_found_before_sampling(fails, tmp_path, monkeypatch):
     def never(*_, **__):
         raise AssertionError("sampled before looking at --out")
@@ -398,7 +406,7 @@ def test_an_unwritable_place_is_found_before_sampling(fails, tmp_path, monkeypat
         (["index", "digits", "out", "--limit", "0"], "limit"),
         (["index", "digits", "out", "--json", "file/x"], "cannot be written"),
         (["info", "/no/such"], "does not exist"),
-        (["novelty", "sizes", "digits.store", "--size", "8"], "apply to --data"),
+        (["novelty", "sizes", "digits.store", "--size", "8"], "--size: does not apply to a store"),
         (["info", "."], "manifest.json, so it is not a complete store; golddiff index makes one"),
         (["index", "odd", "out"], "(--skip-bad leaves unreadable images out)"),
         (["index", "sizes", "out"], "say --size to scale"),

@@ -113,12 +113,10 @@ class ReadingOptions:
         return SourceOptions(**{"skip_bad": skip_bad, **given}, seed=seed)
 
     def refuse_for_store(self) -> None:
-        """Raise where an option is given for a store, which was read already."""
-        if self != ReadingOptions():
-            raise ArgumentError(
-                "store: --size, --channels, --split, --column, --label-column, --skip-bad and "
-                "--limit apply to --data; a store was read already"
-            )
+        """Raise where one of them is given for a store."""
+        for name, value in vars(self).items():
+            if value is not None:
+                raise ArgumentError(f"{name}: does not apply to a store, which was read already")
 
 
 @dataclass(frozen=True)

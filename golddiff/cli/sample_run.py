@@ -63,13 +63,15 @@ def sample(options: SampleJob) -> None:
     from golddiff.store.images import ImageStore
 
     first = None if job.start is None else level_of_strength(job.strength)
+    picture = None if job.start is None else read_picture("start", job.start)
     store = _open(job)
+    if job.explain is not None and len(store.shape) != 3:
+        raise ArgumentError("explain: shows images, and this training set holds points")
     if len(store.shape) == 1 and not job.out.suffix:
         raise ArgumentError(f"out: got the folder {job.out}, but points are no pictures; name one")
     check_room(job.n, store.shape, 0 if job.trajectory is None else job.steps)
     labels = parse_labels(job.labels, store, job.n)
-    image = None if job.start is None else fitted(read_picture("start", job.start), store.shape)
-    _check_explainable(job, store)
+    image = None if picture is None else fitted(picture, store.shape)
     if job.method == "recommended" and job.start is None and job.out.suffix.lower() in PICTURES:
         first_look(store, job.out, min(job.n, LOOKED_AT), job.seed, labels)
     denoiser = create_with_bars(job.method, store, job.settings, job.seed)
@@ -101,6 +103,8 @@ def _check(job: SampleJob) -> None:
         raise ArgumentError("allow_missing: applies to --cluster only")
     check_method(job.method, job.settings)
     check_outputs(job.out, job.json, job.explain, job.trajectory)
+    if job.explain is not None:
+        _check_explainable(job)
 
     starting()
     from golddiff.sampling import check_settings
@@ -110,9 +114,7 @@ def _check(job: SampleJob) -> None:
         raise ArgumentError("strength: applies to --start only")
 
 
-def _check_explainable(job: SampleJob, store: ImageStore) -> None:
-    if job.explain is None:
-        return
+def _check_explainable(job: SampleJob) -> None:
     if job.cluster is not None:
         raise ArgumentError(
             "explain: the report reads every training image, and those of a cluster are not "
@@ -123,8 +125,6 @@ def _check_explainable(job: SampleJob, store: ImageStore) -> None:
             f"explain: what {job.method} returns is not, or not all, a weighted sum of training "
             "images, so there are no sources; choose another method, say --method recommended"
         )
-    if len(store.shape) != 3:
-        raise ArgumentError("explain: shows images, and this training set holds points")
 
 
 def _open(job: SampleJob) -> ImageStore:

@@ -315,7 +315,7 @@ def test_the_command_from_end_to_end(folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     assert run(["index", "photos", "photos.store"]) == 0
     assert run(["restore", "damaged.png", "--store", "photos.store", "--size", "8"]) == 2
-    assert "apply to --data" in capsys.readouterr().err
+    assert "--size: does not apply to a store" in capsys.readouterr().err
 
 
 def test_restoring_measures_nothing_beforehand(store, make_store, monkeypatch):
