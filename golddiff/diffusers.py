@@ -26,6 +26,7 @@ from golddiff.store.images import ImageStore
 from golddiff.store.latents import decode, index_latents
 from golddiff.system.arguments import numbers_of
 from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError, one_line
+from golddiff.system.files import written_whole
 from golddiff.system.numbers import F64
 
 __all__ = ["AnalyticUNet", "decode", "index_latents"]
@@ -187,7 +188,8 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             unused: what pipelines pass for weights, of which there are none.
 
         Raises:
-            ArgumentError: a denoiser with log weights; or of a kind that has no description.
+            ArgumentError: a denoiser with log weights, or of a kind that has no description; the
+                folder cannot be written.
         """
         if self.denoiser.priors:
             raise ArgumentError(
@@ -195,7 +197,6 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
                 "them, and give them again when it is opened"
             )
         folder = Path(save_directory)
-        folder.mkdir(parents=True, exist_ok=True)
         store, place = self.denoiser.store.path.resolve(), folder.resolve()
         inside = store.is_relative_to(place)
         saved = {
@@ -206,12 +207,8 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             "store": store.relative_to(place).as_posix() if inside else str(store),
         }
         text = json.dumps(saved, indent=2, default=list) + "\n"
-        temporary = folder / f".{self.config_name}.{os.getpid()}"
-        try:
+        with written_whole("save_directory", folder / self.config_name) as temporary:
             temporary.write_text(text, encoding="utf-8")
-            os.replace(temporary, folder / self.config_name)
-        finally:
-            temporary.unlink(missing_ok=True)
 
     @classmethod
     def from_pretrained(
