@@ -47,9 +47,17 @@ for command in (index, info, prepare, sample, restore, novelty, evaluate, studio
     app.command()(command)
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"golddiff {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def _options(
-    version: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True),
+    version: bool = typer.Option(
+        False, "--version", help="Print the version.", is_eager=True, callback=_print_version
+    ),
 ) -> None:
     """Training-free, analytical diffusion over your own images."""
 
@@ -78,9 +86,6 @@ def run(arguments: Sequence[str]) -> int:
     Returns:
         The exit status.
     """
-    if list(arguments) == ["--version"]:
-        print(f"golddiff {__version__}")
-        return 0
     _add_others()
     try:
         status = app(list(arguments) or ["--help"], prog_name="golddiff", standalone_mode=False)
