@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import glob
 import hashlib
 import math
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,7 +23,8 @@ from golddiff.store.needs import check_images
 from golddiff.store.proxy import pool, quarter_shape
 from golddiff.store.statistics import covariance_factor
 from golddiff.system.errors import ArgumentError, SourceError, StoreError, printable
-from golddiff.system.files import DISK_FULL, check_disk, exchanged, locked
+from golddiff.system.files import DISK_FULL, check_disk
+from golddiff.system.folders import folder_in_place
 from golddiff.system.progress import progress_bar
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
 
@@ -56,11 +53,12 @@ def build(
         proxies = 4 * math.prod(quarter_shape(info.shape))
         check_disk("store", path, info.count * (_bytes_each(info) + proxies + 12))
     check_images(1, info.shape, lambda n, d: COPIES * (BATCH_BYTES + 4.0 * d), "to read")
+    busy = f"store: another process is building {path}; wait for it, or give another path"
     try:
-        with _building(path, overwrite), _beside(path) as folder:
-            with progress_bar(progress) as bar:
-                _fill(folder, source, bar, factor)
-            _put_in_place(folder, path)
+        path.absolute().parent.mkdir(parents=True, exist_ok=True)
+        with folder_in_place(path, busy) as folder, progress_bar(progress) as bar:
+            _check_free(path, overwrite)  # built by another since it was looked for
+            _fill(folder, source, bar, factor)
     except OSError as error:
         if error.errno in DISK_FULL:
             raise StoreError(
@@ -182,54 +180,9 @@ class _HashedFile:
         return FileRecord(self._bytes, self._hash.hexdigest())
 
 
-@contextlib.contextmanager
-def _building(path: Path, overwrite: bool) -> Iterator[None]:
-    """The lock of a store's place, with what builds that were killed left there taken away."""
-    parent = path.absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    busy = f"store: another process is building {path}; wait for it, or give another path"
-    with locked(parent / f".{path.name}.lock", busy):
-        for left in parent.glob(f".{glob.escape(path.name)}.building-*"):
-            # Where folders cannot be exchanged, the moment in which there was no store.
-            if (left / "old" / "manifest.json").is_file() and not path.exists():
-                os.rename(left / "old", path)
-            shutil.rmtree(left, ignore_errors=True)
-        _check_free(path, overwrite)  # built by another since it was looked for
-        yield
-
-
 def _check_free(path: Path, overwrite: bool) -> None:
     if path.exists() and not overwrite:
         raise ArgumentError(f"path: {path} exists already; give another path, or overwrite=True")
-
-
-@contextlib.contextmanager
-def _beside(path: Path) -> Iterator[Path]:
-    """A hidden working folder next to ``path``, gone afterwards whatever happens."""
-    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.building-", dir=path.absolute().parent))
-    folder.chmod(0o755)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _put_in_place(folder: Path, path: Path) -> None:
-    # In one step: a reader, or whoever comes after a crash, finds the old store or the new one.
-    if path.exists() and exchanged(folder, path):
-        return  # the old one now lies in the working folder, and goes with it
-    if path.exists():
-        # The old store steps aside before the new one takes its place: a reader finds one of
-        # the two, or for an instant none, never a mixture.
-        with _beside(path) as aside:
-            os.rename(path, aside / "old")
-            try:
-                os.rename(folder, path)
-            except OSError:
-                os.rename(aside / "old", path)
-                raise
-    else:
-        os.rename(folder, path)
 
 
 def _bytes_each(info: SourceInfo) -> int:

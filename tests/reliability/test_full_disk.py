@@ -69,7 +69,7 @@ def test_a_full_disk(tmp_path):
         print(sorted(os.listdir(place)))
         os.remove(place + "/filler")
         store = ImageStore.build(pixels, place + "/s")
-        index_build._check_space, index_build.PIECE = uncheck, 60_000
+        index_build.check_disk, index_build.PIECE = uncheck, 60_000
         fill(12_000)  # the index's numbers are 18 kB
         with told():
             Index.build(store)

@@ -11,7 +11,6 @@ from golddiff.estimators import kept_masks
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import _digest
 from golddiff.supports.index import Index
-from golddiff.supports.index.indexing import PARTIAL
 from golddiff.system.errors import StoreError
 from golddiff.system.files import locked
 from reliability.fuzz.bundle import written
@@ -76,13 +75,16 @@ def test_building_an_index_writes_through_no_link(tmp_path, outside):
     """A store may come with an unfinished index of links, or one that is a link itself."""
     target = outside / "precious"
     target.write_bytes(b"precious")
-    for name, place in (("a", "numbers.bin"), ("b", "")):
+    (outside / "old").mkdir()
+    left = ".index.building-x"
+    for name, place in (("a", f"{left}/numbers.bin"), ("b", left), ("c", "index")):
         written(sound_store(), tmp_path / name)
-        link = tmp_path / name / PARTIAL / place
+        link = tmp_path / name / place
         link.parent.mkdir(exist_ok=True)
-        link.symlink_to(target if place else outside)
+        link.symlink_to(target if place.endswith(".bin") else outside)
         Index.build(ImageStore.open(tmp_path / name)).verify()
-    assert sorted(path.name for path in outside.iterdir()) == ["precious"]
+        assert not list((tmp_path / name).glob(".index*"))
+    assert sorted(path.name for path in outside.iterdir()) == ["old", "precious"]
     assert target.read_bytes() == b"precious"
 
 

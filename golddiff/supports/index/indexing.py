@@ -1,7 +1,6 @@
 """Building an index: one pass over the pixels.
 
-It is built beside its place, in a folder that goes whatever happens; only a whole one takes the
-place. What is resident is a few pieces, whatever the number of images.
+What is resident is a few pieces, whatever the number of images.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,10 +19,11 @@ from golddiff.store.images import ImageStore
 from golddiff.store.manifest import file_record
 from golddiff.supports.index import blocks
 from golddiff.system.errors import ArgumentError, StoreError
-from golddiff.system.files import DISK_FULL, check_disk, exchanged, locked, written_whole
+from golddiff.system.files import DISK_FULL, check_disk
+from golddiff.system.folders import folder_in_place
 from golddiff.system.numbers import F32
 
-FOLDER, PARTIAL = "index", "index.part"
+FOLDER = "index"
 MANIFEST, FORMAT, VERSION = "index.json", "golddiff-index", 4
 NUMBERS, LENGTHS, TENSORS = "numbers.bin", "lengths.bin", "blocks.safetensors"
 SAMPLE = 8192  # images that blocks are fitted to
@@ -43,8 +42,8 @@ def file_sizes(store: ImageStore) -> dict[str, int]:
     return {NUMBERS: store.n * blocks.numbers_of(store.shape), LENGTHS: store.n * 8}
 
 
-def build(store: ImageStore, progress: Progress = no_progress) -> Path:
-    """Build the index of a store; its folder.
+def build(store: ImageStore, progress: Progress = no_progress) -> None:
+    """Build the index of a store in its folder.
 
     ``progress`` is called with what is done, how far, and of how many.
 
@@ -56,21 +55,13 @@ def build(store: ImageStore, progress: Progress = no_progress) -> Path:
         raise ArgumentError(
             "store: an index is of a single store (golddiff.ImageStore), not of one in shards"
         )
-    part, place = store.path / PARTIAL, store.path / FOLDER
     busy = f"index: another process is building that of {store.path}"
     try:
-        with locked(store.path / ".index.lock", busy):
-            _remove(part)  # what a build that was killed left
-            _check_space(store)
-            try:
-                part.mkdir()
-                _fill(store, part, progress)
-                _put_in_place(part, place)
-            finally:
-                _remove(part)
+        with folder_in_place(store.path / FOLDER, busy) as part:
+            check_disk("index", store.path, sum(file_sizes(store).values()))
+            _fill(store, part, progress)
     except OSError as error:
         raise _unwritable(store, error) from error
-    return place
 
 
 def identity(store: ImageStore) -> str:
@@ -104,34 +95,13 @@ def _fill(store: ImageStore, part: Path, progress: Progress) -> None:
         "n": store.n,
         "files": {name: vars(file_record(part / name)) for name in (NUMBERS, LENGTHS, TENSORS)},
     }
-    with written_whole("index", part / MANIFEST) as path:
-        path.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
-
-
-def _put_in_place(part: Path, place: Path) -> None:
-    # Killed anywhere from here on, the old index opens, or the new one, or there is none.
-    if place.exists() and exchanged(part, place):
-        return
-    (place / MANIFEST).unlink(missing_ok=True)  # first: without it nothing that is left opens
-    shutil.rmtree(place, ignore_errors=True)
-    os.rename(part, place)
-
-
-def _remove(part: Path) -> None:
-    """A store may come from elsewhere: a link of the folder's name is not followed."""
-    if part.is_symlink():
-        part.unlink()
-    shutil.rmtree(part, ignore_errors=True)
+    (part / MANIFEST).write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
 
 
 def _read(pixels: Any, store: ImageStore, count: int) -> F32:
     """The next images, (n, D), by plain reading: a mapping's pages would count as resident."""
     stored = np.fromfile(pixels, store.flat.dtype, count * store.d).reshape(count, store.d)
     return store.stored.scaled(stored.astype(np.float32))
-
-
-def _check_space(store: ImageStore) -> None:
-    check_disk("index", store.path, sum(file_sizes(store).values()))
 
 
 def _unwritable(store: ImageStore, error: OSError) -> StoreError:

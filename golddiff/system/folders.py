@@ -1,0 +1,69 @@
+"""A folder written whole or not at all: filled beside its place, then put there in one step."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from golddiff.system.files import exchanged, locked
+
+
+@contextlib.contextmanager
+def folder_in_place(path: Path, busy: str) -> Iterator[Path]:
+    """A hidden folder beside ``path``, whose place it takes if the block ends well.
+
+    A reader, or whoever comes after a crash, finds the old folder or the new one, or none: never a
+    mixture. What a process that was killed left is removed by the next.
+
+    Raises:
+        StoreError: ``busy``, where another process does the same.
+    """
+    parent = path.absolute().parent
+    with locked(parent / f".{path.name}.lock", busy):
+        for left in parent.glob(f".{glob.escape(path.name)}.building-*"):
+            # Where folders cannot be exchanged, the moment in which there was none.
+            if not left.is_symlink() and (left / "old").is_dir() and not path.exists():
+                os.rename(left / "old", path)
+            _remove(left)
+        with _beside(path) as folder:
+            yield folder
+            _put_in_place(folder, path)
+
+
+@contextlib.contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """A hidden folder next to ``path``, gone afterwards whatever happens."""
+    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.building-", dir=path.absolute().parent))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        _remove(folder)
+
+
+def _put_in_place(folder: Path, path: Path) -> None:
+    if path.exists() and exchanged(folder, path):
+        return  # the old one now has the hidden name, and goes with it
+    if path.exists():
+        # The old one steps aside first: for an instant there is none.
+        with _beside(path) as aside:
+            os.rename(path, aside / "old")
+            try:
+                os.rename(folder, path)
+            except OSError:
+                os.rename(aside / "old", path)
+                raise
+    else:
+        os.rename(folder, path)
+
+
+def _remove(folder: Path) -> None:
+    """Delete a folder; a link of its name goes, not what it leads to."""
+    if folder.is_symlink():
+        folder.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
