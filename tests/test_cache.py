@@ -36,6 +36,18 @@ def test_stores_are_listed_and_deleted_and_built_again(folder, tmp_path, capsys)
     assert golddiff.load(images).n == 5
 
 
+@pytest.mark.parametrize("damage", [{"version": 0}, {"n": -1}])
+def test_a_store_that_does_not_open_is_listed_and_deleted(damage, capsys):
+    """To list the cache, and so to clear it, was refused for one such store."""
+    store = golddiff.load(torch.zeros(5, 1, 8, 8))
+    manifest = store.path / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | damage))
+    (entry,) = entries()
+    assert entry.what == "store that is damaged, or of another version"
+    assert run(["cache", "--clear"]) == 0
+    assert not store.path.exists()
+
+
 def test_what_golddiff_did_not_make_is_left_alone(folder, tmp_path):
     golddiff.load(torch.zeros(5, 1, 8, 8))
     (folder / "photographs").mkdir()

@@ -120,9 +120,15 @@ def entries() -> list[Entry]:
             continue
         status = [file.lstat() for file in path.rglob("*") if not file.is_dir()]
         used = max((one.st_mtime for one in status), default=path.stat().st_mtime)
-        what = what or f"store of {Manifest.read(path).source}"
-        found.append(Entry(path, what, sum(one.st_size for one in status), used))
+        found.append(Entry(path, what or _of_store(path), sum(one.st_size for one in status), used))
     return sorted(found, key=lambda entry: (-entry.bytes, entry.path.name))
+
+
+def _of_store(path: Path) -> str:
+    try:
+        return f"store of {Manifest.read(path).source}"
+    except StoreError:
+        return "store that is damaged, or of another version"
 
 
 def cache_name(source: Any, options: SourceOptions) -> str:
