@@ -24,10 +24,10 @@ from golddiff.cluster.slices import Part, Parts, listed_here, of_part
 from golddiff.posterior import Posterior
 from golddiff.store.device import device_store
 from golddiff.store.images import ImageStore
-from golddiff.store.nearest import Drawing, Found, Metric, nearest_with_distances
+from golddiff.store.nearest import Drawing, Found, Metric, nearest
 from golddiff.store.posteriors import whole
 from golddiff.store.statistics import Moments, factor_rows, moments
-from golddiff.support import Support, TiledSupport
+from golddiff.support import Support
 from golddiff.system.errors import ClusterError
 from golddiff.system.numbers import F32, I64
 from golddiff.system.parallel import use_threads
@@ -97,10 +97,9 @@ class Shard:
         estimator.images = self.store
         return some, self._there.posterior(estimator, x[some], sigma, [each[i] for i in some])
 
-    def nearest(self, metric: Metric, x: F32, k: int, within: Parts) -> list[Found | None]:
+    def nearest(self, metric: Metric, x: F32, k: int, within: Parts) -> list[Found]:
         """Of each query the nearest images here, at most k, with their distances."""
-        among = listed_here(self.store, within)
-        return nearest_with_distances(self.store, x, k, metric, among, always=True)
+        return nearest(self.store, x, k, metric, listed_here(self.store, within))
 
     def summary(self, drawing: Drawing, x: F32, within: Parts, first: int) -> Any:
         """What a draw by weight has to know of the images here."""
@@ -109,7 +108,7 @@ class Shard:
 
     def chosen(
         self, drawing: Drawing, x: F32, within: Parts, total: Any, first: int
-    ) -> Sequence[Support | TiledSupport]:
+    ) -> Sequence[Support]:
         """The images here that are drawn for each query."""
         self.store.first_row = first
         return drawing.chosen(self.store, x, self._among(within), total)

@@ -102,28 +102,18 @@ def _elsewhere(support: DescribedSupport) -> I64:
     raise ClusterError("cluster: a shard lists its own part of a support alone")
 
 
-def nearest_of(found: Sequence[tuple[int, Found | None]], k: int) -> list[Support]:
+def nearest_of(found: Sequence[tuple[int, Found]], k: int) -> list[Support]:
     """Of each location the k nearest of all shards; shards come in the order of their rows."""
-    there = [(first, part) for first, part in found if part is not None]
     supports = []
-    for tile in range(len(there[0][1].tiles)):
-        all_ = _together([(first, part.tiles[tile]) for first, part in there])
-        distances = np.concatenate([part.distances[tile] for _, part in there])
+    for tile in range(len(found[0][1].tiles)):
+        all_ = joined([(first, part.tiles[tile]) for first, part in found])
+        distances = np.concatenate([part.distances[tile] for _, part in found])
         supports.append(all_.at(lowest(distances, k)))
     return supports
 
 
-def joined(parts: Sequence[tuple[int, Support | TiledSupport]]) -> Support | TiledSupport:
-    """The parts of one query's support, each of a shard, as rows of the store."""
-    tiled = [(first, part) for first, part in parts if isinstance(part, TiledSupport)]
-    if not tiled:
-        return _together([(first, p) for first, p in parts if isinstance(p, Support)])
-    count = len(tiled[0][1].tiles)
-    tiles = [_together([(first, part.tiles[t]) for first, part in tiled]) for t in range(count)]
-    return TiledSupport(tiled[0][1].side, tiles)
-
-
-def _together(parts: Sequence[tuple[int, Support]]) -> Support:
+def joined(parts: Sequence[tuple[int, Support]]) -> Support:
+    """The parts of a support, each of a shard whose first row is given, as rows of the store."""
     rows = np.concatenate([part.rows + first for first, part in parts])
     if all(part.log_weights is None for _, part in parts):
         return Support(rows)

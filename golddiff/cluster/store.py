@@ -28,7 +28,7 @@ from golddiff.store.artifacts import Artifacts
 from golddiff.store.build import PIXELS
 from golddiff.store.cache import cache_folder
 from golddiff.store.manifest import FileRecord
-from golddiff.store.nearest import Drawing, Metric, supported
+from golddiff.store.nearest import Drawing, Metric
 from golddiff.store.posteriors import at_level, over
 from golddiff.store.statistics import Axes, Factor, Moments
 from golddiff.store.training_set import Supports, TrainingSet
@@ -181,21 +181,20 @@ class ShardedStore(TrainingSet):
             raise ClusterError("cluster: no image to be weighed is left in the shards")
         return total
 
-    def nearest(self, x: F32, k: int, metric: Metric, within: Supports) -> list[AnySupport]:
+    def _nearest(
+        self, x: F32, k: int, metric: Metric, within: Sequence[AnySupport]
+    ) -> list[list[Support]]:
         """Each shard gives its k nearest with their distances, 12 bytes an image and location."""
-        answers = list(one_each(within, len(x)))
-        open_ = [i for i, support in enumerate(answers) if len(support) > k]
-        if not open_:
-            return answers
-        parts = self.borders.parts([answers[i] for i in open_])
+        parts = self.borders.parts(within)
         once = self.pool.once(metric, lambda: metric)
-        found = list(self.pool.ask("nearest", lambda shard: (x[open_], k, parts[shard]), [once]))
-        for place, i in enumerate(open_):
-            of_query = [(self.borders.firsts[shard], answer[place]) for shard, answer in found]
-            answers[i] = supported(metric.side, nearest_of(of_query, k))
-        return answers
+        found = list(self.pool.ask("nearest", lambda shard: (x, k, parts[shard]), [once]))
+        firsts = self.borders.firsts
+        return [
+            nearest_of([(firsts[shard], answer[i]) for shard, answer in found], k)
+            for i in range(len(x))
+        ]
 
-    def draw(self, x: F32, drawing: Drawing, within: Supports) -> list[AnySupport]:
+    def draw(self, x: F32, drawing: Drawing, within: Supports) -> list[Support]:
         """Two rounds: what all shards hold, then each its own."""
         parts = self.borders.parts(one_each(within, len(x)))
         once = [self.pool.once(drawing, lambda: drawing)]

@@ -27,7 +27,7 @@ from golddiff.store.posteriors import weighed, whole
 from golddiff.store.proxy import pooled
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
 from golddiff.store.training_set import Supports, TrainingSet
-from golddiff.support import AnySupport, LogWeights, Prior, TiledSupport, listed, one_each
+from golddiff.support import AnySupport, LogWeights, Prior, Support, TiledSupport, listed, one_each
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, I64
@@ -210,11 +210,12 @@ class ImageStore(TrainingSet):
         """See :class:`TrainingSet` and :func:`weighed`."""
         return weighed(estimator, x, sigma, supports)
 
-    def nearest(self, x: F32, k: int, metric: Metric, within: Supports) -> list[AnySupport]:
-        """See :class:`TrainingSet`."""
-        return nearest(self, x, k, metric, within)
+    def _nearest(
+        self, x: F32, k: int, metric: Metric, within: Sequence[AnySupport]
+    ) -> list[list[Support]]:
+        return [found.tiles for found in nearest(self, x, k, metric, within)]
 
-    def draw(self, x: F32, drawing: Drawing, within: Supports) -> list[AnySupport]:
+    def draw(self, x: F32, drawing: Drawing, within: Supports) -> list[Support]:
         """See :class:`TrainingSet`."""
         among = [whole(support) for support in one_each(within, len(x))]
         return list(drawing.chosen(self, x, among, drawing.summary(self, x, among)))

@@ -20,7 +20,7 @@ from golddiff.kernels.rows import squared_distances
 from golddiff.kernels.stored import Stored
 from golddiff.store.posteriors import whole
 from golddiff.store.proxy import pool
-from golddiff.support import AnySupport, Side, Support, TiledSupport, grouped, one_each, tile_count
+from golddiff.support import AnySupport, Side, Support, grouped, tile_count
 from golddiff.system.numbers import F32, F64, I64
 
 BYTES_AT_ONCE = 2.5e8  # of distances
@@ -60,7 +60,7 @@ class Drawing(Protocol):
 
     def chosen(
         self, images: Any, x: F32, within: Sequence[Support], total: Any
-    ) -> Sequence[Support | TiledSupport]:
+    ) -> Sequence[Support]:
         """The images of a part that are drawn for each query (b, D), with log weights.
 
         ``within`` are the rows of the part that compete, ``total`` all parts' summaries, merged.
@@ -126,32 +126,11 @@ class Found:
 
 
 def nearest(
-    images: Any, x: F32, k: int, metric: Metric, within: AnySupport | Sequence[AnySupport]
-) -> list[AnySupport]:
-    """Of each query (b, D) the k nearest images of those it may have; see ImageStore.nearest."""
-    among = one_each(within, len(x))
-    return [
-        among[i] if found is None else supported(metric.side, found.tiles)
-        for i, found in enumerate(nearest_with_distances(images, x, k, metric, among))
-    ]
-
-
-def supported(side: Side | None, tiles: list[Support]) -> AnySupport:
-    """A query's support, made of those of its locations."""
-    return tiles[0] if side is None else TiledSupport(side, tiles)
-
-
-def nearest_with_distances(
-    images: Any, x: F32, k: int, metric: Metric, within: Sequence[AnySupport], always: bool = False
-) -> list[Found | None]:
-    """Of each query (b, D) the k nearest images for each location; None where there are no more.
-
-    ``always``: find the distances where there are no more than k, too.
-    """
-    answers: list[Found | None] = [None] * len(x)
+    images: Any, x: F32, k: int, metric: Metric, within: Sequence[AnySupport]
+) -> list[Found]:
+    """Of each query (b, D) the k nearest images, or fewer where its support has no more."""
+    answers: dict[int, Found] = {}
     for support, queries in grouped(within):
-        if len(support) <= k and not always:
-            continue
         among = whole(support)
         locations = 1 if metric.side is None else tile_count(images.shape, metric.side)
         step = max(1, int(BYTES_AT_ONCE / (8 * locations * max(1, len(among)))))
@@ -168,4 +147,4 @@ def nearest_with_distances(
                     [among.at(place) for place in places],
                     [tile[place] for tile, place in zip(tiles, places, strict=True)],
                 )
-    return answers
+    return [answers[query] for query in range(len(x))]

@@ -48,26 +48,6 @@ def pool(images: F32, shape: tuple[int, ...]) -> F32:
     return pooled.reshape(len(images), -1).numpy()
 
 
-def pools(image: tuple[int, ...]) -> tuple[F32, F32]:
-    """The proxies of an image of a shape as a matrix (d', D), and the lengths (d',) of its rows."""
-    shape = quarter_shape(image)
-    if len(shape) != 3:
-        basis = np.eye(int(np.prod(image)), dtype=np.float32)
-    else:
-        vertical, horizontal = (_averages(a, b) for a, b in zip(image[1:], shape[1:], strict=True))
-        basis = np.kron(np.eye(shape[0], dtype=np.float32), np.kron(vertical, horizontal))
-    return basis, np.linalg.norm(basis, axis=1).astype(np.float32)
-
-
-def _averages(side: int, pools: int) -> F32:
-    """Average pooling of one axis as a matrix (pools, side)."""
-    matrix = np.zeros((pools, side), np.float32)
-    for i in range(pools):
-        first, last = i * side // pools, -(-(i + 1) * side // pools)
-        matrix[i, first:last] = 1 / (last - first)
-    return matrix
-
-
 def pooled(store: Any, shape: tuple[int, ...]) -> F32:
     """A store's average-pooled images (n, d'): in memory.
 

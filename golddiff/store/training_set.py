@@ -17,7 +17,15 @@ from golddiff.store.factors import Factors, silent
 from golddiff.store.manifest import Manifest
 from golddiff.store.nearest import Drawing, Metric
 from golddiff.store.statistics import Axes, Factor
-from golddiff.support import AnySupport, DescribedSupport, LogWeights, Prior, Support
+from golddiff.support import (
+    AnySupport,
+    DescribedSupport,
+    LogWeights,
+    Prior,
+    Support,
+    TiledSupport,
+    one_each,
+)
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, I64
 
@@ -67,7 +75,6 @@ class TrainingSet(ABC):
     def posterior(self, estimator: Any, x: F32, sigma: float, supports: Supports) -> Posterior:
         """The posterior of queries (b, D), each over its support."""
 
-    @abstractmethod
     def nearest(self, x: F32, k: int, metric: Metric, within: Supports) -> list[AnySupport]:
         """Of each query (b, D) the k nearest images, of those that it may have.
 
@@ -81,9 +88,22 @@ class TrainingSet(ABC):
         Returns:
             A support for each query, rows ascending, with the log weights they have in ``within``.
         """
+        answers = list(one_each(within, len(x)))
+        some = [i for i, support in enumerate(answers) if len(support) > k]
+        if some:
+            found = self._nearest(x[some], k, metric, [answers[i] for i in some])
+            for i, tiles in zip(some, found, strict=True):
+                answers[i] = tiles[0] if metric.side is None else TiledSupport(metric.side, tiles)
+        return answers
 
     @abstractmethod
-    def draw(self, x: F32, drawing: Drawing, within: Supports) -> list[AnySupport]:
+    def _nearest(
+        self, x: F32, k: int, metric: Metric, within: Sequence[AnySupport]
+    ) -> list[list[Support]]:
+        """Of each query the k nearest of more images, for each location of the metric."""
+
+    @abstractmethod
+    def draw(self, x: F32, drawing: Drawing, within: Supports) -> list[Support]:
         """Images drawn at random by weight for each query (b, D), of those that it may have."""
 
     @abstractmethod

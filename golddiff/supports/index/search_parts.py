@@ -89,7 +89,6 @@ class SearchInParts:
         """See :class:`NeighborSearch`."""
         draw = WeightedDraw(self._metric, gain, count, seeds)
         (support,) = self._store.draw(self._x[query : query + 1], draw, self._within)
-        assert isinstance(support, Support)
         return support
 
     def _up_to(self, query: int, location: int, count: int) -> I64:
