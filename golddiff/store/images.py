@@ -27,7 +27,7 @@ from golddiff.store.posteriors import weighed, whole
 from golddiff.store.proxy import pooled
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
 from golddiff.store.training_set import Supports, TrainingSet
-from golddiff.support import AnySupport, LogWeights, Prior, Support, TiledSupport, listed, one_each
+from golddiff.support import AnySupport, Support, TiledSupport, listed, one_each
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, I64
@@ -83,7 +83,6 @@ class ImageStore(TrainingSet):
         self.labels = None if labels is None else torch.from_numpy(labels)
         classes, counts = np.unique([] if labels is None else labels, return_counts=True)
         self.class_counts = dict(zip(classes.tolist(), counts.tolist(), strict=True))
-        self._rows: dict[int | None, I64] = {None: np.arange(self.n)}
         width = math.prod(manifest.proxy_shape)
         self._pooled: dict[tuple[int, ...], F32] = {
             manifest.proxy_shape: self._map(PROXIES, "float32", (self.n, width))
@@ -197,14 +196,6 @@ class ImageStore(TrainingSet):
         if onto is not None:
             return onto.coordinates(self.values, rows)
         return self.stored.values(rows)
-
-    def rows_of(self, prior: Prior) -> I64:
-        """See :class:`TrainingSet`; those of a class are listed once."""
-        if isinstance(prior, LogWeights):
-            return prior.support.rows
-        if prior not in self._rows:
-            self._rows[prior] = super().rows_of(prior)
-        return self._rows[prior]
 
     def posterior(self, estimator: Any, x: F32, sigma: float, supports: Supports) -> Posterior:
         """See :class:`TrainingSet` and :func:`weighed`."""
