@@ -147,9 +147,6 @@ def build_one(path: Path, source: ExampleSource, version: str) -> tuple[Path, Sh
         # Whoever built it before may have died after the renaming.
         record = _found(path)
         if record is None:
-            # What a process that was killed left of this shard.
-            for rest in path.parent.glob(f".{path.name}.building-*"):
-                shutil.rmtree(rest, ignore_errors=True)
             build(source, path, overwrite=False, progress=False, factor=False)
             record = _found(path)
         assert record is not None

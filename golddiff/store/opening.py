@@ -18,7 +18,7 @@ from golddiff.sources.source_options import SourceOptions
 from golddiff.store.build import LABELS, PIXELS
 from golddiff.store.manifest import FORMAT, NAME, Manifest
 from golddiff.system.errors import ArgumentError, SourceError, StoreError
-from golddiff.system.residency import DEFAULT_LIMIT, Residency, parts, resident_rows
+from golddiff.system.residency import DEFAULT_LIMIT, Residency, resident_rows
 
 
 def open_source(source: Any, **options: Any) -> Source:
@@ -58,11 +58,9 @@ def open_store(path: Path, options: SourceOptions) -> Rows:
     labels = np.fromfile(path / LABELS, np.int64) if manifest.labelled else None
 
     def read(start: int, stop: int) -> NDArray[Any]:
-        out = np.empty((stop - start, flat.shape[1]), flat.dtype)
-        for at, rows in parts(np.arange(start, stop)):
-            with resident_rows(flat, rows) as (images, places):
-                out[at : at + len(rows)] = images[places]
-        return out.reshape(-1, *shape)
+        with resident_rows(flat, np.arange(start, stop)) as (images, places):
+            copied: NDArray[Any] = images[places]
+        return copied.reshape(-1, *shape)
 
     return Rows(
         read, n, shape, flat.dtype, options, manifest.source, labels,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement
 from typing import Any
@@ -30,10 +30,11 @@ AT_ONCE = 4096  # images whose coordinates are made together
 # the other half is the same.
 SIDE = 512
 
+TENSORS = ("mean", "eigenvalues", "eigenvectors", "images")
+
 # Two operations an image and entry of the covariance: 1.28 million images of 3 x 64 x 64 take
 # 4e14, half an hour and more of a laptop, 100,000 of them a few minutes. What that changes in the
 # masks: docs/results/scale.md.
-TENSORS = ("mean", "eigenvalues", "eigenvectors", "images")
 LARGE = 4096  # values an image; up to that, all images
 FACTOR_IMAGES = 100_000  # of larger ones at most so many, at random
 
@@ -164,8 +165,19 @@ class Moments:
         )
 
     def factor(self, scale: float, offset: float) -> Factor:
-        """Mean and covariance factor of the images value = v * scale + offset."""
-        return _factor_of_sums(replace(self, second=self.second.copy()), scale, offset)
+        """Mean and covariance factor of the images value = v * scale + offset.
+
+        It is made in the place of ``second``, of which a copy may take a gigabyte.
+        """
+        n, d = self.n, len(self.first)
+        if n == 0:
+            raise ZeroDivisionError("the covariance of no images is not defined")
+        mean = self.first / n
+        for i in range(0, d, SIDE):
+            rows_here = self.second[i : i + SIDE, i:]
+            rows_here -= np.outer(n * mean[i : i + SIDE], mean[i:])
+            rows_here *= scale**2 / max(n - 1, 1)
+        return _cleaned(mean * scale + offset + scale * self.shift, *_eigen(self.second), n)
 
 
 def moments(
@@ -211,20 +223,7 @@ def covariance_factor(
     if n <= flat.shape[1]:
         values = torch.cat(list(_shifted(flat, rows))).double()
         return _factor_of_few(values, scale, offset + scale * _shift(flat))
-    return _factor_of_sums(moments(flat, rows, progress), scale, offset)
-
-
-def _factor_of_sums(sums: Moments, scale: float, offset: float) -> Factor:
-    """See :meth:`Moments.factor`; the sums are destroyed, since a copy may take a gigabyte."""
-    n, d = sums.n, len(sums.first)
-    if n == 0:
-        raise ZeroDivisionError("the covariance of no images is not defined")
-    mean = sums.first / n
-    for i in range(0, d, SIDE):
-        rows_here = sums.second[i : i + SIDE, i:]
-        rows_here -= np.outer(n * mean[i : i + SIDE], mean[i:])
-        rows_here *= scale**2 / max(n - 1, 1)
-    return _cleaned(mean * scale + offset + scale * sums.shift, *_eigen(sums.second), n)
+    return moments(flat, rows, progress).factor(scale, offset)
 
 
 def _factor_of_few(values: torch.Tensor, scale: float, offset: float) -> Factor:
