@@ -79,11 +79,11 @@ def is_store_of(path: Path, source: Source) -> bool:
 
     Encoded images are not decoded for this: files that changed in place count as the same.
     """
-    manifest, info = Manifest.read(path), source.info
-    names = None if manifest.class_names is None else tuple(manifest.class_names)
-    held = (manifest.shape, manifest.dtype, manifest.labelled, names, manifest.source)
-    said = (info.shape, info.dtype.name, info.labelled, info.class_names, info.description)
-    if held != said or info.count not in (None, manifest.n):
+    manifest, said = Manifest.read(path), _unfilled(source.info)
+    same = ("shape", "dtype", "labelled", "class_names", "source")
+    if any(getattr(manifest, name) != getattr(said, name) for name in same):
+        return False
+    if source.info.count not in (None, manifest.n):
         return False
     if not isinstance(source, Rows):
         return True
@@ -98,13 +98,18 @@ def is_store_of(path: Path, source: Source) -> bool:
     )
 
 
-def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> None:
-    info = source.info
+def _unfilled(info: SourceInfo) -> Manifest:
+    """The manifest of a source of which no image was read yet."""
     names = None if info.class_names is None else [printable(name) for name in info.class_names]
-    manifest = Manifest(
+    return Manifest(
         0, info.shape, info.dtype.name, info.labelled, names, quarter_shape(info.shape),
         printable(info.description),
     )  # fmt: skip
+
+
+def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> None:
+    info = source.info
+    manifest = _unfilled(info)
     scale, offset = map(np.float32, manifest.scaling)
     # Of images that may be left out the number is not known, but how many are read.
     total = getattr(source, "total", info.count)

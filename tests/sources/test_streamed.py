@@ -182,3 +182,13 @@ class TestLoad:
                 ImageStore.build(other, path, exist_ok=True)
         with pytest.raises(ArgumentError, match="exists already"):
             ImageStore.build(WANTED, path)
+
+    def test_a_cell_that_is_run_twice_over_a_folder_of_an_unprintable_name(self, tmp_path):
+        """A store's manifest has the name as it is printed, the folder does not."""
+        for kind in ("a\tcat", "dog"):
+            (tmp_path / "two\nlines" / kind).mkdir(parents=True)
+            Image.new("RGB", (4, 4)).save(tmp_path / "two\nlines" / kind / "1.png")
+        for _ in range(2):
+            made = ImageStore.build(tmp_path / "two\nlines", tmp_path / "s", exist_ok=True)
+        assert made.manifest.source == r"folder two\nlines"
+        assert made.class_names == [r"a\tcat", "dog"]
