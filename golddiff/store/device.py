@@ -55,6 +55,10 @@ class DeviceStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle holds the store, as a path, and the device: images are sent there anew."""
+        return device_store, (self.store, self.device)
+
     def posterior(
         self, estimator: Any, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
     ) -> Posterior:

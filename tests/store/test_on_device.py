@@ -1,5 +1,8 @@
 """A device gives what the processor gives: plain torch, here on the processor or on a GPU."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -46,6 +49,16 @@ def store(request, make_store, images):
     made.__dict__["_on_device"] = {DEVICE: DeviceStore(made, DEVICE, free)}
     assert made.__dict__["_on_device"][DEVICE].resident == (free is None)
     return made
+
+
+def test_a_denoiser_on_a_device_pickles_and_copies(store, queries):
+    """Both ended in a RecursionError: an empty DeviceStore asked itself for its store."""
+    there, x = golddiff.Optimal(store).to(DEVICE), queries(store, 1.0, 2)
+    for made in (pickle.loads(pickle.dumps(there)), copy.deepcopy(there), copy.copy(there.store)):
+        device = made if isinstance(made, DeviceStore) else made.store
+        assert isinstance(device, DeviceStore)
+        assert device.device == DEVICE
+    torch.testing.assert_close(pickle.loads(pickle.dumps(there))(x, 1.0), there(x, 1.0))
 
 
 @pytest.mark.parametrize("method", METHODS)
