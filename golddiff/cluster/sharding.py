@@ -25,6 +25,7 @@ from golddiff.estimators.kept_masks import FOLDER as MASKS
 from golddiff.sources.examples import ExampleSource
 from golddiff.sources.source import Skipped
 from golddiff.sources.source_options import SourceOptions
+from golddiff.store.cache import recorded
 from golddiff.store.manifest import VERSION, Manifest, identity_of
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError, ClusterError, GoldDiffError, SourceError, one_line
@@ -83,7 +84,7 @@ def build_shards(
             "shards are opened from an object store once they are copied there"
         )
     options = SourceOptions() if options is None else options
-    opened = open_source(source, **options.saved())
+    opened = open_source(source, **vars(options))
     if not isinstance(opened, ExampleSource):
         raise ArgumentError(
             f"source: {opened.info.description} cannot be read in parts; expected a folder of "
@@ -171,7 +172,7 @@ def _plan(source: str, options: SourceOptions, opened: ExampleSource, shards: in
     body = {
         "version": VERSION, "source": os.path.abspath(source), "images": opened.total,
         "shape": list(info.shape), "class_names": info.class_names, "shards": shards,
-        **options.saved(),
+        **recorded(options),
     }  # fmt: skip
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     return json.dumps({"plan": body, "digest": digest}, indent=1) + "\n"

@@ -142,11 +142,17 @@ def cache_name(source: Any, options: SourceOptions) -> str:
         # A name that is no path here is a built-in's or a hub dataset's: nothing local to read.
         "source": str(path.resolve()) if _is_path(source) else source,
         "files": _fingerprint(path) if _is_path(source) else None,
-        **options.saved(),
+        **recorded(options),
     }
-    if options.labels is not None:
-        identity["labels"] = hashlib.sha256(repr(list(options.labels)).encode()).hexdigest()
     return _folder_name(path.name, identity)
+
+
+def recorded(options: SourceOptions) -> dict[str, Any]:
+    """The options as files record them, and a digest of labels that were given."""
+    made = options.saved()
+    if options.labels is not None:
+        made["labels"] = hashlib.sha256(repr(list(options.labels)).encode()).hexdigest()
+    return made
 
 
 def _folder_name(name: str, identity: dict[str, Any]) -> str:

@@ -78,6 +78,16 @@ def test_shards_hold_the_single_stores_images(cluster, sources, kind, tmp_path):
         assert part.class_names == whole.class_names
 
 
+def test_labels_of_ones_own_go_to_the_shards(cluster, sources, tmp_path):
+    """They were left out without a word, and the source's own taken."""
+    path, labels = sources["folder"][0], np.arange(60) // 7
+    build_shards(path, tmp_path / "out", 2, SourceOptions(labels=labels))
+    parts = [ImageStore.open(shard) for shard in Listing.of(tmp_path / "out").paths]
+    assert np.concatenate([part.labels.numpy() for part in parts]).tolist() == labels.tolist()
+    with pytest.raises(ArgumentError, match="of other options"):
+        build_shards(path, tmp_path / "out", 2, SourceOptions(labels=labels[::-1]))
+
+
 def test_shards_name_their_images(cluster, sources, tmp_path):
     path, whole = sources["folder"]
     build_shards(path, tmp_path / "out", 2)
