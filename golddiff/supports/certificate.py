@@ -20,6 +20,7 @@ import numpy as np
 
 from golddiff.kernels.lowest import lowest
 from golddiff.noise import precision
+from golddiff.posterior import Posterior
 from golddiff.store.images import ImageStore
 from golddiff.supports.index.bounds import least_squares
 from golddiff.supports.index.image_index import Index
@@ -84,8 +85,8 @@ class _Sums:
     def __init__(self, store: ImageStore, x: F32, gain: float) -> None:
         self._store, self._x, self._gain = store, x.astype(np.float64), gain
         self._rows: list[I64] = []
-        self._top, self._total, self._furthest = -np.inf, 0.0, 0.0
-        self._weighted = np.zeros(store.d)
+        self._furthest = 0.0  # squared, of those that weigh anything
+        self._posterior = Posterior.empty(1, 1, store.d)
 
     def add(self, rows: I64) -> None:
         """Weigh some more images."""
@@ -94,14 +95,12 @@ class _Sums:
             values = self._store.values(rows[i : i + IMAGES_AT_ONCE]).astype(np.float64)
             squares = ((values - self._x) ** 2).sum(axis=1)
             logits = -self._gain * squares
-            top = max(self._top, float(logits.max()))
+            top = max(self._posterior.log_max.item(), float(logits.max()))
             seen = squares[logits >= top - LOWEST]
             self._furthest = max(self._furthest, float(seen.max(initial=0.0)))
-            old = np.exp(self._top - top) if self._total else 0.0
             weights = np.exp(logits - top)
-            self._total = self._total * old + float(weights.sum())
-            self._weighted = self._weighted * old + weights @ values
-            self._top = top
+            sums = np.array([[top]]), np.array([[weights.sum()]]), (weights @ values)[None]
+            self._posterior.add(Posterior(*sums))
 
     def rows(self) -> I64:
         """The images weighed, ascending."""
@@ -109,16 +108,17 @@ class _Sums:
 
     def mean(self) -> F64:
         """Their posterior mean."""
-        mean: F64 = self._weighted / self._total
+        mean: F64 = self._posterior.mean()[0]
         return mean
 
     def bound(self, log_out: float) -> float:
         """2R Z_out / Z with ||f_S|| for one R, and what rounding may add; from log Z_out."""
-        if not self._total:
+        top, total = self._posterior.log_max.item(), self._posterior.total.item()
+        if not total:
             return np.inf
         reach = self._store.radius * (1 + 1e-6) + float(np.linalg.norm(self.mean()))
         # A logit's own rounding moves weights by that factor at most.
         blur = ROUNDING * (1 + self._gain * self._furthest)
-        ratio = log_out - (self._top + np.log(self._total)) + 2 * blur
+        ratio = log_out - (top + np.log(total)) + 2 * blur
         share = 1.0 if ratio > 50 else float(np.exp(ratio) / (1 + np.exp(ratio)))
         return reach * (share + 2 * min(1.0, blur))
