@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,9 +39,6 @@ from golddiff.system.numbers import F32
 
 log = logging.getLogger("golddiff")
 
-# Files whose contents were found to be what their manifest says: (path, inode, time, size).
-_verified: set[tuple[str, int, int, int, str]] = set()
-
 
 @dataclass(frozen=True)
 class Index:
@@ -49,6 +46,10 @@ class Index:
 
     store: ImageStore  # the training set
     blocks: Blocks  # what its numbers are of an image
+    # Files whose contents were found to be what their manifest says: inode, time, size, checksum.
+    _verified: set[tuple[int, int, int, str]] = field(
+        default_factory=set, init=False, repr=False, compare=False
+    )
 
     @cached_property
     def numbers(self) -> NDArray[np.uint8]:
@@ -120,7 +121,7 @@ class Index:
 
     def verify(self) -> None:
         """Recompute every checksum."""
-        _verified.difference_update({key for key in _verified if key[0] == str(self.folder)})
+        self._verified.clear()
         self.check_contents()
 
     def check_contents(self) -> None:
@@ -128,14 +129,14 @@ class Index:
         for name, record in _manifest(self.folder)["files"].items():
             path = self.folder / name
             now = path.stat()
-            key = (str(self.folder), now.st_ino, now.st_mtime_ns, now.st_size, record["sha256"])
-            if key in _verified:
+            key = (now.st_ino, now.st_mtime_ns, now.st_size, record["sha256"])
+            if key in self._verified:
                 continue
             if file_record(path) != FileRecord(**record):
                 raise StoreError(
                     f"index: {path} does not match its checksum; build the index again"
                 )
-            _verified.add(key)
+            self._verified.add(key)
 
 
 def open_or_build(store: ImageStore, progress: Progress = no_progress) -> Index:
