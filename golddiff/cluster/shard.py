@@ -11,6 +11,7 @@ import os
 import pickle
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -97,9 +98,12 @@ class Shard:
         estimator.images = self.store
         return some, self._there.posterior(estimator, x[some], sigma, [each[i] for i in some])
 
-    def nearest(self, metric: Metric, x: F32, k: int, within: Parts) -> list[Found]:
+    # Answers about images name the rows of the whole store, in which those here begin at ``first``.
+
+    def nearest(self, metric: Metric, x: F32, within: Parts, first: int, k: int) -> list[Found]:
         """Of each query the nearest images here, at most k, with their distances."""
-        return nearest(self.store, x, k, metric, listed_here(self.store, within))
+        found = nearest(self.store, x, k, metric, listed_here(self.store, within))
+        return [replace(one, tiles=[_moved(tile, first) for tile in one.tiles]) for one in found]
 
     def summary(self, drawing: Drawing, x: F32, within: Parts, first: int) -> Any:
         """What a draw by weight has to know of the images here."""
@@ -107,11 +111,12 @@ class Shard:
         return drawing.summary(self.store, x, self._among(within))
 
     def chosen(
-        self, drawing: Drawing, x: F32, within: Parts, total: Any, first: int
-    ) -> Sequence[Support]:
+        self, drawing: Drawing, x: F32, within: Parts, first: int, total: Any
+    ) -> list[Support]:
         """The images here that are drawn for each query."""
         self.store.first_row = first
-        return drawing.chosen(self.store, x, self._among(within), total)
+        chosen = drawing.chosen(self.store, x, self._among(within), total)
+        return [_moved(support, first) for support in chosen]
 
     def _among(self, within: Parts) -> list[Support]:
         return list(map(whole, listed_here(self.store, within)))
@@ -134,6 +139,10 @@ class Shard:
     def __getattr__(self, name: str) -> Any:
         """Whatever else is asked of its store: ``values``, ``names_of``, ``verify``."""
         return getattr(self.store, name)
+
+
+def _moved(support: Support, first: int) -> Support:
+    return Support(support.rows + first, support.log_weights)
 
 
 class _Packer(pickle.Pickler):

@@ -102,19 +102,18 @@ def _elsewhere(support: DescribedSupport) -> I64:
     raise ClusterError("cluster: a shard lists its own part of a support alone")
 
 
-def nearest_of(found: Sequence[tuple[int, Found]], k: int) -> list[Support]:
+def nearest_of(found: Sequence[Found], k: int) -> list[Support]:
     """Of each location the k nearest of all shards; shards come in the order of their rows."""
     supports = []
-    for tile in range(len(found[0][1].tiles)):
-        all_ = joined([(first, part.tiles[tile]) for first, part in found])
-        distances = np.concatenate([part.distances[tile] for _, part in found])
-        supports.append(all_.at(lowest(distances, k)))
+    for tile in range(len(found[0].tiles)):
+        distances = np.concatenate([part.distances[tile] for part in found])
+        supports.append(joined([part.tiles[tile] for part in found]).at(lowest(distances, k)))
     return supports
 
 
-def joined(parts: Sequence[tuple[int, Support]]) -> Support:
-    """The parts of a support, each of a shard whose first row is given, as rows of the store."""
-    rows = np.concatenate([part.rows + first for first, part in parts])
-    if all(part.log_weights is None for _, part in parts):
+def joined(parts: Sequence[Support]) -> Support:
+    """The parts of a support, one after the other."""
+    rows = np.concatenate([part.rows for part in parts])
+    if all(part.log_weights is None for part in parts):
         return Support(rows)
-    return Support(rows, np.concatenate([part.log_importance() for _, part in parts]))
+    return Support(rows, np.concatenate([part.log_importance() for part in parts]))

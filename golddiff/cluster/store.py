@@ -185,37 +185,30 @@ class ShardedStore(TrainingSet):
         self, x: F32, k: int, metric: Metric, within: Sequence[AnySupport]
     ) -> list[list[Support]]:
         """Each shard gives its k nearest with their distances, 12 bytes an image and location."""
-        parts = self.borders.parts(within)
-        once = self.pool.once(metric, lambda: metric)
-        found = list(self.pool.ask("nearest", lambda shard: (x, k, parts[shard]), [once]))
-        firsts = self.borders.firsts
-        return [
-            nearest_of([(firsts[shard], answer[i]) for shard, answer in found], k)
-            for i in range(len(x))
-        ]
+        found = self._asked("nearest", metric, x, within, k)
+        return [nearest_of([answer[i] for answer in found], k) for i in range(len(x))]
 
     def draw(self, x: F32, drawing: Drawing, within: Supports) -> list[Support]:
         """Two rounds: what all shards hold, then each its own."""
-        parts = self.borders.parts(one_each(within, len(x)))
-        once = [self.pool.once(drawing, lambda: drawing)]
         total = self.summary(x, drawing, within)
-        found = list(
-            self.pool.ask(
-                "chosen", lambda shard: (x, parts[shard], total, self.borders.firsts[shard]), once
-            )
-        )
-        return [
-            joined([(self.borders.firsts[shard], supports[i]) for shard, supports in found])
-            for i in range(len(x))
-        ]
+        found = self._asked("chosen", drawing, x, one_each(within, len(x)), total)
+        return [joined([supports[i] for supports in found]) for i in range(len(x))]
 
     def summary(self, x: F32, drawing: Drawing, within: Supports) -> Any:
         """See :class:`TrainingSet`."""
-        parts = self.borders.parts(one_each(within, len(x)))
-        once = [self.pool.once(drawing, lambda: drawing)]
-        firsts = self.borders.firsts
-        answers = self.pool.ask("summary", lambda shard: (x, parts[shard], firsts[shard]), once)
-        return reduce(lambda a, b: a.merge(b), (summary for _, summary in answers))
+        found = self._asked("summary", drawing, x, one_each(within, len(x)))
+        return reduce(lambda a, b: a.merge(b), found)
+
+    def _asked(
+        self, method: str, question: Any, x: F32, within: Sequence[AnySupport], *more: Any
+    ) -> list[Any]:
+        """What the shards say, in their order, each of its own part of the supports."""
+        parts, firsts = self.borders.parts(within), self.borders.firsts
+        once = self.pool.once(question, lambda: question)
+        answers = self.pool.ask(
+            method, lambda shard: (x, parts[shard], firsts[shard], *more), [once]
+        )
+        return [answer for _, answer in answers]
 
     def contributions(
         self, estimator: Any, x: F32, sigma: float, support: AnySupport, top: int,

@@ -54,9 +54,9 @@ def test_thenearest_of_all_shards_are_those_of_one(sizes, k, distinct, seed):
     found = []
     for start, stop in itertools.pairwise(np.cumsum([0, *sizes]).tolist()):
         tiles = [lowest(tile[start:stop], k) for tile in distances]
-        supports = [Support(p, weights[start:stop][p]) for p in tiles]
+        supports = [Support(start + p, weights[start:stop][p]) for p in tiles]
         parts = [tile[start:stop][p] for tile, p in zip(distances, tiles, strict=True)]
-        found.append((start, Found(supports, parts)))
+        found.append(Found(supports, parts))
     for tile, support in zip(distances, nearest_of(found, k), strict=True):
         np.testing.assert_array_equal(support.rows, lowest(tile, k))
         np.testing.assert_array_equal(support.log_weights, weights[support.rows])
