@@ -8,7 +8,6 @@ supports, and merges what they say; a shard is an ordinary store in a Ray actor.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, reduce
@@ -24,7 +23,6 @@ from golddiff.cluster.pool import Pool
 from golddiff.cluster.slices import Borders, joined, nearest_of
 from golddiff.kernels.stored import Stored
 from golddiff.posterior import Posterior
-from golddiff.store.artifacts import Artifacts
 from golddiff.store.build import PIXELS
 from golddiff.store.cache import cache_folder
 from golddiff.store.manifest import FileRecord
@@ -69,19 +67,15 @@ class ShardedStore(TrainingSet):
             record.n if about is None else about.manifest.n
             for about, record in zip(abouts, listing.shards, strict=True)
         ]
-        self.paths, self.pool = listing.paths, pool
-        self.borders = Borders(sizes, [{} if about is None else about.counts for about in abouts])
-        self.n, self.shape, self.d = sum(sizes), first.shape, math.prod(first.shape)
-        self.class_names, self.is_pixels = first.class_names, first.dtype == "uint8"
-        self.class_counts = self.borders.class_counts()
-        self.radius = max(about.radius for about in there)
-        self.manifest = replace(
-            first, n=self.n, source=f"{len(self.paths)} shards of {first.source}", skipped=0,
+        manifest = replace(
+            first, n=sum(sizes), source=f"{len(sizes)} shards of {first.source}", skipped=0,
             files={PIXELS: FileRecord(sum(about.manifest.bytes for about in there), identity)},
         )  # fmt: skip
-        self.path = _home(listing, identity)
-        self.artifacts = Artifacts(self.path, identity)
-        self._factors = {}
+        super().__init__(_home(listing, identity), manifest)
+        self.paths, self.pool = listing.paths, pool
+        self.borders = Borders(sizes, [{} if about is None else about.counts for about in abouts])
+        self.class_counts = self.borders.class_counts()
+        self.radius = max(about.radius for about in there)
 
     @classmethod
     def open(

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.stored import Stored
 from golddiff.posterior import Posterior
-from golddiff.store.artifacts import Artifacts
 from golddiff.store.build import LABELS, NORMS, PIXELS, PROXIES, build, is_store_of
-from golddiff.store.manifest import Manifest, identity_of
+from golddiff.store.manifest import Manifest
 from golddiff.store.nearest import Drawing, Metric, nearest
 from golddiff.store.posteriors import weighed, whole
 from golddiff.store.proxy import pooled
@@ -66,20 +65,14 @@ class ImageStore(TrainingSet):
 
     def __init__(self, path: Path, manifest: Manifest, memory_limit: float = DEFAULT_LIMIT) -> None:
         """Use :meth:`open` or :meth:`build`."""
+        super().__init__(path, manifest)
         self.residency = Residency(memory_limit)
-        self.path = path
-        self.manifest = manifest
-        self.n = manifest.n
-        self.shape = manifest.shape
-        self.d = math.prod(manifest.shape)
-        self.class_names = manifest.class_names
-        self.is_pixels = manifest.dtype == "uint8"
         self.flat = self._map(PIXELS, manifest.dtype, (self.n, self.d))
         self.stored = Stored(self.flat, *manifest.scaling)
         self.norms: F32 = self._map(NORMS, "float32", (self.n,))
-        # Read, not mapped: its pages would count as resident.
+        # These are read, not mapped: their pages would count as resident.
         self.radius = float(np.fromfile(path / NORMS, np.float32).max())
-        labels = np.array(self._map(LABELS, "int64", (self.n,))) if manifest.labelled else None
+        labels = np.fromfile(path / LABELS, np.int64) if manifest.labelled else None
         self.labels = None if labels is None else torch.from_numpy(labels)
         classes, counts = np.unique([] if labels is None else labels, return_counts=True)
         self.class_counts = dict(zip(classes.tolist(), counts.tolist(), strict=True))
@@ -87,8 +80,6 @@ class ImageStore(TrainingSet):
         self._pooled: dict[tuple[int, ...], F32] = {
             manifest.proxy_shape: self._map(PROXIES, "float32", (self.n, width))
         }
-        self.artifacts = Artifacts(path, identity_of(manifest))
-        self._factors: dict[int | None, Factor] = {}
 
     @cached_property
     def names(self) -> list[str] | None:

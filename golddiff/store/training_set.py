@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from golddiff.posterior import Posterior
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.factors import Factors, silent
-from golddiff.store.manifest import Manifest
+from golddiff.store.manifest import Manifest, identity_of
 from golddiff.store.nearest import Drawing, Metric
 from golddiff.store.statistics import Axes, Factor
 from golddiff.support import (
@@ -40,18 +41,17 @@ class TrainingSet(ABC):
     questions: :meth:`posterior`, :meth:`nearest` and :meth:`draw`. Rows are those of the whole set.
     """
 
-    path: Path
-    manifest: Manifest
-    n: int
-    shape: tuple[int, ...]
-    d: int
     labels: torch.Tensor | None
-    class_names: list[str] | None
     class_counts: dict[int, int]  # of those that have images, ascending
-    is_pixels: bool
     radius: float
-    artifacts: Artifacts
-    _factors: dict[int | None, Factor]
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        """What a manifest says, and what is kept in a folder."""
+        self.path, self.manifest = path, manifest
+        self.n, self.shape, self.d = manifest.n, manifest.shape, math.prod(manifest.shape)
+        self.class_names, self.is_pixels = manifest.class_names, manifest.dtype == "uint8"
+        self.artifacts = Artifacts(path, identity_of(manifest))
+        self._factors: dict[int | None, Factor] = {}
 
     def __len__(self) -> int:
         return self.n

@@ -256,7 +256,7 @@ class _Level:
         self._estimator, self._tol = schedule.estimator, schedule.settings.tol
         self._metric, self._narrow = schedule.comparison(sigma)
         self._gain = precision(sigma)
-        self._label, self._everything = label, self._estimator.store.everything(label)
+        self._everything = self._estimator.store.everything(label)
         self._prior = label if isinstance(label, LogWeights) else None
         self._seeds = (seed, bits(sigma), stream_of(label))
 
