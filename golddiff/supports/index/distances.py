@@ -35,8 +35,7 @@ BYTES_AT_ONCE = 1.5e6  # of images that a thread compares
 class TileBlocks:
     """Squared differences in blocks of 4x4 pixels, times each tile's share of them."""
 
-    block_weights: BlockWeights  # of the blocks
-    tiles: int  # how many there are, T
+    block_weights: BlockWeights  # of the blocks, for each of T tiles
     side: Side | None = None  # of the tiles; None: the whole image is one
 
     @classmethod
@@ -45,13 +44,11 @@ class TileBlocks:
         block = block_of_each(shape)
         size = np.bincount(block)
         shares = [np.bincount(block, tile, len(size)) / size for tile in relevance]
-        return cls(
-            BlockWeights.of(block, np.stack(shares).astype(np.float32)), len(relevance), side
-        )
+        return cls(BlockWeights.of(block, np.stack(shares).astype(np.float32)), side)
 
     def distances(self, store: ImageStore, x: F32, rows: I64) -> F32:
         """(Q, T, n) of queries (Q, D) to images (n,)."""
-        return _compared(store.stored, rows, x, self.block_weights, self.tiles)
+        return _compared(store.stored, rows, x, self.block_weights)
 
 
 @dataclass(frozen=True)
@@ -64,8 +61,7 @@ class KeptBlocks:
     """
 
     index: Index  # of the store
-    block_weights: BlockWeights  # of the blocks
-    tiles: int  # how many there are, T
+    block_weights: BlockWeights  # of the blocks, for each of T tiles
     side: Side | None = None  # of the tiles; None: the whole image is one
 
     @classmethod
@@ -74,12 +70,12 @@ class KeptBlocks:
         columns, numbers = index.blocks.columns, len(index.blocks.basis)
         shares = relevance[:, columns].mean(axis=2).astype(np.float32)
         block_weights = BlockWeights.of(np.repeat(np.arange(len(columns)), numbers), shares)
-        return cls(index, block_weights, len(relevance), side)
+        return cls(index, block_weights, side)
 
     def distances(self, store: ImageStore, x: F32, rows: I64) -> F32:
         """(Q, T, n) of queries (Q, D) to images (n,)."""
         projected = self.index.blocks.project(x)
-        return _compared(self.index.stored, rows, projected, self.block_weights, self.tiles)
+        return _compared(self.index.stored, rows, projected, self.block_weights)
 
 
 @dataclass(frozen=True)
@@ -97,8 +93,9 @@ class KeptNumbers:
         return out[:, None]
 
 
-def _compared(stored: Stored, rows: I64, x: F32, block_weights: BlockWeights, tiles: int) -> F32:
+def _compared(stored: Stored, rows: I64, x: F32, block_weights: BlockWeights) -> F32:
     """:func:`block_distances` of a store's array to queries, (Q, T, n), threads side by side."""
+    tiles = len(block_weights.tiles) - 1
     out = np.empty((len(x), tiles, padded(len(rows))), np.float32)
     _in_parts(stored, rows, partial(block_distances, x=x, block_weights=block_weights, out=out))
     return out[:, :, : len(rows)]
