@@ -238,6 +238,18 @@ class TestFactorOfSome:
         assert np.abs(rebuilt - direct).max() < 1e-6
         assert store.factors.estimate(1000).images == 300
 
+    def test_the_mark_is_that_of_the_factor_in_use(self, tmp_path, smooth_images):
+        """It was that of the file: masks made of one factor were kept as if of the other."""
+        store = ImageStore.build(smooth_images(300, (1, 6, 6)), tmp_path / "store")
+        other = ImageStore.open(store.path)
+        before = store.factors.mark()
+        assert store.factors._made == {}  # which takes no factor
+        store.factor()
+        other.factors.estimate(100, seed=3)
+        assert store.factors.mark() == before
+        assert other.factors.mark() != before
+        assert ImageStore.open(store.path).factors.mark() == other.factors.mark()
+
     @pytest.mark.parametrize("estimated", [None, 20])
     def test_of_how_many_images_it_is_takes_no_factor(self, tmp_path, smooth_images, estimated):
         store = ImageStore.build(smooth_images(60, (1, 6, 6)), tmp_path / "store")

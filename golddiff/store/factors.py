@@ -77,10 +77,11 @@ class Factors:
         return self._head() is not None
 
     def mark(self) -> str:
-        """Identifies the factor of all images; it is made where there is none."""
-        if not self.is_kept():
-            self.of(None)
-        head = self._head()
+        """Identifies the factor of all images; it is made where there is none.
+
+        Of the one in use, if any: another process may have kept another one since.
+        """
+        head = None if None in self._made else self._head()
         return self.of(None).digest if head is None else head["digest"]
 
     def put(self, factor: Factor) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from golddiff.kernels.stored import Stored
+from golddiff.store.artifacts import digest_of
 from golddiff.store.needs import check_images, covariance_bytes
 from golddiff.system.memory import require_memory
 from golddiff.system.numbers import F32, F64, I64
@@ -67,11 +67,8 @@ class Factor:
 
     @cached_property
     def digest(self) -> str:
-        """A checksum of mean, eigenvalues and eigenvectors."""
-        digest = hashlib.sha256()
-        for array in (self.mean, self.eigenvalues, self.eigenvectors):
-            digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
+        """A checksum of it, as the head of its file has it."""
+        return digest_of(self.tensors())
 
     def shrinkage(self, sigma: float) -> F64:
         """The Wiener gains L / (L + sigma^2), (r,)."""
