@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from golddiff.sources.source_options import SourceOptions
-from golddiff.store.manifest import VERSION, Manifest
+from golddiff.store.manifest import NAME, VERSION, Manifest
 from golddiff.system.errors import StoreError
 
 if TYPE_CHECKING:
@@ -185,7 +185,11 @@ def _is_path(source: str) -> bool:
 
 def _fingerprint(path: Path) -> str:
     """A digest of the name, size and time of change of every file of a source."""
-    if path.is_dir():
+    from golddiff.store.opening import is_store
+
+    if is_store(path):
+        files = [path / NAME]  # the others are checked by it, or were kept there since
+    elif path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.is_file())
     else:
         # MNIST's labels lie in a file of their own beside the images.

@@ -173,6 +173,15 @@ class TestLoad:
         assert len({store.path for store in stores}) == len(stores)
         assert torch.equal(stores[3].labels, torch.from_numpy(1 - labels))
 
+    def test_what_is_kept_beside_a_store_makes_no_other_of_it(self, tmp_path):
+        """Each time that its own folder was written to, all of it was copied again."""
+        store = ImageStore.build(WANTED, tmp_path / "s")
+        copied = golddiff.load(store.path)
+        store.artifacts.save("masks", {"a": np.zeros(3)})
+        assert golddiff.load(store.path).path == copied.path
+        other = ImageStore.build(255 - WANTED, tmp_path / "s", overwrite=True)
+        assert torch.equal(golddiff.load(store.path).images(), other.images())
+
     def test_a_cell_that_is_run_twice(self, tmp_path):
         path = tmp_path / "s"
         made = ImageStore.build(WANTED, path, exist_ok=True).path.stat().st_mtime_ns
