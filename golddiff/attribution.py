@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from golddiff.kernels.contributions import Ranking, Weights, outputs_at
 from golddiff.noise import Labels, Sigma
-from golddiff.support import AnySupport, as_image
+from golddiff.support import AnySupport, as_image, tile_grid
 from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, I64
@@ -147,7 +147,9 @@ def attribute(
     ranked = weights.ranked()
     locations = len(ranked.scores)
     grid = as_image(store.shape)
-    tiles, main = None, Ranking.empty(grid[1] * grid[2], 1)
+    down, across = tile_grid(grid, tile)
+    tiles = Ranking.empty(down * across, weights.top)
+    main = Ranking.empty(grid[1] * grid[2], 1)
     image_weights = []
     total = np.zeros(estimator.sums)
     for part, w in weights:
@@ -155,14 +157,10 @@ def attribute(
         total += _summed(w, part.values)
         by_pixel = _by_pixel(w, grid)
         main = main.offered(by_pixel, part.rows)
-        by_tile = _by_tile(by_pixel.reshape(*grid[1:], -1), tile)
-        tiles = tiles or Ranking.empty(len(by_tile), weights.top)
-        tiles = tiles.offered(by_tile, part.rows)
-    assert tiles is not None
+        tiles = tiles.offered(_by_tile(by_pixel.reshape(*grid[1:], -1), tile), part.rows)
     if estimator.joining is not None:
         total = estimator.joining.joined(total[None])[0]
     tiles = tiles.descending()
-    tile_grid = (-(-grid[1] // tile), -(-grid[2] // tile), weights.top)
     picture = store.shape[-2:]
     return Attribution(
         store,
@@ -175,8 +173,8 @@ def attribute(
         support.rows,
         np.concatenate(image_weights),
         tile,
-        tiles.rows.reshape(tile_grid),
-        tiles.scores.reshape(tile_grid),
+        tiles.rows.reshape(down, across, -1),
+        tiles.scores.reshape(down, across, -1),
         main.rows.reshape(picture),
         main.scores.reshape(picture),
         total,
@@ -228,13 +226,12 @@ def pixel_sources(
     ranked = weights.ranked()
     chosen = slice(None) if channel is None else slice(channel, channel + 1)
     places = slice(None) if len(ranked.scores) == 1 else chosen
-    per_image, values, best = [], np.zeros(len(outputs_at(store, pixel))), None
+    per_image, values = [], np.zeros(len(outputs_at(store, pixel)))
+    best = Ranking.empty(1, weights.top)
     for part, w in weights:
         per_image.append(w[places].mean(axis=0))
         values += _summed(w, part.values)
-        best = best or Ranking.empty(1, weights.top)
         best = best.offered(per_image[-1][None], part.rows)
-    assert best is not None
     best = best.descending() if ranked.positions is None else ranked
     positions = np.full(weights.top, pixel) if best.positions is None else best.positions[0]
     return PixelSources(
