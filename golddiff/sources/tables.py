@@ -56,8 +56,10 @@ def open_parquet(files: Sequence[Path], options: SourceOptions, description: str
     schemas, rows = zip(*map(_head, files), strict=True)
     image = _image_column(schemas[0], options, description)
     for file, schema in zip(files, schemas, strict=True):
-        if image not in schema.names:
-            raise SourceError(f"{file.name} has no column {image!r}, which {files[0].name} has")
+        if image not in _names_of(schema, _holds_images):
+            raise SourceError(
+                f"{file.name} has no column {image!r} of images, which {files[0].name} has"
+            )
 
     def column(name: str) -> Any:
         chunks = [chunk for file in files for chunk in _read_column(file, name).chunks]
@@ -145,9 +147,9 @@ def _items(rows: Any, first: int, name: str, *, local: bool = False) -> Iterator
 
 
 def _load(rows: Any, position: int, path: str | None) -> bytes:
-    data = rows[position].as_py()
+    data: bytes | None = rows[position].as_py()
     if data is not None:
-        return bytes(data)
+        return data
     if path is None:
         # A file that came from elsewhere must not choose what is read on this machine.
         raise OSError("the row holds no bytes")
@@ -202,7 +204,7 @@ def _column(
     description: str,
 ) -> str | None:
     """The column asked for, or the first of the usual names, of those that hold what fits."""
-    found = [field.name for field in schema if fits(field.type)]
+    found = _names_of(schema, fits)
     if asked is None:
         only = found if usual is _IMAGE_COLUMNS and len(found) == 1 else ()
         return next((name for name in (*usual, *only) if name in found), None)
@@ -224,9 +226,17 @@ def _image_column(schema: Any, options: SourceOptions, description: str) -> str:
     return name
 
 
+def _names_of(schema: Any, fits: Callable[[Any], bool]) -> list[str]:
+    return [field.name for field in schema if fits(field.type)]
+
+
 def _holds_images(kind: Any) -> bool:
     if pa.types.is_struct(kind):
-        return any(field.name == "bytes" for field in kind)
+        return any(field.name == "bytes" and _is_bytes(field.type) for field in kind)
+    return _is_bytes(kind)
+
+
+def _is_bytes(kind: Any) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 

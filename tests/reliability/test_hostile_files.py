@@ -98,6 +98,19 @@ class TestBombs:
         with pytest.raises(SourceError, match="more than it has bytes"):
             open_source(tmp_path / "x.parquet")
 
+    def test_numbers_in_place_of_a_table_s_encoded_images(self, tmp_path):
+        """``bytes`` of a number are as many zeros: 800 bytes that took 360 MB."""
+        number = pa.array([{"bytes": 10**8}])
+        image = pa.array([{"bytes": encoded(array())}])
+        pq.write_table(pa.table({"image": number}), tmp_path / "x.parquet")
+        with pytest.raises(SourceError, match="no column of images"):
+            open_source(tmp_path / "x.parquet")
+        for name, rows in (("0", image), ("1", number)):
+            (tmp_path / "both").mkdir(exist_ok=True)
+            pq.write_table(pa.table({"image": rows}), tmp_path / "both" / f"{name}.parquet")
+        with pytest.raises(SourceError, match=r"1\.parquet has no column 'image' of images"):
+            open_source(tmp_path / "both")
+
     def test_a_network_described_larger_than_its_weights(self, tmp_path):
         from safetensors.torch import save_file
 
