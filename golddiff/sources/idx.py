@@ -17,7 +17,7 @@ from golddiff.system.files import Unpacked, inside, readable
 
 _MAGIC = b"\0\0\x08"  # of bytes
 _IMAGES = re.compile(r"^(?P<stem>.*)images(?P<dot>[-._])idx3-ubyte(?P<gz>\.gz)?$")
-# The first word of the file names that MNIST gave its splits.
+# The words by which MNIST and EMNIST call their splits.
 _SPLITS = {"train": ("train",), "test": ("t10k", "test")}
 
 
@@ -41,7 +41,7 @@ def open_idx_folder(folder: Path, options: SourceOptions) -> Rows:
     files = idx_files(folder)
     words = _SPLITS.get(options.split, (options.split,))
     for path in files:
-        if path.name.startswith(words) or f"-{words[0]}-" in path.name:
+        if path.name.startswith(words) or any(f"-{word}-" in path.name for word in words):
             return open_idx(inside(folder, path), options)
     raise SourceError(
         f"folder {folder.name} has no idx images of split {options.split!r}; it has: "

@@ -41,6 +41,13 @@ def test_a_folder_of_idx_files_is_read_by_split(tmp_path):
         open_source(tmp_path, split="val")
 
 
+@pytest.mark.parametrize(("split", "count"), [("train", 6), ("test", 2)])
+def test_the_splits_of_emnist_are_known(tmp_path, split, count):
+    for name, images in (("train", IMAGES), ("test", IMAGES[:2])):
+        write_idx(tmp_path / f"emnist-letters-{name}-images-idx3-ubyte", images)
+    assert open_source(tmp_path, split=split).info.count == count
+
+
 def test_an_idx_file_of_another_name_is_recognised(tmp_path):
     assert open_source(write_idx(tmp_path / "pictures", IMAGES)).info.count == 6
 
