@@ -17,6 +17,7 @@ from golddiff.sources.decode import (
     to_image,
     with_channels,
 )
+from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError
 
 MOST_BYTES = 40_000_000
@@ -27,16 +28,17 @@ _one_at_a_time = threading.Lock()  # the largest takes half a gigabyte while it 
 
 def read_picture(name: str, path: str | Path) -> Image.Image:
     """A file as a picture, grey or RGB, refused from its size or header before it is decoded."""
+    place = path_of(name, path)
     try:
-        size = Path(path).stat().st_size
+        size = place.stat().st_size
         if size > MOST_BYTES:
             raise ArgumentError(
                 f"{name}: the file has {size / 1e6:,.0f} MB, expected at most "
                 f"{MOST_BYTES / 1e6:.0f} MB"
             )
-        return decoded(name, Path(path).read_bytes())
-    except (OSError, ValueError) as error:  # a NUL in the path is a ValueError
-        reason = getattr(error, "strerror", None) or error
+        return decoded(name, place.read_bytes())
+    except OSError as error:
+        reason = error.strerror or error
         raise ArgumentError(f"{name}: the file cannot be read: {reason}") from error
 
 
