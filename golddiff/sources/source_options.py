@@ -48,24 +48,20 @@ class SourceOptions:
     value_range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        if self.size is not None:
-            require_integer("size", self.size, least=1)
         if self.channels is not None and self.channels not in (1, 3):
             raise ArgumentError(f"channels is {self.channels!r}; give 1 (grey) or 3 (RGB)")
-        if self.limit is not None:
-            require_integer("limit", self.limit, least=1)
-        require_integer("seed", self.seed, least=0)
+        for name, least in (("size", 1), ("channels", 1), ("limit", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if value is not None or name == "seed":
+                self._set(name, require_integer(name, value, least=least))
         if not isinstance(self.split, str) or not self.split:
             raise ArgumentError(f"split is {self.split!r}; give a name such as 'train'")
-        try:
-            least, most = (-1, 1) if self.value_range is None else map(float, self.value_range)
-        except (TypeError, ValueError):
-            least = most = 0
-        if not -math.inf < least < most < math.inf:
-            raise ArgumentError(
-                f"value_range is {self.value_range!r}; give the least and the largest value, "
-                "such as (0, 255)"
-            )
+        if self.value_range is not None:
+            self._set("value_range", _range_of(self.value_range))
+
+    def _set(self, name: str, value: Any) -> None:
+        # Numbers become Python's own: files that record options take none of NumPy's.
+        object.__setattr__(self, name, value)
 
     def saved(self) -> dict[str, Any]:
         """The options as files record them: all but the labels, and what is new if not given."""
@@ -89,6 +85,18 @@ class SourceOptions:
         for name, value in (("column", self.column), ("label_column", self.label_column)):
             if value is not None:
                 raise ArgumentError(f"{name}={value!r} does not apply to {kind}")
+
+
+def _range_of(given: Any) -> tuple[float, float]:
+    try:
+        least, most = map(float, given)
+    except (TypeError, ValueError):
+        least = most = 0.0
+    if not -math.inf < least < most < math.inf:
+        raise ArgumentError(
+            f"value_range is {given!r}; give the least and the largest value, such as (0, 255)"
+        )
+    return least, most
 
 
 def require_integer(name: str, value: object, *, least: int) -> int:

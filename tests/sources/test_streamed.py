@@ -182,6 +182,15 @@ class TestLoad:
         other = ImageStore.build(255 - WANTED, tmp_path / "s", overwrite=True)
         assert torch.equal(golddiff.load(store.path).images(), other.images())
 
+    def test_numbers_of_numpy_s_are_as_python_s(self):
+        images = WANTED / np.float32(255)
+        plain = golddiff.load(images, limit=3, seed=1, value_range=(0, 1))
+        given = {"limit": np.int64(3), "seed": np.uint8(1), "value_range": (0, np.float32(1))}
+        assert golddiff.load(images, **given).path == plain.path
+        sized = golddiff.load(WANTED, size=8, channels=3)
+        given = {"size": np.int32(8), "channels": np.int64(3)}
+        assert golddiff.load(WANTED, **given).path == sized.path
+
     def test_a_cell_that_is_run_twice(self, tmp_path):
         path = tmp_path / "s"
         made = ImageStore.build(WANTED, path, exist_ok=True).path.stat().st_mtime_ns
