@@ -211,9 +211,11 @@ class Unpacked:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def seek(self, place: int, whence: int = 0) -> int:
-        """Go to a place."""
-        return int(self._stream.seek(place, whence))
+    def seek(self, place: int) -> int:
+        """Go to a place, as far as it may unpack to."""
+        if place > self._most:
+            raise self._bomb()
+        return int(self._stream.seek(place))
 
     def tell(self) -> int:
         """The place."""
@@ -224,8 +226,11 @@ class Unpacked:
         room = self._most - self.tell()
         data: bytes = self._stream.read(room + 1 if size < 0 else min(size, room + 1))
         if len(data) > room:
-            raise OSError(f"it unpacks to more than {self._most:,} bytes")
+            raise self._bomb()
         return data
+
+    def _bomb(self) -> OSError:
+        return OSError(f"it unpacks to more than {self._most:,} bytes")
 
 
 @contextlib.contextmanager

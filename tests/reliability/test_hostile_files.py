@@ -10,6 +10,7 @@ import pickle
 import random
 import struct
 import tarfile
+import tracemalloc
 import zipfile
 import zlib
 from pickle import UnpicklingError
@@ -26,6 +27,7 @@ from golddiff.sources import open_source
 from golddiff.sources.decode import UnreadableImageError, decode
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import _digest, file_record
+from golddiff.system import files
 from golddiff.system.errors import CheckpointError, SourceError, StoreError
 from golddiff.system.pickles import ARRAYS, read_pickle
 from reliability.fuzz.images import array, encoded, idx, npzs, packed, parquets
@@ -84,6 +86,20 @@ class TestBombs:
         (tmp_path / "x.tar.gz").write_bytes(gzip.compress(info.tobuf() + bytes(80_000_000)))
         with pytest.raises(SourceError, match=r"not a readable tar|unpacks"):
             open_source(tmp_path / "x.tar.gz")
+
+    def test_a_member_of_a_tar_archive_is_not_skipped_to_any_length(self, tmp_path, monkeypatch):
+        """To skip it unpacks it, and what lay behind the limit was read whole."""
+        info = tarfile.TarInfo("x")
+        info.size = 1999 * 512
+        (tmp_path / "x.tar.gz").write_bytes(gzip.compress(info.tobuf() + bytes(60_000_000)))
+        # tarfile looks for the member's last byte 2 bytes behind the limit.
+        monkeypatch.setattr(files, "FREE", 2000 * 512 - 3)
+        monkeypatch.setattr(files, "MOST_TIMES", 1)
+        tracemalloc.start()
+        with pytest.raises(SourceError, match="unpacks to more than"):
+            open_source(tmp_path / "x.tar.gz")
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+        tracemalloc.stop()
 
     def test_a_member_of_a_zip_archive_of_nothing(self, tmp_path):
         body = b"P6 6000 6000 255\n" + bytes(3 * 6000 * 6000)
