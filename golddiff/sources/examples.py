@@ -313,5 +313,7 @@ def _item(name: str, example: Any, kind: str) -> Item:
 
 
 def _pair(example: Any) -> tuple[Any, Any]:
-    paired = isinstance(example, tuple | list) and len(example) > 1
-    return (example[0], example[1]) if paired else (example, None)
+    if isinstance(example, tuple | list) and example:
+        image, label = (*example, None)[:2]  # a TensorDataset of images alone gives (image,)
+        return image, label
+    return example, None

@@ -57,6 +57,14 @@ def test_images_come_as_they_are_listed(tmp_path, make, batch):
     assert np.array_equal(values, WANTED[:67])
 
 
+def test_images_alone_may_come_in_tuples_of_one():
+    tensors = TensorDataset(torch.from_numpy(WANTED))
+    for source in (tensors, DataLoader(tensors, batch_size=9)):
+        values, labels = read(open_source(source))
+        assert labels is None
+        assert np.array_equal(values, WANTED)
+
+
 @pytest.mark.parametrize("batch", [1, 16, 100])
 def test_labels_come_with_their_images(batch):
     wanted = [i % 3 for i in range(70)]
