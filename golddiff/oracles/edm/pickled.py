@@ -123,11 +123,9 @@ def load_edm(path: Path, resolution: int | None = None) -> dict[str, Any]:
             message = f"{path} is not a readable EDM pickle: {message}"
         raise CheckpointError(message) from error
     side, channels, classes = arguments.images.values()
-    made = PRECONDITIONINGS[arguments.precond](**arguments.settings)
     return {
-        "module": model, "parameterisation": made.parameterisation, "schedule": made.schedule,
-        "shape": (channels, side, side), "num_classes": classes,
-        "sigma_range": (made.sigma_min, made.sigma_max), "kind": _kind(arguments),
+        "module": model, "shape": (channels, side, side), "num_classes": classes,
+        "kind": _kind(arguments), **PRECONDITIONINGS[arguments.precond](**arguments.settings),
     }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
-"""What EDM's four preconditioners make of a network: its schedule, what it returns, its levels.
+"""What EDM's four preconditioners say of a network, as arguments of an Oracle.
 
+Each gives ``parameterisation``, ``sigma_range``, and ``schedule`` or ``sigma_data``.
 Karras et al. 2022, Eq. 7 and Table 1, row "Network and preconditioning".
 """
 
@@ -7,32 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any
 
 import torch
-
-from golddiff.oracles.parameterisations import Parameterisation, Schedule, edm_noise, of_edm, of_eps
-
-
-class Preconditioning(NamedTuple):
-    """How a network becomes a denoiser, and the noise levels that it was made for."""
-
-    schedule: Schedule
-    parameterisation: Parameterisation
-    sigma_min: float
-    sigma_max: float
 
 
 def edm(
     sigma_min: float = 0.0, sigma_max: float = math.inf, sigma_data: float = 0.5
-) -> Preconditioning:
+) -> dict[str, Any]:
     """EDM's own (column "Ours"); ``sigma_data``: standard deviation of the training images."""
-    return Preconditioning(edm_noise(sigma_data), of_edm(sigma_data), sigma_min, sigma_max)
+    return {
+        "parameterisation": "edm", "sigma_data": sigma_data, "sigma_range": (sigma_min, sigma_max)
+    }  # fmt: skip
 
 
 def vp(
     beta_d: float = 19.9, beta_min: float = 0.1, M: int = 1000, epsilon_t: float = 1e-5
-) -> Preconditioning:
+) -> dict[str, Any]:
     """Variance preserving (Song et al. 2021): the network predicts the noise at a time of M.
 
     beta(t) = beta_min + beta_d t; ``epsilon_t`` is the lowest t in (0, 1] that was trained.
@@ -46,20 +38,20 @@ def vp(
     def level(t: float) -> float:
         return math.sqrt(math.expm1(beta_d * t**2 / 2 + beta_min * t))
 
-    return Preconditioning(schedule, of_eps, level(epsilon_t), level(1.0))
+    ends = level(epsilon_t), level(1.0)
+    return {"parameterisation": "eps", "schedule": schedule, "sigma_range": ends}
 
 
-def ve(sigma_min: float = 0.02, sigma_max: float = 100.0) -> Preconditioning:
+def ve(sigma_min: float = 0.02, sigma_max: float = 100.0) -> dict[str, Any]:
     """Variance exploding (Song et al. 2021): the network predicts the noise, of opposite sign."""
-    return Preconditioning(
-        lambda sigma: (torch.ones_like(sigma), (sigma / 2).log()),
-        lambda x, sigma, out: x + sigma * out,
-        sigma_min,
-        sigma_max,
-    )
+    return {
+        "parameterisation": lambda x, sigma, out: x + sigma * out,
+        "schedule": lambda sigma: (torch.ones_like(sigma), (sigma / 2).log()),
+        "sigma_range": (sigma_min, sigma_max),
+    }
 
 
-def iddpm(C_1: float = 0.001, C_2: float = 0.008, M: int = 1000) -> Preconditioning:
+def iddpm(C_1: float = 0.001, C_2: float = 0.008, M: int = 1000) -> dict[str, Any]:
     """Improved DDPM (Nichol and Dhariwal 2021): the network knows M noise levels and no others.
 
     C_1 bounds the ratio of neighbouring alpha-bars, C_2 is the offset of the cosine schedule.
@@ -71,7 +63,8 @@ def iddpm(C_1: float = 0.001, C_2: float = 0.008, M: int = 1000) -> Precondition
         nearest = (sigma[:, None] - known).abs().argmin(dim=1)
         return (1 + sigma**2).rsqrt(), (M - 1 - nearest).to(sigma.dtype)
 
-    return Preconditioning(schedule, of_eps, levels[M - 1], levels[0])
+    ends = levels[M - 1], levels[0]
+    return {"parameterisation": "eps", "schedule": schedule, "sigma_range": ends}
 
 
 def iddpm_levels(C_1: float, C_2: float, M: int) -> list[float]:
@@ -87,7 +80,7 @@ def iddpm_levels(C_1: float, C_2: float, M: int) -> list[float]:
     return levels
 
 
-PRECONDITIONINGS: dict[str, Callable[..., Preconditioning]] = {
+PRECONDITIONINGS: dict[str, Callable[..., dict[str, Any]]] = {
     "EDMPrecond": edm,
     "VPPrecond": vp,
     "VEPrecond": ve,

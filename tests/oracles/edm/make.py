@@ -118,8 +118,7 @@ class Preconditioned(torch.nn.Module):
     def forward(self, x, sigma, labels):
         made = PRECONDITIONINGS[self.arguments.precond](**self.arguments.settings)
         classes = self.arguments.images["label_dim"]
-        oracle = Oracle(self.model, made.parameterisation, made.schedule, num_classes=classes)
-        return oracle(x, sigma, labels)
+        return Oracle(self.model, num_classes=classes, **made)(x, sigma, labels)
 
 
 def precond_class(name):

@@ -146,7 +146,7 @@ S = SIGMAS.numpy()
     ids=["EDM", "VE", "VP"],
 )
 def test_preconditioning_is_table_1(precond, skip, out, scale, noise):
-    made = precond()
+    made = Oracle(torch.nn.Identity(), **precond())
     x, sigma = torch.randn(4, 3, 2, 2, dtype=torch.float64), SIGMAS[:, None, None, None]
     wide = (slice(None), None, None, None)
     zero = made.parameterisation(x, sigma, torch.zeros_like(x))
@@ -159,7 +159,7 @@ def test_preconditioning_is_table_1(precond, skip, out, scale, noise):
 
 
 def test_vp_limits_are_the_noise_at_the_ends_of_time():
-    made = preconditioning.vp()
+    made = Oracle(torch.nn.Identity(), **preconditioning.vp())
     assert made.sigma_max == pytest.approx(math.sqrt(math.exp(19.9 / 2 + 0.1) - 1))
     assert float(made.schedule(torch.tensor([made.sigma_max]))[1]) == pytest.approx(999)
     assert made.sigma_min == pytest.approx(1e-3, rel=1e-3)
@@ -174,12 +174,12 @@ def test_iddpm_takes_the_nearest_of_its_levels_and_drops_the_variance():
     bar = np.sin(np.pi / 2 * j / (1000 * 1.008)) ** 2
     last = np.sin(np.pi / 2 / 1.008) ** 2
     np.testing.assert_allclose(levels[500:], np.sqrt(last / bar - 1), rtol=1e-4, atol=1e-4)
-    made, told = preconditioning.iddpm(), []
+    told = []
 
     def echo(x, noise):
         told.append(noise)
         return torch.cat([torch.zeros_like(x), torch.ones_like(x)], dim=1)
 
-    denoiser = Oracle(echo, made.parameterisation, made.schedule)
+    denoiser = Oracle(echo, **preconditioning.iddpm())
     assert (denoiser(torch.zeros(3, 2, 1, 1), levels[[999, 500, 0]] * 1.0001) == 0).all()
     assert told[0].tolist() == [0, 499, 999]
