@@ -76,11 +76,6 @@ class Steps:
         return torch.where((t - whole).abs() < SAME_STEP, whole, t)
 
 
-def edm_noise(sigma_data: float = 0.5) -> Schedule:
-    """EDM's schedule: x over its standard deviation, and log(sigma) / 4."""
-    return lambda sigma: ((sigma.square() + sigma_data**2).rsqrt(), sigma.log() / 4)
-
-
 def of_eps(x: torch.Tensor, sigma: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """x0 = x - sigma eps (Ho et al. 2020)."""
     return x - sigma * out
@@ -97,7 +92,7 @@ def of_flow(x: torch.Tensor, sigma: torch.Tensor, out: torch.Tensor) -> torch.Te
     return (x - sigma * out) / (1 + sigma)
 
 
-def of_edm(sigma_data: float = 0.5) -> Parameterisation:
+def of_edm(sigma_data: float) -> Parameterisation:
     """x0 = c_skip x + c_out F (Karras et al. 2022, Table 1, column "Ours")."""
 
     def x0(x: torch.Tensor, sigma: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
@@ -111,7 +106,7 @@ def of_edm(sigma_data: float = 0.5) -> Parameterisation:
 EPSILON, V = "epsilon", "v_prediction"
 X0: Parameterisation = lambda x, sigma, out: out  # noqa: E731
 PREDICTIONS: dict[str, Parameterisation] = {EPSILON: of_eps, V: of_v, "sample": X0}
-NAMED = PREDICTIONS | {"eps": of_eps, "v": of_v, "x0": X0, "flow": of_flow, "edm": of_edm()}
+NAMED = PREDICTIONS | {"eps": of_eps, "v": of_v, "x0": X0, "flow": of_flow}
 
 
 def find_parameterisation(given: str | Parameterisation, sigma_data: float) -> Parameterisation:
@@ -132,7 +127,9 @@ def find_schedule(given: Any, parameterisation: object, sigma_data: float) -> Sc
     if given is None:
         if parameterisation == "flow":  # (1 - t) x0 + t eps: t = sigma / (1 + sigma) in (0, 1)
             return lambda sigma: (1 / (1 + sigma), sigma / (1 + sigma))
-        return edm_noise(sigma_data) if parameterisation == "edm" else Steps(ddpm_alphas())
+        if parameterisation == "edm":  # x over its standard deviation
+            return lambda sigma: ((sigma.square() + sigma_data**2).rsqrt(), sigma.log() / 4)
+        return Steps(ddpm_alphas())
     alphas = given if isinstance(given, torch.Tensor) else getattr(given, "alphas_cumprod", None)
     if isinstance(alphas, torch.Tensor):
         return Steps(alphas)
