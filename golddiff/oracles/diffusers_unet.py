@@ -115,9 +115,8 @@ def _process(folder: Path, home: Path) -> tuple[Steps, str]:
             f"{', '.join(PREDICTIONS)}"
         )
     try:
-        alphas = vp_alphas({name: config[name] for name in SCHEDULE if name in config}).double()
-        # The last step of a zero-SNR schedule is pure noise: sigma has no number for it.
-        return Steps(alphas[alphas > 1e-9]), prediction
+        alphas = vp_alphas({name: config[name] for name in SCHEDULE if name in config})
+        return Steps(alphas), prediction
     except Exception as error:
         raise CheckpointError(f"{path} is no VP schedule: {one_line(error, 200)}") from error
 

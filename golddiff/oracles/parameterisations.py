@@ -23,6 +23,8 @@ from golddiff.system.errors import ArgumentError
 TIMESTEPS = 1000
 # A level this near a training step, in steps, is that step: schedulers hold alphas in float32.
 SAME_STEP = 0.01
+# An alpha below it is a zero that was rounded.
+NO_SIGNAL = 1e-9
 # The last level's own rounding.
 ABOVE = 1e-3
 
@@ -40,7 +42,8 @@ class Steps:
     """Schedule of networks that see sqrt(alpha_t) x, and are given t: DDPM's (variance preserving).
 
     Args:
-        alphas: (T,) cumulative products, falling, in (0, 1).
+        alphas: (T,) cumulative products, falling, below 1. A last one of 0 (a zero-SNR schedule) is
+            left out: sigma has no number for pure noise.
 
     Attributes:
         sigmas: (T,) float64 noise levels sqrt((1 - alpha) / alpha), ascending.
@@ -48,8 +51,9 @@ class Steps:
 
     def __init__(self, alphas: torch.Tensor) -> None:
         a = alphas.detach().to("cpu", torch.float64)
-        falling = a.ndim == 1 and len(a) > 1 and bool((a.diff() < 0).all())
-        if not falling or not bool(a[0] < 1) or not bool(a[-1] > 0):
+        falling = a.ndim == 1 and bool((a >= 0).all()) and bool((a.diff() < 0).all())
+        a = a[a > NO_SIGNAL]
+        if not falling or len(a) < 2 or not bool(a[0] < 1):
             raise ArgumentError("schedule: expected cumulative alphas (T,) that fall from 1 to 0")
         self.sigmas = ((1 - a) / a).sqrt()
 

@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from diffusers import DDPMScheduler
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +31,18 @@ def test_levels_between_steps_interpolate_in_log_sigma(t):
     a, b = STEPS.sigmas[low].log(), STEPS.sigmas[low + 1].log()
     sigma = ((1 - (t - low)) * a + (t - low) * b).exp()
     assert float(STEPS.at(sigma[None])) == pytest.approx(t, abs=0.011)
+
+
+def test_pure_noise_is_no_level_of_a_zero_snr_scheduler():
+    scheduler = DDPMScheduler(rescale_betas_zero_snr=True)
+    assert scheduler.alphas_cumprod[-1] == 0
+    schedule = Oracle(lambda x_t, t: torch.zeros_like(x_t), "v", scheduler).schedule
+    last = float(scheduler.alphas_cumprod[-2])
+    assert len(schedule.sigmas) == 999
+    assert float(schedule.sigmas[-1]) == pytest.approx((1 / last - 1) ** 0.5)
+    for wrong in ([0.9, 0.5, 0.6], [0.9, -0.1], [0.9], [], [1e-10, 1e-11], [[0.9], [0.5]]):
+        with pytest.raises(ArgumentError, match="that fall from 1 to 0"):
+            Steps(torch.tensor(wrong))
 
 
 def test_below_the_first_step_it_is_the_first():
