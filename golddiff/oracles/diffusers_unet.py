@@ -138,12 +138,8 @@ def _shape(config: Any, resolution: int | None, home: Path) -> tuple[int, int, i
     height, width = size if isinstance(size, list | tuple) and len(size) == 2 else (size, size)
     if not all(side is None or (type(side) is int and side > 0) for side in (height, width)):
         raise CheckpointError(f"{home}: sample_size is {str(size)[:80]!r}, no side of an image")
-    if resolution is not None:
-        if height is not None and (height, width) != (resolution, resolution):
-            raise ArgumentError(
-                f"resolution: got {resolution}, but {home} is of {height} x {width} images"
-            )
-        height = width = resolution
     if height is None or width is None:
-        raise ArgumentError(f"resolution: {home} does not say the side of its images, give it")
+        if resolution is None:
+            raise ArgumentError(f"resolution: {home} does not say the side of its images, give it")
+        height = width = resolution
     return int(config.in_channels), int(height), int(width)

@@ -16,8 +16,8 @@ from golddiff.oracles.oracle import Oracle, checked_device
 from golddiff.oracles.weights import regular_file
 from golddiff.system.arguments import check_count, path_of
 from golddiff.system.errors import ArgumentError, CheckpointError
+from golddiff.system.torch_files import ZIP
 
-ZIP = b"PK\x03\x04"
 PICKLE = b"\x80"
 # How torch.save began before it wrote zip archives: a pickle of this number.
 OLD_TORCH = bytes.fromhex("8002 8a0a 6cfc 9c46 f920 6aa8 5019 2e")
@@ -38,9 +38,6 @@ KNOWN = (
 
 # What a file is read by, into the arguments of an Oracle; the side of its images may be asked for.
 Reader = Callable[[Path, int | None], dict[str, Any]]
-READERS: dict[str, Reader] = {
-    "safetensors": load_own, "published": load_published, "edm": load_edm
-}  # fmt: skip
 
 
 def load_oracle(
@@ -75,11 +72,12 @@ def load_oracle(
     """
     check_count("batch_size", batch_size)
     place, where = path_of("path", path), checked_device(device)
-    read = _reader_of_folder(place) if place.is_dir() else READERS[_form(place)]
+    read = _reader_of_folder(place) if place.is_dir() else _reader_of_file(place)
     found = read(place, resolution)
-    if resolution is not None and found["shape"][1:] != (resolution, resolution):
+    _, *sides = found["shape"]
+    if resolution is not None and sides != [resolution, resolution]:
         raise ArgumentError(
-            f"resolution: got {resolution}, but {place} is of images of side {found['shape'][1]}"
+            f"resolution: got {resolution}, but {place} is of images of {sides[0]} x {sides[1]}"
         )
     return Oracle(**found, device=where, batch_size=batch_size)
 
@@ -96,8 +94,8 @@ def _reader_of_folder(place: Path) -> Reader:
     raise CheckpointError(f"{place} is no folder of a known network; expected {KNOWN}")
 
 
-def _form(place: Path) -> str:
-    """Which loader a file is for, from its first bytes."""
+def _reader_of_file(place: Path) -> Reader:
+    """By the file's first bytes."""
     if not place.exists():
         raise CheckpointError(f"{place} does not exist; expected {KNOWN}")
     try:
@@ -107,11 +105,11 @@ def _form(place: Path) -> str:
         raise CheckpointError(f"{place} cannot be read: {error.strerror or error}") from error
     # First, because the length of a header can begin like a pickle: 8 bytes of it, then JSON.
     if head[8:9] == b"{" and 2 <= int.from_bytes(head[:8], "little") <= LONGEST_HEADER:
-        return "safetensors"
+        return load_own
     if head.startswith(ZIP) or head == OLD_TORCH:
-        return "published"
+        return load_published
     if head.startswith(PICKLE):
-        return "edm"
+        return load_edm
     known = [kind for beginning, kind in OTHERS.items() if head.startswith(beginning)]
     kind = known[0] if known else f"begins with {head[:8]!r}" if head else "is empty"
     raise CheckpointError(f"{place} is no network: it {kind}; expected {KNOWN}")

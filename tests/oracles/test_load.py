@@ -171,7 +171,7 @@ def test_edm_pickles_go_to_their_own_reader(tmp_path, monkeypatch):
         asked.append((path, resolution))
         return {"module": torch.nn.Identity(), "shape": (3, 32, 32)}
 
-    monkeypatch.setitem(load.READERS, "edm", load_edm)
+    monkeypatch.setattr(load, "load_edm", load_edm)
     opened = load_oracle(path, batch_size=7)
     assert (opened.shape, opened.batch_size, str(opened.device)) == ((3, 32, 32), 7, "cpu")
     assert asked == [(path, None)]
@@ -272,7 +272,7 @@ def test_damaged_description(make_unet, tmp_path, change, message):
     [
         ({"device": "nowhere"}, "device: got 'nowhere'"),
         ({"batch_size": 0}, "batch_size: got 0"),
-        ({"resolution": 32}, "resolution: got 32, but .* side 28"),
+        ({"resolution": 32}, "resolution: got 32, but .* 28 x 28"),
     ],
 )
 def test_bad_options_are_named(make_unet, tmp_path, options, message):
