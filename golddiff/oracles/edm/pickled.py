@@ -30,7 +30,7 @@ MOST_BYTES = 16 * 2**30
 
 
 class Record:
-    """An object of a class that is not loaded: the class's name, and what it was holding."""
+    """An object of a class that is not loaded: what it was holding, and EDM's name of the class."""
 
     class_name = "module"
     state: dict[str, Any]
@@ -73,16 +73,10 @@ def _set(values: Any = ()) -> set[str]:
     return set(values)
 
 
-def _modules() -> dict[tuple[str, str], Any]:
-    places = {"container": ("ModuleDict", "ModuleList", "Sequential"), "activation": ("SiLU",),
-              "dropout": ("Dropout",), "linear": ("Identity",)}  # fmt: skip
-    return {
-        (f"torch.nn.modules.{place}", name): type(name, (Record,), {"class_name": name})
-        for place, names in places.items()
-        for name in names
-    }
-
-
+_MODULES = (
+    *(("container", "ModuleDict"), ("container", "ModuleList"), ("container", "Sequential")),
+    *(("activation", "SiLU"), ("dropout", "Dropout"), ("linear", "Identity")),
+)
 NAMES: dict[tuple[str, str], Any] = {
     **TENSORS,
     ("torch_utils.persistence", "_reconstruct_persistent_obj"): _persistent,
@@ -90,7 +84,7 @@ NAMES: dict[tuple[str, str], Any] = {
     ("torch.storage", "_load_from_bytes"): _storage,
     ("builtins", "set"): _set,
     ("__builtin__", "set"): _set,
-    **_modules(),
+    **{(f"torch.nn.modules.{place}", name): Record for place, name in _MODULES},
 }
 
 
