@@ -31,9 +31,9 @@ from golddiff.store.images import ImageStore
 from golddiff.store.novelty import Novelty, novelty
 from golddiff.system.arguments import numbers_of
 from golddiff.system.errors import ArgumentError
-from golddiff.system.files import check_writable, written_whole
+from golddiff.system.files import PICTURES, check_writable, written_whole
 from golddiff.system.memory import require_memory
-from golddiff.system.pictures import SUFFIXES, draw_grid, png, save, to_pixels
+from golddiff.system.pictures import draw_grid, png, save, to_pixels
 from golddiff.system.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Samples:
             with written_whole(name, target) as temporary:
                 np.savez_compressed(temporary, sigmas=np.array(self.sigmas), **arrays)  # type: ignore[arg-type]
         elif target.suffix and not target.is_dir():
-            check_writable(name, target, SUFFIXES)
+            check_writable(name, target, PICTURES)
             save(name, self.grid(), target, self.about)
         else:
             save(name, self.grid(), target / "grid.png", self.about)

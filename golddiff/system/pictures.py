@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from golddiff.system.files import PICTURES, written_whole
+from golddiff.system.files import written_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 Pixels = NDArray[np.uint8]
 
-SUFFIXES = PICTURES
 WHITE = 255
 DPI = 120
 GRID_WIDTH, GRID_GAP = 512, 2
