@@ -15,7 +15,6 @@ from golddiff.system.errors import ArgumentError, SourceError
 from golddiff.system.numbers import F32
 
 _IMAGE_CHANNELS = (1, 3, 4)
-_CHECK_BYTES = 1 << 24
 
 
 def open_array(
@@ -27,6 +26,8 @@ def open_array(
 ) -> Rows:
     """An array as a source: uint8 stays uint8, floats become float32 and keep their values.
 
+    Floats are looked at when they are read: a NaN or an infinity is then a SourceError.
+
     Args:
         array: a tensor or array: (N, C, H, W) images, (N, H, W) grey images, (N, D) points;
             with the channels last, (N, H, W, 1 | 3), of uint8 also 4 (transparency, laid on white),
@@ -36,8 +37,7 @@ def open_array(
         labels: the source's own labels, (N,) class indices, or None.
         class_names: a name for each of the source's own classes, or None.
     """
-    values = as_array(array, description)
-    pixels, rgba = _images_first(_checked(values, description))
+    pixels, rgba = _images_first(_checked(as_array(array, description), description))
     size, channels = options.size, 3 if rgba and options.channels is None else options.channels
     dtype = np.uint8 if pixels.dtype == np.uint8 else np.float32
     redrawn = size is not None or channels is not None
@@ -52,12 +52,7 @@ def open_array(
             return np.array(pixels[start:stop], order="C", subok=False)
         return _floats(description, options.value_range, pixels, start, stop)
 
-    rows = Rows(read, len(pixels), shape, dtype, options, description, labels, class_names)
-    # A mapped file may be larger than memory, so its values are checked as they are read.
-    if dtype == np.float32 and not isinstance(values, np.memmap):
-        for start in range(0, rows.count, step := max(1, _CHECK_BYTES // (4 * pixels[0].size))):
-            rows.pixels(start, min(start + step, rows.count))
-    return rows
+    return Rows(read, len(pixels), shape, dtype, options, description, labels, class_names)
 
 
 def is_array(value: object) -> bool:

@@ -107,12 +107,12 @@ def test_a_value_that_is_not_finite_is_refused_with_its_example(bad):
     images = np.zeros((9, 3, 4, 4), np.float32)
     images[7, 1, 2, 3] = bad
     with pytest.raises(SourceError, match="example 7"):
-        open_source(images)
+        read(open_source(images))
 
 
 def test_a_float64_too_large_for_float32_is_refused():
     with pytest.raises(SourceError, match="infinity"):
-        open_source(np.full((1, 2), 1e300))
+        read(open_source(np.full((1, 2), 1e300)))
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 4, 4), (4,), (), (2, 3, 0, 4), (2, 3, 4, 5, 6)])
