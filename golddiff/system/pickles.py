@@ -191,9 +191,6 @@ class _Bounded:
         few = count if count < 1 << 20 else min(count, self._end - self._stream.tell())
         return self._stream.read(few)
 
-    def readinto(self, buffer: Any) -> int:
-        raise UnpicklingError("asks for a buffer")
-
 
 # Before an opcode, with the values that it takes still on the stack; what a mark is on lies below.
 _CHECKS: dict[bytes, Callable[[Any], None]] = {

@@ -16,7 +16,7 @@ def byte_size(count: int) -> str:
     """Decimal units: '812 bytes', '2.1 MB'."""
     if count < 1000:
         return f"{count} bytes"
-    power = min(4, len(str(count)) // 3 if len(str(count)) % 3 else len(str(count)) // 3 - 1)
+    power = min(4, (len(str(count)) - 1) // 3)
     return f"{_short(count / 1000**power)} {' kMGT'[power]}B"
 
 
