@@ -53,11 +53,6 @@ class Skipped(list[tuple[str, str]]):
         """Record one example by name, with why it was left out."""
         self.append((printable(name), printable(reason)))
 
-    @property
-    def names(self) -> list[str]:
-        """The names alone."""
-        return [name for name, _ in self]
-
     def lines(self, most: int = 5) -> list[str]:
         """What was left out, for people: how many, the first few by name and reason."""
         if not self:

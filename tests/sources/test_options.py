@@ -59,7 +59,7 @@ def test_labels_stay_with_their_images_when_some_are_skipped(tmp_path):
         (tmp_path / f"{i}.png").write_bytes(png(i) if i % 2 else b"damaged")
     source = open_source(tmp_path, labels=[10, 11, 12, 13, 14, 15], skip_bad=True)
     assert read(source)[1].tolist() == [11, 13, 15]
-    assert source.skipped.names == ["0.png", "2.png", "4.png"]
+    assert [name for name, _ in source.skipped] == ["0.png", "2.png", "4.png"]
 
 
 def test_labels_are_counted_before_the_limit():

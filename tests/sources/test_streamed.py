@@ -92,7 +92,7 @@ def test_what_cannot_be_read_is_named_or_left_out(tmp_path):
     source = open_source(listed, skip_bad=True, labels=range(70))
     _, labels = read(source, 8)
     assert labels.tolist() == [i for i in range(70) if i != 4]
-    assert source.skipped.names == ["example 4"]
+    assert [name for name, _ in source.skipped] == ["example 4"]
     with pytest.raises(SourceError, match="none of the 1"):
         open_source([listed[4]], skip_bad=True)
 

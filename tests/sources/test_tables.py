@@ -136,7 +136,7 @@ def test_a_bad_row_is_named(tmp_path, bad):
     values, labels = read(source)
     assert labels.tolist() == [0, 1, 2, 3, 4, 5, 6, 8]
     assert np.array_equal(values[-1], WANTED[8])
-    assert source.skipped.names == ["row 7 of train.parquet"]
+    assert [name for name, _ in source.skipped] == ["row 7 of train.parquet"]
 
 
 def test_the_path_in_a_parquet_row_is_never_opened(tmp_path, monkeypatch):
