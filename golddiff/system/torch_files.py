@@ -183,7 +183,7 @@ def _read_zip(path: Path, file: IO[bytes]) -> Any:
         return read_pickle(archive.read(f"{homes[0]}data.pkl"), STORAGES | TENSORS, storage)
 
 
-def read_row(file: IO[bytes], names: dict[tuple[str, str], Any] | None = None) -> Any:
+def read_row(file: IO[bytes], names: dict[tuple[str, str], Any] = TENSORS) -> Any:
     """The values of pickles in a row, which may ask for ``names``.
 
     The file has to end with the last storage.
@@ -205,7 +205,7 @@ def read_row(file: IO[bytes], names: dict[tuple[str, str], Any] | None = None) -
             storages[made.key] = made
         return storages[made.key]
 
-    values = read_pickle(file, STORAGES | (TENSORS if names is None else names), storage)
+    values = read_pickle(file, STORAGES | names, storage)
     keys = read_pickle(file, {})
     if type(keys) is not list or sorted(keys) != sorted(storages):
         raise UnpicklingError("does not hold the storages that it declares")
