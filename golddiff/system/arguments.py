@@ -70,15 +70,20 @@ def check_count(name: str, value: object) -> None:
 
 def check_not_negative(name: str, value: object) -> None:
     """Raise where a value is no finite number of 0 or more."""
-    number = isinstance(value, int | float | np.integer | np.floating)
-    if isinstance(value, bool) or not number or not 0 <= float(value) < math.inf:  # type: ignore[arg-type]
+    if not 0 <= _number(value) < math.inf:
         raise ArgumentError(f"{name}: got {value!r}, expected a finite number of 0 or more")
 
 
 def check_positive(name: str, value: object) -> None:
     """Raise where a value is no finite number above 0."""
-    if not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+    if not 0 < _number(value) < math.inf:
         raise ArgumentError(f"{name}: got {value!r}, expected a finite number above 0")
+
+
+def _number(value: object) -> float:
+    """A number of Python's or NumPy's; NaN of anything else."""
+    is_number = isinstance(value, int | float | np.integer | np.floating)
+    return float(value) if is_number and not isinstance(value, bool) else math.nan  # type: ignore[arg-type]
 
 
 def check_batch(name: str, x: object, shape: tuple[int, ...] | None, owner: str) -> None:

@@ -6,6 +6,7 @@ all there is to learn can be written down for every way of training; each must g
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -165,6 +166,7 @@ def test_a_diffusers_network_is_taken_as_it_is():
         ({"schedule": torch.linspace(0.9, -0.1, 9)}, "schedule: expected cumulative alphas"),
         ({"scale": 0.0}, "scale: got 0.0"),
         ({"scale": math.nan}, "scale: got nan"),
+        ({"scale": True}, "scale: got True"),
         ({"sigma_data": -1}, "sigma_data: got -1"),
         ({"batch_size": 0}, "batch_size: got 0"),
         ({"device": "nowhere"}, "device: got 'nowhere'"),
@@ -174,6 +176,15 @@ def test_a_diffusers_network_is_taken_as_it_is():
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ArgumentError, match=message):
         golddiff.Oracle(**{"module": nn.Identity()} | arguments)
+
+
+def test_numbers_of_numpy_s_are_numbers():
+    x = torch.ones(1, 1, 4, 4)
+    plain, of_numpy = (
+        golddiff.Oracle(lambda x, t: x, "edm", scale=scale, sigma_data=sigma_data)(x, 1.0)
+        for scale, sigma_data in ((2, 1), (np.float32(2), np.int64(1)))
+    )
+    assert torch.equal(plain, of_numpy)
 
 
 @pytest.mark.parametrize(
