@@ -66,18 +66,19 @@ def _numbers(path: Path) -> NDArray[np.uint8]:
     """The numbers of an idx file of bytes, in its own shape."""
     with readable(f"{path.name} cannot be read"), Unpacked(path) as stream:
         data = stream.read()
-    if len(data) < 4 or data[:3] != _MAGIC:
-        raise SourceError(f"{path.name} is not an idx file of bytes")
-    header = 4 + 4 * data[3]
-    if len(data) < header:
-        raise SourceError(f"{path.name} is damaged: it ends within its header")
-    shape = tuple(np.frombuffer(data, ">u4", data[3], 4).tolist())
-    if len(data) - header != math.prod(shape):
-        raise SourceError(
-            f"{path.name} is damaged: its header {shape} calls for {math.prod(shape):,} values, "
-            f"{len(data) - header:,} came"
-        )
-    return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
+        if len(data) < 4 or data[:3] != _MAGIC:
+            raise SourceError(f"{path.name} is not an idx file of bytes")
+        header = 4 + 4 * data[3]
+        if len(data) < header:
+            raise SourceError(f"{path.name} is damaged: it ends within its header")
+        shape = tuple(np.frombuffer(data, ">u4", data[3], 4).tolist())
+        count, found = math.prod(shape), len(data) - header
+        if found != count:
+            raise SourceError(
+                f"{path.name} is damaged: its header {shape} calls for {count:,} values, "
+                f"{found:,} came"
+            )
+        return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
 
 
 def _labels_of(images: Path) -> Path | None:

@@ -74,6 +74,13 @@ def test_a_forged_idx_header_reserves_no_memory(tmp_path):
         open_source(path)
 
 
+def test_an_idx_header_of_more_sides_than_arrays_have_is_refused(tmp_path):
+    path = tmp_path / "train-images-idx3-ubyte"
+    path.write_bytes(bytes((0, 0, 8, 200)) + b"\0\0\0\1" * 200 + b"x")
+    with pytest.raises(SourceError, match="train-images-idx3-ubyte cannot be read"):
+        open_source(path)
+
+
 def test_a_damaged_gzip_is_named(tmp_path):
     path = write_idx(tmp_path / "train-images-idx3-ubyte.gz", IMAGES)
     path.write_bytes(path.read_bytes()[:-12])
