@@ -50,7 +50,10 @@ def open_npz(path: Path, options: SourceOptions) -> Rows:
 
 
 def open_pt(path: Path, options: SourceOptions) -> Rows:
-    """Read what ``torch.save`` wrote: a tensor, (images, labels), or tensors by name as in .npz."""
+    """Read what ``torch.save`` wrote: a tensor, (images, labels), or tensors by name as in .npz.
+
+    Labels may be a list of whole numbers.
+    """
     from golddiff.system.torch_files import read_torch  # which imports torch
 
     try:
@@ -64,8 +67,15 @@ def open_pt(path: Path, options: SourceOptions) -> Rows:
         value = dict(zip(("images", "labels"), value, strict=True))
     if not isinstance(value, dict):
         raise SourceError(f"{path.name} holds a {type(value).__name__}, no tensor of images")
-    arrays = {str(key): entry for key, entry in value.items() if is_array(entry)}
+    entries = {str(key): _as_numbers(entry) for key, entry in value.items()}
+    arrays = {key: entry for key, entry in entries.items() if is_array(entry)}
     return _named(path, list(arrays), lambda key: as_array(arrays[key], path.name), options)
+
+
+def _as_numbers(entry: Any) -> Any:
+    """A list of whole numbers, as which labels often come, as an array."""
+    numbers = isinstance(entry, list) and entry and all(type(one) is int for one in entry)
+    return np.array(entry) if numbers else entry
 
 
 def _named(

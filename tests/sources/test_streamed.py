@@ -140,6 +140,7 @@ def test_tensors_in_files_of_torch(tmp_path, old):
     kinds = {
         "tensor": images,
         "pair": (images, labels),
+        "listed": (images, labels.tolist()),
         "named": {"x": images, "y": labels, "about": "text"},
     }
     for name, value in kinds.items():
