@@ -100,7 +100,8 @@ def _network(folder: Path, home: Path, config: dict[str, Any]) -> Any:
 def _process(folder: Path, home: Path) -> tuple[Steps, str]:
     """The training steps and the kind of prediction."""
     # The model's own folder may be given, beside which the scheduler's lies.
-    places = {home: folder, home / "scheduler": folder, home.parent / "scheduler": home.parent}
+    beside = home.absolute().parent  # of "." too
+    places = {home: folder, home / "scheduler": folder, beside / "scheduler": beside}
     found = [(p / SCHEDULER, root) for p, root in places.items() if (p / SCHEDULER).is_file()]
     if not found:
         return Steps(ddpm_alphas()), "epsilon"

@@ -120,7 +120,7 @@ def diffusers_unet():
 
 @pytest.mark.parametrize("safe", [True, False])
 @pytest.mark.parametrize("prediction", [None, "epsilon", "v_prediction", "sample"])
-def test_diffusers_model(diffusers_unet, tmp_path, safe, prediction):
+def test_diffusers_model(diffusers_unet, tmp_path, monkeypatch, safe, prediction):
     from diffusers import DDPMScheduler
 
     home = tmp_path / "unet"
@@ -141,6 +141,8 @@ def test_diffusers_model(diffusers_unet, tmp_path, safe, prediction):
     with pytest.raises(ArgumentError, match="labels: this network takes a class"):
         oracle(x, sigma)
     assert load_oracle(home).kind == oracle.kind
+    monkeypatch.chdir(home)
+    assert load_oracle(".").kind == oracle.kind
 
 
 @pytest.mark.parametrize("prediction", [["epsilon"], {"epsilon": 1}, None, "velocity"])
