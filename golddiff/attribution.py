@@ -140,8 +140,7 @@ def attribute(
     estimator: Any, support: AnySupport, x: F32, sigma: float, top: int = 16, tile: int = 4
 ) -> Attribution:
     """The sources of one query (D,); see :meth:`golddiff.denoiser.Denoiser.attribute`."""
-    for name, value in (("top", top), ("tile", tile)):
-        check_count(name, value)
+    top, tile = check_count("top", top), check_count("tile", tile)
     store = estimator.store
     weights = Weights(estimator, support, x, sigma, top)
     ranked = weights.ranked()
@@ -209,18 +208,19 @@ def pixel_sources(
     store = denoiser.store
     if len(store.shape) != 3:
         raise ArgumentError(f"store: got data of shape {store.shape}, which has no pixels")
-    check_count("top", top)
+    top = check_count("top", top)
     limits = zip(("channel", "y", "x_col"), (channel, y, x_col), store.shape, strict=True)
     for name, value, limit in limits:
         if name == "channel" and value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < limit:
+        whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        if not whole or not 0 <= int(value) < limit:  # type: ignore[arg-type]
             raise ArgumentError(f"{name}: got {value!r}, expected 0 to {limit - 1}")
     single = isinstance(x, torch.Tensor) and x.ndim == 3
     query, level, label = denoiser.checked(x[None] if single else x, sigma, labels)
     if len(query) != 1:
         raise ArgumentError(f"x: got {len(query)} images, expected one")
-    pixel = y * store.shape[2] + x_col
+    pixel = int(y) * store.shape[2] + int(x_col)
     estimator, support = denoiser.estimator_supports(query, level[0], label[0])[0]
     weights = Weights(estimator, support, query[0], level[0], top, pixel)
     ranked = weights.ranked()

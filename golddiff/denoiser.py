@@ -24,7 +24,7 @@ from golddiff.store.likelihood import log_likelihood
 from golddiff.store.posteriors import Unsaved
 from golddiff.store.queries import added_priors, checked_queries, priors_of
 from golddiff.support import AnySupport, LogWeights, Prior, Side, Support, TiledSupport
-from golddiff.system.arguments import check_batch, classes_of, levels_of
+from golddiff.system.arguments import as_number, check_batch, classes_of, levels_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64
 from golddiff.system.parallel import IN_FLIGHT
@@ -247,7 +247,7 @@ class Estimator(Denoiser):
 
     def __init__(self, store: ImageStore, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
         super().__init__(store)
-        if not (isinstance(memory_limit, int | float) and memory_limit > 0):
+        if not as_number(memory_limit) > 0:
             raise ArgumentError(f"memory_limit: got {memory_limit!r}, expected bytes above 0")
         self.memory_limit = memory_limit
         self.images, self.sums = self.store, self.store.d

@@ -205,6 +205,7 @@ def sample(
             store; attribution of a method that weighs no training images.
     """
     check_settings(n, steps, sampler, seed, batch_size)
+    n, steps, seed, batch_size = int(n), int(steps), int(seed), int(batch_size)  # NumPy's too
     if not callable(denoiser) or not hasattr(denoiser, "store"):
         raise ArgumentError(
             f"denoiser: got {type(denoiser).__name__}, expected a call D(x, sigma, labels) with an "

@@ -79,6 +79,18 @@ def test_heun_follows_the_exact_flow_of_a_gaussian(make_store):
     assert (run.images - exact).abs().max() < 0.02
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.uint8])
+def test_whole_numbers_may_be_numpys(store, kind, tmp_path):
+    """A seed from a generator, or a size from a shape, is one of NumPy's, whose sums may wrap."""
+    two, many = kind(2), kind(200)
+    made = sample(Optimal(store), many, steps=two, seed=two, batch_size=many)
+    made.save(tmp_path / "made.npz")
+    assert torch.equal(made.images, sample(Optimal(store), 200, steps=2, seed=2).images)
+    for bad in (np.bool_(True), kind(0), np.float64(2)):
+        with pytest.raises(golddiff.ArgumentError, match=r"n: got .* expected an integer of 1"):
+            sample(Optimal(store), bad)
+
+
 def test_heun_calls_the_denoiser_19_times_in_10_steps(store):
     calls = []
     denoiser = Optimal(store)

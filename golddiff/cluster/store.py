@@ -31,7 +31,7 @@ from golddiff.store.posteriors import at_level, over
 from golddiff.store.statistics import Axes, Factor, Moments
 from golddiff.store.training_set import Supports, TrainingSet
 from golddiff.support import AnySupport, Support, TiledSupport, one_each
-from golddiff.system.arguments import check_count, check_not_negative
+from golddiff.system.arguments import as_number, check_count, check_not_negative
 from golddiff.system.errors import ArgumentError, ClusterError
 from golddiff.system.numbers import F32, I64
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
@@ -111,7 +111,7 @@ class ShardedStore(TrainingSet):
             ClusterError: no cluster; a shard that cannot be opened; another version of golddiff
                 where a shard runs.
         """
-        if not (isinstance(patience, int | float) and patience > 0):
+        if not as_number(patience) > 0:
             raise ArgumentError(f"patience: got {patience!r}, expected seconds above 0")
         check_not_negative("num_cpus", num_cpus or 0)
         check_not_negative("num_gpus", num_gpus)

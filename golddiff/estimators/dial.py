@@ -23,6 +23,7 @@ from golddiff.store.images import ImageStore, opened
 from golddiff.store.novelty import Watch
 from golddiff.store.novelty import novelty as novelty_of
 from golddiff.supports.paper import PaperSchedule
+from golddiff.system.arguments import as_number
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F64
 from golddiff.system.progress import waiting
@@ -60,7 +61,7 @@ def recommended(
     Raises:
         ArgumentError: a novelty outside 0 to 1; a store of one image.
     """
-    if isinstance(novelty, bool) or not (isinstance(novelty, int | float) and 0 <= novelty <= 1):
+    if not 0 <= as_number(novelty) <= 1:
         raise ArgumentError(f"novelty: got {novelty!r}, expected a number from 0 to 1")
     store = opened(store)
     return at_threshold(store, dial_with_bar(store, progress).threshold(novelty), seed)

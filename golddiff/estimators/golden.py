@@ -77,11 +77,10 @@ class GoldDiff(Denoiser):
                 f"schedule: got {schedule!r}, expected PaperSchedule, AdaptiveSchedule or another "
                 "object with supports(store, x, sigma, label, seed)"
             )
-        check_seed(seed)
         super().__init__(base.store)
         self.base = base
         self.schedule: Schedule = PaperSchedule() if schedule is None else schedule
-        self.seed = seed
+        self.seed = check_seed(seed)
 
     def to(self, device: torch.device) -> GoldDiff:
         """The same, its images compared and weighed on a device; adaptive supports stay here."""

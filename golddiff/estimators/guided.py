@@ -8,7 +8,7 @@ import torch
 
 from golddiff.denoiser import Denoiser
 from golddiff.noise import Labels, Sigma
-from golddiff.system.arguments import classes_of, numbers_of
+from golddiff.system.arguments import as_number, classes_of, numbers_of
 from golddiff.system.errors import ArgumentError
 
 
@@ -42,8 +42,7 @@ def guided(denoiser: Denoiser, labels: Labels, scale: float) -> Guided:
     """
     if not isinstance(denoiser, Denoiser):
         raise ArgumentError(f"denoiser: got {type(denoiser).__name__}, expected a Denoiser")
-    number = isinstance(scale, int | float) and not isinstance(scale, bool)
-    if not number or not math.isfinite(scale):
+    if not math.isfinite(as_number(scale)):
         raise ArgumentError(f"scale: got {scale!r}, expected a finite number")
     if labels is None:
         raise ArgumentError("labels: got None, expected a class to guide towards")

@@ -26,6 +26,7 @@ from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import ImageStore
 from golddiff.store.posteriors import whole
 from golddiff.support import AnySupport, Side, Support
+from golddiff.system.arguments import as_number
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32
 from golddiff.system.parallel import map_ordered, results_held
@@ -225,8 +226,7 @@ def _pairs(patch_sizes: int | str | Sequence[tuple[float, int]]) -> list[tuple[f
         if not (isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2):
             raise ArgumentError(f"patch_sizes: got {pair!r}, expected pairs (sigma, size)")
         sigma, size = pair
-        number = isinstance(sigma, int | float | np.floating)
-        if not (number and math.isfinite(sigma) and sigma > 0):
+        if not 0 < as_number(sigma) < math.inf:
             raise ArgumentError(f"patch_sizes: got sigma {sigma!r}, expected a number above 0")
         pairs.append((float(sigma), _checked_size(size)))
     if not pairs or len({sigma for sigma, _ in pairs}) < len(pairs):

@@ -12,7 +12,7 @@ from golddiff.estimators.gaussians import Gaussian, GaussianDenoiser
 from golddiff.store.images import ImageStore
 from golddiff.store.statistics import Axes
 from golddiff.support import Prior
-from golddiff.system.arguments import check_count
+from golddiff.system.arguments import as_number, check_count, check_seed
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, I64
 
@@ -75,12 +75,11 @@ class GaussianMixture(GaussianDenoiser):
         seed: int = 0,
     ) -> None:
         super().__init__(store)
-        for name, value in (("components", components), ("rank", rank)):
-            check_count(name, value)
-        if not isinstance(shrinkage, int | float | np.floating) or not 0 <= shrinkage < math.inf:
+        self.components = check_count("components", components)
+        self.rank = check_count("rank", rank)
+        if not 0 <= as_number(shrinkage) < math.inf:
             raise ArgumentError(f"shrinkage: got {shrinkage!r}, expected a number of images, >= 0")
-        self.components, self.rank, self.shrinkage = components, rank, shrinkage
-        self.seed = seed
+        self.shrinkage, self.seed = shrinkage, check_seed(seed)
         self._fitted: dict[Prior, Components] = {}
 
     def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:

@@ -14,6 +14,7 @@ from PIL import Image
 
 from golddiff.estimators.measurement import LinearOperator, linear
 from golddiff.sources.picture import fitted
+from golddiff.system.arguments import as_number
 from golddiff.system.errors import ArgumentError
 
 Operator = Callable[[torch.Tensor], torch.Tensor]
@@ -64,7 +65,7 @@ def blurred(width: float) -> Operator:
     Raises:
         ArgumentError: a width that is not above 0, or above 100.
     """
-    if not isinstance(width, int | float) or not 0 < width <= 100:
+    if not 0 < as_number(width) <= 100:
         raise ArgumentError(f"width: got {width!r}, expected pixels above 0, at most 100")
     reach = max(1, round(REACH * width))
     line = torch.exp(-0.5 * (torch.arange(-reach, reach + 1) / width) ** 2)

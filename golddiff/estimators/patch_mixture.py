@@ -21,7 +21,7 @@ from golddiff.denoiser import Denoiser
 from golddiff.estimators.mixture import Components, cluster, denoised, fit
 from golddiff.store.images import ImageStore
 from golddiff.support import Prior
-from golddiff.system.arguments import check_count
+from golddiff.system.arguments import as_number, check_count, check_seed
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, I64
 
@@ -97,14 +97,14 @@ class PatchMixture(Denoiser):
             raise ArgumentError(f"store: holds points of shape {self.store.shape}, expected images")
         smaller = min(self.store.shape[1:])
         side = max(1, min(LARGEST, smaller // 2)) if side is None else side
-        for name, value in (("side", side), ("components", components), ("rank", rank)):
-            check_count(name, value)
+        side = check_count("side", side)
         if side > smaller:
             raise ArgumentError(f"side: got {side}, expected at most {smaller}, the images' side")
-        if not isinstance(shrinkage, int | float | np.floating) or not 0 <= shrinkage < np.inf:
+        if not 0 <= as_number(shrinkage) < np.inf:
             raise ArgumentError(f"shrinkage: got {shrinkage!r}, expected a number of patches, >= 0")
-        self.side, self.components, self.rank, self.shrinkage = side, components, rank, shrinkage
-        self.seed = seed
+        self.side, self.shrinkage, self.seed = side, shrinkage, check_seed(seed)
+        self.components = check_count("components", components)
+        self.rank = check_count("rank", rank)
         self._fitted: list[Patches] | None = None
 
     def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:

@@ -42,7 +42,7 @@ from golddiff.support import (
     pixels,
     tile_of_each,
 )
-from golddiff.system.arguments import check_count
+from golddiff.system.arguments import as_number, check_count
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import map_ordered, results_held
@@ -135,14 +135,10 @@ class PCA(Estimator):
         share: str | None = None,
     ) -> None:
         super().__init__(store, memory_limit)
-        if (
-            not isinstance(mask_threshold, int | float | np.floating)
-            or not 0 <= mask_threshold <= 1
-        ):
+        if not 0 <= as_number(mask_threshold) <= 1:
             raise ArgumentError(f"mask_threshold: got {mask_threshold!r}, expected 0 to 1")
         if weighting not in ("ss", "wss"):
             raise ArgumentError(f"weighting: got {weighting!r}, expected 'ss' or 'wss'")
-        check_count("batch_size", batch_size)
         if share is not None and share not in SIDES:
             expected = ", ".join(map(repr, SIDES))
             raise ArgumentError(f"share: got {share!r}, expected {expected} or None")
@@ -154,7 +150,7 @@ class PCA(Estimator):
             self.joining, self.sums = Seamless(self.store.shape), 3 * self.store.d
         self.weighting = weighting
         self.merges = weighting == "ss"
-        self.batch_size = batch_size
+        self.batch_size = check_count("batch_size", batch_size)
         if len(self.store.shape) == 3 and weighting == "ss" and share is None:
             sides = TILE_SIDES if self.store.shape[0] > 1 else TILE_SIDES_OF_ONE_CHANNEL
             self.tile_sides = tuple(s for s in sides if min(self.store.shape[1:]) > pixels(s))

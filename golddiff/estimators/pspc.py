@@ -26,7 +26,7 @@ from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import ImageStore
 from golddiff.store.posteriors import whole
 from golddiff.support import AnySupport, Side, Support
-from golddiff.system.arguments import check_count, numbers_of
+from golddiff.system.arguments import as_number, check_count, numbers_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64
 from golddiff.system.parallel import results_held
@@ -170,7 +170,7 @@ class PSPCSquare(PatchComposite):
                 raise ArgumentError(f"patch_sizes: got {pair!r}, expected pairs (sigma, size)")
             sigma, size = pair
             check_count("patch_sizes", size)
-            if not (isinstance(sigma, int | float | np.floating) and 0 < sigma < math.inf):
+            if not 0 < as_number(sigma) < math.inf:
                 raise ArgumentError(f"patch_sizes: got sigma {sigma!r}, expected a number above 0")
         if not given:
             raise ArgumentError("patch_sizes: got no pairs (sigma, size), expected at least one")

@@ -73,9 +73,8 @@ class SCFDM(Optimal):
     ) -> None:
         super().__init__(store, memory_limit)
         check_not_negative("smoothing", smoothing)
-        check_count("copies", copies)
-        check_seed(seed)
-        self.smoothing, self.copies, self.seed = smoothing, copies, seed
+        self.smoothing = smoothing
+        self.copies, self.seed = check_count("copies", copies), check_seed(seed)
 
     def noise(self, sigma: float) -> F32:
         """The copies' standard normal noise at a noise level, (M, D)."""

@@ -102,7 +102,7 @@ def restore(
         got = tuple(y.shape) if isinstance(y, torch.Tensor) else type(y).__name__
         raise ArgumentError(f"y: got {got}, expected a float tensor (B, *measured)")
     check_measured(y, 0.0 if noise is None else noise)
-    check_count("n", n)
+    n = check_count("n", n)
     store = base.store
     if noise is None:
         noise, _ = judged_noise(store, operator, y)
@@ -110,6 +110,7 @@ def restore(
     if soft == 0:
         raise ArgumentError("noise: got 0, and softness 0; expected one of them above 0")
     sampling.check_settings(n * len(y), steps, "ddim", seed)
+    seed = int(seed)
     sampling.check_room(n * len(y), store.shape, 0)
     found = measurements(operator, y, store.shape, float(noise), soft)
     logs = log_likelihood(store, operator, y, soft)

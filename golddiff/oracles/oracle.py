@@ -93,8 +93,7 @@ class Oracle:
         check_positive("sigma_data", sigma_data)
         self.scale, self.shift = scale if isinstance(scale, tuple) else (scale, 0.0)
         check_positive("scale", self.scale)
-        check_count("batch_size", batch_size)
-        self.batch_size = batch_size
+        self.batch_size = check_count("batch_size", batch_size)
         weights = module.parameters() if isinstance(module, nn.Module) else iter(())
         place = next((w.device for w in weights), "cpu") if device is None else device
         self.device = torch.device(checked_device(place))

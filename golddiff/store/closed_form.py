@@ -93,8 +93,7 @@ class ExactPosterior:
         Raises:
             ArgumentError: n or seed out of range; no joint posterior; more than memory holds.
         """
-        check_count("n", n)
-        check_seed(seed)
+        n, seed = check_count("n", n), check_seed(seed)
         require_memory(8 * n * math.prod(self._shape), f"n = {n:,} draws", "draw fewer at a time")
         out = np.empty((n, self._shape[0], self._d), np.float32)
         for group, part in self._parts:
@@ -114,7 +113,7 @@ class ExactPosterior:
         Raises:
             ArgumentError: k out of range; no joint posterior.
         """
-        check_count("k", k)
+        k = check_count("k", k)
         if k > self._d:
             raise ArgumentError(f"k: got {k}, expected at most {self._d}, the values of an image")
         values = np.empty((self._shape[0], k))

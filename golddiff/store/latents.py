@@ -52,7 +52,7 @@ def index_latents(
         SourceError: the source cannot be read.
         StoreError: the disk is full or cannot be written.
     """
-    check_count("batch_size", batch_size)
+    batch_size = check_count("batch_size", batch_size)
     channels = int(vae.config.in_channels)
     pictures = open_source(source, **{**_wanted_channels(source, channels), **reading})
     build(_Latents(pictures, vae, batch_size), Path(path), overwrite=overwrite, progress=progress)

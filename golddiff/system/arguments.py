@@ -62,25 +62,26 @@ def levels_of(sigma: float | Sequence[float] | torch.Tensor, b: int) -> torch.Te
     return values
 
 
-def check_count(name: str, value: object) -> None:
-    """Raise where a value is no whole number of 1 or more."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+def check_count(name: str, value: object) -> int:
+    """A whole number of 1 or more, as Python's; raises where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ArgumentError(f"{name}: got {value!r}, expected an integer of 1 or more")
+    return int(value)
 
 
 def check_not_negative(name: str, value: object) -> None:
     """Raise where a value is no finite number of 0 or more."""
-    if not 0 <= _number(value) < math.inf:
+    if not 0 <= as_number(value) < math.inf:
         raise ArgumentError(f"{name}: got {value!r}, expected a finite number of 0 or more")
 
 
 def check_positive(name: str, value: object) -> None:
     """Raise where a value is no finite number above 0."""
-    if not 0 < _number(value) < math.inf:
+    if not 0 < as_number(value) < math.inf:
         raise ArgumentError(f"{name}: got {value!r}, expected a finite number above 0")
 
 
-def _number(value: object) -> float:
+def as_number(value: object) -> float:
     """A number of Python's or NumPy's; NaN of anything else."""
     is_number = isinstance(value, int | float | np.integer | np.floating)
     return float(value) if is_number and not isinstance(value, bool) else math.nan  # type: ignore[arg-type]
@@ -100,10 +101,12 @@ def check_batch(name: str, x: object, shape: tuple[int, ...] | None, owner: str)
         raise ArgumentError(f"{name}: got {x.dtype}, expected a floating-point tensor")
 
 
-def check_seed(seed: object) -> None:
-    """Raise where a seed is none."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
+def check_seed(seed: object) -> int:
+    """A seed as Python's number; raises where it is none."""
+    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+    if not whole or not 0 <= seed < 2**64:  # type: ignore[operator]
         raise ArgumentError(f"seed: got {seed!r}, expected an integer from 0 to 2**64 - 1")
+    return int(seed)  # type: ignore[call-overload, no-any-return]
 
 
 def path_of(name: str, value: str | os.PathLike[str]) -> Path:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from golddiff.system.arguments import as_number
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import I64
 from golddiff.system.parallel import for_each
@@ -39,7 +40,7 @@ class Residency:
     """
 
     def __init__(self, limit: float) -> None:
-        if isinstance(limit, bool) or not (isinstance(limit, int | float) and limit > 0):
+        if not as_number(limit) > 0:
             raise ArgumentError(f"memory_limit: got {limit!r}, expected bytes above 0")
         self.limit = limit
         # A file is held by the array over it alone: it goes with the store, at once.
