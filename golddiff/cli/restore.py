@@ -33,7 +33,10 @@ class _RestoreOptions:
     upscale: int | None = option("The picture is so many times too small.", None, min=2, max=8)
     colours: bool = option("The picture has lost them.", False)
     deblur: float | None = option(
-        "The picture is blurred: a Gaussian's width, in pixels of a result.", None
+        "The picture is blurred: a Gaussian's width, in pixels of a result.",
+        None,
+        min=0.01,
+        max=100,
     )
     n: int = option("How many restorations.", 4)
     noise: float | None = option(
@@ -205,9 +208,11 @@ def _missing(job: _RestoreOptions, image: Image.Image) -> Image.Image | None:
     if job.hole is None:
         return None
     left, top, across, down = job.hole
-    if left + across > image.width or top + down > image.height:
+    inside = left + across <= image.width and top + down <= image.height
+    if not inside or (across, down) == image.size:
+        what = "all of" if inside else "not inside"
         raise ArgumentError(
-            f"hole: got {','.join(map(str, job.hole))}, which is not inside the picture's "
+            f"hole: got {','.join(map(str, job.hole))}, which is {what} the picture's "
             f"{image.width} x {image.height} pixels"
         )
     mask = Image.new("L", image.size)

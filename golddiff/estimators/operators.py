@@ -31,7 +31,9 @@ def kept(mask: torch.Tensor) -> Operator:
     if mask.ndim != 2 or mask.dtype != torch.bool:
         raise ArgumentError(f"mask: got {mask.dtype} {tuple(mask.shape)}, expected bool (H, W)")
     if mask.all() or not mask.any():
-        raise ArgumentError(f"mask: keeps {int(mask.sum())} of {mask.numel()} pixels")
+        raise ArgumentError(
+            f"mask: keeps {int(mask.sum())} of {mask.numel()} pixels, expected some and not all"
+        )
 
     def operator(images: torch.Tensor) -> torch.Tensor:
         return images[..., mask]
