@@ -124,7 +124,8 @@ class PixelSources:
         positions: (top,) pixel of the source that is copied from, y * W + x.
         source_weights: (top,) their weights.
         effective: effective number of images, as in :class:`Attribution`; mean over channels.
-        value: (C,) or, for one channel, (1,) all weights times all values.
+        value: (C,) or, for one channel, (1,) all weights times all values: the output, but for
+            ``PCA(share="seamless")``, whose outputs fit their neighbours' values too.
     """
 
     images: I64 = field(repr=False)
