@@ -29,7 +29,7 @@ from golddiff.store.nearest import Drawing, Found, Metric, nearest
 from golddiff.store.posteriors import whole
 from golddiff.store.statistics import Moments, factor_rows, moments
 from golddiff.support import Support
-from golddiff.system.errors import ClusterError
+from golddiff.system.errors import ClusterError, StoreError
 from golddiff.system.numbers import F32, I64
 from golddiff.system.parallel import use_threads
 from golddiff.system.residency import DEFAULT_LIMIT
@@ -136,8 +136,15 @@ class Shard:
         assert self.store.labels is not None
         return self.store.labels.numpy()
 
+    def verify(self) -> None:
+        """Recompute every checksum; files that changed are an error, not a missing shard."""
+        try:
+            self.store.verify()
+        except StoreError as error:
+            raise ClusterError(f"has changed: {error}") from error
+
     def __getattr__(self, name: str) -> Any:
-        """Whatever else is asked of its store: ``values``, ``names_of``, ``verify``."""
+        """Whatever else is asked of its store: ``values``, ``names_of``."""
         return getattr(self.store, name)
 
 

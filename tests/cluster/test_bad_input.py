@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +17,8 @@ from golddiff.cluster.shard import Shard
 from golddiff.store.manifest import identity_of
 from golddiff.supports.index import Index
 from golddiff.system.errors import ArgumentError, StoreError
+
+from .conftest import part
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'golddiff[cluster]'")
 
@@ -134,6 +137,22 @@ def test_a_copy_of_a_shard_and_one_that_is_not_the_lists(pair, tmp_path):
     record = ShardRecord("copy", about.manifest.n - 1, identity_of(about.manifest))
     with pytest.raises(StoreError, match="copy is not the one that its list names"):
         Listing([record], str(tmp_path)).agreed([about])
+
+
+@pytest.mark.parametrize("allow_missing", [False, True])
+def test_a_file_that_changed_is_told_by_verify(cluster, digits, tmp_path, allow_missing):
+    """With allow_missing it was a warning: the shard was gone, and verify said nothing."""
+    halves = {"a": slice(0, 900), "b": slice(900, digits.n)}
+    paths = [part(digits, rows, tmp_path / name) for name, rows in halves.items()]
+    with ShardedStore.open(paths, allow_missing=allow_missing) as store:
+        store.verify()
+        with open(Path(paths[1]) / "pixels.bin", "r+b") as file:
+            first = file.read(1)
+            file.seek(0)
+            file.write(bytes([first[0] ^ 1]))
+        with pytest.raises(ClusterError, match=r"has changed: .*pixels.bin") as error:
+            store.verify()
+        one_line(error)
 
 
 @pytest.mark.parametrize("allow_missing", [False, True])
