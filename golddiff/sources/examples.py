@@ -83,13 +83,13 @@ class ExampleSource:
     ) -> None:
         if total == 0:
             raise SourceError(f"{description} holds no images")
-        self._labels, class_names = chosen_labels(options, total, labels, class_names, description)
+        self.labels, class_names = chosen_labels(options, total, labels, class_names, description)
         self._items, self._start, self.total = items, 0, options.limited(total)
         self._options = replace(options, labels=None, limit=None)
         self.skipped, self.names = Skipped(), list[str]()
         self._first, self._guessed_grey = self._probed(description)
         self.info = SourceInfo(
-            self._first.shape, self._first.dtype, self._labels is not None or self._first.labelled,
+            self._first.shape, self._first.dtype, self.labels is not None or self._first.labelled,
             class_names, None if options.skip_bad else self.total, description,
         )  # fmt: skip
 
@@ -113,7 +113,7 @@ class ExampleSource:
         part = copy.copy(self)
         part._start, part.total = self._start + start, stop - start
         part.skipped, part.names = Skipped(), []
-        part._labels = None if self._labels is None else self._labels[start:stop]
+        part.labels = None if self.labels is None else self.labels[start:stop]
         part.info = replace(self.info, count=None if self._options.skip_bad else part.total)
         return part
 
@@ -182,8 +182,8 @@ class ExampleSource:
             except UnreadableImageError as error:
                 self._leave_out(failures, item.name, error)
         labels = None
-        if self._labels is not None:
-            labels = self._labels[[row for row, _ in kept]]
+        if self.labels is not None:
+            labels = self.labels[[row for row, _ in kept]]
         elif self.info.labelled or any(item.label is not None for _, item in kept):
             labels = np.array([self._label(item) for _, item in kept], np.int64)
         names = [item.file for _, item in kept if item.file is not None]

@@ -210,6 +210,17 @@ class TestLoad:
         with pytest.raises(ArgumentError, match="exists already"):
             ImageStore.build(WANTED, path)
 
+    def test_a_cell_that_is_run_twice_with_other_labels_of_a_folder(self, tmp_path):
+        """Its pictures are not read again to compare them, but labels are known before."""
+        for kind in ("cat", "dog"):
+            (tmp_path / "photos" / kind).mkdir(parents=True)
+            Image.new("RGB", (4, 4)).save(tmp_path / "photos" / kind / "1.png")
+        for _ in range(2):
+            made = ImageStore.build(tmp_path / "photos", tmp_path / "s", [1, 0], exist_ok=True)
+            assert made.labels.tolist() == [1, 0]
+        with pytest.raises(ArgumentError, match="exists already"):
+            ImageStore.build(tmp_path / "photos", tmp_path / "s", [0, 0], exist_ok=True)
+
     def test_a_cell_that_is_run_twice_over_a_folder_of_an_unprintable_name(self, tmp_path):
         """A store's manifest has the name as it is printed, the folder does not."""
         for kind in ("a\tcat", "dog"):
