@@ -104,7 +104,17 @@ class Denoiser(ABC):
         return made
 
     def given_measurement(self, operator: Any, y: torch.Tensor, noise: float) -> Denoiser:
-        """The same given y = A x0 + noise eps; see :func:`golddiff.log_likelihood`."""
+        """The same given y = A x0 + noise eps, by :func:`golddiff.log_likelihood` as log weights.
+
+        Args:
+            operator: A, a callable on images (b, *shape) in [-1, 1], or a deepinv physics. Wiener
+                and GaussianMixture condition their Gaussians instead: there it has to be linear.
+            y: (B, *measured) measurements, one for each query.
+            noise: standard deviation of their noise, in units of y; >= 0, of Gaussians above 0.
+
+        Raises:
+            ArgumentError: as :meth:`given` and :func:`golddiff.log_likelihood`.
+        """
         return self.given(log_likelihood(self.store, operator, y, noise))
 
     def _check_weighs(self, what: str) -> None:
@@ -115,17 +125,34 @@ class Denoiser(ABC):
             )
 
     def posterior(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> ExactPosterior:
-        """All that is known of x0 given x, in closed form; refused where there is none such."""
+        """All that is known of x0 given x, in closed form.
+
+        Args:
+            x: (B, *store.shape) noisy images.
+            sigma: noise level, as in a call.
+            labels: classes, as in a call.
+
+        Raises:
+            ArgumentError: as a call; a method that is no posterior in closed form, such as SCFDM.
+        """
         queries, groups = self._groups(x, sigma, labels)
         parts = [(group, self.exact(queries[group], *key)) for key, group in groups.items()]
         return ExactPosterior(parts, x, self.store.d)
 
     def log_density(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
-        """Log p_sigma(x), (B,) float64 in nats; see :attr:`ExactPosterior.log_density`."""
+        """Log p_sigma(x), (B,) float64 in nats; see :attr:`ExactPosterior.log_density`.
+
+        Raises:
+            ArgumentError: as :meth:`posterior`; a method without a joint posterior (PCA, Kamb).
+        """
         return self.posterior(x, sigma, labels).log_density
 
     def score(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
-        """(D(x) - x) / sigma^2, (B, *shape): the gradient of :meth:`log_density`, if any."""
+        """(D(x) - x) / sigma^2, (B, *shape) float32: the gradient of :meth:`log_density`, if any.
+
+        Raises:
+            ArgumentError: as a call.
+        """
         check_batch("x", x, self.store.shape, "store")
         levels = levels_of(sigma, len(x)).reshape(-1, *[1] * (x.ndim - 1)).to(x.device)
         found: torch.Tensor = (self(x, sigma, labels).double() - x.double()) / levels**2

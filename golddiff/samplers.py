@@ -194,6 +194,9 @@ def noise_levels(steps: int, sampler: str, start: float | None = None) -> list[f
         steps: how many; fewer where a start leaves no room for as many.
         sampler: "ddim" or "heun".
         start: the first of them, for a run that starts from an image; None: pure noise.
+
+    Raises:
+        ArgumentError: an unknown sampler.
     """
     chosen = sampler_named(sampler)
     return chosen.levels(steps) if start is None else chosen.below(start, steps)

@@ -48,9 +48,13 @@ class GoldDiff(Denoiser):
     """The posterior mean of ``base`` over each query's golden subset instead of all images.
 
     Args:
-        base: Optimal, PCA or Kamb.
+        base: any :class:`golddiff.denoiser.Estimator`: Optimal, SCFDM, PCA, Kamb, PSPC, your own.
         schedule: chooses the subset; default the paper's text.
         seed: of the images drawn at random, where the schedule draws any.
+
+    Raises:
+        ArgumentError: a base that weighs no images, or has log weights; a schedule that is none, or
+            that proves what cannot be proved of the base.
 
     Source: paper, Sec. 3.4 and Theorem 1.
     """

@@ -123,6 +123,9 @@ class PCA(Estimator):
             "seamless": of a pixel, interpolated between those of "4x4", and outputs fit differences
             of neighbours too, see :mod:`golddiff.estimators.seamless`; images (C, H, W) alone.
             None: each value its own.
+
+    Raises:
+        ArgumentError: an argument outside its range; "seamless" of points.
     """
 
     def __init__(

@@ -141,8 +141,8 @@ class ImageStore(TrainingSet):
             size: resize the shorter side to this and crop the centre.
             channels: 1 for grey, 3 for colour; None keeps what the source has.
             split: split of a data set.
-            column: image column of a data set, where it is not "image" or "img".
-            label_column: label column, where it is not "label".
+            column: column of a table, or array of a .npz, that holds the images; None: by its name.
+            label_column: that of the labels.
             skip_bad: leave unreadable images out and count them, instead of stopping.
             limit: use at most this many images.
             seed: for the generated sources "moons" and "patches".

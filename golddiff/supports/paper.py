@@ -33,6 +33,9 @@ class PaperSchedule:
         k_min, k_max, m_min, m_max: an int counts images; a float in (0, 1] is a fraction of the
             images there are (of the class, when conditional).
         variant: "text" or "released" (which does not use m_min and m_max).
+
+    Raises:
+        ArgumentError: a count below 1, a fraction outside (0, 1], another variant.
     """
 
     def __init__(
