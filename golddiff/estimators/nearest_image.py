@@ -22,6 +22,9 @@ class NearestImage(Denoiser):
 
     Exact: distances that float32 cannot tell apart are compared again, as correctly rounded sums.
     Source: the baseline of Lukoianov et al. 2025, in the coordinates of VP as theirs.
+
+    Args:
+        store: the training set.
     """
 
     def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:

@@ -32,6 +32,13 @@ class Optimal(Estimator):
 
     Source: paper Eq. 2; De Bortoli 2022, Kamb & Ganguli 2024. It minimises the training loss
     exactly, and so returns training images as sigma falls.
+
+    Args:
+        store: the training set.
+        memory_limit: see :class:`golddiff.denoiser.Estimator`.
+
+    Raises:
+        ArgumentError: no store; a limit that is no number above 0.
     """
 
     provable = True

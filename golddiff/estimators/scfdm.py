@@ -55,6 +55,9 @@ class SCFDM(Optimal):
         seed: of the copies' noise.
         memory_limit: see :class:`golddiff.denoiser.Estimator`.
 
+    Raises:
+        ArgumentError: a smoothing below 0 or not finite; copies below 1; a seed that is none.
+
     Source: Scarvelis, Borde & Solomon 2023, "Closed-form diffusion models", their smoothed score;
     units and defaults (but MNIST's s = 1) are Lukoianov et al.'s.
     """

@@ -16,6 +16,9 @@ class Wiener(GaussianDenoiser):
 
     With ``labels`` the mean and covariance are those of the class: the posterior mean under the
     Gaussian fitted to it. Source: Wiener 1949; Lukoianov et al. 2025, Sec. 3.
+
+    Args:
+        store: the training set.
     """
 
     def denoise(self, x: F32, sigma: float, prior: Any) -> F32:
