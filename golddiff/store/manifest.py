@@ -69,6 +69,11 @@ class Manifest:
         path = folder / NAME
         if not folder.exists():
             raise StoreError(f"store: {folder} does not exist")
+        if (folder / "shards.json").is_file():
+            raise StoreError(
+                f"store: {folder} is in shards, which golddiff sample --cluster and "
+                "golddiff.cluster.ShardedStore open"
+            )
         if not path.is_file():
             raise StoreError(
                 f"store: {folder} holds no {NAME}, so it is not a complete store; golddiff index "

@@ -60,6 +60,12 @@ def test_options_that_are_none(pair, option, value):
         ShardedStore.open(pair, **{option: value})
 
 
+def test_shards_that_are_taken_for_a_single_store(tmp_path, capsys):
+    (tmp_path / "shards.json").touch()
+    assert run(["info", str(tmp_path)]) == 2
+    assert "is in shards, which golddiff sample --cluster" in capsys.readouterr().err
+
+
 def test_a_list_that_is_missing_damaged_or_of_another_version(tmp_path):
     with pytest.raises(StoreError, match=r"shards\.json is not there"):
         ShardedStore.open(tmp_path)
