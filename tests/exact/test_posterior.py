@@ -214,17 +214,6 @@ def test_a_shared_softmax_has_the_gradient_of_its_differences(store, queries, sh
     assert float((x.grad * v).sum()) == pytest.approx(float(moved[0] - moved[1]) / 2e-2, rel=1e-2)
 
 
-def test_the_reference_has_the_gradient_that_autograd_gives(store):
-    images = torch.from_numpy(float64_images(store))[:8, :10]
-
-    def mean(x, sigma):
-        logits = -(x[:, None] - images).square().sum(dim=2) / (2 * sigma**2)
-        return torch.softmax(logits, dim=1) @ images
-
-    x = torch.randn(2, 10, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(mean, (x, torch.tensor(1.3).double().requires_grad_()))
-
-
 @pytest.mark.parametrize(
     "method", [golddiff.Optimal, golddiff.PCA, golddiff.Wiener, golddiff.GaussianMixture]
 )

@@ -1,6 +1,5 @@
 """The index holds what it says of every image, and is never wrong after a mishap."""
 
-import contextlib
 import json
 import os
 import shutil
@@ -175,8 +174,9 @@ def test_a_file_of_another_size_that_the_manifest_agrees_with_is_refused(copy):
         Index.open(copy)
 
 
-@pytest.mark.parametrize("name", ["file_record", "save"])
-@pytest.mark.parametrize("after", range(4))
+@pytest.mark.parametrize(
+    ("name", "after"), [("file_record", 0), ("file_record", 1), ("file_record", 2), ("save", 0)]
+)
 def test_stopped_among_its_last_steps_it_is_built_rightly_again(
     make_store, smooth_images, monkeypatch, name, after
 ):
@@ -193,7 +193,7 @@ def test_stopped_among_its_last_steps_it_is_built_rightly_again(
         return step(*given)
 
     monkeypatch.setattr(build, name, stopped)
-    with contextlib.suppress(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt):
         build.build(store)
     monkeypatch.undo()
     assert _bytes_of(Index.build(store).folder) == expected

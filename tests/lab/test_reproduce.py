@@ -156,8 +156,6 @@ def test_bad_input_to_reproduce(fails, tiny):
 
 @pytest.mark.usefixtures("loads")
 def test_longer_runs_than_asked_for_stand_as_not_run(tiny, given_all, tmp_path):
-    from golddiff.cli import run
-
     limits = ["--most-steps", "10", "--n", "2", "--quick", "--out", str(tmp_path)]
     assert run(["reproduce", "imagenet", *given_all, *limits]) == 0
     text = (tmp_path / "imagenet.md").read_text()

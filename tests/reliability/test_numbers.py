@@ -5,7 +5,6 @@ import pytest
 import torch
 
 import golddiff
-from golddiff.noise import ddim_sigmas
 from reliability.numbers.run import compare
 
 
@@ -42,4 +41,3 @@ def test_one_seed_gives_one_image_whatever_the_threads(name, make_store, smooth_
     finally:
         torch.set_num_threads(threads)
     assert all(torch.equal(image, images[0]) for image in images)
-    assert len(ddim_sigmas(3)) == 3

@@ -83,9 +83,10 @@ def test_folders_are_exchanged_in_one_step(tmp_path):
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()
-    if exchanged(tmp_path / "a", tmp_path / "b"):
-        assert (tmp_path / "a" / "b").exists()
-        assert (tmp_path / "b" / "a").exists()
+    if not exchanged(tmp_path / "a", tmp_path / "b"):
+        pytest.skip("folders cannot be exchanged here")
+    assert (tmp_path / "a" / "b").exists()
+    assert (tmp_path / "b" / "a").exists()
 
 
 def test_a_reader_during_a_rebuild_keeps_what_it_opened(tmp_path, pixels):

@@ -73,11 +73,9 @@ def test_limits_of_the_noise_level_are_the_files(opened):
 
 def test_arguments_in_order_are_taken_too(write):
     network = make_network(**VP | TINY)
-    names = ("img_resolution", "img_channels", "label_dim")
-    map_ordered = {"_init_args": (8, 3, 0, True), "_init_kwargs": VP | TINY}
-    D = load_edm(write(pickled(network, extra=map_ordered)))
+    in_order = {"_init_args": (8, 3, 0, True), "_init_kwargs": VP | TINY}
+    D = load_edm(write(pickled(network, extra=in_order)))
     assert torch.equal(D(noisy(), 1.0), network(noisy(), torch.ones(3), None))
-    assert set(names) <= set(network.init_kwargs)
 
 
 def test_half_precision_tensors_are_widened(write):
