@@ -1,7 +1,5 @@
 """Wiener and the mixture of Gaussians: their density, and all that follows from it."""
 
-import time
-
 import numpy as np
 import pytest
 import torch
@@ -81,12 +79,14 @@ def test_all_follows_from_the_density(store, queries, make, label, sigma):
     assert (asked.grad.reshape(3, -1) - expected).abs().max() < 1e-4
 
 
-def test_main_directions_at_low_noise_take_no_time(make_store, smooth_images):
-    """Wiener's are the covariance's; along the rest, of few images, there is no variance."""
+def test_main_directions_of_one_gaussian_are_not_searched_for(
+    make_store, smooth_images, monkeypatch
+):
+    """They are the covariance's; along the rest, of few images, there is no variance."""
+    monkeypatch.setattr("golddiff.estimators.gaussians.main_directions", None)
     store = make_store(smooth_images(40, (3, 12, 12), seed=1))
-    x, factor, start = store.images([0, 1]), store.factor(), time.process_time()
+    x, factor = store.images([0, 1]), store.factor()
     values, vectors = golddiff.Wiener(store).posterior(x, 0.002).directions(41)
-    assert time.process_time() - start < 5
     shrunk = np.zeros(41)
     shrunk[:39] = np.sort(factor.eigenvalues / (factor.eigenvalues / 0.002**2 + 1))[::-1][:39]
     assert values.numpy() == pytest.approx(np.stack([shrunk, shrunk]), rel=1e-9, abs=1e-18)

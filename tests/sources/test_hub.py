@@ -1,4 +1,4 @@
-import time
+import threading
 
 import datasets
 import huggingface_hub
@@ -23,28 +23,26 @@ def no_hub(monkeypatch):
 @pytest.mark.parametrize("name", ["absent-user/absent-name", "absent-name"])
 @pytest.mark.usefixtures("no_hub")
 def test_a_hub_out_of_reach_is_one_line_that_says_what_to_do(name):
-    start = time.monotonic()
     with pytest.raises(SourceError, match="hub cannot be reached") as caught:
         open_source(name)
-    assert time.monotonic() - start < 10
     message = str(caught.value)
     assert name in message
     assert "local folder or parquet file" in message
     assert "\n" not in message
-    assert datasets.config.HF_HUB_OFFLINE in (False, True)
 
 
 def test_a_hub_that_never_answers_is_given_up(monkeypatch):
+    over = threading.Event()
+
     class Silent:
         def dataset_info(self, *arguments, **options):
-            time.sleep(3)
+            assert over.wait(60), "the hub was waited for"
 
     monkeypatch.setattr(huggingface_hub, "HfApi", Silent)
-    monkeypatch.setattr(hub, "_PATIENCE", 0.2)
-    start = time.monotonic()
+    monkeypatch.setattr(hub, "_PATIENCE", 0.05)
     with pytest.raises(SourceError, match="hub cannot be reached"):
         open_source("absent-user/absent-name")
-    assert time.monotonic() - start < 2.5
+    over.set()
 
 
 def test_a_name_that_the_hub_does_not_know_says_so(monkeypatch):
