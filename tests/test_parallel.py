@@ -37,31 +37,14 @@ def test_tasks_may_have_tasks_of_their_own():
     assert list(map_ordered(rows, range(20))) == [[n * m for m in range(20)] for n in range(20)]
 
 
-def test_an_error_is_raised_once_nothing_runs_any_more():
-    running = []
-    gate = threading.Event()
-
-    def work(n):
-        if n == 0:
-            gate.wait(10)
-            raise KeyError(n)
-        running.append(n)
-        gate.set()
-        running.remove(n)
-
-    with pytest.raises(KeyError):
-        list(map_ordered(work, range(40)))
-    assert not running
-    assert list(map_ordered(str, range(3))) == ["0", "1", "2"]
-
-
 def test_each_task_is_done_once():
     done = []
     for_each(lambda n: for_each(lambda m: done.append((n, m)), range(3)), range(100))
     assert sorted(done) == [(n, m) for n in range(100) for m in range(3)]
 
 
-def test_after_an_error_no_task_begins():
+@pytest.mark.parametrize("run", [for_each, lambda work, tasks: list(map_ordered(work, tasks))])
+def test_after_an_error_nothing_runs_any_more_and_no_task_begins(run):
     running, begun = [], []
     gate = threading.Event()
 
@@ -76,9 +59,10 @@ def test_after_an_error_no_task_begins():
         running.remove(n)
 
     with pytest.raises(KeyError):
-        for_each(work, range(100))
+        run(work, range(100))
     assert not running
     assert len(begun) < 100
+    assert list(map_ordered(str, range(3))) == ["0", "1", "2"]
 
 
 def test_a_forked_process_has_threads_of_its_own():

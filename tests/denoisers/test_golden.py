@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from golddiff import PCA, GoldDiff, Kamb, Optimal, PaperSchedule, Wiener
+from golddiff import PCA, SCFDM, GoldDiff, Kamb, Optimal, PaperSchedule, PSPCSquare, Wiener
 from golddiff.noise import ddim_sigmas
 from golddiff.support import Support
 from golddiff.system.errors import ArgumentError
@@ -16,6 +16,8 @@ BASES = {
     "pca": PCA,
     "pca wss": lambda store: PCA(store, weighting="wss", batch_size=16),
     "kamb": lambda store: Kamb(store, patch_sizes=3),
+    "scfdm": lambda store: SCFDM(store, 0.3),
+    "pspc": lambda store: PSPCSquare(store, 3),
 }
 
 
@@ -81,7 +83,7 @@ def test_the_golden_subset_stays_inside_the_class(store, queries):
             assert (store.labels[torch.from_numpy(support.rows)] == 3).all()
 
 
-@pytest.mark.parametrize("base", ["optimal", "pca", "kamb"])
+@pytest.mark.parametrize("base", ["optimal", "pca", "kamb", "scfdm", "pspc"])
 def test_log_weights_count_an_image_as_often_as_they_say(store, queries, base):
     estimator = BASES[base](store)
     x = queries(store, 2.0, b=2).reshape(2, -1).numpy()

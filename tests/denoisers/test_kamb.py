@@ -193,20 +193,6 @@ def test_the_posterior_of_no_images_is_not_defined(digits):
         digits.posterior(Kamb(digits, 3), np.zeros((2, 64), np.float32), 1.0, Support(np.arange(0)))
 
 
-def test_results_do_not_depend_on_the_number_of_threads(digits):
-    threads = torch.get_num_threads()
-    x = noisy(digits, 1.0, b=2)
-    results = []
-    try:
-        for n in (1, 2, 5):
-            torch.set_num_threads(n)
-            results.append(Kamb(digits, 3)(x, 1.0))
-    finally:
-        torch.set_num_threads(threads)
-    assert torch.equal(results[0], results[1])
-    assert torch.equal(results[0], results[2])
-
-
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_results_do_not_depend_on_the_batch(digits, boundary):
     denoiser = Kamb(digits, 5, boundary)
@@ -219,16 +205,6 @@ def test_extreme_noise_levels_give_finite_images(digits):
     for sigma in (1e-300, 1e-6, 1e6, 1e150):
         for scale in (1, 1e3, 1e6):
             assert torch.isfinite(Kamb(digits, 3)(scale * x, sigma)).all()
-
-
-def test_golden_subset_of_patches_runs_like_any_other(digits):
-    from golddiff.estimators.golden import GoldDiff
-    from golddiff.supports.paper import PaperSchedule
-
-    everything = PaperSchedule(k_min=1.0, k_max=1.0, m_min=1.0, m_max=1.0)
-    x = noisy(digits, 1.0, b=2)
-    golden = GoldDiff(Kamb(digits, 3), everything)(x, 1.0)
-    assert torch.allclose(golden, Kamb(digits, 3)(x, 1.0), atol=1e-6)
 
 
 def test_pairs_interpolate_in_log_sigma_and_hold_outside(make_store):

@@ -7,7 +7,6 @@ import torch
 import golddiff
 from golddiff import SCFDM, AdaptiveSchedule, GoldDiff, NearestImage, Optimal, PaperSchedule
 from golddiff.store.nearest import Pixels
-from golddiff.support import Support
 from golddiff.supports.index.distances import KeptBlocks
 from golddiff.supports.index.image_index import open_or_build
 from golddiff.supports.index.search import NeighborSearch
@@ -41,13 +40,6 @@ def test_more_copies_of_another_seed_come_to_the_same_mean(store, queries):
     assert (many[0] - many[1]).abs().mean() < 0.3 * (few[0] - few[1]).abs().mean()
 
 
-def test_a_golden_subset_of_everything_is_the_full_scan(store, queries):
-    golden = GoldDiff(SCFDM(store, 0.3), PaperSchedule(1.0, 1.0, 1.0, 1.0))
-    for sigma in (0.3, 3.0, 40.0):
-        x = queries(store, sigma)
-        assert (golden(x, sigma, 1) - SCFDM(store, 0.3)(x, sigma, 1)).abs().max() < 1e-5
-
-
 def test_adaptive_supports_keep_their_error_and_save_images(make_store, smooth_images, queries):
     store = make_store(smooth_images(6000, (1, 6, 6)))
     full, golden = (
@@ -60,14 +52,6 @@ def test_adaptive_supports_keep_their_error_and_save_images(make_store, smooth_i
         assert (out - full(x, sigma)).flatten(1).square().mean(1).sqrt().max() <= 0.05
     weighed = golden.schedule.weighed(x.reshape(4, -1).numpy(), 40.0, None, 0)
     assert all(one.images < store.n / 2 and one.error > 0 for one in weighed)
-
-
-def test_an_image_of_weight_3_is_three_images(store, queries):
-    x = queries(store, 1.0).reshape(4, -1).numpy()
-    thrice = Support(np.repeat(np.arange(50), 3))
-    weighed = Support(np.arange(50), np.full(50, np.log(3.0)))
-    one, other = (SCFDM(store, 0.3).denoise_over(x, 1.0, s) for s in (thrice, weighed))
-    assert np.abs(one - other).max() < 1e-5
 
 
 def test_little_memory_changes_nothing(store, queries):

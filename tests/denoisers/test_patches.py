@@ -89,12 +89,9 @@ def test_little_noise_returns_the_image_and_much_the_mean_patch(store, queries):
     assert (far.std(dim=0)).max() < 0.01
 
 
-def test_a_query_does_not_depend_on_its_batch_nor_on_its_class(store, queries):
-    mixture = PatchMixture(store)
-    x = queries(store, 0.5, b=6)
-    together = mixture(x, 0.5, labels=[0, 1, 2, 0, 1, 2])
-    for i in range(6):
-        assert (mixture(x[i : i + 1], 0.5) - together[i : i + 1]).abs().max() < 1e-6
+def test_a_query_does_not_depend_on_its_class(store, queries):
+    mixture, x = PatchMixture(store), queries(store, 0.5, b=3)
+    assert (mixture(x, 0.5, labels=[0, 1, 2]) - mixture(x, 0.5)).abs().max() < 1e-6
 
 
 def test_the_same_seed_gives_the_same_patches(store, queries):
@@ -113,12 +110,6 @@ def test_the_side_follows_the_images(make_store, shape, side):
     mixture = PatchMixture(store)
     assert mixture.side == side
     assert mixture(torch.randn(2, *shape), 0.5).isfinite().all()
-
-
-def test_images_that_are_all_alike_are_returned(make_store):
-    store = make_store(torch.full((50, 1, 6, 6), 77, dtype=torch.uint8))
-    made = PatchMixture(store)(torch.randn(2, 1, 6, 6), 0.5)
-    assert torch.allclose(made, store.images([0, 0]), atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """What holds for every training set."""
 
-import time
-
 import numpy as np
 import pytest
 import torch
@@ -11,11 +9,13 @@ from hypothesis import strategies as st
 from golddiff import (
     PCA,
     SCFDM,
+    GaussianMixture,
     GoldDiff,
     Kamb,
     NearestImage,
     Optimal,
     PaperSchedule,
+    PatchMixture,
     PSPCSquare,
     Wiener,
 )
@@ -34,7 +34,12 @@ GOLDEN = {
     for name, f in ESTIMATORS.items()
     for variant in ("text", "released")
 }
-EVERY = {**ESTIMATORS, **GOLDEN, "wiener": Wiener, "nearest": NearestImage}
+FITTED = {
+    "wiener": Wiener,
+    "mixture": GaussianMixture,
+    "patches": lambda store: PatchMixture(store, side=4),
+}
+EVERY = {**ESTIMATORS, **GOLDEN, **FITTED, "nearest": NearestImage}
 
 sigmas = st.floats(0.002, 100).map(lambda s: float(np.float32(s)))
 seeds = st.integers(0, 2**31)
@@ -85,7 +90,7 @@ def test_one_image_is_always_the_answer(make_store, smooth_images, name):
     store = make_store(smooth_images(1, (3, 8, 8)))
     x = torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     y = EVERY[name](store)(x, 0.5)
-    if "kamb" not in name:  # Kamb may paste the image's patches elsewhere
+    if "kamb" not in name and name != "patches":  # these may put the image's patches elsewhere
         assert (y - store.images()).abs().max() < 1e-5
     assert torch.isfinite(y).all()
 
@@ -111,12 +116,24 @@ def test_sigma_and_label_may_differ_by_query(store, queries, name):
         assert (together[i : i + 1] - alone).abs().max() < 1e-6
 
 
-def test_many_queries_are_grouped_in_one_pass(make_store):
-    """Each looked up once, not compared with every other: that took 17 s for these."""
-    points = make_store(torch.randn(5, 2))
-    start = time.process_time()
-    Wiener(points)(torch.zeros(20_000, 2), 1.0)
-    assert time.process_time() - start < 5
+class Counted(float):
+    """A noise level that counts how often one is compared with another."""
+
+    comparisons = 0
+    __hash__ = float.__hash__
+
+    def __eq__(self, other):
+        Counted.comparisons += 1
+        return float(self) == float(other)
+
+
+def test_many_queries_are_grouped_in_one_pass(make_store, monkeypatch):
+    """Each looked up once, not compared with every other: that took 17 s for 20,000."""
+    denoiser, x = Wiener(make_store(torch.randn(5, 2))), torch.zeros(500, 2)
+    levels = [Counted(1.0) for _ in x]
+    monkeypatch.setattr(denoiser, "checked", lambda *_: (x.numpy(), levels, [None] * len(x)))
+    denoiser(x, 1.0)
+    assert 0 < Counted.comparisons < 2 * len(x)
 
 
 @pytest.mark.parametrize(
@@ -153,4 +170,5 @@ def test_threads_change_nothing(store, queries, name):
             results.append(EVERY[name](store)(x, 0.7))
     finally:
         torch.set_num_threads(before)
-    assert all((r - results[0]).abs().max() < 1e-6 for r in results)
+    limit = 1e-6 if name in FITTED else 0  # whose products are the BLAS library's
+    assert all((r - results[0]).abs().max() <= limit for r in results[1:])

@@ -8,7 +8,6 @@ import torch
 
 from golddiff import AdaptiveSchedule, GoldDiff, PSPCFlex, PSPCSquare, Wiener, create
 from golddiff.estimators.describe import build, describe
-from golddiff.support import Support
 from golddiff.system.errors import ArgumentError
 from golddiff_lab import reference
 from tests.conftest import float64_images
@@ -109,16 +108,6 @@ def test_the_authors_sizes_at_their_levels_are_scaled_to_the_image(make_store, s
     assert sizes == [16, 12, 8, 6, 4, 3, 3]
     own = PSPCSquare(small, [(2.0, 6), (0.1, 2)])
     assert [own.patch_size(sigma) for sigma in (50.0, 1.1, 1.0, 0.01)] == [6, 6, 2, 2]
-
-
-def test_an_image_of_weight_three_counts_as_three(store, queries):
-    square = PSPCSquare(store, 3)
-    x = queries(store, 1.0, 2).reshape(2, -1).numpy()
-    rows, weights = np.arange(40), np.zeros(40)
-    weights[5] = np.log(3)
-    repeated = np.sort(np.append(rows, [5, 5]))
-    one = square.denoise_over(x, 1.0, Support(rows, weights))
-    assert np.abs(one - square.denoise_over(x, 1.0, Support(repeated))).max() < 1e-5
 
 
 def test_a_small_memory_limit_changes_nothing(store, queries):

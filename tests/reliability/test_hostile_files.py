@@ -1,7 +1,6 @@
 """Files made to harm: each is refused in one line, and nothing outside its folder is touched."""
 
 import bz2
-import contextlib
 import gzip
 import io
 import json
@@ -20,7 +19,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from PIL import Image
 
 from golddiff.oracles.load import load_oracle
 from golddiff.sources import open_source
@@ -30,7 +28,7 @@ from golddiff.store.manifest import _digest, file_record
 from golddiff.system import files
 from golddiff.system.errors import CheckpointError, SourceError, StoreError
 from golddiff.system.pickles import ARRAYS, read_pickle
-from reliability.fuzz.images import array, encoded, idx, npzs, packed, parquets
+from reliability.fuzz.images import array, encoded, idx, packed, parquets
 from reliability.fuzz.structured import PNG
 from reliability.fuzz.watch import watched
 
@@ -182,16 +180,6 @@ class TestPickles:
         with pytest.raises(SourceError, match="meta is not a pickle of plain arrays"):
             open_source(cifar100(tmp_path, b"\x80\x02}" + tuples + b"K\x01s."))
 
-    def test_a_checkpoint_nested_until_the_stack_overflows(self, tmp_path):
-        torch.save({"a": torch.zeros(1)}, tmp_path / "m.pt")
-        with zipfile.ZipFile(tmp_path / "m.pt") as archive:
-            members = {info.filename: archive.read(info) for info in archive.infolist()}
-        name = next(n for n in members if n.endswith("data.pkl"))
-        members[name] = b"\x80\x02})" + b"\x85" * 200_000 + b"K\x01s."
-        (tmp_path / "m.pt").write_bytes(packed(members))
-        with pytest.raises(CheckpointError, match="a key that is a tuple"):
-            load_oracle(tmp_path / "m.pt")
-
 
 class TestPlaces:
     @pytest.fixture
@@ -218,21 +206,14 @@ class TestPlaces:
         with pytest.raises(SourceError, match="symbolic link that leads out"):
             open_source(folder)
 
-    def test_images_in_a_folder_do_not_lead_out(self, tmp_path, secret):
-        folder = tmp_path / "images"
-        folder.mkdir()
-        (folder / "a.png").symlink_to(secret)
-        with pytest.raises(SourceError, match="not followed"):
-            open_source(folder)
-
-    @pytest.mark.parametrize("name", ["../../out.png", "/tmp/out.png", "..\\out.png"])
+    @pytest.mark.parametrize("name", ["../../out.png", "/tmp/out.png", "a\\..\\..\\out.png"])
     def test_a_zip_archive_is_never_unpacked_to_disk(self, tmp_path, name):
         folder = tmp_path / "a" / "b"
         folder.mkdir(parents=True)
         (folder / "x.zip").write_bytes(packed({name: encoded(array())}))
         before = sorted(tmp_path.rglob("*"))
-        with watched(folder) as events, contextlib.suppress(SourceError):
-            read(folder / "x.zip")
+        with watched(folder) as events:
+            assert len(read(folder / "x.zip")[0]) == 1
         assert events == []
         assert sorted(tmp_path.rglob("*")) == before
 
@@ -427,5 +408,3 @@ def test_the_watch_sees_what_it_watches_for(tmp_path):
     assert any(e.startswith("os.system") for e in events)
     assert any(e.startswith("exec") for e in events)
     assert not any(e.endswith("inside/a for writing") for e in events)
-    assert Image.MAX_IMAGE_PIXELS
-    assert npzs()

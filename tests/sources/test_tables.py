@@ -139,13 +139,6 @@ def test_a_bad_row_is_named(tmp_path, bad):
     assert [name for name, _ in source.skipped] == ["row 7 of train.parquet"]
 
 
-def test_the_path_in_a_parquet_row_is_never_opened(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "0.png").write_bytes(PNGS[0])
-    with pytest.raises(SourceError, match="holds no bytes"):
-        open_source(write_parquet(tmp_path / "t" / "a.parquet", [None]))
-
-
 def test_a_damaged_parquet_file_is_named(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", PNGS)
     path.write_bytes(path.read_bytes()[:-40])
