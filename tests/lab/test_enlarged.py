@@ -13,19 +13,12 @@ from golddiff.store.opening import open_store
 from golddiff.system.errors import SourceError
 from golddiff_lab.augment import NUMBERS, augmented
 from golddiff_lab.enlarged import EnlargedSource
+from tests.sources.make import read
 
 
 @pytest.fixture(scope="module")
-def originals(tmp_path_factory, smooth_images):
-    path = tmp_path_factory.mktemp("originals") / "store"
-    return ImageStore.build(smooth_images(300, (3, 12, 12)), path, torch.arange(300) % 7)
-
-
-def read(source, size=64):
-    batches = list(source.batches(size))
-    labels = [b.labels for b in batches if b.labels is not None]
-    pixels = np.concatenate([b.pixels for b in batches])
-    return pixels, np.concatenate(labels) if labels else None
+def originals(make_store, smooth_images):
+    return make_store(smooth_images(300, (3, 12, 12)), torch.arange(300) % 7)
 
 
 def enlarged(store, limit, seed=0, size=64):

@@ -11,6 +11,7 @@ import pytest
 from golddiff.sources import open_source
 from golddiff.system.errors import SourceError
 from golddiff.system.pickles import ARRAYS, read_pickle
+from tests.oracles.edm.hostile import Evil
 
 from .make import read
 
@@ -94,25 +95,15 @@ def test_cifar100_has_fine_and_coarse_labels(tmp_path):
         open_source(folder, label_column="absent")
 
 
-class Trap:
-    """A pickle that would run a command."""
-
-    def __init__(self, function, *arguments):
-        self.call = (function, arguments)
-
-    def __reduce__(self):
-        return self.call
-
-
 @pytest.mark.parametrize(
     ("trap", "name"),
     [
-        (Trap(os.system, "touch ran"), r"(posix|nt)\.system"),
-        (Trap(eval, "open('ran', 'w')"), "eval"),
-        (Trap(exec, "open('ran', 'w')"), "exec"),
-        (Trap(getattr, "text", "upper"), "getattr"),
-        (Trap(np.load, "ran"), "load"),
-        (Trap(open, "ran", "w"), "open"),
+        (Evil(os.system, "touch ran"), r"(posix|nt)\.system"),
+        (Evil(eval, "open('ran', 'w')"), "eval"),
+        (Evil(exec, "open('ran', 'w')"), "exec"),
+        (Evil(getattr, "text", "upper"), "getattr"),
+        (Evil(np.load, "ran"), "load"),
+        (Evil(open, "ran", "w"), "open"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

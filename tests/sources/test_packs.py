@@ -1,21 +1,21 @@
 """The real images of the shared packs, where they are present."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from golddiff.sources import open_source
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("GOLDDIFF_DATA") or REPOSITORY.parent / "shared" / "data")
 
+@pytest.fixture
+def pack(data_packs):
+    """pack(name): the folder of one."""
 
-def pack(name):
-    if not (DATA / name).is_dir():
-        pytest.skip(f"the data pack {name} is not here (set GOLDDIFF_DATA to the folder of packs)")
-    return DATA / name
+    def folder(name):
+        if not (data_packs / name).is_dir():
+            pytest.skip(f"the data pack {name} is not in {data_packs}")
+        return data_packs / name
+
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def pack(name):
         ("imagenet64-100", (3, 64, 64), 50_000, 100),
     ],
 )
-def test_a_pack_is_what_it_says(name, shape, count, classes):
+def test_a_pack_is_what_it_says(pack, name, shape, count, classes):
     source = open_source(pack(name))
     assert (source.info.shape, source.info.count) == (shape, count)
     assert len(source.info.class_names) == classes
@@ -34,14 +34,14 @@ def test_a_pack_is_what_it_says(name, shape, count, classes):
     assert batch.pixels.shape == (1000, *shape)
 
 
-def test_all_of_cifar10_is_read_in_balance():
+def test_all_of_cifar10_is_read_in_balance(pack):
     counts = np.zeros(10, np.int64)
     for batch in open_source(pack("cifar10")).batches(4096):
         counts += np.bincount(batch.labels, minlength=10)
     assert counts.tolist() == [5000] * 10
 
 
-def test_the_grey_photographs_of_imagenet_are_converted():
+def test_the_grey_photographs_of_imagenet_are_converted(pack):
     greys = 0
     for batch in open_source(pack("imagenet64-100"), limit=5000).batches(1000):
         greys += (batch.pixels[:, 0] == batch.pixels[:, 1]).all((1, 2)).sum()

@@ -4,20 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from golddiff.store.images import ImageStore
 from golddiff.store.opening import open_source
 from golddiff.system.errors import ArgumentError, SourceError
+from tests.sources.make import read
 
 
 @pytest.fixture(scope="module")
-def originals(tmp_path_factory, smooth_images):
-    path = tmp_path_factory.mktemp("originals") / "store"
-    return ImageStore.build(smooth_images(300, (3, 12, 12)), path, torch.arange(300) % 7)
-
-
-def read(source, size=64):
-    batches = list(source.batches(size))
-    return np.concatenate([b.pixels for b in batches]), np.concatenate([b.labels for b in batches])
+def originals(make_store, smooth_images):
+    return make_store(smooth_images(300, (3, 12, 12)), torch.arange(300) % 7)
 
 
 class TestStoreAsSource:
