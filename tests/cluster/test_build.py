@@ -1,5 +1,6 @@
 """Shards built on a cluster hold a single store's images in its order."""
 
+import functools
 import io
 import json
 import shutil
@@ -50,6 +51,19 @@ def sources(tmp_path_factory):
     }
 
 
+@pytest.fixture(scope="module")
+def in_two(cluster, sources, tmp_path_factory):
+    """in_two(kind): the folder of a source's two shards, and what building them told."""
+
+    @functools.cache
+    def build(kind):
+        out, seen = tmp_path_factory.mktemp(kind) / "out", []
+        built = build_shards(sources[kind][0], out, 2, progress=lambda *done: seen.append(done))
+        return out, built, seen
+
+    return build
+
+
 @pytest.mark.parametrize("kind", ["folder", "parquet"])
 def test_a_part_of_a_source_holds_these_images_alone(sources, kind):
     path, whole = sources[kind]
@@ -64,13 +78,11 @@ def test_a_part_of_a_source_holds_these_images_alone(sources, kind):
 
 
 @pytest.mark.parametrize("kind", ["folder", "parquet"])
-def test_shards_hold_the_single_stores_images(cluster, sources, kind, tmp_path):
-    path, whole = sources[kind]
-    seen = []
-    built = build_shards(path, tmp_path / "out", 2, progress=lambda *done: seen.append(done))
+def test_shards_hold_the_single_stores_images(in_two, sources, kind):
+    whole, (out, built, seen) = sources[kind][1], in_two(kind)
     assert (built.shards, built.found, built.n) == (2, 0, 60)
     assert seen == [(0, 2), (1, 2), (2, 2)]
-    parts = [ImageStore.open(shard) for shard in Listing.of(tmp_path / "out").paths]
+    parts = [ImageStore.open(shard) for shard in Listing.of(out).paths]
     assert torch.equal(torch.cat([part.images() for part in parts]), whole.images())
     assert torch.equal(torch.cat([part.labels for part in parts]), whole.labels)
     for part in parts:
@@ -88,10 +100,9 @@ def test_labels_of_ones_own_go_to_the_shards(cluster, sources, tmp_path):
         build_shards(path, tmp_path / "out", 2, SourceOptions(labels=labels[::-1]))
 
 
-def test_shards_name_their_images(cluster, sources, tmp_path):
+def test_shards_name_their_images(in_two, sources, tmp_path):
     path, whole = sources["folder"]
-    build_shards(path, tmp_path / "out", 2)
-    with ShardedStore.open(tmp_path / "out", patience=600.0) as store:
+    with ShardedStore.open(in_two("folder")[0], patience=600.0) as store:
         assert store.names_of([50, 2, 31]) == [whole.names[row] for row in (50, 2, 31)]
         assert image_name(store, 40) == image_name(whole, 40)
     files = sorted(Path(path).rglob("*.png"))[:9]
@@ -191,10 +202,8 @@ def test_a_shard_that_is_gone_stops_the_command_line_with_its_name(cluster, tmp_
     assert "does not exist" in line
 
 
-def test_shards_behind_an_address_are_a_single_stores(cluster, sources, tmp_path):
-    path, whole = sources["folder"]
-    out = tmp_path / "out"
-    build_shards(path, out, 2)
+def test_shards_behind_an_address_are_a_single_stores(in_two, sources, tmp_path):
+    whole, out = sources["folder"][1], in_two("folder")[0]
     archive = tmp_path / "shards.zip"
     with zipfile.ZipFile(archive, "w") as packed:
         for file in sorted(out.rglob("*")):
