@@ -16,6 +16,14 @@ settings.register_profile("golddiff", deadline=None, max_examples=12, derandomiz
 settings.load_profile("golddiff")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _cache_of_its_own(tmp_path_factory):
+    """What is loaded is kept for this run of the tests, and not in the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GOLDDIFF_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def make_store(tmp_path_factory):
     """Build a store from an array: make_store(pixels, labels=None)."""

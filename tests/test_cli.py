@@ -21,14 +21,8 @@ from golddiff.system.pictures import to_pixels
 PROGRAM = [sys.executable, "-c", "from golddiff.cli import main; main()"]
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.fixture(autouse=True)
-def _own_cache(cache, monkeypatch, tmp_path):
-    monkeypatch.setenv("GOLDDIFF_CACHE", str(cache))
+def _elsewhere(monkeypatch, tmp_path):
     # Small and labelled: what a run without --data is of here.
     monkeypatch.setattr("golddiff.cli.sample_run.DEFAULT", TrainingImages("digits"))
     monkeypatch.chdir(tmp_path)
@@ -448,7 +442,7 @@ def test_memory_that_runs_out_is_told_in_one_line(monkeypatch, capsys):
     assert err == "golddiff: memory: there is not enough for this (smaller images or fewer help)\n"
 
 
-def test_an_interrupt_ends_in_one_line_and_leaves_nothing(cache):
+def test_an_interrupt_ends_in_one_line_and_leaves_nothing():
     options = ["--n", "4096", "--steps", "1000", "--method", "kamb", "--json", "r.json"]
     process = subprocess.Popen(
         [*PROGRAM, "sample", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -33,16 +33,8 @@ def pytest_collection_modifyitems(items):
             item.add_marker(mark)
 
 
-@pytest.fixture(scope="package", autouse=True)
-def cache(tmp_path_factory):
-    """What is computed from lists of shards must not reach the user's cache."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GOLDDIFF_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="package")
-def cluster(cache):
+def cluster():
     """A real Ray, joined: two nodes of one core each, as ``ray start`` starts them.
 
     When the last of these tests is done no process of it is left.

@@ -15,8 +15,7 @@ SMALL = ("--channels", "32", "--multipliers", "1,1", "--blocks", "1", "--batch",
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory, monkeypatch, tmp_path):
-    monkeypatch.setenv("GOLDDIFF_CACHE", str(tmp_path_factory.getbasetemp() / "oracle-cache"))
+def _elsewhere(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
