@@ -113,21 +113,6 @@ def test_masks_that_find_no_room_are_made_again(make_store, images, queries):
     np.testing.assert_array_equal(dense_mask(pca.ready(1.0).tree, made.d), mask)
 
 
-class OwnOptimal(golddiff.Optimal):
-    """A method of one's own, with no torch code: it runs on the processor."""
-
-    def weigh(self, x, sigma, part):
-        return super().weigh(x, 2 * sigma, part)
-
-    def on_device(self, sigma, store):
-        return None
-
-
-def test_a_method_without_torch_code_runs_on_the_processor(store, queries):
-    denoiser, x = OwnOptimal(store), queries(store, 1.0, 2)
-    torch.testing.assert_close(denoiser.to(DEVICE)(x, 1.0), denoiser(x, 1.0), rtol=0, atol=0)
-
-
 class OtherOptimal(golddiff.Optimal):
     """Weighs in a way of its own, with no torch code for it: Optimal's would be another method."""
 
@@ -135,8 +120,16 @@ class OtherOptimal(golddiff.Optimal):
         return super().weigh(x, 2 * sigma, part)
 
 
-def test_another_way_of_weighing_is_not_replaced_by_its_parents_torch_code(store, queries):
-    denoiser, x = OtherOptimal(store), queries(store, 1.0, 2)
+class OwnOptimal(OtherOptimal):
+    """Says itself that it has none."""
+
+    def on_device(self, sigma, store):
+        return None
+
+
+@pytest.mark.parametrize("method", [OtherOptimal, OwnOptimal])
+def test_a_method_without_torch_code_runs_on_the_processor(store, queries, method):
+    denoiser, x = method(store), queries(store, 1.0, 2)
     torch.testing.assert_close(denoiser.to(DEVICE)(x, 1.0), denoiser(x, 1.0), rtol=0, atol=0)
     assert golddiff.Optimal(store).to(DEVICE).store is not store
 
