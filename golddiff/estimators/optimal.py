@@ -77,9 +77,15 @@ class Optimal(Estimator):
             yield slice(None), seen, logits, torch.from_numpy(self.images.values(part.rows[seen]))
 
     def pulled(self, x: F64, sigma: float, part: Support, known: Known, cotangent: F64) -> F64:
-        """Derivatives (b, D + 1) in x and the gain g = 1 / (2 sigma^2) of u . mean, u a cotangent.
+        """Derivatives of u . mean, u a cotangent: in x, and sums for that in g = 1 / (2 sigma^2).
 
-        With c_i = w_i u . (x_i - m) they are 2 g sum_i c_i (x_i - m) and sum_i c_i l_i / g.
+        With w_i the weights and c_i = w_i u . (x_i - m) the first is 2 g sum_i c_i (x_i - m). The
+        second is sum_i c_i s_i, s_i = dl_i/dg, but c_i are differences in float32, whose sum is not
+        quite 0: next to one image's log weight of -1000 what remains would be much. So beside
+        sum_i c_i s_i stand sum_i c_i and sum_i w_i s_i, to take s_i from its mean.
+
+        Returns:
+            (b, D + 3).
         """
         prior, gain = part.log_importance(), precision(sigma)
         mean, total = known.mean.numpy(), known.log_total.numpy()
@@ -92,9 +98,9 @@ class Optimal(Estimator):
             pulls = np.exp(below) * (along - (u * mean).sum(axis=1, keepdims=True))
             sums = sums_of(here, rows, pulls)
         in_x = 2 * gain * (sums - pulls.sum(axis=1, keepdims=True) * mean)
-        # What all logits share has no part in it: sum_i c_i = 0.
-        in_gain = (pulls * (below - prior[seen])).sum(axis=1, keepdims=True) / gain
-        return np.concatenate([in_x, in_gain], axis=1)
+        slopes = (below - prior[seen]) / gain  # but for a number that all share
+        terms = np.stack([pulls * slopes, pulls, np.exp(below) * slopes], axis=1)
+        return np.concatenate([in_x, terms.sum(axis=2)], axis=1)
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
         """As :meth:`weigh`, by torch."""

@@ -46,8 +46,9 @@ class SecondPass:
 
     Args:
         estimator: weighs the images.
-        what: which sums: the posterior's own, (V) the variance, or (D + 1) the derivative in x
-            and sigma of the mean's product with the cotangent.
+        what: which sums: the posterior's own, (V) the variance, or (D + 3) the derivative in x of
+            the mean's product with the cotangent, and three sums for that in sigma, as
+            :meth:`golddiff.estimators.optimal.Optimal.pulled` has them.
         kept: (b, N) the logits, which the first pass leaves here for those after it; None: they are
             found anew. It stays in this process.
     """
@@ -125,7 +126,8 @@ class SecondPass:
             inputs = query.clone().requires_grad_(), gain.requires_grad_()
             terms = estimator.terms(*inputs, sigma, part, known)
             score = _pulled(terms, prior, known, cotangent, inputs[1])
-            return _plain(torch.cat(torch.autograd.grad(score, inputs), dim=1))
+            slopes = torch.cat(torch.autograd.grad(score, inputs), dim=1)
+            return _plain(torch.nn.functional.pad(slopes, (0, 2)))  # in float64 no rest is left
 
 
 def _numbers(x: F64) -> I64:
@@ -246,9 +248,10 @@ class ImagesPosterior:
         """Derivatives of the mean's product with a cotangent (b, D): in x (b, D), in sigma (b,)."""
         joining = self.estimator.joining
         cotangent = cotangent if joining is None else joining.transposed(cotangent)
-        found = self._second(PULL, cotangent).weighted
-        gain = precision(self.sigma)
-        return found[:, :-1], found[:, -1] * (-2 * gain / self.sigma)
+        found, d = self._second(PULL, cotangent).weighted, self.x.shape[1]
+        in_gain, rest, mean_slope = found[:, d:].T
+        in_gain = in_gain - rest * mean_slope
+        return found[:, :d], in_gain * (-2 * precision(self.sigma) / self.sigma)
 
     def _second(self, what: str, cotangent: F64) -> Posterior:
         first = self._first

@@ -7,7 +7,9 @@ from hypothesis import given as examples
 from hypothesis import strategies as st
 
 import golddiff
+from golddiff.kernels.rows import ROWS_PER_TASK
 from golddiff.support import RandomSample, Support
+from tests.conftest import float64_images
 from tests.exact.test_posterior import flat, optimal
 
 
@@ -226,3 +228,25 @@ def test_attribution_is_under_what_was_given(store, queries):
     (found,) = golddiff.Optimal(store).given(weights).attribute(queries(store, 9.0, b=1), 9.0)
     assert found.images.tolist() == [11, 12]
     assert found.image_weights.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("kept", [0, 1 / 16])
+@pytest.mark.parametrize("sigma", [0.002, 0.3, 2.0])
+def test_the_slope_in_sigma_is_right_next_to_large_log_weights(
+    make_store, smooth_images, queries, sigma, kept, monkeypatch
+):
+    """The terms of it have float32's rounding, which log weights of -1000 must not multiply."""
+    monkeypatch.setattr("golddiff.store.exact.KEPT_SHARE", kept)
+    store = make_store(smooth_images(2 * ROWS_PER_TASK, (1, 4, 4)))  # more than one part
+    weights = np.random.default_rng(3).normal(0, 1000, store.n)
+    images, x = float64_images(store), queries(store, sigma)
+    level = torch.full((4,), sigma, dtype=torch.float64, requires_grad=True)
+    u = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+    (golddiff.Optimal(store).given(weights)(x, level) * u).sum().backward()
+    for query, along, slope in zip(flat(x), flat(u), level.grad.tolist(), strict=True):
+        squares = ((query - images) ** 2).sum(axis=1)
+        logs = weights - squares / (2 * sigma**2)
+        share = np.exp(logs - np.logaddexp.reduce(logs))
+        off = (images - share @ images) @ along
+        direct = (share * off * (squares - share @ squares)).sum() / sigma**3
+        assert slope == pytest.approx(direct, rel=1e-3, abs=1e-3 / sigma)
