@@ -24,7 +24,7 @@ from golddiff.store.likelihood import log_likelihood
 from golddiff.store.posteriors import Unsaved
 from golddiff.store.queries import added_priors, checked_queries, priors_of
 from golddiff.support import AnySupport, LogWeights, Prior, Side, Support, TiledSupport
-from golddiff.system.arguments import as_number, check_batch, classes_of, levels_of
+from golddiff.system.arguments import as_number, classes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64
 from golddiff.system.parallel import IN_FLIGHT
@@ -153,9 +153,9 @@ class Denoiser(ABC):
         Raises:
             ArgumentError: as a call.
         """
-        check_batch("x", x, self.store.shape, "store")
-        levels = levels_of(sigma, len(x)).reshape(-1, *[1] * (x.ndim - 1)).to(x.device)
-        found: torch.Tensor = (self(x, sigma, labels).double() - x.double()) / levels**2
+        off = self(x, sigma, labels).double() - x.double()
+        levels = torch.as_tensor(sigma, dtype=torch.float64, device=x.device).expand(len(x))
+        found: torch.Tensor = off / levels.reshape(-1, *[1] * (x.ndim - 1)) ** 2
         return found.float()
 
     def exact(self, x: F32, sigma: float, prior: Prior) -> Exact:

@@ -81,6 +81,19 @@ def test_the_score_is_the_gradient_of_the_log_density(store, queries):
     assert torch.allclose((moved[0] - moved[1]) / (2 * step), slope, rtol=2e-3, atol=2e-2)
 
 
+@pytest.mark.parametrize("method", [golddiff.Optimal, golddiff.Wiener])
+def test_the_score_has_its_own_slope_in_sigma(store, queries, method):
+    d, x, step = method(store), queries(store, 0.7), 1e-3
+    sigma = torch.tensor([0.6, 0.7, 0.8, 2.0], dtype=torch.float64, requires_grad=True)
+    d.score(x, sigma).sum().backward()
+    with torch.no_grad():
+        up, down = (
+            (d.posterior(x, level).mean.double() - x).flatten(1).sum(dim=1) / level**2
+            for level in (sigma + step, sigma - step)
+        )
+    assert torch.allclose(sigma.grad, (up - down) / (2 * step), rtol=5e-3, atol=5e-2)
+
+
 @pytest.mark.parametrize("sigma", SIGMAS)
 def test_the_jacobian_of_optimal_is_its_covariance(store, queries, sigma):
     x = queries(store, sigma).requires_grad_()
