@@ -241,17 +241,20 @@ class MeasuredGaussians(GaussianDenoiser):
         yield from self._made[1]
 
     def _given(self, one: Gaussian, which: list[int]) -> Gaussian:
-        d, k, precision = one.vectors.shape[0], self._values.shape[1], self.noise**-2
+        d, k = one.vectors.shape[0], self._values.shape[1]
         require_memory(24 * d * d, f"a covariance of {d:,} values", "use smaller images")
         root = one.vectors * np.sqrt(one.values)  # C = root root^T
-        seen = self._matrix @ root
-        # S^-1 = p - p^2 seen (I + p seen^T seen)^-1 seen^T, p the noise's precision.
-        e, axes = np.linalg.eigh(np.eye(len(one.values)) + precision * seen.T @ seen)
-        residual = self._values[which] - (self._matrix @ one.mean.T).T
-        along, root = residual @ seen @ axes * precision, root @ axes
-        distance = precision * (residual**2).sum(axis=1) - (along**2 / e).sum(axis=1)
-        size = np.log(e).sum() + k * math.log(2 * math.pi / precision)
-        values, vectors = np.linalg.eigh(root / e @ root.T)
+        # S = noise^2 u e u^T, but for directions that are noise alone. Of the values of A C A^T
+        # itself, the squares, little noise would be lost in rounding.
+        u, singular, axes = np.linalg.svd(self._matrix @ root / self.noise, full_matrices=False)
+        e = 1 + singular**2
+        residual = (self._values[which] - (self._matrix @ one.mean.T).T) / self.noise
+        along = residual @ u
+        distance = (along**2 / e).sum(axis=1) + ((residual - along @ u.T) ** 2).sum(axis=1)
+        size = np.log(e).sum() + k * math.log(2 * math.pi * self.noise**2)
+        moved = one.mean + (along * singular / e) @ axes @ root.T
+        root = root - (root @ axes.T * (1 - e**-0.5)) @ axes
+        values, vectors = np.linalg.eigh(root @ root.T)
         kept = values > 0
         log_weight = one.log_weight - 0.5 * (distance + size)
-        return Gaussian(log_weight, one.mean + along / e @ root.T, values[kept], vectors[:, kept])
+        return Gaussian(log_weight, moved, values[kept], vectors[:, kept])

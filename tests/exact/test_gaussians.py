@@ -115,7 +115,7 @@ def given(parts, matrix, y, noise):
 @pytest.mark.parametrize("make", [wiener, mixture])
 @pytest.mark.parametrize("label", [None, 1])
 @pytest.mark.parametrize("sigma", [0.05, 2.0])
-@pytest.mark.parametrize("noise", [0.1, 1.0])
+@pytest.mark.parametrize("noise", [1e-9, 0.1, 1.0])
 def test_a_measurement_is_gaussian_conditioning(store, queries, make, label, sigma, noise):
     generator, x, d = torch.Generator().manual_seed(0), queries(store, sigma, b=3), make(store)
     matrix = torch.randn(5, store.d, generator=generator)
