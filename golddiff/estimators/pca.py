@@ -119,7 +119,8 @@ class PCA(Estimator):
         memory_limit: see :class:`golddiff.denoiser.Estimator`; masks come on top, about
             16 D^2 bytes while a sigma's are made.
         share: values that have one softmax together: "pixel" (a pixel's colours), "2x2" or "4x4"
-            (the values of so many pixels). Its logit is the mean of the values' own logits.
+            (the values of so many pixels). Its logit is the mean of the values' own logits; of 16
+            values or more, that of every fifth.
             "seamless": of a pixel, interpolated between those of "4x4", and outputs fit differences
             of neighbours too, see :mod:`golddiff.estimators.seamless`; images (C, H, W) alone.
             None: each value its own.

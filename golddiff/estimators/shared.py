@@ -29,6 +29,7 @@ from golddiff.system.numbers import F32, F64, I64
 # Of the units, by the name of ``share``.
 SIDES = {"pixel": 1, "2x2": 2, "4x4": 4, "seamless": 4}
 Given = Callable[[NDArray[Any]], NDArray[Any]]
+LEAST = -1e30  # log weight next to a part's heaviest: nothing
 SMALLEST = 16  # pixels a side that an image has for units of several pixels
 
 
@@ -128,17 +129,20 @@ class UnitMasks:
         values = images.values(part.rows)
         summed = given(values)
         by_channel = summed.reshape(len(values), -1, len(self.unit))
-        prior = part.log_importance().astype(np.float32)[:, None]
+        prior = part.log_importance()
+        heaviest = prior.max()
+        # Log weights may be lower than float32 reaches, in all of a part too.
+        beside = (prior - heaviest).clip(min=LEAST).astype(np.float32)[:, None]
         log_max, total = np.empty((2, len(x), len(self.unit)))
         weighted = np.empty((len(x), summed.shape[1]))
         for q, query in enumerate(x):
             terms = values * (values - 2 * query) if sigma > 1 else np.square(values - query)
             logits = self.at_pixels(terms @ self.shares)
             logits *= np.float32(-precision(sigma))
-            logits += prior
+            logits += beside
             highest = logits.max(axis=0)
             weights = np.exp(logits - highest)
-            log_max[q], total[q] = highest, weights.sum(axis=0)
+            log_max[q], total[q] = highest + heaviest, weights.sum(axis=0)
             weighted[q] = np.einsum("kp,kcp->cp", weights, by_channel).ravel()
         return Posterior(log_max, total, weighted)
 

@@ -250,3 +250,13 @@ def test_the_slope_in_sigma_is_right_next_to_large_log_weights(
         off = (images - share @ images) @ along
         direct = (share * off * (squares - share @ squares)).sum() / sigma**3
         assert slope == pytest.approx(direct, rel=1e-3, abs=1e-3 / sigma)
+
+
+@pytest.mark.parametrize("share", ["pixel", "seamless"])
+def test_a_shared_softmax_takes_log_weights_past_float32(make_store, smooth_images, queries, share):
+    store = make_store(smooth_images(1100, (1, 5, 5)))
+    weights = np.full(store.n, -1e45)
+    weights[[3, 1000]] = 0, -1  # whole parts between them weigh nothing
+    alone = np.where(weights < -1, -np.inf, weights)
+    x, d = queries(store, 2.0), golddiff.PCA(store, 0.1, share=share)
+    assert torch.allclose(d.given(weights)(x, 2.0), d.given(alone)(x, 2.0), atol=1e-6)
