@@ -188,7 +188,8 @@ def sample(
         sampler: "ddim", the paper's, or "heun", EDM's (2 * steps - 1 denoiser calls).
         seed: of the starting noise; the images do not depend on the batch size.
         labels: class index for all images, or one for each.
-        batch_size: images denoised together.
+        batch_size: images denoised together; n, where the denoiser was given something for each
+            image (log weights, measurements, classes to guide to).
         trajectory: keep the predicted x0 of every step.
         on_step: called after each step of each batch with the number of images in it.
         attribution: also find out where the images come from, and how many training images each
