@@ -106,11 +106,8 @@ class Denoiser(ABC):
     def given_measurement(self, operator: Any, y: torch.Tensor, noise: float) -> Denoiser:
         """The same given y = A x0 + noise eps, by :func:`golddiff.log_likelihood` as log weights.
 
-        Args:
-            operator: A, a callable on images (b, *shape) in [-1, 1], or a deepinv physics. Wiener
-                and GaussianMixture condition their Gaussians instead: there it has to be linear.
-            y: (B, *measured) measurements, one for each query.
-            noise: standard deviation of their noise, in units of y; >= 0, of Gaussians above 0.
+        Its arguments are those of that function. Wiener and GaussianMixture condition their
+        Gaussians instead: there A has to be linear, and the noise above 0.
 
         Raises:
             ArgumentError: as :meth:`given` and :func:`golddiff.log_likelihood`.
@@ -125,12 +122,7 @@ class Denoiser(ABC):
             )
 
     def posterior(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> ExactPosterior:
-        """All that is known of x0 given x, in closed form.
-
-        Args:
-            x: (B, *store.shape) noisy images.
-            sigma: noise level, as in a call.
-            labels: classes, as in a call.
+        """All that is known of x0 given x, in closed form; its arguments are those of a call.
 
         Raises:
             ArgumentError: as a call; a method that is no posterior in closed form, such as SCFDM.
@@ -233,11 +225,7 @@ class Denoiser(ABC):
     def checked(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels
     ) -> tuple[F32, list[float], list[Prior]]:
-        """The arguments of a call as queries (b, D), and a noise level and a prior for each.
-
-        Raises:
-            ArgumentError: as a call.
-        """
+        """The arguments of a call, checked: queries (b, D), a noise level and a prior for each."""
         queries, sigmas = checked_queries(self.store, x, sigma)
         classes = [None] * len(x) if labels is None else classes_of(labels, len(x)).tolist()
         return queries, sigmas, priors_of(self.store, self.priors, classes)
@@ -284,18 +272,15 @@ class Estimator(Denoiser):
 
     @abstractmethod
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
-        """The partial posterior of queries (b, D) over a few of ``images``, on this thread alone.
+        """The partial posterior of queries (b, D) over a part of ``images``, on this thread alone.
 
-        Args:
-            x: queries.
-            sigma: noise level.
-            part: rows of ``images``, at most ``part_size``.
+        ``part`` has at most ``part_size`` rows.
         """
 
     def make_ready(self, sigma: float) -> Any:
-        """What a noise level needs that is made of the whole training set.
+        """What a noise level needs of the whole training set: made once, where the whole is.
 
-        Asked for once a noise level, where the whole is; :meth:`ready` gives it.
+        :meth:`ready` gives it.
         """
         return None
 
@@ -312,9 +297,9 @@ class Estimator(Denoiser):
         return self.denoise_over(x, sigma, self.store.everything(prior))
 
     def to(self, device: torch.device) -> Estimator:
-        """The same, its images weighed on a device; see :meth:`on_device`.
+        """The same, its images weighed on a device by :meth:`on_device`.
 
-        A subclass that weighs in a way of its own stays here, until it has an ``on_device`` too.
+        A subclass that weighs in a way of its own stays here, until it has one of its own too.
         """
         if not issubclass(_definer(self, "on_device"), _definer(self, "weigh")):
             return self
@@ -325,9 +310,7 @@ class Estimator(Denoiser):
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh | None:
         """What weighs images on a device; None: nothing does, and the processor has to.
 
-        Args:
-            sigma: noise level.
-            store: keeps what is made there.
+        ``store`` keeps what is made there.
 
         Returns:
             (values (m, D), log weights (m,) or None, queries (b, D)) -> their partial posterior.
@@ -354,14 +337,10 @@ class Estimator(Denoiser):
     def terms(
         self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known
     ) -> Terms:
-        """The logits of some of ``images`` for queries (b, D), to take derivatives from.
+        """The logits of a part of ``images`` for queries (b, D), to take derivatives from.
 
-        Args:
-            x: queries, float64.
-            gain: (b, 1) 1 / (2 sigma^2).
-            sigma: noise level.
-            part: rows of ``images``.
-            known: of the posterior, by an earlier pass.
+        ``x`` is float64, ``gain`` (b, 1) 1 / (2 sigma^2); ``known`` is of the posterior, by an
+        earlier pass.
 
         Raises:
             ArgumentError: an estimator that does not tell its logits.
@@ -369,14 +348,10 @@ class Estimator(Denoiser):
         raise ArgumentError(f"denoiser: {type(self).__name__} has no posterior in closed form")
 
     def relevance(self, sigma: float, side: Side | None = None) -> F32:
-        """How much of each squared difference the logits hold, on average over outputs, (T, D).
+        """How much of each squared difference the logits hold, (T, D) shares in [0, 1].
 
-        Args:
-            sigma: noise level.
-            side: of the tiles of outputs that are averaged over, row by row; None: all outputs.
-
-        Returns:
-            Shares in [0, 1]. A tile's mean logit is -sum_n share_n (x_n - x_in)^2 / (2 sigma^2).
+        A tile's mean logit is -sum_n share_n (x_n - x_in)^2 / (2 sigma^2). ``side`` is that of the
+        tiles, row by row; None: all outputs are one.
         """
         return np.ones((1, self.store.d), np.float32)
 
