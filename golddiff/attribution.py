@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from golddiff.kernels.contributions import Ranking, Weights, outputs_at
 from golddiff.noise import Labels, Sigma
 from golddiff.support import AnySupport, as_image, tile_grid
-from golddiff.system.arguments import check_count
+from golddiff.system.arguments import check_count, is_whole
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.pictures import png
@@ -214,8 +214,7 @@ def pixel_sources(
     for name, value, limit in limits:
         if name == "channel" and value is None:
             continue
-        whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-        if not whole or not 0 <= int(value) < limit:  # type: ignore[arg-type]
+        if not is_whole(value) or not 0 <= value < limit:
             raise ArgumentError(f"{name}: got {value!r}, expected 0 to {limit - 1}")
     single = isinstance(x, torch.Tensor) and x.ndim == 3
     query, level, label = denoiser.checked(x[None] if single else x, sigma, labels)

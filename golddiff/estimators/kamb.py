@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from importlib import resources
-from numbers import Integral
 from typing import get_args
 
 import numpy as np
@@ -26,7 +25,7 @@ from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import ImageStore
 from golddiff.store.posteriors import whole
 from golddiff.support import AnySupport, Side, Support
-from golddiff.system.arguments import as_number
+from golddiff.system.arguments import as_number, is_whole
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32
 from golddiff.system.parallel import map_ordered, results_held
@@ -244,7 +243,7 @@ def check_boundary(boundary: str) -> None:
 
 
 def _checked_size(size: object) -> int:
-    if isinstance(size, bool) or not isinstance(size, Integral) or size < 1 or size % 2 == 0:
+    if not is_whole(size) or size < 1 or size % 2 == 0:
         raise ArgumentError(f"patch_sizes: got size {size!r}, expected an odd integer of 1 or more")
     return int(size)
 

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -62,9 +62,14 @@ def levels_of(sigma: float | Sequence[float] | torch.Tensor, b: int) -> torch.Te
     return values
 
 
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether it is a whole number, of Python's or NumPy's; true and false are none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def check_count(name: str, value: object) -> int:
     """A whole number of 1 or more, as Python's; raises where it is none."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+    if not is_whole(value) or value < 1:
         raise ArgumentError(f"{name}: got {value!r}, expected an integer of 1 or more")
     return int(value)
 
@@ -103,10 +108,9 @@ def check_batch(name: str, x: object, shape: tuple[int, ...] | None, owner: str)
 
 def check_seed(seed: object) -> int:
     """A seed as Python's number; raises where it is none."""
-    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
-    if not whole or not 0 <= seed < 2**64:  # type: ignore[operator]
+    if not is_whole(seed) or not 0 <= seed < 2**64:
         raise ArgumentError(f"seed: got {seed!r}, expected an integer from 0 to 2**64 - 1")
-    return int(seed)  # type: ignore[call-overload, no-any-return]
+    return int(seed)
 
 
 def path_of(name: str, value: str | os.PathLike[str]) -> Path:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from golddiff.system.arguments import is_whole
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F64
 
@@ -51,7 +52,7 @@ def _ordered(logits: ArrayLike, k: int, radius: float) -> F64:
     values = np.asarray(logits, np.float64)
     if values.ndim != 1 or len(values) == 0 or not np.isfinite(values).all():
         raise ArgumentError(f"logits: got shape {values.shape}, expected (N,) finite numbers")
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= len(values):
+    if not is_whole(k) or not 1 <= k <= len(values):
         raise ArgumentError(f"k: got {k!r}, expected an integer from 1 to {len(values)}")
     if not (np.isfinite(radius) and radius >= 0):
         raise ArgumentError(f"radius: got {radius!r}, expected a finite number of 0 or more")
