@@ -12,7 +12,6 @@ import errno
 import gzip
 import lzma
 import os
-import re
 import shutil
 import tempfile
 import uuid
@@ -32,10 +31,6 @@ from golddiff.system.errors import (
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # or no more of it is ours
-# safetensors gives the system's number, torch does not.
-_FROM_LIBRARIES = re.compile(
-    r"\(os error (\d+)\)|PytorchStreamWriter failed writing|unexpected pos \d+ vs"
-)
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux's renameat2
 _HERE = -100  # AT_FDCWD
 # Training sets in use unpack to at most some tens of times their size (MNIST: 5).
@@ -95,35 +90,20 @@ def leads_out(folder: Path, path: Path) -> bool:
 def written_whole(name: str, path: Path) -> Iterator[Path]:
     """A temporary file beside ``path``, the argument ``name``, whose place it takes in the end.
 
-    Only if the block ends well; the folder is made where it is missing.
+    Only if the block ends well; the folder is made where it is missing. A file that a library
+    writes itself may end in an error of its own where the disk is full: give it the bytes.
     """
     temporary = path.absolute().with_name(f".golddiff-{uuid.uuid4().hex}{path.suffix}")
     try:
         temporary.parent.mkdir(parents=True, exist_ok=True)
         temporary.touch(exist_ok=False)
-        with _system_errors(path):
-            yield temporary
+        yield temporary
         os.replace(temporary, path)
     except OSError as error:
         raise _unwritable(name, path, error) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _system_errors(path: Path) -> Iterator[None]:
-    """What libraries raise of their own where the system refused a file, as the system's error."""
-    try:
-        yield
-    except OSError:
-        raise
-    except Exception as error:
-        found = _FROM_LIBRARIES.search(str(error))
-        if found is None:
-            raise
-        number = int(found[1]) if found[1] else errno.ENOSPC
-        raise OSError(number, os.strerror(number), str(path)) from error
 
 
 def _unwritable(name: str, path: Path, error: OSError) -> ArgumentError:

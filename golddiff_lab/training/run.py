@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import csv
+import io
 import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,7 +150,9 @@ def save(run: Run, store: ImageStore, out: Path, command: str | None = None) -> 
         "recent": run.recent,
     }
     with written_whole("out", out / STATE) as temporary:
-        torch.save(state, temporary)
+        body = io.BytesIO()
+        torch.save(state, body)
+        temporary.write_bytes(body.getbuffer())
     training = {
         "data": store.manifest.source,
         "images": store.n,
