@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -39,12 +38,6 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-# Files that the description of the page's interface gives as examples, and links for social media.
-_FOREIGN = re.compile(
-    rb"https://[^\"\s]*/gradio-app/[^\"\s]*"
-    rb"|<meta\s[^>]*?(?:property=\"og:|name=\"twitter:)[^>]*>",
-    re.S,
-)
 # What the page posts, and how many bytes; gradio answers to more, which is not asked for here.
 # Of an upload twice what it may have: a little too much gets a message that says so.
 UPLOAD = "/gradio_api/upload"
@@ -110,9 +103,8 @@ class OnlyThisPage:
             status, text = refused
             await PlainTextResponse(f"{text}\n", status)(scope, receive, send)
             return
-        page = _Page(send) if scope["path"] == "/" else partial(_with_policy, send)
         with self._room(scope, headers):
-            await self.app(scope, receive, page)
+            await self.app(scope, receive, partial(_with_policy, send))
 
     def _refused(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         """The status and the reason, or None."""
@@ -153,27 +145,6 @@ class OnlyThisPage:
             yield
         finally:
             self._coming -= size
-
-
-class _Page:
-    """Sends the page in one piece, without the parts that name other hosts."""
-
-    def __init__(self, send: Send) -> None:
-        self.send = send
-        self.start: Message = {}
-        self.body = b""
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.start = message
-            return
-        self.body += message.get("body", b"")
-        if message.get("more_body"):
-            return
-        body = _FOREIGN.sub(b"", self.body)
-        MutableHeaders(scope=self.start)["content-length"] = str(len(body))
-        await _with_policy(self.send, self.start)
-        await self.send({"type": "http.response.body", "body": body})
 
 
 async def _with_policy(send: Send, message: Message) -> None:
