@@ -94,7 +94,7 @@ def write_report(
     write_page(
         target,
         "Where these images come from",
-        f"{len(found)} outputs of {_method(denoiser)}, golddiff {__version__}",
+        f"{len(found)} outputs of {samples.about['method']}, golddiff {__version__}",
         passed,
         f"The weights, summed again over the training images, equal the outputs: the largest "
         f"difference in this run is {off:.2g}, <b>{'pass' if passed else 'FAIL'}</b> against "
@@ -144,7 +144,7 @@ def _settings(samples: Samples, denoiser: Denoiser, given: Mapping[str, Any]) ->
     levels = samples.sigmas
     lines = {
         "training set": f"{store.manifest.source}: {store.n:,} images, {shape_text(store.shape)}",
-        "method": _method(denoiser),
+        "method": samples.about["method"],
         **dict(_flat(_description(denoiser))),
         "steps": f"{len(levels)}, noise {levels[0]:.3g} to {levels[-1]:.2g}",
         **{name: str(value) for name, value in given.items() if value is not None},
@@ -175,9 +175,3 @@ def _flat(description: Mapping[str, Any]) -> list[tuple[str, str]]:
             shown = "subset seed" if name == "seed" else name.replace("_", " ")
             lines.append((shown, text))
     return lines
-
-
-def _method(denoiser: Denoiser) -> str:
-    name = type(denoiser).__name__
-    base = getattr(denoiser, "base", None)
-    return name if base is None else f"{name}({type(base).__name__})"
