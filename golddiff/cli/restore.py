@@ -91,7 +91,7 @@ def restore(options: _RestoreOptions) -> None:
     from golddiff.system.pictures import save
 
     image = read_picture("picture", job.picture)
-    missing = _missing(job, image)
+    missing = _missing(job)
     opened = job.images.open()
     y, operator = known_of(
         image, opened.shape, missing=missing, upscale=job.upscale or 1,
@@ -191,30 +191,32 @@ def _check(job: _RestoreOptions) -> None:
     check_settings(job.n, job.steps, "ddim", job.seed)
 
 
-def _missing(job: _RestoreOptions, image: Image.Image) -> Image.Image | None:
-    """What is missing of a picture, in white; None: nothing."""
+def _missing(job: _RestoreOptions) -> Image.Image | None:
+    """What is missing of a picture, in white, in the sides that its file has; None: nothing."""
     from PIL import Image, ImageDraw
 
+    from golddiff.sources.decode import read_header
     from golddiff.sources.picture import read_picture
 
+    width, height, _ = read_header(job.picture.read_bytes())
     if job.mask is not None:
         mask = read_picture("mask", job.mask).convert("L")
-        if mask.size != image.size:
+        across, down, _ = read_header(job.mask.read_bytes())
+        if (across, down) != (width, height):
             raise ArgumentError(
-                f"mask: has {mask.width} x {mask.height} pixels, expected the picture's "
-                f"{image.width} x {image.height}"
+                f"mask: has {across} x {down} pixels, expected the picture's {width} x {height}"
             )
         return mask.point(lambda value: 255 if value > 127 else 0)
     if job.hole is None:
         return None
     left, top, across, down = job.hole
-    inside = left + across <= image.width and top + down <= image.height
-    if not inside or (across, down) == image.size:
+    inside = left + across <= width and top + down <= height
+    if not inside or (across, down) == (width, height):
         what = "all of" if inside else "not inside"
         raise ArgumentError(
             f"hole: got {','.join(map(str, job.hole))}, which is {what} the picture's "
-            f"{image.width} x {image.height} pixels"
+            f"{width} x {height} pixels"
         )
-    mask = Image.new("L", image.size)
+    mask = Image.new("L", (width, height))
     ImageDraw.Draw(mask).rectangle((left, top, left + across - 1, top + down - 1), fill=255)
     return mask

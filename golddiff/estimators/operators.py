@@ -108,7 +108,7 @@ def known_of(
     Args:
         image: the picture, of at least the size that is known of it; else scaled and cropped.
         shape: of the whole pictures, (1 or 3, H, W).
-        missing: a picture of the same sides, black where it is known; None: everywhere.
+        missing: a picture of the same proportions, black where it is known; None: everywhere.
         upscale: how many times too small it is, a divisor of H and W.
         colours: it has lost them.
         blur: a Gaussian's standard deviation that it is blurred by, in pixels of the whole.

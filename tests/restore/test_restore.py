@@ -319,6 +319,15 @@ def test_the_command_from_end_to_end(folder, capsys, monkeypatch):
     assert "--size: does not apply to a store" in capsys.readouterr().err
 
 
+def test_a_hole_is_in_pixels_of_the_file_however_large_it_is(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    with Image.open("damaged.png") as picture:
+        picture.resize((2048, 2048)).save("large.png")
+    assert run(["index", "photos", "large.store"]) == 0
+    asked = ["restore", "large.png", "--store", "large.store", "--n", "1", "--steps", "1"]
+    assert run([*asked, "--hole", "1200,1200,500,500", "--out", "large.npz"]) == 0
+
+
 def test_restoring_measures_nothing_beforehand(store, make_store, monkeypatch):
     monkeypatch.setattr(dial, "dial", None)
     assert for_restoring(store).mask_threshold == restoring.COLOUR_OF_FEW
