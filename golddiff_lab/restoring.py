@@ -89,7 +89,8 @@ def main(
          number(f["seconds"], ".0f")]
         for f in found
     ]  # fmt: skip
-    say("\n".join(markdown_table(header, rows)))
+    for line in markdown_table(header, rows):
+        say(line)
     write_json(json, {"n": n, "draws": draws, "tasks": found})
 
 

@@ -207,6 +207,17 @@ def test_a_folder_is_indexed_once_and_again_when_it_changes(photos, capsys):
     assert "building a store" in capsys.readouterr().out
 
 
+def test_a_folder_is_known_whatever_its_files_are_called_and_by_those_that_are_read(photos, capsys):
+    photos = photos.rename(photos.parent / os.fsdecode(b"alb\xfcm"))  # as old archives have them
+    (photos / "cat" / "1.png").rename(photos / "cat" / os.fsdecode(b"gr\xfcn\n.png"))
+    sample = ["sample", "--data", str(photos), "--size", "8", "--method", "optimal", "--n", "1"]
+    assert run(sample) == 0
+    assert "alb\\udcfcm" in capsys.readouterr().out
+    (photos / ".DS_Store").write_text("what looking at a folder leaves there")
+    assert run(sample) == 0
+    assert "using the store" in capsys.readouterr().out
+
+
 def test_sampling_from_mixed_photographs_says_what_it_left_out(photos, capsys):
     (photos / "cat" / "broken.png").write_bytes((photos / "cat" / "1.png").read_bytes()[:40])
     (photos / "cat" / "fake.jpg").write_bytes(b"no image")
@@ -376,6 +387,11 @@ def test_bad_sample_options_are_told_in_one_line(fails, arguments, words):
 def test_what_a_training_set_does_not_decide_is_refused_before_it_is_read(wrong, capsys):
     assert run(["sample", "--data", "digits", *wrong]) == 2
     assert "store of digits" not in capsys.readouterr().out
+
+
+def test_what_cannot_be_read_is_not_said_to_be_built(capsys):
+    assert run(["sample", "--data", "/no/such/folder"]) == 2
+    assert "building" not in capsys.readouterr().out
 
 
 def test_an_unwritable_place_is_found_before_sampling(fails, tmp_path, monkeypatch):

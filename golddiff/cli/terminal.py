@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from golddiff import __version__
+from golddiff.system.errors import printable
 from golddiff.system.files import written_whole
 from golddiff.system.progress import progress_bar, waiting
 from golddiff.system.units import byte_size, shape_text
@@ -25,7 +26,7 @@ __all__ = [
 
 def say(line: str) -> None:
     """One line of results, at once."""
-    print(line, flush=True)
+    print(printable(line), flush=True)  # names of files may be no text
 
 
 def starting() -> None:

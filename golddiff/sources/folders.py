@@ -42,7 +42,7 @@ def open_folder(folder: Path, options: SourceOptions) -> Source:
             return open_cifar_folder(cifar, options)
         if idx_files(folder):
             return open_idx_folder(folder, options)
-        names, links_out = _files_below(folder)
+        names, links_out = files_below(folder)
         table = (folder / _EDM_TABLE).read_bytes() if _EDM_TABLE in names else None
     description = f"folder {folder.resolve().name}"
     images = [name for name in names if _is_image(name)]
@@ -113,7 +113,7 @@ def _is_image(name: str, endings: frozenset[str] = EXTENSIONS) -> bool:
     return not hidden and os.path.splitext(name)[1].lower() in endings
 
 
-def _files_below(folder: Path) -> tuple[list[str], int]:
+def files_below(folder: Path) -> tuple[list[str], int]:
     """Paths of all files below, sorted, hidden ones left out; and how many links lead outside.
 
     By scandir: os.walk with a check of every link took 20 times as long.

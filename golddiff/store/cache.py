@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.manifest import NAME, VERSION, Manifest
 from golddiff.system.errors import StoreError
+from golddiff.system.files import readable
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
@@ -80,13 +81,13 @@ def cached_store(
         say(f"using the store of {_shown(source)} in {path}{note}")
         return store
     except StoreError:
-        say(f"building a store of {_shown(source)} in {path}")
-    # A folder that is there but does not open is damaged: its remains are replaced.
-    complete = (path / "manifest.json").is_file()
+        # A folder that is there but does not open is damaged: its remains are replaced.
+        complete = (path / "manifest.json").is_file()
     opened = open_source(source, **vars(options))
     if needed is not None:
         n = getattr(opened, "total", opened.info.count or 1)
         check_images(n, opened.info.shape, needed, "the covariance and masks of")
+    say(f"building a store of {_shown(source)} in {path}")
     build(opened, path, overwrite=complete, progress=progress)
     for line in opened.skipped.lines():
         say(line)
@@ -140,8 +141,8 @@ def cache_name(source: Any, options: SourceOptions) -> str:
     identity: dict[str, Any] = {
         "version": VERSION,
         # A name that is no path here is a built-in's or a hub dataset's: nothing local to read.
-        "source": str(path.resolve()) if _is_path(source) else source,
-        "files": _fingerprint(path) if _is_path(source) else None,
+        "source": str(path.resolve()) if is_path(source) else source,
+        "files": _fingerprint(path) if is_path(source) else None,
         **recorded(options),
     }
     return _folder_name(path.name, identity)
@@ -177,20 +178,23 @@ def _contents(source: Any, options: SourceOptions) -> str:
     return digest.hexdigest()
 
 
-def _is_path(source: str) -> bool:
+def is_path(source: str) -> bool:
+    """Whether a source is a file or folder that is there, and no built-in of that name."""
     from golddiff.sources import BUILTINS
 
     return source not in BUILTINS and Path(source).expanduser().exists()
 
 
 def _fingerprint(path: Path) -> str:
-    """A digest of the name, size and time of change of every file of a source."""
+    """A digest of the name, size and time of change of every file of a source, but hidden ones."""
+    from golddiff.sources.folders import files_below
     from golddiff.store.opening import is_store
 
     if is_store(path):
         files = [path / NAME]  # the others are checked by it, or were kept there since
     elif path.is_dir():
-        files = sorted(p for p in path.rglob("*") if p.is_file())
+        with readable(f"folder {path} cannot be read"):
+            files = sorted(path / name for name in files_below(path)[0])
     else:
         # MNIST's labels lie in a file of their own beside the images.
         files = [path, *sorted(path.parent.glob("*idx1-ubyte*"))]
@@ -198,5 +202,5 @@ def _fingerprint(path: Path) -> str:
     for file in files:
         status = file.stat()
         name = os.path.relpath(file, path.parent)
-        digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+        digest.update(os.fsencode(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n"))
     return digest.hexdigest()
