@@ -52,6 +52,7 @@ def store_of(capsys, data):
     return golddiff.ImageStore.open(read_json("s.json")["store"]["path"])
 
 
+COLOURS = ["--data", "sizes", "--colours"]
 GOLDEN = ("--method", "golddiff-pca")
 
 # What is made
@@ -359,6 +360,8 @@ def test_an_unknown_method_lists_those_there_are(fails):
         ([*GOLDEN, "--weighting", "wsss"], "weighting: got 'wsss'"),
         (["--patch-size", "3"], "only to kamb, golddiff-kamb"),
         (["--method", "kamb", "--patch-size", "4"], "odd"),
+        (["--start", "0.png", "--out", "0.png"], "--out: 0.png would replace a picture that is"),
+        (["--start", "0.png", "--out", "."], "--out: grid.png would replace a picture that is"),
         (["--method", "kamb", "--data", "moons"], "(C, H, W)"),
         (["--out", "grid.gif"], "ending in .png"),
         (["--out", "a.png", "--trajectory", "./a.png"], "also what --out writes"),
@@ -420,6 +423,14 @@ def test_an_unwritable_place_is_found_before_sampling(fails, tmp_path, monkeypat
         (["info", "."], "manifest.json, so it is not a complete store; golddiff index makes one"),
         (["index", "odd", "out"], "(--skip-bad leaves unreadable images out)"),
         (["index", "sizes", "out"], "say --size to scale"),
+        (
+            ["restore", "odd/0.png", *COLOURS, "--out", "odd/0.png"],
+            "--out: odd/0.png would replace",
+        ),
+        (
+            ["restore", "odd/0.png", *COLOURS, "--json", "sizes/x"],
+            "--json: sizes/x would lie among",
+        ),
         (["demo", "--data", "moons"], "draws images"),
         (["demo", "--size", "8"], "applies to --data only"),
         (["demo", "--out", "file"], "cannot be written"),

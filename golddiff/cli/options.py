@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,7 @@ from golddiff.cli.command import ADVANCED, option
 from golddiff.cli.terminal import say
 from golddiff.estimators.registry import METHODS, method_named
 from golddiff.sources.source_options import SourceOptions
-from golddiff.store.cache import cached_store
+from golddiff.store.cache import cached_store, is_path
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_writable
 
@@ -150,9 +151,22 @@ class TrainingImages:
 
 
 def check_outputs(
-    out: Path, json: Path | None, explain: Path | None, trajectory: Path | None = None
+    images: TrainingImages,
+    brought: Sequence[Path | None],
+    out: Path,
+    json: Path | None,
+    explain: Path | None,
+    trajectory: Path | None = None,
 ) -> None:
-    """Raise where a run could not write what it is asked for, or would write one file twice."""
+    """Raise where a run could not write what it is asked for, or would write one file twice.
+
+    Or over a picture that was ``brought``, or into the folder of its training images, which would
+    be other ones the next time.
+    """
+    data = images.data and os.path.expanduser(images.data)
+    folder = _real(Path(data)) if data and is_path(data) else None
+    given = [_real(path) for path in brought if path is not None]
+    numbered = [path.parent for path in given if path.stem.isdigit()]
     outputs = {
         "out": (out if out.suffix else out / "grid.png", (*PICTURES, ".npz")),
         "trajectory": (trajectory, PICTURES),
@@ -164,6 +178,15 @@ def check_outputs(
         if path is None:
             continue
         check_writable(name, path, endings)
-        other = seen.setdefault(path.resolve(), name)
+        place = _real(path)
+        other = seen.setdefault(place, name)
         if other != name:
             raise ArgumentError(f"{name}: {path} is also what --{other} writes")
+        if folder in place.parents:
+            raise ArgumentError(f"{name}: {path} would lie among the images of --data")
+        if place in given or (name == "out" and not out.suffix and place.parent in numbered):
+            raise ArgumentError(f"{name}: {path} would replace a picture that is read")
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # Path.resolve raises where links lead round

@@ -184,7 +184,7 @@ def _check(job: _RestoreOptions) -> None:
         raise ArgumentError(
             f"method: got {job.method}, expected one with masks: {', '.join(RESTORABLE)}"
         )
-    check_outputs(job.out, job.json, job.explain)
+    check_outputs(job.images, [job.picture, job.mask], job.out, job.json, job.explain)
     starting()
     from golddiff.samplers import check_settings
 

@@ -102,7 +102,7 @@ def _check(job: SampleJob) -> None:
     if job.allow_missing and job.cluster is None:
         raise ArgumentError("allow_missing: applies to --cluster only")
     check_method(job.method, job.settings)
-    check_outputs(job.out, job.json, job.explain, job.trajectory)
+    check_outputs(job.images, [job.start], job.out, job.json, job.explain, job.trajectory)
     if job.explain is not None:
         _check_explainable(job)
 

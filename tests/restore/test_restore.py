@@ -302,7 +302,8 @@ def test_the_command_from_end_to_end(folder, capsys, monkeypatch):
         (["--deblur", "0"], "--deblur"),
         (["--colours", "--method", "wiener"], "--method: got wiener"),
         (["--colours", "--size", "64"], "picture: has 16 x 16 pixels, expected 64 x 64"),
-        (["--mask", str(folder / "out.png")], "--mask: has"),
+        (["--mask", str(folder / "out.png")], "--out: "),
+        (["--mask", str(folder / "out.png"), "--out", str(folder / "a.png")], "--mask: has"),
         (["--colours", "--json", str(folder / "out.png")], "is also what --out writes"),
     ):
         assert run([*asked, *wrong]) == 2
