@@ -221,10 +221,10 @@ def checked_levels(sigmas: Sequence[float]) -> list[float]:
     return levels
 
 
-def sampler_named(name: str) -> Sampler:
+def sampler_named(name: str, argument: str = "sampler") -> Sampler:
     """The sampler of a name; raises where there is none such."""
     if name not in SAMPLERS:
-        raise ArgumentError(f"sampler: got {name!r}, expected one of {', '.join(SAMPLERS)}")
+        raise ArgumentError(f"{argument}: got {name!r}, expected one of {', '.join(SAMPLERS)}")
     return SAMPLERS[name]
 
 

@@ -359,7 +359,8 @@ def test_an_unknown_method_lists_those_there_are(fails):
         ([*GOLDEN, "--mask-threshold", "2"], "--mask-threshold: got 2.0, expected 0 to 1"),
         ([*GOLDEN, "--weighting", "wsss"], "weighting: got 'wsss'"),
         (["--patch-size", "3"], "only to kamb, golddiff-kamb"),
-        (["--method", "kamb", "--patch-size", "4"], "odd"),
+        (["--method", "kamb", "--patch-size", "4"], "--patch-size: got size 4, expected an odd"),
+        (["--limit", "0"], "--limit: got 0, expected a whole number of at least 1"),
         (["--start", "0.png", "--out", "0.png"], "--out: 0.png would replace a picture that is"),
         (["--start", "0.png", "--out", "."], "--out: grid.png would replace a picture that is"),
         (["--method", "kamb", "--data", "moons"], "(C, H, W)"),
@@ -424,6 +425,10 @@ def test_an_unwritable_place_is_found_before_sampling(fails, tmp_path, monkeypat
         (["index", "odd", "out"], "(--skip-bad leaves unreadable images out)"),
         (["index", "sizes", "out"], "say --size to scale"),
         (
+            ["evaluate", "digits.store", "--oracle", "x", "--oracle-sampler", "y"],
+            "--oracle-sampler:",
+        ),
+        (
             ["restore", "odd/0.png", *COLOURS, "--out", "odd/0.png"],
             "--out: odd/0.png would replace",
         ),
@@ -433,6 +438,7 @@ def test_an_unwritable_place_is_found_before_sampling(fails, tmp_path, monkeypat
         ),
         (["demo", "--data", "moons"], "draws images"),
         (["demo", "--size", "8"], "applies to --data only"),
+        (["demo", "--novelty", "3"], "--novelty: got 3.0"),
         (["demo", "--out", "file"], "cannot be written"),
         (["nonsense"], "nonsense"),
     ],

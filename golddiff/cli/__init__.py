@@ -119,7 +119,7 @@ def _in_options(message: str, arguments: Sequence[str]) -> str:
         flag = option.opts[0]
         if not flag.startswith("--"):
             continue
-        if option.name == name:
+        if name in (option.name, f"{option.name}s"):  # --patch-size gives patch_sizes
             message = f"{flag}{colon}{rest}"
         message = re.sub(rf"\b{option.name}=(True\b)?", f"{flag} ", message)
     return message

@@ -78,8 +78,11 @@ def evaluate(options: _EvaluateOptions) -> None:
     from golddiff.evaluation.compare import compare
     from golddiff.evaluation.references import Oracle, reference_run
     from golddiff.evaluation.runs import RunSettings
+    from golddiff.samplers import sampler_named
     from golddiff.store.images import ImageStore
 
+    if options.oracle_sampler is not None:
+        sampler_named(options.oracle_sampler, "oracle_sampler")
     ours = RunSettings(
         options.n, options.steps, options.sampler, options.seed, batch=options.batch_size
     )

@@ -48,7 +48,9 @@ def _moons(options: SourceOptions) -> Rows:
     from sklearn.datasets import make_moons
 
     if options.seed >= 1 << 32:
-        raise ArgumentError(f"seed is {options.seed}; the built-in moons take less than 2**32")
+        raise ArgumentError(
+            f"seed: got {options.seed}, expected less than 2**32 for the built-in moons"
+        )
     points, labels = make_moons(
         n_samples=options.limit or _MOONS, noise=0.05, random_state=options.seed
     )
@@ -101,7 +103,7 @@ def _pyramid(side: int, channels: int) -> list[NDArray[np.uint8]]:
         image = with_channels(Image.open(_shipped("images", photograph)), channels)
         scale = max(1.0, side / min(image.size))
         if image.size[0] * image.size[1] * scale * scale > 1 << 26:
-            raise ArgumentError("size is too large for the built-in patches; give at most 5000")
+            raise ArgumentError(f"size: got {side}, expected at most 5000 for the built-in patches")
         smallest = min(scale, max(side / min(image.size), 2 * side / max(image.size)))
         while scale >= smallest:
             width, height = (max(side, round(length * scale)) for length in image.size)

@@ -303,7 +303,7 @@ def _item(name: str, example: Any, kind: str) -> Item:
     image, label = _pair(example)
     if isinstance(image, str | os.PathLike):
         path = os.fspath(image)
-        return Item(name, partial(read_file, path), label, path)
+        return Item(f"{name}, {path}", partial(read_file, path), label, path)
     if isinstance(image, Image.Image) or is_array(image):
         return Item(name, lambda: image, label)
     raise ArgumentError(

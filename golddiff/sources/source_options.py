@@ -49,13 +49,13 @@ class SourceOptions:
 
     def __post_init__(self) -> None:
         if self.channels is not None and self.channels not in (1, 3):
-            raise ArgumentError(f"channels is {self.channels!r}; give 1 (grey) or 3 (RGB)")
+            raise ArgumentError(f"channels: got {self.channels!r}, expected 1 (grey) or 3 (RGB)")
         for name, least in (("size", 1), ("channels", 1), ("limit", 1), ("seed", 0)):
             value = getattr(self, name)
             if value is not None or name == "seed":
                 self._set(name, require_integer(name, value, least=least))
         if not isinstance(self.split, str) or not self.split:
-            raise ArgumentError(f"split is {self.split!r}; give a name such as 'train'")
+            raise ArgumentError(f"split: got {self.split!r}, expected a name such as 'train'")
         if self.value_range is not None:
             self._set("value_range", _range_of(self.value_range))
 
@@ -94,7 +94,7 @@ def _range_of(given: Any) -> tuple[float, float]:
         least = most = 0.0
     if not -math.inf < least < most < math.inf:
         raise ArgumentError(
-            f"value_range is {given!r}; give the least and the largest value, such as (0, 255)"
+            f"value_range: got {given!r}, expected the least and the largest value, as (0, 255)"
         )
     return least, most
 
@@ -106,5 +106,5 @@ def require_integer(name: str, value: object, *, least: int) -> int:
     except TypeError:
         number = None
     if number is None or isinstance(value, bool) or number < least:
-        raise ArgumentError(f"{name} is {value!r}; give a whole number of at least {least}")
+        raise ArgumentError(f"{name}: got {value!r}, expected a whole number of at least {least}")
     return number

@@ -16,7 +16,13 @@ from golddiff.cli.command import command, option
 from golddiff.cli.options import Limit, Seed, Size
 from golddiff.cli.sample import golden_subsets
 from golddiff.cli.terminal import progress_bar, say, starting, waiting
-from golddiff.estimators.registry import SHOWN, create
+from golddiff.estimators.registry import (
+    DEFAULT_METHOD,
+    SHOWN,
+    MethodSettings,
+    check_method,
+    create,
+)
 from golddiff.store.cache import SourceOptions, cached_store
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
@@ -71,6 +77,7 @@ def demo(options: DemoOptions) -> None:
     data, size, seed, out = options.data, options.size, options.seed, options.out
     if size is not None and data is None:
         raise ArgumentError("size: applies to --data only")
+    check_method(DEFAULT_METHOD, MethodSettings(novelty=options.novelty))
     paths = [out / f"{name}.png" for name in ("dial", "methods", "trajectory", "moons")]
     for path in paths:
         check_writable("out", path)

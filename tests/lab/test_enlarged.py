@@ -67,7 +67,7 @@ class TestEnlarged:
         store = ImageStore.open(out)
         assert "enlarged" in store.manifest.source
         assert np.array_equal(store.flat, enlarged(originals, 700)[0].reshape(700, -1))
-        for limit, told in (("0", "limit is 0"), ("700", "exists already")):
+        for limit, told in (("0", "limit: got 0"), ("700", "exists already")):
             assert run(["bench", "enlarge", str(originals.path), str(out), "--limit", limit]) == 2
             assert told in capsys.readouterr().err
 

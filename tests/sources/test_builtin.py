@@ -98,5 +98,5 @@ def test_patches_can_be_grey():
 
 
 def test_patches_too_large_for_memory_are_refused():
-    with pytest.raises(ArgumentError, match="too large"):
+    with pytest.raises(ArgumentError, match="size: got 100000, expected at most"):
         open_source("patches", size=100_000)
