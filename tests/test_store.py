@@ -223,7 +223,7 @@ class TestBuilding:
     def test_a_disk_that_cannot_hold_it_is_refused_first(self, tmp_path, pixels, monkeypatch):
         usage = shutil.disk_usage(tmp_path)._replace(free=1000)
         monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-        with pytest.raises(StoreError, match=r"needs about .* GB, the disk has 0.00 GB free"):
+        with pytest.raises(StoreError, match=r"needs about .* kB, and the disk has 1.0 kB free"):
             ImageStore.build(pixels, tmp_path / "s")
 
     def test_a_covariance_that_cannot_be_saved_is_still_used(self, tmp_path, monkeypatch):

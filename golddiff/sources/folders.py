@@ -124,7 +124,8 @@ def files_below(folder: Path) -> tuple[list[str], int]:
     waiting = [""]
     while waiting:
         prefix = waiting.pop()
-        with os.scandir(os.path.join(root, prefix)) as entries:
+        place = os.path.join(root, prefix)
+        with readable(f"folder {place} cannot be read"), os.scandir(place) as entries:
             for entry in entries:
                 name = prefix + entry.name
                 if entry.name.startswith("."):

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.manifest import NAME, VERSION, Manifest
 from golddiff.system.errors import StoreError
-from golddiff.system.files import readable
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
@@ -193,8 +192,7 @@ def _fingerprint(path: Path) -> str:
     if is_store(path):
         files = [path / NAME]  # the others are checked by it, or were kept there since
     elif path.is_dir():
-        with readable(f"folder {path} cannot be read"):
-            files = sorted(path / name for name in files_below(path)[0])
+        files = sorted(path / name for name in files_below(path)[0])
     else:
         # MNIST's labels lie in a file of their own beside the images.
         files = [path, *sorted(path.parent.glob("*idx1-ubyte*"))]

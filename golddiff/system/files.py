@@ -28,6 +28,7 @@ from golddiff.system.errors import (
     StoreError,
     one_line,
 )
+from golddiff.system.units import byte_size
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # or no more of it is ours
@@ -67,8 +68,8 @@ def check_disk(name: str, path: Path, needed: float) -> None:
     free = shutil.disk_usage(_first_there(path.absolute())).free
     if needed > free:
         raise StoreError(
-            f"{name}: {path} needs about {needed / 1e9:.2f} GB, the disk has {free / 1e9:.2f} GB "
-            "free"
+            f"{name}: {path} needs about {byte_size(int(needed))}, and the disk has "
+            f"{byte_size(free)} free"
         )
 
 

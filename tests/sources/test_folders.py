@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 
@@ -252,3 +253,17 @@ def test_labels_of_another_length_name_both(tmp_path):
     fill(tmp_path, 3)
     with pytest.raises(ArgumentError, match="2 labels were given for 3"):
         open_source(tmp_path, labels=[0, 1])
+
+
+def test_a_folder_inside_that_may_not_be_read_is_named(tmp_path, monkeypatch):
+    (tmp_path / "a" / "lost+found").mkdir(parents=True)
+    scan = os.scandir
+
+    def refused(place):
+        if str(place).endswith("lost+found/"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return scan(place)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(SourceError, match=r"a/lost\+found/ cannot be read: Permission denied"):
+        open_source(tmp_path)
