@@ -83,7 +83,8 @@ def _open(
     kind = _kind(set(sizes))
     if kind is None:
         raise SourceError(
-            f"{name} holds none of CIFAR's files (data_batch_1..5, or train and meta)"
+            f"{name} holds none of CIFAR's files (data_batch_1..5, or train and meta); give "
+            "pictures as a folder or a .zip"
         )
     if options.column is not None:
         options.refuse_columns("CIFAR's pickles, which hold one set of images")

@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 from golddiff.system.errors import SourceError, one_line
+from golddiff.system.progress import waiting
 
 # A hub that has not answered by now counts as out of reach.
 _PATIENCE = 15.0
@@ -65,7 +66,8 @@ def _reached(name: str) -> bool:
     # A thread, because no timeout covers the look-up of the host's address.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
-    thread.join(_PATIENCE)
+    with waiting(f"asking the Hugging Face hub for {name}"):
+        thread.join(_PATIENCE)
     error = answer[0] if answer else TimeoutError()
     if isinstance(error, (RepositoryNotFoundError, HFValidationError)):
         raise SourceError(
