@@ -343,6 +343,7 @@ def test_an_unknown_method_lists_those_there_are(fails):
         (["--k-min", "50"], "does not apply to method recommended, only to golddiff-optimal"),
         ([*GOLDEN, "--k-min", "5000"], "--k-min: got 5000, but there are only 1797"),
         (["--k-min", "many"], "a count (100) or a fraction"),
+        ([*GOLDEN, "--data", "/none", "--k-min", "0"], "--k-min: got 0 images, expected 1 or more"),
         ([*GOLDEN, "--m-min", "5"], "variant 'text'"),
         (["--labels", "10"], "a class with no images"),
         (["--labels", "one"], "expected a class index"),

@@ -108,9 +108,7 @@ class Method:
             given.setdefault("mask_threshold", default_mask_threshold(store.shape))
         named = {self.names[one]: given[one] for one in given if one in self.names}
         made: Denoiser = self.kind(store, **named)
-        if self.subsets == "golden":
-            return golden(made, settings, seed)
-        return adaptive(made, settings, seed) if self.subsets == "adaptive" else made
+        return made if self.subsets is None else over(self.subsets, made, settings, seed)
 
 
 _OF_SUBSETS = {
@@ -128,7 +126,8 @@ def check_method(name: str, settings: MethodSettings) -> None:
     """Raise where ``name`` is no method, or is given a setting that it does not have.
 
     Raises:
-        ArgumentError: says which methods there are, or which have the setting.
+        ArgumentError: says which methods there are, or which have the setting; a dial or subsets
+            of sizes that there are none of.
     """
     method = method_named(name)
     for setting in settings.given():
@@ -140,6 +139,9 @@ def check_method(name: str, settings: MethodSettings) -> None:
     for setting in ("m_min", "m_max"):
         if getattr(settings, setting) is not None and settings.variant != "text":
             raise ArgumentError(f"{setting}: applies to variant 'text' only")
+    subsets = METHODS[method].subsets
+    if subsets and settings.given().keys() & _OF_SUBSETS[subsets]:
+        schedule(subsets, settings)
 
 
 def method_named(given: str) -> str:
@@ -212,24 +214,23 @@ def memory_needed(name: str, settings: MethodSettings) -> Callable[[int, int], f
     return covariance_bytes if name == "wiener" else mask_bytes
 
 
-def golden(base: Any, settings: MethodSettings, seed: int) -> GoldDiff:
-    """``base`` over the golden subsets of the paper's schedule, "released" unless set."""
-    from golddiff.estimators.golden import GoldDiff
+def schedule(subsets: str, settings: MethodSettings) -> Any:
+    """The paper's schedule, "released" unless set, or the adaptive one."""
+    if subsets == "adaptive":
+        from golddiff.supports.adaptive import AdaptiveSchedule
+
+        return AdaptiveSchedule() if settings.tol is None else AdaptiveSchedule(settings.tol)
     from golddiff.supports.paper import PaperSchedule
 
-    names = ("k_min", "k_max", "m_min", "m_max")
-    sizes = {name: value for name, value in settings.given().items() if name in names}
-    schedule = PaperSchedule(variant=settings.variant or "released", **sizes)  # type: ignore[arg-type]
-    return GoldDiff(base, schedule, seed)
+    given: dict[str, Any] = {"variant": "released", **settings.given()}
+    return PaperSchedule(**{name: given[name] for name in given if name in _OF_SUBSETS["golden"]})
 
 
-def adaptive(base: Any, settings: MethodSettings, seed: int) -> GoldDiff:
-    """``base`` over adaptive subsets."""
+def over(subsets: str, base: Any, settings: MethodSettings, seed: int) -> GoldDiff:
+    """``base`` over golden or adaptive subsets."""
     from golddiff.estimators.golden import GoldDiff
-    from golddiff.supports.adaptive import AdaptiveSchedule
 
-    schedule = AdaptiveSchedule() if settings.tol is None else AdaptiveSchedule(settings.tol)
-    return GoldDiff(base, schedule, seed)
+    return GoldDiff(base, schedule(subsets, settings), seed)
 
 
 METHODS: dict[str, Method] = {}

@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.network_like import NetworkLike
-from golddiff.estimators.registry import SHOWN, MethodSettings, create, golden
+from golddiff.estimators.registry import SHOWN, MethodSettings, create, over
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import Manifest
 from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError
@@ -45,7 +45,7 @@ class OpenStore:
             kept = self._kept(name=method.removeprefix(_GOLDEN), **given)
         if method.startswith(_GOLDEN):
             assert isinstance(kept, Estimator)
-            return golden(kept, MethodSettings(variant=variant), seed)
+            return over("golden", kept, MethodSettings(variant=variant), seed)
         if isinstance(kept, NetworkLike):
             return kept.with_seed(seed)
         return GoldDiff(kept.base, kept.schedule, seed) if isinstance(kept, GoldDiff) else kept
