@@ -258,7 +258,7 @@ class Estimator(Denoiser):
     in_flight = IN_FLIGHT  # partial posteriors that wait to be merged, for each thread
     one_logit = False  # whether an image has one for all outputs: weighing all is comparing all
     merges = True  # whether its mean is that of its merged posteriors
-    sums_its_terms = False  # whether weigh() sums what terms() gives, to the digit; has pulled()
+    joint = False  # whether its outputs have one posterior together: has logits() and pulled()
 
     def __init__(self, store: ImageStore, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
         super().__init__(store)

@@ -185,6 +185,11 @@ class DescribedSupport:
         """(k,) rows, ascending: 8 bytes an image, made where they are asked for."""
         return self.listing(self)
 
+    @cached_property
+    def listed(self) -> Support:
+        """The same with its rows; one object, so queries that shared this one share it."""
+        return Support(self.rows)
+
     def rows_in(self, of_class: NDArray[np.int64], place: int = 0) -> NDArray[np.int64]:
         """Its rows in a part of the training set, ascending, counted from the part's first image.
 
@@ -265,4 +270,4 @@ def grouped(supports: Sequence[AnySupport]) -> list[tuple[AnySupport, list[int]]
 
 def listed(support: Support | DescribedSupport) -> Support:
     """The support with its rows listed."""
-    return support if isinstance(support, Support) else Support(support.rows)
+    return support if isinstance(support, Support) else support.listed

@@ -11,7 +11,6 @@ import torch
 from golddiff.denoiser import Estimator
 from golddiff.kernels.contributions import Contribution, values_at
 from golddiff.kernels.rows import ROWS_PER_TASK, exact_distances, products_of, sums_of, weights_of
-from golddiff.kernels.stored import Stored
 from golddiff.kernels.terms import Known, Terms
 from golddiff.kernels.torch_kernels import whole_images
 from golddiff.noise import precision
@@ -19,7 +18,7 @@ from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.posteriors import whole
 from golddiff.support import ABSENT, AnySupport, Support
-from golddiff.system.numbers import F32, F64, I64
+from golddiff.system.numbers import F32, F64
 from golddiff.system.parallel import results_held
 
 IMAGES_PER_CONTRIBUTION = 512
@@ -43,7 +42,7 @@ class Optimal(Estimator):
 
     provable = True
     one_logit = True
-    sums_its_terms = True
+    joint = True
     part_size = ROWS_PER_TASK
 
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
@@ -54,6 +53,12 @@ class Optimal(Estimator):
         """The same, and log weights and logits together, (b, k)."""
         made, log_max, weights = self._weighed(x, sigma, part)
         return made, _logits(log_max, weights)
+
+    def logits(self, x: F32, sigma: float, part: Support) -> F64:
+        """Log weights and logits together of queries (b, D) and some images, (b, k)."""
+        with self.images.stored.resident(part.rows) as (here, places):
+            found = weights_of(here, places, part.log_importance(), x, precision(sigma))
+        return _logits(*found)
 
     def _weighed(self, x: F32, sigma: float, part: Support) -> tuple[Posterior, F64, F64]:
         # Distances and sums at once: rows that lie apart are read from the file once.
@@ -67,9 +72,7 @@ class Optimal(Estimator):
         self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known
     ) -> Terms:
         """See the base class; images of no weight are left out, and nothing can be derived."""
-        prior = part.log_importance()
-        with self.images.stored.resident(part.rows) as (here, places):
-            found = _known_logits(x.numpy(), sigma, here, places, prior, known)
+        prior, found = part.log_importance(), self._known(x.numpy(), sigma, part, known)
         least = np.maximum(known.log_total.numpy() - LIGHTEST, ABSENT / 2)
         seen = np.flatnonzero((found > least).any(axis=0))
         if len(seen):
@@ -88,19 +91,23 @@ class Optimal(Estimator):
             (b, D + 3).
         """
         prior, gain = part.log_importance(), precision(sigma)
-        mean, total = known.mean.numpy(), known.log_total.numpy()
-        with self.images.stored.resident(part.rows) as (here, places):
-            logits = _known_logits(x, sigma, here, places, prior, known)
-            seen = np.flatnonzero((logits > total - LIGHTEST).any(axis=0))
-            rows, below = places[seen], logits[:, seen] - total
-            u = cotangent.astype(np.float32)
-            along = products_of(here, rows, u)
+        mean, total, u = known.mean.numpy(), known.log_total.numpy(), cotangent.astype(np.float32)
+        logits = self._known(x, sigma, part, known)
+        seen = np.flatnonzero((logits > total - LIGHTEST).any(axis=0))
+        below = logits[:, seen] - total
+        with self.images.stored.resident(part.rows[seen]) as (here, places):
+            along = products_of(here, places, u)
             pulls = np.exp(below) * (along - (u * mean).sum(axis=1, keepdims=True))
-            sums = sums_of(here, rows, pulls)
+            sums = sums_of(here, places, pulls)
         in_x = 2 * gain * (sums - pulls.sum(axis=1, keepdims=True) * mean)
         slopes = (below - prior[seen]) / gain  # but for a number that all share
         terms = np.stack([pulls * slopes, pulls, np.exp(below) * slopes], axis=1)
         return np.concatenate([in_x, terms.sum(axis=2)], axis=1)
+
+    def _known(self, x: F64, sigma: float, part: Support, known: Known) -> F64:
+        """As :meth:`logits`, where they were not kept."""
+        kept = known.logits
+        return self.logits(x.astype(np.float32), sigma, part) if kept is None else kept
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
         """As :meth:`weigh`, by torch."""
@@ -121,13 +128,6 @@ class Optimal(Estimator):
                 distances = exact_distances(here, places, x)
             logits = distances * -precision(sigma) + part.log_importance()
             yield Contribution(part.rows, logits[None], values_at(images, part.rows, pixel))
-
-
-def _known_logits(x: F64, sigma: float, here: Stored, places: I64, prior: F64, known: Known) -> F64:
-    """Log weights and logits together, (b, k), where they were not kept."""
-    if known.logits is not None:
-        return known.logits
-    return _logits(*weights_of(here, places, prior, x.astype(np.float32), precision(sigma)))
 
 
 def _logits(log_max: F64, weights: F64) -> F64:

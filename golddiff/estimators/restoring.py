@@ -74,7 +74,6 @@ class Restoring(Estimator):
         self.priors = given.priors
         self.seed = getattr(given, "seed", 0)
         self._likelihood = likelihood
-        self._both: dict[Prior, LogWeights] = {None: likelihood}
         self.joining, self.sums = base.joining, base.sums
 
     def make_ready(self, sigma: float) -> tuple[Masks | UnitMasks, F32 | None]:
@@ -91,16 +90,13 @@ class Restoring(Estimator):
         self, x: F32, sigma: float, prior: Prior
     ) -> list[tuple[Estimator, AnySupport]]:
         """The nearest images under both terms, with no weights but those that were given."""
-        if prior not in self._both:
-            if isinstance(prior, LogWeights):
-                both = LogWeights.of(self._likelihood.values + prior.values)
-            else:
-                assert prior is not None
-                both = self._likelihood.of_class(prior, self.store.rows_of(prior))
-            self._both[prior] = both
+        both, given = self._likelihood, np.zeros(self.store.n)
+        if isinstance(prior, LogWeights):
+            both, given = LogWeights.of(both.values + prior.values), prior.values
+        elif prior is not None:
+            both = both.of_class(prior, self.store.rows_of(prior))
         soft = math.hypot(sigma, self.softness)
-        near = self.schedule.supports(self.store, x, soft, self._both[prior], self.seed)
-        given = prior.values if isinstance(prior, LogWeights) else np.zeros(self.store.n)
+        near = self.schedule.supports(self.store, x, soft, both, self.seed)
         return [(self, Support(one.rows, given[one.rows])) for one in near]
 
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:

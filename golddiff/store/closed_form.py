@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
@@ -143,43 +144,36 @@ def with_gradient(
     x: torch.Tensor, sigma: Any, posterior: Callable[[torch.Tensor, Any], ExactPosterior]
 ) -> torch.Tensor:
     """The mean of posterior(x, sigma), with its derivatives in both; a pass more when asked for."""
-    made: torch.Tensor = _Mean.apply(x, sigma, _Kept(posterior))  # type: ignore[no-untyped-call]
+    made: torch.Tensor = _Mean.apply(x, sigma, posterior, SimpleNamespace())  # type: ignore[no-untyped-call]
     return made
 
 
-class _Kept:
-    """The posterior of a call, from its forward to its backward."""
-
-    def __init__(self, make: Callable[[torch.Tensor, Any], ExactPosterior]) -> None:
-        self.make = make
-
-    def mean(self, x: torch.Tensor, sigma: Any) -> torch.Tensor:
-        self.posterior = self.make(x, sigma)
-        return self.posterior.mean
-
-
 class _Mean(torch.autograd.Function):
-    """As ``torch.func`` wants it: x and sigma are plain tensors in ``forward`` alone."""
+    """As ``torch.func`` wants it: x and sigma are plain tensors in ``forward`` alone.
+
+    So the posterior is made there, and ``kept`` for the backward.
+    """
 
     @staticmethod
-    def forward(x: torch.Tensor, sigma: Any, kept: _Kept) -> torch.Tensor:
-        return kept.mean(x.detach(), sigma).clone()
+    def forward(x: torch.Tensor, sigma: Any, make: Any, kept: SimpleNamespace) -> torch.Tensor:
+        kept.posterior = make(x.detach(), sigma)
+        return kept.posterior.mean.clone()  # type: ignore[no-any-return]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
-        _, ctx.sigma, ctx.kept = inputs
+        _, ctx.sigma, _, ctx.kept = inputs
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> Any:
         in_x, in_sigma = _Pull.apply(cotangent, ctx.kept)  # type: ignore[no-untyped-call]
         if not ctx.needs_input_grad[1]:
-            return in_x, None, None
-        return in_x, in_sigma.to(ctx.sigma.device).sum_to_size(ctx.sigma.shape), None
+            return in_x, None, None, None
+        return in_x, in_sigma.to(ctx.sigma.device).sum_to_size(ctx.sigma.shape), None, None
 
 
 class _Pull(torch.autograd.Function):
     @staticmethod
-    def forward(cotangent: torch.Tensor, kept: _Kept) -> Any:
+    def forward(cotangent: torch.Tensor, kept: SimpleNamespace) -> Any:
         return kept.posterior.pulled(cotangent)
 
     @staticmethod

@@ -58,7 +58,7 @@ class SecondPass:
         self.memory_limit, self.in_flight = estimator.memory_limit, estimator.in_flight
         self._v = estimator.sums
         self._decoded = estimator.part_size  # images, at a time and thread
-        self._itself = what == PULL and estimator.sums_its_terms  # nothing is decoded
+        self._itself = what == PULL and estimator.joint  # nothing is decoded
         self.part_size = self._decoded * (4 if self._itself else 1)
         self._estimator, self._kept = estimator, kept
         self._ready: dict[float, Any] = {}
@@ -219,13 +219,13 @@ class ImagesPosterior:
         self.estimator, self.x, self.sigma, self.supports = estimator, x, sigma, supports
         self._log_prior = log_prior
         size = 8 * len(x) * estimator.store.n
-        single = isinstance(estimator.store, ImageStore) and estimator.sums_its_terms
+        single = isinstance(estimator.store, ImageStore) and estimator.joint
         few = single and size <= KEPT_SHARE * estimator.memory_limit
         self._kept = np.empty((len(x), estimator.store.n)) if few else None
 
     @cached_property
     def _first(self) -> Posterior:
-        if self.estimator.sums_its_terms and self._kept is None:
+        if self.estimator.joint and self._kept is None:
             found: Posterior = self.estimator.store.posterior(
                 self.estimator, self.x, self.sigma, self.supports
             )
@@ -270,7 +270,7 @@ class ImagesPosterior:
         """(b,) log of p_sigma(x) = sum_i p_i N(x; x_i, sigma^2 I), in nats.
 
         Raises:
-            ArgumentError: as :meth:`whole`.
+            ArgumentError: an estimator without a joint posterior.
         """
         self._whole("log density")
         first, d = self._first, self.x.shape[1]
@@ -309,7 +309,7 @@ class ImagesPosterior:
         return made
 
     def _whole(self, what: str) -> None:
-        if self._first.log_max.shape[1] > 1:
+        if not self.estimator.joint:
             raise ArgumentError(
                 f"{what}: {type(self.estimator).__name__} weighs images anew for every output, so "
                 "its outputs have no joint posterior; expected Optimal, Wiener or GaussianMixture"

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
-from golddiff.kernels.terms import Known
-from golddiff.noise import hashed, precision
-from golddiff.store.posteriors import at_level, over
-from golddiff.support import Support
+from golddiff.noise import hashed
+from golddiff.store.posteriors import at_level, over, whole
+from golddiff.support import Support, grouped
 from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import map_ordered
 
@@ -52,45 +50,38 @@ class PosteriorDraw:
 
     def summary(self, images: Any, x: F32, within: Sequence[Support]) -> Best:
         """The best of a part's images."""
-        estimator, first = over(self._estimator, images), images.first_row
-        queries = torch.from_numpy(x.astype(np.float64))
-        gain = torch.full((1, 1), precision(self._sigma), dtype=torch.float64)
+        estimator, shape = over(self._estimator, images), (len(x), self._n)
+        best = Best(np.full(shape, -np.inf), np.full(shape, np.iinfo(np.int64).max))
+        tasks = [
+            (queries, part)
+            for support, queries in grouped(within)
+            for part in whole(support).split(IMAGES_AT_ONCE)
+        ]
 
-        def best_of(task: tuple[int, Support]) -> Best:
-            q, part = task
-            one = queries[q : q + 1]
-            unknown = Known(one, torch.full((1, 1), -torch.inf, dtype=one.dtype))
-            found = self._none()
-            for _, places, logits, _ in estimator.terms(one, gain, self._sigma, part, unknown):
-                rows = part.rows[places] + first
-                scores = logits[0, :, 0].numpy() + part.log_importance()[places]
-                near = scores >= scores.max() - OUT_OF_REACH
-                found = found.merge(self._of(q, rows[near], scores[near]))
-            return found
+        def best_of(task: tuple[list[int], Support]) -> Best:
+            queries, part = task
+            logits = estimator.logits(x[queries], self._sigma, part)
+            rows = part.rows + images.first_row
+            found = [self._of(q, rows, one) for q, one in zip(queries, logits, strict=True)]
+            return Best(*map(np.stack, zip(*found, strict=True)))
 
-        made = []
-        for q, support in enumerate(within):
-            tasks = [(q, part) for part in support.split(IMAGES_AT_ONCE)]
-            best = self._none()
-            for found in map_ordered(best_of, tasks):
-                best = best.merge(found)
-            made.append(best)
-        return Best(
-            np.concatenate([b.scores for b in made]), np.concatenate([b.rows for b in made])
-        )
+        for (queries, _), found in zip(tasks, map_ordered(best_of, tasks), strict=True):
+            merged = Best(best.scores[queries], best.rows[queries]).merge(found)
+            best.scores[queries], best.rows[queries] = merged.scores, merged.rows
+        return best
 
-    def _of(self, query: int, rows: I64, scores: F64) -> Best:
-        top, chosen = np.empty((1, self._n)), np.empty((1, self._n), np.int64)
+    def _of(self, query: int, rows: I64, logits: F64) -> tuple[F64, I64]:
+        """The highest scores (n,) of some images, and their rows."""
+        near = logits >= logits.max() - OUT_OF_REACH
+        rows, logits = rows[near], logits[near]
+        top, chosen = np.empty(self._n), np.empty(self._n, np.int64)
         for draw in range(self._n):
             bits = hashed((3, self._seed, self._places[query], draw), rows)
             uniform = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
-            noisy = scores - np.log(-np.log(uniform))
-            best = int(np.argmax(noisy))
-            top[0, draw], chosen[0, draw] = noisy[best], rows[best]
-        return Best(top, chosen)
-
-    def _none(self) -> Best:
-        return Best(np.full((1, self._n), -np.inf), np.full((1, self._n), np.iinfo(np.int64).max))
+            scores = logits - np.log(-np.log(uniform))
+            best = int(np.argmax(scores))
+            top[draw], chosen[draw] = scores[best], rows[best]
+        return top, chosen
 
     def chosen(self, images: Any, x: Any, within: Any, total: Best) -> Sequence[Any]:
         """Nothing: the summary tells all."""
