@@ -227,7 +227,7 @@ class TestFactorOfSome:
     def test_a_store_keeps_the_factor_and_of_how_many_images_it_is(self, tmp_path, smooth_images):
         store = ImageStore.build(smooth_images(300, (1, 6, 6)), tmp_path / "store")
         assert store.factor().images == 300
-        estimated = store.factors.estimate(100, seed=3)
+        estimated = store.factors.estimate(np.int64(100), seed=3)
         again = ImageStore.open(store.path)
         again.verify()
         assert again.factor().images == estimated.images == 100

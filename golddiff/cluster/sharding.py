@@ -27,7 +27,7 @@ from golddiff.sources.source import Skipped
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.cache import recorded
 from golddiff.store.manifest import VERSION, Manifest, identity_of
-from golddiff.system.arguments import path_of
+from golddiff.system.arguments import is_whole, path_of
 from golddiff.system.errors import ArgumentError, ClusterError, GoldDiffError, SourceError, one_line
 from golddiff.system.files import written_whole
 
@@ -91,12 +91,12 @@ def build_shards(
             "images or of parquet files, or a parquet file"
         )
     number = -(-opened.total // IMAGES_A_SHARD) if shards is None else shards
-    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= opened.total:
+    if not is_whole(number) or not 1 <= number <= opened.total:
         raise ArgumentError(
             f"shards: got {shards!r}, expected an integer from 1 to the {opened.total:,} images "
             "there are"
         )
-    folder = path_of("path", path)
+    number, folder = int(number), path_of("path", path)
     _prepare(folder, _plan(source, options, opened, number), overwrite)
     borders = [opened.total * i // number for i in range(number + 1)]
     sources = {

@@ -14,7 +14,7 @@ from PIL import Image
 
 from golddiff.estimators.measurement import LinearOperator, linear
 from golddiff.sources.picture import fitted
-from golddiff.system.arguments import as_number
+from golddiff.system.arguments import as_number, is_whole
 from golddiff.system.errors import ArgumentError
 
 Operator = Callable[[torch.Tensor], torch.Tensor]
@@ -47,11 +47,11 @@ def smaller(factor: int) -> Operator:
     Raises:
         ArgumentError: a factor that is no whole number of 2 or more.
     """
-    if isinstance(factor, bool) or not isinstance(factor, int) or factor < 2:
+    if not is_whole(factor) or factor < 2:
         raise ArgumentError(f"factor: got {factor!r}, expected a whole number of 2 or more")
 
     def operator(images: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.avg_pool2d(images, factor)
+        return torch.nn.functional.avg_pool2d(images, int(factor))
 
     return operator
 

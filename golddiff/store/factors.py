@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from golddiff.store.statistics import LARGE, Factor, default_images
+from golddiff.system.arguments import is_whole
 from golddiff.system.errors import ArgumentError
 
 BUILT = "factor"  # made with the store
@@ -67,8 +68,7 @@ class Factors:
             seed: of the draw.
             progress: called with the number of images done.
         """
-        whole = isinstance(images, int) and not isinstance(images, bool)
-        if images is not None and not (whole and images >= 2):
+        if images is not None and not (is_whole(images) and images >= 2):
             raise ArgumentError(f"images: got {images!r}, expected a number of 2 or more, or None")
         return self._new(None, images, seed, progress)
 

@@ -10,6 +10,7 @@ from golddiff.store.nearest import Pixels, Pooled
 from golddiff.store.proxy import quarter_shape, side_16_shape
 from golddiff.store.training_set import TrainingSet
 from golddiff.support import AnySupport, DescribedSupport, Prior, RandomSample, Support, stream_of
+from golddiff.system.arguments import as_number, is_whole
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32
 
@@ -46,11 +47,10 @@ class PaperSchedule:
         m_max: Size = 1 / 4,
         variant: str = "text",
     ) -> None:
-        for name, size in (("k_min", k_min), ("k_max", k_max), ("m_min", m_min), ("m_max", m_max)):
-            _check_size(name, size)
         if variant not in ("text", "released"):
             raise ArgumentError(f"variant: got {variant!r}, expected 'text' or 'released'")
-        self.k_min, self.k_max, self.m_min, self.m_max = k_min, k_max, m_min, m_max
+        self.k_min, self.k_max = _checked_size("k_min", k_min), _checked_size("k_max", k_max)
+        self.m_min, self.m_max = _checked_size("m_min", m_min), _checked_size("m_max", m_max)
         self.variant = variant
 
     def budgets(self, sigma: float, n: int) -> tuple[int, int]:
@@ -118,16 +118,21 @@ def seeds_of(seed: int, sigma: float, label: Prior) -> tuple[int, ...]:
     return seed, bits(sigma), stream_of(label)
 
 
-def _check_size(name: str, size: Size) -> None:
-    if isinstance(size, bool) or not isinstance(size, int | float):
+def _checked_size(name: str, size: Size) -> Size:
+    """The same as Python's number."""
+    if is_whole(size):
+        if size < 1:
+            raise ArgumentError(f"{name}: got {size} images, expected 1 or more")
+        return int(size)
+    fraction = as_number(size)
+    if math.isnan(fraction):
         raise ArgumentError(f"{name}: got {size!r}, expected a count (int) or a fraction (float)")
-    if isinstance(size, int) and size < 1:
-        raise ArgumentError(f"{name}: got {size} images, expected 1 or more")
-    if isinstance(size, float) and not 0 < size <= 1:
+    if not 0 < fraction <= 1:
         raise ArgumentError(
             f"{name}: got the fraction {size}, expected above 0 and at most 1 "
             "(give an int for a count of images)"
         )
+    return fraction
 
 
 def _resolve(name: str, size: Size, n: int) -> float:

@@ -138,6 +138,8 @@ class TestSchedule:
     def test_counts_and_fractions(self):
         assert PaperSchedule(7, 7, 30, 30).budgets(1.0, 100) == (30, 7)
         assert PaperSchedule(0.5, 0.5, 0.1, 0.1).budgets(1.0, 100) == (50, 50)
+        numbers = np.int64(7), np.uint8(7), np.float32(0.5), np.float64(0.5)
+        assert PaperSchedule(*numbers).budgets(1.0, 100) == (50, 7)
 
     def test_more_images_than_there_are_is_an_error(self):
         with pytest.raises(ArgumentError, match=r"k_max: got 60, but there are only 50 images"):

@@ -25,7 +25,7 @@ KNOWN = torch.ones(8, 8, dtype=torch.bool)
 KNOWN[2:5, 3:6] = False
 OPERATORS = {
     "hole": operators.kept(KNOWN),
-    "smaller": operators.smaller(2),
+    "smaller": operators.smaller(np.int64(2)),
     "grey": operators.grey,
     "blurred": operators.blurred(0.7),
     "both": operators.composed(operators.grey, operators.smaller(4)),
