@@ -194,7 +194,7 @@ def pixel_sources(
     """All weights of one pixel, without those of the others: fast enough for a click.
 
     Args:
-        denoiser: Optimal, PCA, Kamb or GoldDiff.
+        denoiser: a method that weighs training images.
         x: (C, H, W) or (1, C, H, W) noisy image.
         sigma: noise level.
         y: row of the pixel.

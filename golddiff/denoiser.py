@@ -117,8 +117,8 @@ class Denoiser(ABC):
     def _check_weighs(self, what: str) -> None:
         if not self.weighs_images:
             raise ArgumentError(
-                f"{what}: {type(self).__name__} does not weigh training images; expected Optimal, "
-                "PCA, Kamb or GoldDiff over one of them"
+                f"{what}: {type(self).__name__} does not weigh training images; expected a method "
+                "that does, such as Optimal, PCA, Kamb or GoldDiff"
             )
 
     def posterior(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> ExactPosterior:
@@ -219,7 +219,7 @@ class Denoiser(ABC):
         """
         raise ArgumentError(
             f"denoiser: {type(self).__name__} weighs no training images, so its output has no "
-            "sources; expected Optimal, PCA, Kamb or GoldDiff"
+            "sources; expected a method that does, such as Optimal, PCA, Kamb or GoldDiff"
         )
 
     def checked(

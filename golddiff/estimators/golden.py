@@ -66,8 +66,8 @@ class GoldDiff(Denoiser):
     ) -> None:
         if not isinstance(base, Estimator):
             raise ArgumentError(
-                f"base: got {type(base).__name__}, expected an estimator that weighs images "
-                "(Optimal, PCA or Kamb)"
+                f"base: got {type(base).__name__}, expected an estimator that weighs images, "
+                "such as Optimal, PCA or Kamb"
             )
         if base.priors:
             raise ArgumentError("base: has log weights; give them to GoldDiff(...) as a whole")

@@ -185,7 +185,7 @@ class NetworkLike(Denoiser):
         """Refuses: see :attr:`golden` for a part that weighs images."""
         raise ArgumentError(
             "denoiser: part of what NetworkLike returns is a mixture of Gaussians, which has no "
-            "sources; expected Optimal, PCA, Kamb or GoldDiff, such as its attribute golden"
+            "sources; expected a method that weighs training images, such as its attribute golden"
         )
 
     def _tensors(self) -> dict[str, NDArray[Any]]:
