@@ -44,6 +44,7 @@ from golddiff.support import (
 )
 from golddiff.system.arguments import as_number, check_count
 from golddiff.system.errors import ArgumentError
+from golddiff.system.memory import require_memory
 from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import map_ordered, results_held
 
@@ -94,7 +95,10 @@ class Masks:
     def dense(self) -> torch.Tensor:
         """The masks (D, D), indexed [input, output], as float64 0 and 1; made once."""
         if self._dense is None:
-            mask = dense_mask(self.tree, math.prod(self.shape))
+            d = math.prod(self.shape)
+            # As float64, and twice as bytes while it is made.
+            require_memory(10 * d * d, f"the masks of {d:,} values", "use smaller images")
+            mask = dense_mask(self.tree, d)
             self._dense = torch.from_numpy(mask).double()
         return self._dense
 
@@ -208,7 +212,7 @@ class PCA(Estimator):
 
     def _average(self, x: F32, sigma: float, support: Support) -> F32:
         """The plain average of the posterior means (b, D) over consecutive batches of images."""
-        batches = support.split(self.batch_size)
+        batches = [_to_heaviest(batch) for batch in support.split(self.batch_size)]
         rounds = -(-len(batches) * BYTES_A_VALUE * x.size // int(self.memory_limit))
         total = np.zeros(x.shape)
         for i in range(rounds):
@@ -278,6 +282,12 @@ class PCA(Estimator):
             return masks + part * torch.get_num_threads(), self.sums * (36 * results_held() + 100)
         block = BLOCK * d * (4 + self.images.flat.itemsize)
         return block * torch.get_num_threads(), d * (36 * results_held() + 100)
+
+
+def _to_heaviest(batch: Support) -> Support:
+    """Log weights less the largest: what a batch of "wss" has of both float32 may not reach."""
+    weights = batch.log_weights
+    return batch if weights is None else Support(batch.rows, weights - weights.max())
 
 
 def mask_width(store: ImageStore, sigma: float, mask_threshold: float = MEASURED_AT) -> float:

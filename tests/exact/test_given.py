@@ -252,6 +252,14 @@ def test_the_slope_in_sigma_is_right_next_to_large_log_weights(
         assert slope == pytest.approx(direct, rel=1e-3, abs=1e-3 / sigma)
 
 
+@pytest.mark.parametrize("constant", [-1e7, -1e45])
+def test_what_all_images_of_a_batch_have_does_not_count(store, queries, constant):
+    """In "wss" each batch weighs the same; next to -1e7 float32 holds no logit."""
+    x, d = queries(store, 2.0), golddiff.PCA(store, 0.1, weighting="wss", batch_size=40)
+    weights = constant * (np.arange(store.n) // 40)
+    torch.testing.assert_close(d.given(weights)(x, 2.0), d(x, 2.0), atol=1e-6, rtol=0)
+
+
 @pytest.mark.parametrize("share", ["pixel", "seamless"])
 def test_a_shared_softmax_takes_log_weights_past_float32(make_store, smooth_images, queries, share):
     store = make_store(smooth_images(1100, (1, 5, 5)))
