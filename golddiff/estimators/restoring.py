@@ -26,7 +26,6 @@ from golddiff.support import AnySupport, LogWeights, Prior, Support
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.numbers import F32, F64
 
-PARTS = 512  # images whose logits are in memory
 CLIPPED = 8  # times that an estimate outside [-1, 1] is clipped and put back, in turn
 AGAIN = 8  # iterations of each; of a blur only the first time takes more
 UNIT_SIGMA = math.sqrt(0.5)  # whose precision is 1
@@ -101,13 +100,11 @@ class Restoring(Estimator):
 
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over some images."""
-        values = self.images.values(part.rows)
-        penalties, prior = self.measured.penalties(values), part.log_importance()
-        logits = np.stack([self._logits(values, penalties, one, sigma) for one in x])
-        logits += prior
+        terms = [next(self.contributions(one, sigma, part)) for one in x]
+        logits, values = np.stack([one.logits for one in terms]), terms[0].values
         highest = logits.max(axis=2)
         weights = np.exp(logits - highest[..., None])  # (b, L, k)
-        by_channel = self.base.summands(values).reshape(len(values), -1, logits.shape[1])
+        by_channel = values.reshape(len(values), -1, logits.shape[1])
         weighted = np.einsum("blk,kcl->bcl", weights, by_channel).reshape(len(x), -1)
         return Posterior(highest, weights.sum(axis=2), weighted)
 
@@ -116,9 +113,8 @@ class Restoring(Estimator):
     ) -> Iterator[Contribution]:
         """The terms of one query (D,); see the base class."""
         assert isinstance(support, Support)
-        for part in support.split(PARTS):
-            values = self.images.values(part.rows)
-            logits = self._logits(values, self.measured.penalties(values), x, sigma)
+        for part in support.split(self.part_size):
+            logits = self._logits(self.images.values(part.rows), x, sigma)
             logits += part.log_importance()
             if pixel is not None:
                 own = [pixel] if self.base.share else outputs_at(self.images, pixel)
@@ -135,12 +131,12 @@ class Restoring(Estimator):
 
     def working_bytes(self, images: int) -> tuple[int, int]:
         """Of a part, and of one query: see the base class."""
-        some = min(images, PARTS)
+        some = min(images, self.part_size)
         return 4 * (12 * self.images.d + self.sums) * some, 24 * self.images.d * some
 
-    def _logits(self, values: F32, penalties: F32, x: F32, sigma: float) -> F64:
+    def _logits(self, values: F32, x: F32, sigma: float) -> F64:
         """One query's logits (L, k): both terms are sums over the same masks."""
-        masks, weights = self.ready(sigma)
+        (masks, weights), penalties = self.ready(sigma), self.measured.penalties(values)
         gain = np.float32(precision(math.hypot(sigma, self.softness)))
         terms = np.square(values - x) * gain
         if isinstance(masks, UnitMasks):
