@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd import forward_ad
 
 from golddiff.noise import Sigma
 from golddiff.support import LogWeights, Prior
@@ -22,6 +23,8 @@ FURTHEST = 1e7  # times as long as images and noise a query may be; squares woul
 def checked_queries(store: Any, x: torch.Tensor, sigma: Sigma) -> tuple[F32, list[float]]:
     """Noisy images as queries (b, D), and a noise level for each."""
     check_batch("x", x, store.shape, "store")
+    _check_plain("x", x)
+    _check_plain("sigma", sigma)
     queries = x.detach().to("cpu", torch.float32).reshape(len(x), store.d).numpy()
     if not np.isfinite(queries).all():
         bad = int(np.flatnonzero(~np.isfinite(queries).all(axis=1))[0])
@@ -37,6 +40,22 @@ def checked_queries(store: Any, x: torch.Tensor, sigma: Sigma) -> tuple[F32, lis
             f"{FURTHEST:g} times that, and {MOST_SIGMA:g}"
         )
     return np.ascontiguousarray(queries), sigmas.tolist()
+
+
+def _check_plain(name: str, value: object) -> None:
+    """Raise inside forward mode and vmap: they would see nothing of what is computed here."""
+    if not isinstance(value, torch.Tensor):
+        return
+    try:
+        value.data_ptr()
+        plain = forward_ad.unpack_dual(value).tangent is None  # type: ignore[no-untyped-call]
+    except RuntimeError:  # a tensor of torch.func has no numbers of its own
+        plain = False
+    if not plain:
+        raise ArgumentError(
+            f"{name}: got a tensor of torch.func.jvp, vmap or forward-mode derivatives, expected a "
+            "plain batch; derivatives are taken backward, as torch.func.vjp does"
+        )
 
 
 def added_priors(

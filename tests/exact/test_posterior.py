@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given as examples
 from hypothesis import strategies as st
+from torch.autograd import forward_ad
 
 import golddiff
 from golddiff_lab.reference import pca_mask
@@ -124,6 +125,17 @@ def test_functional_derivatives_are_those_of_a_graph(store, queries):
     (slope,) = torch.autograd.grad(d(*asked).square().sum(), asked[0], create_graph=True)
     with pytest.raises(golddiff.ArgumentError, match="second derivatives"):
         slope.sum().backward()
+
+
+def test_forward_derivatives_are_refused_not_zero(store, queries):
+    d, x = golddiff.Optimal(store), queries(store, 1.0)
+    with forward_ad.dual_level(), pytest.raises(golddiff.ArgumentError, match=r"^x: .*jvp"):
+        d(forward_ad.make_dual(x, x), 1.0)
+    level = torch.tensor(1.0)
+    with pytest.raises(golddiff.ArgumentError, match=r"^sigma: .*jvp"):
+        torch.func.jvp(lambda sigma: d(x, sigma), (level,), (level,))
+    with pytest.raises(golddiff.ArgumentError, match=r"^x: .*vmap"):
+        torch.func.vmap(lambda one: d(one[None], 1.0))(x)
 
 
 def kamb_terms(x, sigma, images, patch, boundary):
