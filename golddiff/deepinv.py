@@ -40,8 +40,14 @@ class AnalyticDenoiser(Denoiser):  # type: ignore[misc]
         if not callable(denoiser) or not hasattr(denoiser, "store"):
             raise ArgumentError(f"denoiser: got {type(denoiser).__name__}, expected a Denoiser")
         if not denoiser.store.is_pixels:
-            raise ArgumentError("denoiser: is over floats, expected pixels, which have a range")
+            raise ArgumentError(
+                "denoiser: its store holds floats, expected uint8 images, whose range is known"
+            )
         self.denoiser, self.labels = denoiser, labels
+
+    def extra_repr(self) -> str:
+        """The denoiser, in what ``print`` shows."""
+        return repr(self.denoiser)
 
     def forward(self, x: torch.Tensor, sigma: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         """E[x0 | x] in [0, 1] of noisy images (B, C, H, W).

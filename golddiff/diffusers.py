@@ -65,7 +65,8 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         scheduler_config: configuration of a diffusers scheduler, in place of these four.
 
     Raises:
-        ArgumentError: points instead of images, or another prediction type.
+        ArgumentError: points instead of images; another prediction type; betas that diffusers has
+            not, or a scheduler without them (flow matching, EDM).
     """
 
     config_name = "config.json"
@@ -89,6 +90,11 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
                 f"denoiser: its store holds data of shape {shape}, expected images (C, H, W)"
             )
         given = dict(scheduler_config or {})
+        if "num_train_timesteps" in given and "beta_schedule" not in given:
+            raise ArgumentError(
+                "scheduler_config: got one without betas, as of flow matching or EDM, expected "
+                "one with beta_schedule, such as DDIM's, Euler's or DPM-Solver's"
+            )
         prediction = prediction_type or given.get("prediction_type", "epsilon")
         if prediction not in PREDICTIONS:
             raise ArgumentError(
@@ -113,6 +119,10 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             schedule=schedule,
             log_spaced=self._log_spaced,
         )
+
+    def extra_repr(self) -> str:
+        """The denoiser, in what ``print`` shows."""
+        return repr(self.denoiser)
 
     @property
     def scheduler_settings(self) -> dict[str, Any]:

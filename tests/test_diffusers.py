@@ -15,6 +15,7 @@ from diffusers import (
     DDPMScheduler,
     DPMSolverMultistepScheduler,
     EulerDiscreteScheduler,
+    FlowMatchEulerDiscreteScheduler,
     HeunDiscreteScheduler,
     UniPCMultistepScheduler,
 )
@@ -302,10 +303,13 @@ def test_a_description_that_cannot_be_built_says_why(store, description, message
 def test_bad_input_is_named(store, denoiser, make_store, tmp_path):
     x = torch.zeros(2, 3, 8, 8)
     points = make_store(torch.zeros(5, 2))
+    flow = FlowMatchEulerDiscreteScheduler().config
     (tmp_path / "config.json").write_text("{}")
     for call, message in [
         (lambda: AnalyticUNet(denoiser, "x0"), "prediction_type: got 'x0', expected one of eps"),
         (lambda: AnalyticUNet("pca"), "denoiser: got str"),
+        (lambda: AnalyticUNet(denoiser, beta_schedule="fast"), "beta_schedule: got 'fast'"),
+        (lambda: AnalyticUNet(denoiser, scheduler_config=flow), "config: got one without betas"),
         (lambda: AnalyticUNet(Optimal(points)), r"shape \(2,\), expected images"),
         (lambda: AnalyticUNet(denoiser)(x, 1000), "timestep: got 1000, expected .* 0 to 999"),
         (lambda: AnalyticUNet(denoiser)(x, torch.tensor([1, 2, 3])), "3 of them for 2 samples"),

@@ -130,7 +130,13 @@ def vp_alphas(schedule: Mapping[str, Any]) -> torch.Tensor:
     count = schedule.get("num_train_timesteps", 1000)
     if not 0 < count <= MOST_STEPS:
         raise ArgumentError(f"num_train_timesteps: got {count}, expected 1 to {MOST_STEPS:,}")
-    alphas: torch.Tensor = DDPMScheduler(**schedule).alphas_cumprod
+    try:
+        alphas: torch.Tensor = DDPMScheduler(**schedule).alphas_cumprod
+    except NotImplementedError:
+        raise ArgumentError(
+            f"beta_schedule: got {schedule['beta_schedule']!r}, which diffusers' DDPMScheduler "
+            "does not have"
+        ) from None
     return alphas
 
 
