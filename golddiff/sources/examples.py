@@ -296,6 +296,11 @@ def open_listed(examples: Any, options: SourceOptions) -> ExampleSource:
 
 def _unbatched(batches: Any) -> Iterator[Any]:
     for images, labels in map(_pair, batches):
+        if isinstance(images, dict):
+            raise ArgumentError(
+                "source is a DataLoader whose batches are a dict; give batches of arrays or "
+                "tensors, alone or in pairs with labels"
+            )
         yield from zip(images, itertools.repeat(None) if labels is None else labels, strict=False)
 
 

@@ -64,6 +64,11 @@ def open_folder(folder: Path, options: SourceOptions) -> Source:
         chosen = shards_of_split(shards, options, description)
         return open_parquet([folder / name for name in chosen], options, description)
     if not images:
+        if any(name.endswith(".arrow") for name in names):
+            raise SourceError(
+                f"{description} holds a data set of datasets' save_to_disk; in Python give "
+                "datasets.load_from_disk(folder), or write it by to_parquet"
+            )
         left = f" ({links_out} symbolic links that lead out of it were not followed)"
         raise SourceError(f"{description} holds no images{left if links_out else ''}")
     options.refuse_columns("folders of images")

@@ -93,6 +93,12 @@ def test_a_folder_without_images_says_so(tmp_path, names):
         open_source(tmp_path)
 
 
+def test_a_folder_of_save_to_disk_says_what_to_give(tmp_path):
+    (tmp_path / "data-00000-of-00001.arrow").touch()
+    with pytest.raises(SourceError, match="load_from_disk"):
+        open_source(tmp_path)
+
+
 def test_links_that_lead_out_of_the_folder_are_not_followed(tmp_path):
     fill(tmp_path / "elsewhere", 2)
     inside = tmp_path / "photos"
