@@ -224,9 +224,7 @@ def sample(
     first = (
         noise
         if start is None
-        else noised(
-            _of_shape("start", start[0], (noise.shape[1:], noise.shape)), levels[0], noise, sampler
-        )
+        else noised(_of_shape("start", start[0], (shape[1:], shape)), levels[0], noise, sampler)
     )
     about = {
         "method": _method(denoiser), "sampler": sampler, "steps": f"{len(levels)} steps",
@@ -299,6 +297,10 @@ def _joined(recorders: list[Recorder]) -> Subsets:
 def _levels(
     sigmas: Sequence[float] | None, steps: int, sampler: str, start: Start | None
 ) -> list[float]:
+    if start is not None and not (isinstance(start, tuple | list) and len(start) == 2):
+        raise ArgumentError(
+            f"start: got {type(start).__name__}, expected a pair of images and their noise level"
+        )
     first = None if start is None else checked_levels([start[1]])[0]
     levels = noise_levels(steps, sampler, first) if sigmas is None else checked_levels(sigmas)
     if first is not None and levels[0] != first:
@@ -310,23 +312,28 @@ def _noise(
     shape: tuple[int, ...],
     seed: int,
     x_init: torch.Tensor | None,
-    generator: torch.Generator | None,
+    generator: Any,
 ) -> torch.Tensor:
     if x_init is not None and generator is not None:
         raise ArgumentError("generator: draws the starting noise, which x_init is already")
     if x_init is not None:
         return _of_shape("x_init", x_init, (shape,))
     if generator is not None:
+        if not isinstance(generator, torch.Generator):
+            kind = type(generator)
+            raise ArgumentError(
+                f"generator: got {kind.__module__}.{kind.__name__}, expected a torch.Generator"
+            )
         return torch.randn(shape, generator=generator, device=generator.device).cpu()
     return initial_noise(shape[0], shape[1:], seed)
 
 
 def _of_shape(name: str, values: torch.Tensor, shapes: Sequence[tuple[int, ...]]) -> torch.Tensor:
     if not isinstance(values, torch.Tensor) or tuple(values.shape) not in shapes:
-        got = getattr(values, "shape", None)
+        is_tensor = isinstance(values, torch.Tensor)
         raise ArgumentError(
-            f"{name}: got {type(values).__name__ if got is None else tuple(got)}, expected a "
-            f"tensor of shape {' or '.join(map(str, shapes))}"
+            f"{name}: got {tuple(values.shape) if is_tensor else type(values).__name__}, expected "
+            f"a tensor of shape {' or '.join(map(str, shapes))}"
         )
     if not torch.isfinite(values).all():
         raise ArgumentError(f"{name}: got values that are not finite")
