@@ -58,7 +58,8 @@ class Denoiser(ABC):
                 words.append(repr(value))
             elif value is not parameter.default and value != parameter.default:
                 words.append(f"{name}={value!r}")
-        return f"{type(self).__name__}({', '.join(words)})"
+        made = f"{type(self).__name__}({', '.join(words)})"
+        return f"{made}.given(...)" if self.priors else made
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """Denoise a batch.
@@ -147,8 +148,7 @@ class Denoiser(ABC):
         """
         off = self(x, sigma, labels).double() - x.double()
         levels = torch.as_tensor(sigma, dtype=torch.float64, device=x.device).expand(len(x))
-        found: torch.Tensor = off / levels.reshape(-1, *[1] * (x.ndim - 1)) ** 2
-        return found.float()
+        return (off / levels.reshape(-1, *[1] * (x.ndim - 1)).square()).float()
 
     def exact(self, x: F32, sigma: float, prior: Prior) -> Exact:
         """The posterior of queries (b, D) that share sigma and prior.
@@ -260,7 +260,9 @@ class Estimator(Denoiser):
     merges = True  # whether its mean is that of its merged posteriors
     joint = False  # whether its outputs have one posterior together: has logits() and pulled()
 
-    def __init__(self, store: ImageStore, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
+    def __init__(
+        self, store: ImageStore | str | Path, memory_limit: float = DEFAULT_MEMORY_LIMIT
+    ) -> None:
         super().__init__(store)
         if not as_number(memory_limit) > 0:
             raise ArgumentError(f"memory_limit: got {memory_limit!r}, expected bytes above 0")
@@ -386,9 +388,7 @@ class Estimator(Denoiser):
         Raises:
             ArgumentError: an estimator that cannot tell its terms apart.
         """
-        raise ArgumentError(
-            f"denoiser: {type(self).__name__} does not tell where its output is from"
-        )
+        raise ArgumentError(f"denoiser: {type(self).__name__} does not tell its output's sources")
 
     @abstractmethod
     def working_bytes(self, images: int) -> tuple[int, int]:

@@ -270,7 +270,9 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
                 f"AnalyticUNet ({type(error).__name__}: {one_line(error, 200)})"
             ) from error
         dtype = given.get("torch_dtype")
-        return model.to(dtype) if isinstance(dtype, torch.dtype) else model
+        if isinstance(dtype, torch.dtype):
+            model.anchor = model.anchor.to(dtype)
+        return model
 
 
 def _sigmas(schedule: Mapping[str, Any]) -> F64:

@@ -5,7 +5,7 @@ Whatever shows, records or measures a run iterates over :func:`steps`; :func:`go
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
@@ -140,7 +140,7 @@ SAMPLERS = {
 def steps(
     denoiser: Denoises,
     x_init: torch.Tensor,
-    sigmas: Sequence[float],
+    sigmas: Iterable[float],
     sampler: str = "ddim",
     labels: Labels = None,
 ) -> Iterator[State]:
@@ -209,7 +209,7 @@ def level_of_strength(strength: float) -> float:
     return ddim_sigmas(MOST_STEPS)[MOST_STEPS - max(1, round(strength * MOST_STEPS))]
 
 
-def checked_levels(sigmas: Sequence[float]) -> list[float]:
+def checked_levels(sigmas: Iterable[float]) -> list[float]:
     """Noise levels as floats."""
     try:
         levels = [float(sigma) for sigma in sigmas]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -173,7 +173,7 @@ def sample(
     trajectory: bool = True,
     on_step: OnStep = lambda images: None,
     attribution: bool = False,
-    sigmas: Sequence[float] | None = None,
+    sigmas: Iterable[float] | None = None,
     x_init: torch.Tensor | None = None,
     start: Start | None = None,
     generator: torch.Generator | None = None,
@@ -295,7 +295,7 @@ def _joined(recorders: list[Recorder]) -> Subsets:
 
 
 def _levels(
-    sigmas: Sequence[float] | None, steps: int, sampler: str, start: Start | None
+    sigmas: Iterable[float] | None, steps: int, sampler: str, start: Start | None
 ) -> list[float]:
     if start is not None and not (isinstance(start, tuple | list) and len(start) == 2):
         raise ArgumentError(

@@ -9,6 +9,7 @@ small runs from the same noise, one a threshold, and how new their pictures are.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -41,7 +42,11 @@ _dials: WeakKeyDictionary[ImageStore, Dial] = WeakKeyDictionary()
 
 
 def recommended(
-    store: ImageStore, novelty: float = NOVELTY, seed: int = 0, *, progress: bool = True
+    store: ImageStore | str | Path,
+    novelty: float = NOVELTY,
+    seed: int = 0,
+    *,
+    progress: bool = True,
 ) -> GoldDiff:
     """The denoiser that we advise for pictures: as new as you ask for, from your own images.
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from importlib import resources
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -66,7 +67,7 @@ class Kamb(Estimator):
 
     def __init__(
         self,
-        store: ImageStore,
+        store: ImageStore | str | Path,
         patch_sizes: PatchSizes = None,
         boundary: str = "zeros",
         memory_limit: float = DEFAULT_MEMORY_LIMIT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -68,7 +69,7 @@ class GaussianMixture(GaussianDenoiser):
 
     def __init__(
         self,
-        store: ImageStore,
+        store: ImageStore | str | Path,
         components: int = 200,
         rank: int = 300,
         shrinkage: float = 100.0,

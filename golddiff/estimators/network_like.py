@@ -23,6 +23,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ BLACK_SHARE, HAZE = 0.25, 0.08
 SQUARE = 8
 
 
-def network_like(store: ImageStore, seed: int = 0) -> NetworkLike:
+def network_like(store: ImageStore | str | Path, seed: int = 0) -> NetworkLike:
     """The denoiser whose samples are nearest to a trained network's, of those we know.
 
     Args:
@@ -113,7 +114,7 @@ class NetworkLike(Denoiser):
 
     joined: Callable[..., Any] = staticmethod(np.median)  # of means (parts, b, D)
 
-    def __init__(self, store: ImageStore, seed: int = 0) -> None:
+    def __init__(self, store: ImageStore | str | Path, seed: int = 0) -> None:
         super().__init__(store)
         self.seed = seed
         store = self.store

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,7 @@ class PatchMixture(Denoiser):
 
     def __init__(
         self,
-        store: ImageStore,
+        store: ImageStore | str | Path,
         side: int | None = None,
         components: int = 100,
         rank: int = 64,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -135,7 +136,7 @@ class PCA(Estimator):
 
     def __init__(
         self,
-        store: ImageStore,
+        store: ImageStore | str | Path,
         mask_threshold: float = 0.02,
         weighting: str = "ss",
         batch_size: int = 256,

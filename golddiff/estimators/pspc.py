@@ -53,7 +53,9 @@ class PatchComposite(Estimator):
     part_size = IMAGES_PER_TASK
     in_flight = 3  # of tens of megabytes each
 
-    def __init__(self, store: ImageStore, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
+    def __init__(
+        self, store: ImageStore | str | Path, memory_limit: float = DEFAULT_MEMORY_LIMIT
+    ) -> None:
         super().__init__(store, memory_limit)
         if len(self.store.shape) != 3:
             name = type(self).__name__
@@ -138,7 +140,7 @@ class PSPCSquare(PatchComposite):
 
     def __init__(
         self,
-        store: ImageStore,
+        store: ImageStore | str | Path,
         patch_sizes: int | Sequence[tuple[float, int]] | None = None,
         memory_limit: float = DEFAULT_MEMORY_LIMIT,
     ) -> None:
@@ -198,7 +200,7 @@ class PSPCFlex(PatchComposite):
 
     def __init__(
         self,
-        store: ImageStore,
+        store: ImageStore | str | Path,
         thresholds: float | Sequence[float] = THRESHOLDS,
         heatmaps: str | Path | None = None,
         memory_limit: float = DEFAULT_MEMORY_LIMIT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import reduce
+from pathlib import Path
 
 import numpy as np
 
@@ -68,7 +69,7 @@ class SCFDM(Optimal):
 
     def __init__(
         self,
-        store: ImageStore,
+        store: ImageStore | str | Path,
         smoothing: float = 0.1,
         copies: int = 10,
         seed: int = 0,

@@ -59,7 +59,7 @@ class Evaluation:
 
     settings: RunSettings
     oracle_sampler: str
-    images: torch.Tensor
+    images: torch.Tensor = field(repr=False)
     mse_per_image: F64
     r2_per_image: F64
     steps: list[int]

@@ -136,7 +136,7 @@ class Oracle:
             labels: class index for all, or (B,) of them; None for no class.
 
         Returns:
-            (B, *shape) float32 on x's device.
+            (B, *shape) float32 on x's device, without a gradient.
 
         Raises:
             ArgumentError: x of another shape or not finite; sigma not positive and finite, or above

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from golddiff.noise import alpha_of_sigma, timestep_sigmas
+from golddiff.system.arguments import SHOWN
 from golddiff.system.errors import ArgumentError
 
 TIMESTEPS = 1000
@@ -141,7 +142,7 @@ def find_schedule(given: Any, parameterisation: object, sigma_data: float) -> Sc
         return lambda sigma: (torch.ones_like(sigma), sigma)
     if not callable(given):
         raise ArgumentError(
-            f"schedule: got {given!r}, expected cumulative alphas, a scheduler that has them, "
-            "'sigma', or a function of sigma"
+            f"schedule: got {given!r:.{SHOWN}}, expected cumulative alphas, a scheduler that has "
+            "them, 'sigma', or a function of sigma"
         )
     return given  # type: ignore[no-any-return]

@@ -54,6 +54,8 @@ class ExactPosterior:
     p(x_i) exp(-||x - x_i||^2 / (2 sigma^2)). Of Wiener and GaussianMixture that under their
     Gaussians. PCA and Kamb weigh images anew for every output: they have a mean, a variance and a
     gradient, but no joint posterior. Over a golden support (GoldDiff) the support counts as fixed.
+    No gradient flows through what it holds: the mean's is that of a call, the log density's the
+    score.
     """
 
     def __init__(self, parts: Sequence[tuple[list[int], Exact]], x: torch.Tensor, d: int) -> None:

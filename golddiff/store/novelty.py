@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 
-from golddiff.store.images import ImageStore
+from golddiff.store.images import ImageStore, opened
 from golddiff.store.nearest import Pixels
 from golddiff.store.posteriors import whole
 from golddiff.system.arguments import check_batch
@@ -40,9 +41,9 @@ class Novelty:
 
     novelty: torch.Tensor
     nearest: torch.Tensor
-    distances: torch.Tensor = field(repr=False)
+    distances: torch.Tensor
     spacing: float
-    files: list[str] | None = field(default=None, repr=False)
+    files: list[str] | None = None
 
     @property
     def copies(self) -> torch.Tensor:
@@ -60,13 +61,17 @@ class Novelty:
         mean = float(self.novelty.mean())
         return f"novelty {mean:.2f} on average (0 a training image, 1 as new as an unseen one)"
 
+    def __repr__(self) -> str:
+        copies = int(self.copies.sum())
+        return f"<Novelty: {len(self.novelty)} pictures, {copies} copies, {self.about}>"
+
     def __iter__(self) -> Iterator[torch.Tensor]:
         yield self.novelty
         yield self.nearest
 
 
 def novelty(
-    images: torch.Tensor, store: ImageStore, watch: Watch = lambda done, total: None
+    images: torch.Tensor, store: ImageStore | str | Path, watch: Watch = lambda done, total: None
 ) -> Novelty:
     """How far pictures are from the training images: any model's, not only this package's.
 
@@ -75,12 +80,13 @@ def novelty(
 
     Args:
         images: (B, *store.shape), pixels in [-1, 1].
-        store: the training set, of at least two images.
+        store: the training set, of at least two images, or the folder of a store.
         watch: called with the pictures done, and how many there are.
 
     Raises:
         ArgumentError: images of another shape, not finite, or none; a store of one image.
     """
+    store = opened(store)
     check_batch("images", images, store.shape, "store")
     if len(images) == 0:
         raise ArgumentError("images: got none")

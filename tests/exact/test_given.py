@@ -83,6 +83,7 @@ def test_a_measurement_is_bayes_rule(store, queries):
     assert np.abs(flat(found) - optimal(store, x, 3.0, expected.numpy())[0]).max() < 1e-5
     measured = golddiff.Optimal(store).given_measurement(operator, y, 0.3)
     assert torch.equal(measured(x, 3.0), found)
+    assert repr(measured).endswith(").given(...)")
 
 
 def test_without_noise_the_images_that_fit_exactly_are_left(store, queries):

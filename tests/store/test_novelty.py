@@ -21,6 +21,12 @@ def test_a_training_image_has_novelty_0_and_is_a_copy(store):
     assert found.copies.all()
 
 
+def test_a_store_may_be_its_folder_and_what_is_found_is_shown_in_a_line(store):
+    found = golddiff.novelty(store.images(range(30)), store.path)
+    assert found.copies.all()
+    assert repr(found).startswith("<Novelty: 30 pictures, 30 copies, novelty 0.00 on average")
+
+
 def test_unseen_images_of_the_same_kind_have_novelty_1_on_average(store, smooth_images):
     unseen = smooth_images(300, (3, 8, 8), seed=5).float() / 127.5 - 1
     novelty, nearest = golddiff.novelty(unseen, store)
