@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -54,6 +56,10 @@ def studio(options: _StudioOptions) -> None:
         raise ArgumentError("--size and --limit apply to --data only")
     starting()
     serve(_openers(options), options.host, options.port, not options.no_browser, say)
+    # Ends runs that still compute: Python's own end would abort in the midst of their kernels.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _openers(options: _StudioOptions) -> dict[str, Callable[[], ImageStore]]:

@@ -30,14 +30,14 @@ main()
 
 
 class Studio:
-    """A studio process.
+    """A studio process, which runs ``first`` before the command.
 
     Attributes:
         url: its address.
         seconds: from its start to a page that answers.
     """
 
-    def __init__(self, folder, *options):
+    def __init__(self, folder, *options, first=""):
         self.asked = folder / "asked.txt"
         self.output = folder / "output.txt"
         self.port = free_port()
@@ -47,7 +47,8 @@ class Studio:
         with self.output.open("w") as output:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-c", _WATCHED, str(self.asked), "studio", "--no-browser"),
+                    *(sys.executable, "-c", first + _WATCHED, str(self.asked)),
+                    *("studio", "--no-browser"),
                     *("--port", str(self.port), *options),
                 ],
                 env={**os.environ, "PYTHONPATH": str(root), "TMPDIR": str(folder)},

@@ -6,6 +6,7 @@ from golddiff import studio
 from golddiff.cli import run
 from golddiff.studio.security import is_loopback
 from golddiff.system.errors import ArgumentError
+from tests.studio.conftest import Studio
 
 
 def test_only_addresses_of_this_machine_are_loopback():
@@ -37,6 +38,23 @@ def test_bad_ports_hosts_and_stores_are_one_line(tmp_path, capsys):
             error = capsys.readouterr().err
             assert message in error
             assert error.count("\n") == 1
+
+
+# Computes for ever, as a run that is stopped in its midst.
+_BUSY = """
+import torch
+from golddiff.studio import server
+server._warm_up = lambda library: [torch.rand(10**6).sort() for _ in iter(int, 1)]
+"""
+
+
+def test_a_studio_that_computes_ends_without_a_complaint(tmp_path):
+    pytest.importorskip("gradio")
+    running = Studio(tmp_path, "--data", "digits", first=_BUSY)
+    running.process.terminate()
+    assert running.process.wait(60) == 0
+    assert running.output.read_text().splitlines()[-1] == "stopped"
+    assert not list(tmp_path.glob("golddiff-studio-*"))
 
 
 def test_a_studio_needs_a_store():
