@@ -60,6 +60,7 @@ class Pool:
     ) -> None:
         self.ray, self.paths = ray_package(), list(paths)
         self._allow_missing, self.patience = allow_missing, patience
+        self._closed = False
         self.missing: dict[str, str] = {}
         self.traffic = Traffic()
         self.on_answer: Callable[[int], None] = lambda shard: None
@@ -114,6 +115,8 @@ class Pool:
         Arguments are what each shard is given; before them come those of ``once``. Yields shards
         and their answers in the order of the shards, but for those given up.
         """
+        if self._closed:
+            raise ClusterError("cluster: the store was closed; open it again")
         asked = [s for s in self.present if shards is None or s in shards]
         calls: dict[Any, int] = {}
         for shard in asked:
@@ -203,6 +206,7 @@ class Pool:
 
     def close(self) -> None:
         """End the shards' processes."""
+        self._closed = True
         for shard in list(self._actors):
             self._end(shard)
 

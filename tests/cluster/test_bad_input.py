@@ -165,6 +165,13 @@ def test_another_version_of_the_package_where_a_shard_runs(
     one_line(error)
 
 
+def test_a_store_that_was_closed_starts_no_process_again(cluster, pair):
+    with ShardedStore.open(pair[:1], patience=600.0) as store:
+        assert store.n
+    with pytest.raises(ClusterError, match="cluster: the store was closed; open it again"):
+        store.images([0])
+
+
 def test_what_a_shard_refuses(two):
     with pytest.raises(ArgumentError, match=r"shard .*memory_limit: got 1.0 kB"):
         golddiff.Optimal(two, memory_limit=1000)(torch.zeros(1, 1, 8, 8), 1.0)
