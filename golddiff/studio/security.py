@@ -85,7 +85,7 @@ class OnlyThisPage:
         app: what answers.
         local: refuse requests that name another host. A page elsewhere whose name was pointed at
             127.0.0.1 would otherwise be taken for this one by the browser.
-        folder: where uploads and pictures of runs are; the oldest make room for an upload.
+        folder: where uploads and pictures of runs are; the oldest make room for new ones.
     """
 
     def __init__(self, app: ASGIApp, local: bool, folder: Path) -> None:
@@ -140,7 +140,7 @@ class OnlyThisPage:
         size = int(headers["content-length"]) if scope["method"] == "POST" else 0
         self._coming += size
         try:
-            if scope["path"].rstrip("/") == UPLOAD:
+            if scope["method"] == "POST":
                 trim(self.folder, MOST_BYTES - size)
             yield
         finally:

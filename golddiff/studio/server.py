@@ -22,6 +22,8 @@ from golddiff.studio.run import Settings, prepare
 from golddiff.studio.security import POSTS, UPLOAD, OnlyThisPage, is_loopback, keep_files_local
 from golddiff.system.errors import ArgumentError, GoldDiffError
 
+MOST_PAGES = 16  # whose runs are kept, up to half a gigabyte each
+
 
 def bound_socket(host: str, port: int) -> socket.socket:
     """A socket that holds the port, so that no other program takes it before the page is ready."""
@@ -105,6 +107,8 @@ def make_app(library: Library, folder: Path, local: bool, port: int) -> FastAPI:
 
     page = build_page(Handlers(library, folder))
     page.queue(default_concurrency_limit=8, api_open=False)
+    # Of a page that was closed, or loaded again, gradio keeps the run for an hour.
+    page.state_session_capacity = MOST_PAGES
     keep_files_local(page.blocks.values())
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     gr.mount_gradio_app(

@@ -11,7 +11,7 @@ pytest.importorskip("gradio")
 from golddiff.studio import security
 from golddiff.studio.library import Library
 from golddiff.studio.security import MOST_BYTES, POSTS, UPLOAD, OnlyThisPage, trim
-from golddiff.studio.server import make_app
+from golddiff.studio.server import MOST_PAGES, make_app
 
 HOST = {"host": "127.0.0.1:7860"}
 JOIN = "/gradio_api/queue/join"
@@ -120,7 +120,7 @@ def test_uploads_on_their_way_have_a_limit_together(tmp_path):
     assert statuses[9] == 200
 
 
-def test_old_uploads_make_room_for_new_ones(tmp_path, ask, monkeypatch):
+def test_old_files_make_room_for_new_ones(tmp_path, ask, monkeypatch):
     for i in range(6):
         path = tmp_path / f"folder{i}" / "upload.png"
         path.parent.mkdir()
@@ -129,6 +129,9 @@ def test_old_uploads_make_room_for_new_ones(tmp_path, ask, monkeypatch):
     trim(tmp_path, 450)
     left = sorted(path.parent.name for path in tmp_path.rglob("*.png"))
     assert left == ["folder2", "folder3", "folder4", "folder5"]
+    monkeypatch.setattr(security, "MOST_BYTES", 310)
+    assert ask("POST", JOIN, SMALL) == 200  # a run, whose pictures need room too
+    assert len(list(tmp_path.rglob("*.png"))) == 3
     monkeypatch.setattr(security, "MOST_BYTES", 160)
     assert ask("POST", UPLOAD, SMALL) == 200
     assert [path.parent.name for path in tmp_path.rglob("*.png")] == ["folder5"]
@@ -156,6 +159,15 @@ def test_a_run_s_files_lie_where_gradio_deletes_old_ones(tmp_path, make_store, s
     assert {block.GRADIO_CACHE for block in page.blocks.values()} == {str(tmp_path)}
     explain = [fn.fn for fn in page.fns.values() if fn.name == "explain"]
     assert {fn.__self__.folder for fn in explain} == {tmp_path}
+
+
+def test_runs_of_pages_that_were_left_are_given_up(tmp_path, make_store, smooth_images):
+    store = make_store(smooth_images(9, (1, 8, 8)))
+    app = make_app(Library({"s": lambda: store}), tmp_path, True, 7860)
+    sessions = app.routes[-1].app.state_holder
+    for page in range(2 * MOST_PAGES):
+        assert sessions[str(page)]
+    assert list(sessions.session_data) == [str(page) for page in range(MOST_PAGES, 2 * MOST_PAGES)]
 
 
 def test_a_foreign_post_never_reaches_gradio(tmp_path, make_store, smooth_images):
