@@ -21,9 +21,13 @@ _SKETCH = resources.files("golddiff.studio").joinpath("sketch.js").read_text("ut
 
 def sheet(elem_id: str, inks: Sequence[str]) -> gr.HTML:
     """A sheet to draw on, of ours, not gradio's: that one takes files too, of any size and kind."""
-    pens = "".join(f'<button data-ink="{ink}" style="background: {ink}"></button>' for ink in inks)
+    pens = "".join(
+        f'<button data-ink="{ink}" style="background: {ink}" aria-label="Ink {ink}"></button>'
+        for ink in inks
+    )
     html = (
-        f'<div class="paper"><canvas width="{SIDE}" height="{SIDE}"></canvas></div><div>{pens}'
+        f'<div class="paper"><canvas width="{SIDE}" height="{SIDE}" aria-label="Sheet to draw on">'
+        f"</canvas></div><div>{pens}"
         '<input type="range" min="2" max="60" value="22" aria-label="Width of the brush">'
         "<button data-wipe>Clear</button></div>"
     )
