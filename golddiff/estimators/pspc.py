@@ -35,6 +35,9 @@ from golddiff.system.parallel import results_held
 PATCH_SIZES = (32, 32, 32, 32, 32, 32, 32, 23, 15, 11, 7, 5, 3, 3, 3, 3, 3, 3)
 THRESHOLDS = (1, 1, 1, 1, 1, 1, 1, 0.7, 0.7, 0.5, 0.4, 0.4, 0.4, 0.4, 0.3, 0.3, 0.3, 0.3)
 SIDE, SMALLEST = 32, 3  # of CIFAR-10's images and of the patches, in pixels
+# A pixel's sensitivity to itself, next to the largest one's. One that varies in one of 60,000
+# images has 1e-9; one that never does has 1e-22 and less, from rounding.
+NOTHING = 1e-12
 
 IMAGES_PER_TASK = 2048  # patches' posteriors are large, and take long to merge
 IMAGES_PER_CONTRIBUTION = 256
@@ -232,6 +235,8 @@ class PSPCFlex(PatchComposite):
         else:
             matrix = np.abs(self.store.factor().wiener_matrix(sigma, precision_of(self.store.d)))
             maps = matrix.reshape(-1, pixels, self.store.shape[0], pixels).sum(axis=(0, 2))
+            own = maps.diagonal()
+            maps[own <= NOTHING * own.max()] = 0.0  # of pixels that never vary: rounding
         return PatchSet(_most_sensitive(maps, share))
 
     def _file(self) -> NDArray[np.floating]:

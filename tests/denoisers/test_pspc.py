@@ -94,6 +94,14 @@ def test_without_heatmaps_sensitivities_are_the_wiener_filter_s(store):
     assert masks.any(axis=0).all()
 
 
+def test_a_pixel_that_never_varies_is_a_patch_of_its_own(make_store, smooth_images):
+    images = smooth_images(300, (1, 8, 8))
+    images[:, :, 0] = 0
+    masks = PSPCFlex(make_store(images), 0.5).ready(0.8).masks
+    of_border = masks[masks[:, :8].any(axis=1)]
+    assert np.array_equal(of_border, np.eye(8, 64))
+
+
 def test_one_patch_of_everything_is_the_optimal_denoiser(store, queries):
     x = queries(store, 0.7)
     for made in (PSPCSquare(store, 99), PSPCFlex(store, 1.0)):
