@@ -172,10 +172,11 @@ class FittedSchedule:
         side = metric.side
         tiles = f"{side}x{side}" if isinstance(side, int) else str(side)
         each = "" if side is None else f" for each tile ({tiles})"
-        nearest = f"; where single ones decide, the nearest{each}"
+        chosen = f"the nearest{each}" if side or self.estimator.one_logit else "all"
+        decided = f"; where single ones decide, {chosen}"
         return (
             f"draws some of {images:,} images by weight, until the estimated RMSE is within "
-            f"{self.settings.tol:g}{nearest if narrow or self.estimator.one_logit else ''}"
+            f"{self.settings.tol:g}{decided if narrow or self.estimator.one_logit else ''}"
         )
 
     def saves(self, label: Prior) -> bool:
@@ -201,7 +202,7 @@ class FittedSchedule:
         ]
 
     def comparison(self, sigma: float) -> tuple[Metric, bool]:
-        """Distances as each tile sees the images, and whether tiles may take their nearest.
+        """Distances as each tile sees the images, and whether masks hold few of the inputs.
 
         The store's or the index's; made once a noise level and kept.
         """
@@ -223,7 +224,7 @@ class FittedSchedule:
                 metric = KeptNumbers(self.index)
             else:
                 metric = KeptBlocks.of(self.index, relevance, side)
-            self._comparisons[sigma] = metric, side is not None and width < rule.WIDE
+            self._comparisons[sigma] = metric, width < rule.WIDE
         return self._comparisons[sigma]
 
     def say_all(self, sigma: float) -> None:
@@ -333,11 +334,14 @@ class _Level:
             if one_logit and alone:
                 # The index may mistake one image for another, and the draw would not tell.
                 return ranked()
+            if alone and self._narrow and self._metric.side is None:
+                # Each output has its own, which the draw may lack and not tell.
+                return beyond
             if excess <= 1:
                 return Weighed(
                     drawn.mean(), math.sqrt(square), float(count), self._under(drawn.support())
                 )
-            if self._narrow and alone:
+            if alone and self._narrow:
                 return ranked()
             count = int(count * min(max(rule.AIM * excess, 1.5), rule.MOST_AT_ONCE))
             if count > most:
