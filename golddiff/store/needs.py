@@ -30,7 +30,7 @@ def check_images(
     side = 0
     if len(shape) == 3:
         side = largest_side(lambda side: needed(n, shape[0] * side * side))
-    fits = f"images of a size of at most {side} (size), or fewer of them, would fit"
+    fits = f"images of at most {side} x {side} pixels, or fewer of them, would fit"
     require_memory(
         needed(n, math.prod(shape)),
         f"{what} {n:,} images of {' x '.join(map(str, shape))} values",
