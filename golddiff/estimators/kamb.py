@@ -26,7 +26,7 @@ from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import ImageStore
 from golddiff.store.posteriors import whole
 from golddiff.support import AnySupport, Side, Support
-from golddiff.system.arguments import as_number, is_whole
+from golddiff.system.arguments import Levels, is_whole, sizes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32
 from golddiff.system.parallel import map_ordered, results_held
@@ -80,7 +80,11 @@ class Kamb(Estimator):
         check_boundary(boundary)
         self.patch_sizes = patch_sizes
         self.boundary: Boundary = boundary  # type: ignore[assignment]
-        self._pairs = None if patch_sizes is None else _pairs(patch_sizes)
+        self._pairs: Levels | None = None
+        if isinstance(patch_sizes, str):
+            self._pairs = preset(patch_sizes)
+        elif patch_sizes is not None:
+            self._pairs = sorted(sizes_of("patch_sizes", patch_sizes, _odd))
         self._side = min(self.store.shape[1:])
 
     def patch_size(self, sigma: float) -> int:
@@ -215,27 +219,6 @@ def _presets() -> dict[str, list[int]]:
     return sizes
 
 
-def _pairs(patch_sizes: int | str | Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
-    """Checked (sigma, size) pairs of ascending sigma, from any form that the user may give."""
-    if isinstance(patch_sizes, str):
-        return preset(patch_sizes)
-    if not isinstance(patch_sizes, Sequence):
-        return [(1.0, _checked_size(patch_sizes))]
-    pairs = []
-    for pair in patch_sizes:
-        if not (isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2):
-            raise ArgumentError(f"patch_sizes: got {pair!r}, expected pairs (sigma, size)")
-        sigma, size = pair
-        if not 0 < as_number(sigma) < math.inf:
-            raise ArgumentError(f"patch_sizes: got sigma {sigma!r}, expected a number above 0")
-        pairs.append((float(sigma), _checked_size(size)))
-    if not pairs or len({sigma for sigma, _ in pairs}) < len(pairs):
-        raise ArgumentError(
-            f"patch_sizes: got {patch_sizes!r}, expected at least one pair, each of another sigma"
-        )
-    return sorted(pairs)
-
-
 def check_boundary(boundary: str) -> None:
     """Raise ArgumentError where a boundary rule is none."""
     if boundary not in get_args(Boundary):
@@ -243,12 +226,12 @@ def check_boundary(boundary: str) -> None:
         raise ArgumentError(f"boundary: got {boundary!r}, expected one of {allowed}")
 
 
-def _checked_size(size: object) -> int:
+def _odd(name: str, size: object) -> int:
     if not is_whole(size) or size < 1 or size % 2 == 0:
-        raise ArgumentError(f"patch_sizes: got size {size!r}, expected an odd integer of 1 or more")
+        raise ArgumentError(f"{name}: got size {size!r}, expected an odd integer of 1 or more")
     return int(size)
 
 
-def _interpolate(pairs: list[tuple[float, int]], sigma: float) -> float:
+def _interpolate(pairs: Levels, sigma: float) -> float:
     levels, sizes = zip(*pairs, strict=True)
     return float(np.interp(math.log(sigma), np.log(levels), sizes))

@@ -26,7 +26,7 @@ from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import ImageStore
 from golddiff.store.posteriors import whole
 from golddiff.support import AnySupport, Side, Support
-from golddiff.system.arguments import as_number, check_count, numbers_of
+from golddiff.system.arguments import Levels, check_count, numbers_of, sizes_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64
 from golddiff.system.parallel import results_held
@@ -149,7 +149,8 @@ class PSPCSquare(PatchComposite):
     ) -> None:
         super().__init__(store, memory_limit)
         self.patch_sizes = patch_sizes
-        self._pairs = self._checked(patch_sizes)
+        given = patch_sizes is not None
+        self._pairs = sizes_of("patch_sizes", patch_sizes, check_count) if given else self._scaled()
 
     def patch_size(self, sigma: float) -> int:
         """The side p of the patches at a noise level."""
@@ -162,24 +163,11 @@ class PSPCSquare(PatchComposite):
         rows, columns = _windows(height, p), _windows(width, p)
         return PatchSet(np.kron(rows, columns))
 
-    def _checked(self, given: object) -> list[tuple[float, int]]:
-        if given is None:
-            scale = min(self.store.shape[1:]) / SIDE
-            sizes = [max(SMALLEST, math.floor(scale * p + 0.5)) for p in PATCH_SIZES]
-            return list(zip(edm_sigmas(len(sizes)), sizes, strict=True))
-        if not isinstance(given, Sequence) or isinstance(given, str):
-            check_count("patch_sizes", given)
-            return [(1.0, int(given))]  # type: ignore[call-overload]
-        for pair in given:
-            if not (isinstance(pair, Sequence) and len(pair) == 2):
-                raise ArgumentError(f"patch_sizes: got {pair!r}, expected pairs (sigma, size)")
-            sigma, size = pair
-            check_count("patch_sizes", size)
-            if not 0 < as_number(sigma) < math.inf:
-                raise ArgumentError(f"patch_sizes: got sigma {sigma!r}, expected a number above 0")
-        if not given:
-            raise ArgumentError("patch_sizes: got no pairs (sigma, size), expected at least one")
-        return [(float(sigma), int(size)) for sigma, size in given]
+    def _scaled(self) -> Levels:
+        """The authors' sizes, to the side of the images."""
+        scale = min(self.store.shape[1:]) / SIDE
+        sizes = [max(SMALLEST, math.floor(scale * p + 0.5)) for p in PATCH_SIZES]
+        return list(zip(edm_sigmas(len(sizes)), sizes, strict=True))
 
 
 class PSPCFlex(PatchComposite):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -13,6 +13,7 @@ import torch
 
 from golddiff.system.errors import ArgumentError
 
+Levels = list[tuple[float, int]]  # (sigma, size)
 SHOWN = 60  # characters of a value that is refused
 
 
@@ -90,6 +91,25 @@ def as_number(value: object) -> float:
     """A number of Python's or NumPy's; NaN of anything else."""
     is_number = isinstance(value, int | float | np.integer | np.floating)
     return float(value) if is_number and not isinstance(value, bool) else math.nan  # type: ignore[arg-type]
+
+
+def sizes_of(name: str, given: object, check: Callable[[str, object], int]) -> Levels:
+    """Sizes by noise level: of one for all, at sigma 1, or of pairs (sigma, size)."""
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        return [(1.0, check(name, given))]
+    pairs = []
+    for pair in given:
+        if not (isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2):
+            raise ArgumentError(f"{name}: got {pair!r}, expected pairs (sigma, size)")
+        sigma, size = pair
+        if not 0 < as_number(sigma) < math.inf:
+            raise ArgumentError(f"{name}: got sigma {sigma!r}, expected a number above 0")
+        pairs.append((float(sigma), check(name, size)))
+    if not pairs or len({sigma for sigma, _ in pairs}) < len(pairs):
+        raise ArgumentError(
+            f"{name}: got {given!r}, expected at least one pair, each of another sigma"
+        )
+    return pairs
 
 
 def check_batch(name: str, x: object, shape: tuple[int, ...] | None, owner: str) -> None:

@@ -165,7 +165,7 @@ def test_a_description_builds_the_same(make_store, smooth_images, queries, tmp_p
     [
         (lambda s: PSPCSquare(s, 0), "patch_sizes: got 0"),
         (lambda s: PSPCSquare(s, "CIFAR10"), "patch_sizes: got 'CIFAR10'"),
-        (lambda s: PSPCSquare(s, []), "patch_sizes: got no pairs"),
+        (lambda s: PSPCSquare(s, []), "at least one pair"),
         (lambda s: PSPCSquare(s, [3]), "patch_sizes: got 3, expected pairs"),
         (lambda s: PSPCSquare(s, [(1.0, 2.5)]), "patch_sizes: got 2.5"),
         (lambda s: PSPCSquare(s, [(-1.0, 3)]), "patch_sizes: got sigma -1.0"),
