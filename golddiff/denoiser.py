@@ -7,7 +7,6 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -19,7 +18,7 @@ from golddiff.posterior import Posterior
 from golddiff.store.closed_form import Exact, ExactPosterior, with_gradient
 from golddiff.store.device import DeviceStore, Weigh, device_store
 from golddiff.store.exact import ImagesPosterior
-from golddiff.store.images import ImageStore, opened
+from golddiff.store.images import StoreOrPath, opened
 from golddiff.store.likelihood import log_likelihood
 from golddiff.store.posteriors import Unsaved
 from golddiff.store.queries import added_priors, checked_queries, priors_of
@@ -46,7 +45,7 @@ class Denoiser(ABC):
     priors: tuple[LogWeights, ...] = ()  # what was given, one for all queries or one each
     weighs_images = False  # whether its output is made of training images by their weights
 
-    def __init__(self, store: ImageStore | str | Path) -> None:
+    def __init__(self, store: StoreOrPath) -> None:
         self.store = opened(store)
 
     def __repr__(self) -> str:
@@ -260,9 +259,7 @@ class Estimator(Denoiser):
     merges = True  # whether its mean is that of its merged posteriors
     joint = False  # whether its outputs have one posterior together: has logits() and pulled()
 
-    def __init__(
-        self, store: ImageStore | str | Path, memory_limit: float = DEFAULT_MEMORY_LIMIT
-    ) -> None:
+    def __init__(self, store: StoreOrPath, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
         super().__init__(store)
         if not as_number(memory_limit) > 0:
             raise ArgumentError(f"memory_limit: got {memory_limit!r}, expected bytes above 0")

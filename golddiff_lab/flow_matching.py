@@ -81,8 +81,7 @@ def main(
         apart = (sides["MMSE"].out - ours[-1]).abs().max() if "MMSE" in sides else None
         times = [f"{sides[n].seconds:.1f}" if n in sides else "" for n in ("MMSE", "Optimal")]
         rows.append([task, *times, "" if apart is None else f"{apart:.1g}"])
-    for line in markdown_table(["", "MMSE, s", "Optimal, s", "apart"], rows):
-        say(line)
+    say(*markdown_table(["", "MMSE, s", "Optimal, s", "apart"], rows))
     images = 2 * torch.cat([shown, *ours]).clamp(0, 1) - 1
     save("out", draw_grid(images, columns=len(images)), out)
 

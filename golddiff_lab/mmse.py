@@ -93,8 +93,7 @@ def main(
             times = theirs[row["sigma"]][key] / row[key]
             cells += [f"{1e3 * row[key]:.0f}", f"{times:.1f}"]
         rows.append([*cells, f"{row['apart']:.1g}"])
-    for line in markdown_table(HEADER, rows, left=2):
-        say(line)
+    say(*markdown_table(HEADER, rows, left=2))
     write_json(json, {"batch": batch, "rows": found})
 
 

@@ -124,8 +124,7 @@ def main(
     outside = None if others is None else ImageStore.open(others)
     levels = levels_of(full, outside, ddim_sigmas(10), each, seed)
     records = measured(full, levels, [float(tol) for tol in tols.split(",")], each, index)
-    for line in table(records):
-        say(line)
+    say(*table(records))
     write_json(json, {"method": method, "records": records})
 
 

@@ -89,8 +89,7 @@ def main(
          number(f["seconds"], ".0f")]
         for f in found
     ]  # fmt: skip
-    for line in markdown_table(header, rows):
-        say(line)
+    say(*markdown_table(header, rows))
     write_json(json, {"n": n, "draws": draws, "tasks": found})
 
 

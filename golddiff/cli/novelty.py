@@ -124,8 +124,7 @@ def _read(
             raise ArgumentError(
                 f"pictures: {pictures} holds more than {most:,} of this shape, the most at a time"
             )
-    for line in source.skipped.lines():
-        say(line)
+    say(*source.skipped.lines())
     if not parts:
         raise ArgumentError(f"pictures: {pictures} holds no picture that can be read")
     images = torch.from_numpy(np.concatenate(parts))

@@ -198,6 +198,8 @@ def _missing(job: _RestoreOptions) -> Image.Image | None:
     from golddiff.sources.decode import read_header
     from golddiff.sources.picture import read_picture
 
+    if job.mask is None and job.hole is None:
+        return None
     width, height, _ = read_header(job.picture.read_bytes())
     if job.mask is not None:
         mask = read_picture("mask", job.mask).convert("L")
@@ -207,8 +209,7 @@ def _missing(job: _RestoreOptions) -> Image.Image | None:
                 f"mask: has {across} x {down} pixels, expected the picture's {width} x {height}"
             )
         return mask.point(lambda value: 255 if value > 127 else 0)
-    if job.hole is None:
-        return None
+    assert job.hole is not None
     left, top, across, down = job.hole
     inside = left + across <= width and top + down <= height
     if not inside or (across, down) == (width, height):

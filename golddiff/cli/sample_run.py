@@ -90,8 +90,7 @@ def sample(options: SampleJob) -> None:
     if job.trajectory is not None and samples.trajectory is not None:
         _draw_trajectory(run, samples.trajectory, job.trajectory)
     write_json(job.json, run.figures())
-    for line in run.lines():
-        say(line)
+    say(*run.lines())
 
 
 def _check(job: SampleJob) -> None:

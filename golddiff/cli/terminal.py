@@ -24,9 +24,10 @@ __all__ = [
 ]  # fmt: skip
 
 
-def say(line: str) -> None:
-    """One line of results, at once."""
-    print(printable(line), flush=True)  # names of files may be no text
+def say(*lines: str) -> None:
+    """Lines of results, at once."""
+    for line in lines:
+        print(printable(line), flush=True)  # names of files may be no text
 
 
 def starting() -> None:

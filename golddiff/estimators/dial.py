@@ -9,7 +9,6 @@ small runs from the same noise, one a threshold, and how new their pictures are.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,7 +19,7 @@ from golddiff.estimators.pca import PCA
 from golddiff.estimators.shared import UnitMasks, advised_share, is_grey
 from golddiff.noise import Labels, Sigma
 from golddiff.samplers import initial_noise, noise_levels, steps
-from golddiff.store.images import ImageStore, opened
+from golddiff.store.images import ImageStore, StoreOrPath, opened
 from golddiff.store.novelty import Watch
 from golddiff.store.novelty import novelty as novelty_of
 from golddiff.supports.paper import PaperSchedule
@@ -42,7 +41,7 @@ _dials: WeakKeyDictionary[ImageStore, Dial] = WeakKeyDictionary()
 
 
 def recommended(
-    store: ImageStore | str | Path,
+    store: StoreOrPath,
     novelty: float = NOVELTY,
     seed: int = 0,
     *,

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from importlib import resources
-from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -23,7 +22,7 @@ from golddiff.kernels.torch_kernels import patches
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
-from golddiff.store.images import ImageStore
+from golddiff.store.images import StoreOrPath
 from golddiff.store.posteriors import whole
 from golddiff.support import AnySupport, Side, Support
 from golddiff.system.arguments import Levels, is_whole, sizes_of
@@ -67,7 +66,7 @@ class Kamb(Estimator):
 
     def __init__(
         self,
-        store: ImageStore | str | Path,
+        store: StoreOrPath,
         patch_sizes: PatchSizes = None,
         boundary: str = "zeros",
         memory_limit: float = DEFAULT_MEMORY_LIMIT,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from golddiff.estimators.gaussians import Gaussian, GaussianDenoiser
-from golddiff.store.images import ImageStore
+from golddiff.store.images import StoreOrPath
 from golddiff.store.statistics import Axes
 from golddiff.support import Prior
 from golddiff.system.arguments import as_number, check_count, check_seed
@@ -69,7 +68,7 @@ class GaussianMixture(GaussianDenoiser):
 
     def __init__(
         self,
-        store: ImageStore | str | Path,
+        store: StoreOrPath,
         components: int = 200,
         rank: int = 300,
         shrinkage: float = 100.0,

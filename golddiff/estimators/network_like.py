@@ -23,7 +23,6 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,7 @@ from golddiff.estimators.mixture import Components, GaussianMixture
 from golddiff.estimators.patch_mixture import Patches, PatchMixture
 from golddiff.estimators.pca import PCA
 from golddiff.estimators.pspc import PSPCSquare
-from golddiff.store.images import ImageStore
+from golddiff.store.images import ImageStore, StoreOrPath
 from golddiff.support import AnySupport, Prior
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
@@ -59,7 +58,7 @@ BLACK_SHARE, HAZE = 0.25, 0.08
 SQUARE = 8
 
 
-def network_like(store: ImageStore | str | Path, seed: int = 0) -> NetworkLike:
+def network_like(store: StoreOrPath, seed: int = 0) -> NetworkLike:
     """The denoiser whose samples are nearest to a trained network's, of those we know.
 
     Args:
@@ -114,7 +113,7 @@ class NetworkLike(Denoiser):
 
     joined: Callable[..., Any] = staticmethod(np.median)  # of means (parts, b, D)
 
-    def __init__(self, store: ImageStore | str | Path, seed: int = 0) -> None:
+    def __init__(self, store: StoreOrPath, seed: int = 0) -> None:
         super().__init__(store)
         self.seed = seed
         store = self.store

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.mixture import Components, cluster, denoised, fit
-from golddiff.store.images import ImageStore
+from golddiff.store.images import StoreOrPath
 from golddiff.support import Prior
 from golddiff.system.arguments import as_number, check_count, check_seed
 from golddiff.system.errors import ArgumentError
@@ -86,7 +85,7 @@ class PatchMixture(Denoiser):
 
     def __init__(
         self,
-        store: ImageStore | str | Path,
+        store: StoreOrPath,
         side: int | None = None,
         components: int = 100,
         rank: int = 64,

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from golddiff.kernels.torch_kernels import masked
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
-from golddiff.store.images import ImageStore
+from golddiff.store.images import ImageStore, StoreOrPath
 from golddiff.store.posteriors import whole
 from golddiff.support import (
     AnySupport,
@@ -136,7 +135,7 @@ class PCA(Estimator):
 
     def __init__(
         self,
-        store: ImageStore | str | Path,
+        store: StoreOrPath,
         mask_threshold: float = 0.02,
         weighting: str = "ss",
         batch_size: int = 256,

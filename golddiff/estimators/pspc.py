@@ -23,7 +23,7 @@ from golddiff.kernels.torch_kernels import patch_sets
 from golddiff.noise import edm_sigmas, precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
-from golddiff.store.images import ImageStore
+from golddiff.store.images import StoreOrPath
 from golddiff.store.posteriors import whole
 from golddiff.support import AnySupport, Side, Support
 from golddiff.system.arguments import Levels, check_count, numbers_of, sizes_of
@@ -56,9 +56,7 @@ class PatchComposite(Estimator):
     part_size = IMAGES_PER_TASK
     in_flight = 3  # of tens of megabytes each
 
-    def __init__(
-        self, store: ImageStore | str | Path, memory_limit: float = DEFAULT_MEMORY_LIMIT
-    ) -> None:
+    def __init__(self, store: StoreOrPath, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
         super().__init__(store, memory_limit)
         if len(self.store.shape) != 3:
             name = type(self).__name__
@@ -143,7 +141,7 @@ class PSPCSquare(PatchComposite):
 
     def __init__(
         self,
-        store: ImageStore | str | Path,
+        store: StoreOrPath,
         patch_sizes: int | Sequence[tuple[float, int]] | None = None,
         memory_limit: float = DEFAULT_MEMORY_LIMIT,
     ) -> None:
@@ -191,7 +189,7 @@ class PSPCFlex(PatchComposite):
 
     def __init__(
         self,
-        store: ImageStore | str | Path,
+        store: StoreOrPath,
         thresholds: float | Sequence[float] = THRESHOLDS,
         heatmaps: str | Path | None = None,
         memory_limit: float = DEFAULT_MEMORY_LIMIT,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
-from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from golddiff.system.errors import ArgumentError
 if TYPE_CHECKING:
     from golddiff.denoiser import Denoiser
     from golddiff.estimators.golden import GoldDiff
-    from golddiff.store.images import ImageStore
+    from golddiff.store.images import ImageStore, StoreOrPath
 
 
 DEFAULT_METHOD = "recommended"
@@ -160,7 +159,7 @@ def method_named(given: str) -> str:
 
 def create(
     name: str,
-    store: ImageStore | str | Path,
+    store: StoreOrPath,
     settings: MethodSettings | None = None,
     seed: int = 0,
     **given: Any,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import reduce
-from pathlib import Path
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from golddiff.kernels.contributions import Contribution, values_at
 from golddiff.kernels.rows import weights_of
 from golddiff.noise import bits, precision
 from golddiff.posterior import Posterior
-from golddiff.store.images import ImageStore
+from golddiff.store.images import StoreOrPath
 from golddiff.store.posteriors import whole
 from golddiff.support import ABSENT, AnySupport, Prior, one_each
 from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule, Weighed
@@ -69,7 +68,7 @@ class SCFDM(Optimal):
 
     def __init__(
         self,
-        store: ImageStore | str | Path,
+        store: StoreOrPath,
         smoothing: float = 0.1,
         copies: int = 10,
         seed: int = 0,

@@ -239,7 +239,10 @@ class ImageStore(TrainingSet):
         return self.residency.map(self.path / name, dtype, shape)
 
 
-def opened(store: ImageStore | str | Path) -> ImageStore:
+StoreOrPath = ImageStore | str | Path
+
+
+def opened(store: StoreOrPath) -> ImageStore:
     """A training set as it is, or the store in a folder."""
     if isinstance(store, str | Path):
         return ImageStore.open(store)

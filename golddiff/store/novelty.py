@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 
-from golddiff.store.images import ImageStore, opened
+from golddiff.store.images import ImageStore, StoreOrPath, opened
 from golddiff.store.nearest import Pixels
 from golddiff.store.posteriors import whole
 from golddiff.system.arguments import check_batch
@@ -71,7 +70,7 @@ class Novelty:
 
 
 def novelty(
-    images: torch.Tensor, store: ImageStore | str | Path, watch: Watch = lambda done, total: None
+    images: torch.Tensor, store: StoreOrPath, watch: Watch = lambda done, total: None
 ) -> Novelty:
     """How far pictures are from the training images: any model's, not only this package's.
 

@@ -55,10 +55,9 @@ def step(options: StepJob) -> None:
         f"{outcome.machine.threads} threads, queries: {options.queries_from}"
     )
     say(report.machine_line(outcome.machine))
-    for line in [*report.levels_table(figures), *report.notes(options, outcome)]:
-        say(line)
-    for line in report.memory_table(outcome) if options.memory else ():
-        say(line)
+    say(*report.levels_table(figures), *report.notes(options, outcome))
+    if options.memory:
+        say(*report.memory_table(outcome))
     for row in outcome.rows if options.verbose else ():
         if row["description"] is not None:
             say(f"sigma {row['sigma']:.3g}, {row['side']}: {row['description']}")
@@ -89,8 +88,7 @@ def scaling(options: ScalingJob) -> None:
     with progress_bar() as bar:
         task = bar.add_task("", total=None)
         outcome = run(options, lambda what: bar.update(task, description=what))
-    for line in report.lines(options, outcome):
-        say(line)
+    say(*report.lines(options, outcome))
     if options.plot is not None:
         from golddiff.figures.curves import draw_panels
         from golddiff.system.pictures import save
