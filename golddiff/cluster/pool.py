@@ -163,7 +163,10 @@ class Pool:
         """Seconds since a sign of life; one is asked for where there was none for a while."""
         now, beat = time.monotonic(), self._heartbeats.get(shard)
         if beat is None and now - self._heard[shard] > SILENCE:
-            alive = self._actors[shard].alive.options(concurrency_group="heartbeat")
+            # Not asked again of a process that died: the next sign of life is asked for anyway.
+            alive = self._actors[shard].alive.options(
+                concurrency_group="heartbeat", max_task_retries=0
+            )
             self._heartbeats[shard] = alive.remote()
         elif beat is not None and self.ray.wait([beat], timeout=0)[0]:
             del self._heartbeats[shard]

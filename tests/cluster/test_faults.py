@@ -151,7 +151,7 @@ def test_a_shard_that_is_gone_stops_the_run_with_its_name(store, shards, digits)
     assert torch.equal(denoiser(x, 1.0), expected)
 
 
-def test_a_silent_shard_is_lost_after_the_patience(store, monkeypatch):
+def test_a_silent_shard_is_lost_after_the_patience(store, monkeypatch, capfd):
     monkeypatch.setattr(store.pool, "patience", 3.0)
     pid = store.pool.pids[store.paths[1]]
     os.kill(pid, signal.SIGSTOP)
@@ -163,6 +163,8 @@ def test_a_silent_shard_is_lost_after_the_patience(store, monkeypatch):
             os.kill(pid, signal.SIGCONT)
     monkeypatch.undo()
     assert store.images([700]).isfinite().all()  # by a new process
+    said = capfd.readouterr()
+    assert "Shard.alive" not in said.err + said.out  # Ray asks a process that was ended no more
 
 
 def test_a_shard_that_is_missing_from_the_start_counts_as_the_list_says(cluster, digits, tmp_path):
