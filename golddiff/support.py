@@ -204,6 +204,14 @@ class DescribedSupport:
         return of_class[drawn[mine] - place]
 
 
+def joined(parts: Sequence[Support]) -> Support:
+    """The parts of a support, one after the other."""
+    rows = np.concatenate([part.rows for part in parts])
+    if all(part.log_weights is None for part in parts):
+        return Support(rows)
+    return Support(rows, np.concatenate([part.log_importance() for part in parts]))
+
+
 AnySupport = Support | TiledSupport | DescribedSupport
 
 

@@ -11,7 +11,6 @@ import os
 import pickle
 import socket
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -25,10 +24,8 @@ from golddiff.cluster.slices import Part, Parts, listed_here, of_part
 from golddiff.posterior import Posterior
 from golddiff.store.device import device_store
 from golddiff.store.images import ImageStore
-from golddiff.store.nearest import Drawing, Found, Metric, nearest
-from golddiff.store.posteriors import whole
 from golddiff.store.statistics import Moments, factor_rows, moments
-from golddiff.support import Support
+from golddiff.store.training_set import Question
 from golddiff.system.errors import ClusterError, StoreError
 from golddiff.system.numbers import F32, I64
 from golddiff.system.parallel import use_threads
@@ -98,28 +95,10 @@ class Shard:
         estimator.images = self.store
         return some, self._there.posterior(estimator, x[some], sigma, [each[i] for i in some])
 
-    # Answers about images name the rows of the whole store, in which those here begin at ``first``.
-
-    def nearest(self, metric: Metric, x: F32, within: Parts, first: int, k: int) -> list[Found]:
-        """Of each query the nearest images here, at most k, with their distances."""
-        found = nearest(self.store, x, k, metric, listed_here(self.store, within))
-        return [replace(one, tiles=[_moved(tile, first) for tile in one.tiles]) for one in found]
-
-    def summary(self, drawing: Drawing, x: F32, within: Parts, first: int) -> Any:
-        """What a draw by weight has to know of the images here."""
+    def answer(self, question: Question, x: F32, within: Parts, first: int, *more: Any) -> Any:
+        """Of the images here, which begin at row ``first`` of the whole store."""
         self.store.first_row = first
-        return drawing.summary(self.store, x, self._among(within))
-
-    def chosen(
-        self, drawing: Drawing, x: F32, within: Parts, first: int, total: Any
-    ) -> list[Support]:
-        """The images here that are drawn for each query."""
-        self.store.first_row = first
-        chosen = drawing.chosen(self.store, x, self._among(within), total)
-        return [_moved(support, first) for support in chosen]
-
-    def _among(self, within: Parts) -> list[Support]:
-        return list(map(whole, listed_here(self.store, within)))
+        return question.of_part(self.store, x, listed_here(self.store, within), *more)
 
     def moments(self, all_: Part, images: int | None, seed: int) -> Moments:
         """Sums that mean and covariance are made of, of the images of a class (or all) here.
@@ -146,10 +125,6 @@ class Shard:
     def __getattr__(self, name: str) -> Any:
         """Whatever else is asked of its store: ``values``, ``names_of``."""
         return getattr(self.store, name)
-
-
-def _moved(support: Support, first: int) -> Support:
-    return Support(support.rows + first, support.log_weights)
 
 
 class _Packer(pickle.Pickler):

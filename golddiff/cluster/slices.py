@@ -1,4 +1,4 @@
-"""Supports cut at the borders of the shards, and put together again.
+"""Supports cut at the borders of the shards.
 
 A listed support goes to each shard as the rows that lie there, a described one as its description:
 nobody lists all images of a store.
@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from golddiff.kernels.lowest import lowest
 from golddiff.store.images import ImageStore
-from golddiff.store.nearest import Found
 from golddiff.support import AnySupport, DescribedSupport, Support, TiledSupport, grouped
 from golddiff.system.errors import ClusterError
 from golddiff.system.numbers import I64
@@ -100,20 +98,3 @@ class Borders:
 def _elsewhere(support: DescribedSupport) -> I64:
     """Stands for the driver's own way of listing rows, which does not travel."""
     raise ClusterError("cluster: a shard lists its own part of a support alone")
-
-
-def nearest_of(found: Sequence[Found], k: int) -> list[Support]:
-    """Of each location the k nearest of all shards; shards come in the order of their rows."""
-    supports = []
-    for tile in range(len(found[0].tiles)):
-        distances = np.concatenate([part.distances[tile] for part in found])
-        supports.append(joined([part.tiles[tile] for part in found]).at(lowest(distances, k)))
-    return supports
-
-
-def joined(parts: Sequence[Support]) -> Support:
-    """The parts of a support, one after the other."""
-    rows = np.concatenate([part.rows for part in parts])
-    if all(part.log_weights is None for part in parts):
-        return Support(rows)
-    return Support(rows, np.concatenate([part.log_importance() for part in parts]))

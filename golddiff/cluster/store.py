@@ -20,16 +20,15 @@ import torch
 from golddiff.cluster.joining import connect, ray_package
 from golddiff.cluster.listing import About, Listing, is_local, without_scheme
 from golddiff.cluster.pool import Pool
-from golddiff.cluster.slices import Borders, joined, nearest_of
+from golddiff.cluster.slices import Borders
 from golddiff.kernels.stored import Stored
 from golddiff.posterior import Posterior
 from golddiff.store.build import PIXELS
 from golddiff.store.cache import cache_folder
 from golddiff.store.manifest import FileRecord
-from golddiff.store.nearest import Drawing, Metric
 from golddiff.store.posteriors import at_level, over
 from golddiff.store.statistics import Axes, Factor, Moments
-from golddiff.store.training_set import Supports, TrainingSet
+from golddiff.store.training_set import Question, Supports, TrainingSet
 from golddiff.support import AnySupport, Support, TiledSupport, one_each
 from golddiff.system.arguments import as_number, check_count, check_not_negative
 from golddiff.system.errors import ArgumentError, ClusterError
@@ -151,7 +150,7 @@ class ShardedStore(TrainingSet):
         """
         list(self.pool.ask("verify"))
 
-    # The three questions.
+    # Questions.
 
     def posterior(self, estimator: Any, x: F32, sigma: float, supports: Supports) -> Posterior:
         """The posterior of queries (b, D), each over its support in all shards.
@@ -175,34 +174,14 @@ class ShardedStore(TrainingSet):
             raise ClusterError("cluster: no image to be weighed is left in the shards")
         return total
 
-    def _nearest(
-        self, x: F32, k: int, metric: Metric, within: Sequence[AnySupport]
-    ) -> list[list[Support]]:
-        """Each shard gives its k nearest with their distances, 12 bytes an image and location."""
-        found = self._asked("nearest", metric, x, within, k)
-        return [nearest_of([answer[i] for answer in found], k) for i in range(len(x))]
-
-    def draw(self, x: F32, drawing: Drawing, within: Supports) -> list[Support]:
-        """Two rounds: what all shards hold, then each its own."""
-        total = self.summary(x, drawing, within)
-        found = self._asked("chosen", drawing, x, one_each(within, len(x)), total)
-        return [joined([supports[i] for supports in found]) for i in range(len(x))]
-
-    def summary(self, x: F32, drawing: Drawing, within: Supports) -> Any:
-        """See :class:`TrainingSet`."""
-        found = self._asked("summary", drawing, x, one_each(within, len(x)))
-        return reduce(lambda a, b: a.merge(b), found)
-
-    def _asked(
-        self, method: str, question: Any, x: F32, within: Sequence[AnySupport], *more: Any
-    ) -> list[Any]:
-        """What the shards say, in their order, each of its own part of the supports."""
-        parts, firsts = self.borders.parts(within), self.borders.firsts
+    def answer(self, question: Question, x: F32, within: Supports, *more: Any) -> Any:
+        """See :class:`TrainingSet`; each shard answers for its own part of the supports."""
+        parts, firsts = self.borders.parts(one_each(within, len(x))), self.borders.firsts
         once = self.pool.once(question, lambda: question)
         answers = self.pool.ask(
-            method, lambda shard: (x, parts[shard], firsts[shard], *more), [once]
+            "answer", lambda shard: (x, parts[shard], firsts[shard], *more), [once]
         )
-        return [answer for _, answer in answers]
+        return question.merged([answer for _, answer in answers], *more)
 
     def contributions(
         self, estimator: Any, x: F32, sigma: float, support: AnySupport, top: int,

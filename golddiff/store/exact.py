@@ -296,7 +296,7 @@ class ImagesPosterior:
         """(n, b, D) images drawn by their weights; each query's hang on its place alone."""
         self._whole("draws")
         drawing = PosteriorDraw(self.estimator, self.sigma, n, seed, tuple(places))
-        best: Best = self.estimator.store.summary(self.x, drawing, self.supports)
+        best: Best = self.estimator.store.answer(drawing, self.x, self.supports)
         values: F32 = self.estimator.store.values(best.rows.T.ravel())
         return values.reshape(n, len(self.x), -1)
 

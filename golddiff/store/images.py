@@ -21,12 +21,11 @@ from golddiff.kernels.stored import Stored
 from golddiff.posterior import Posterior
 from golddiff.store.build import LABELS, NORMS, PIXELS, PROXIES, build, is_store_of
 from golddiff.store.manifest import Manifest
-from golddiff.store.nearest import Drawing, Metric, nearest
-from golddiff.store.posteriors import weighed, whole
+from golddiff.store.posteriors import weighed
 from golddiff.store.proxy import pooled
 from golddiff.store.statistics import Axes, Factor, covariance_factor, factor_rows
-from golddiff.store.training_set import Supports, TrainingSet
-from golddiff.support import AnySupport, Support, TiledSupport, listed, one_each
+from golddiff.store.training_set import Question, Supports, TrainingSet
+from golddiff.support import AnySupport, TiledSupport, listed, one_each
 from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, I64
@@ -192,19 +191,9 @@ class ImageStore(TrainingSet):
         """See :class:`TrainingSet` and :func:`weighed`."""
         return weighed(estimator, x, sigma, supports)
 
-    def _nearest(
-        self, x: F32, k: int, metric: Metric, within: Sequence[AnySupport]
-    ) -> list[list[Support]]:
-        return [found.tiles for found in nearest(self, x, k, metric, within)]
-
-    def draw(self, x: F32, drawing: Drawing, within: Supports) -> list[Support]:
+    def answer(self, question: Question, x: F32, within: Supports, *more: Any) -> Any:
         """See :class:`TrainingSet`."""
-        among = [whole(support) for support in one_each(within, len(x))]
-        return list(drawing.chosen(self, x, among, drawing.summary(self, x, among)))
-
-    def summary(self, x: F32, drawing: Drawing, within: Supports) -> Any:
-        """See :class:`TrainingSet`."""
-        return drawing.summary(self, x, [whole(one) for one in one_each(within, len(x))])
+        return question.of_part(self, x, one_each(within, len(x)), *more)
 
     def contributions(
         self, estimator: Any, x: F32, sigma: float, support: AnySupport, top: int,

@@ -20,7 +20,7 @@ from golddiff.kernels.rows import squared_distances
 from golddiff.kernels.stored import Stored
 from golddiff.store.posteriors import whole
 from golddiff.store.proxy import pool
-from golddiff.support import AnySupport, Side, Support, grouped, tile_count
+from golddiff.support import AnySupport, Side, Support, grouped, joined, tile_count
 from golddiff.system.numbers import F32, F64, I64
 
 BYTES_AT_ONCE = 2.5e8  # of distances
@@ -44,27 +44,6 @@ class Metric(Protocol):
 
     def distances(self, images: Any, x: F32, rows: I64) -> NDArray[np.floating[Any]]:
         """Of some images (n,) to queries (b, D): (b, n), or (b, T, n) of T tiles."""
-        ...
-
-
-class Drawing(Protocol):
-    """Images drawn at random by weight, in two rounds: what all parts hold, then each its own.
-
-    Plain data: it goes to wherever the images are. What decides is the row in the whole training
-    set (a part's ``first_row`` and the row in it), so that parts draw what the whole would.
-    """
-
-    def summary(self, images: Any, x: F32, within: Sequence[Support]) -> Any:
-        """What the weights depend on, of a part's images; merges with that of another part."""
-        ...
-
-    def chosen(
-        self, images: Any, x: F32, within: Sequence[Support], total: Any
-    ) -> Sequence[Support]:
-        """The images of a part that are drawn for each query (b, D), with log weights.
-
-        ``within`` are the rows of the part that compete, ``total`` all parts' summaries, merged.
-        """
         ...
 
 
@@ -125,26 +104,46 @@ class Found:
     distances: list[NDArray[np.floating[Any]]]
 
 
-def nearest(
-    images: Any, x: F32, k: int, metric: Metric, within: Sequence[AnySupport]
-) -> list[Found]:
-    """Of each query (b, D) the k nearest images, or fewer where its support has no more."""
-    answers: dict[int, Found] = {}
-    for support, queries in grouped(within):
-        among = whole(support)
-        locations = 1 if metric.side is None else tile_count(images.shape, metric.side)
-        step = max(1, int(BYTES_AT_ONCE / (8 * locations * max(1, len(among)))))
-        for i in range(0, len(queries), step):
-            some = queries[i : i + step]
-            distances = metric.distances(images, x[some], among.rows)
-            nat = getattr(metric, "nat", 0.0)
-            if among.log_weights is not None and nat:
-                distances = distances - nat * among.log_weights
-            for query, found in zip(some, distances, strict=True):
-                tiles = np.atleast_2d(found)
-                places = [lowest(tile, k) for tile in tiles]
-                answers[query] = Found(
-                    [among.at(place) for place in places],
-                    [tile[place] for tile, place in zip(tiles, places, strict=True)],
-                )
-    return [answers[query] for query in range(len(x))]
+@dataclass(frozen=True)
+class Nearest:
+    """A question: of each query (b, D) the k nearest images, or fewer where it has no more."""
+
+    metric: Metric
+
+    def of_part(self, images: Any, x: F32, within: Sequence[AnySupport], k: int) -> list[Found]:
+        """See :class:`golddiff.store.training_set.Question`."""
+        metric, answers = self.metric, dict[int, Found]()
+        for support, queries in grouped(within):
+            among = whole(support)
+            named = Support(among.rows + images.first_row, among.log_weights)
+            locations = 1 if metric.side is None else tile_count(images.shape, metric.side)
+            step = max(1, int(BYTES_AT_ONCE / (8 * locations * max(1, len(among)))))
+            for i in range(0, len(queries), step):
+                some = queries[i : i + step]
+                distances = metric.distances(images, x[some], among.rows)
+                nat = getattr(metric, "nat", 0.0)
+                if among.log_weights is not None and nat:
+                    distances = distances - nat * among.log_weights
+                for query, found in zip(some, distances, strict=True):
+                    tiles = np.atleast_2d(found)
+                    places = [lowest(tile, k) for tile in tiles]
+                    answers[query] = Found(
+                        [named.at(place) for place in places],
+                        [tile[place] for tile, place in zip(tiles, places, strict=True)],
+                    )
+        return [answers[query] for query in range(len(x))]
+
+    def merged(self, answers: Sequence[list[Found]], k: int) -> list[Found]:
+        """See :class:`golddiff.store.training_set.Question`."""
+        return [_nearest_of(parts, k) for parts in zip(*answers, strict=True)]
+
+
+def _nearest_of(parts: Sequence[Found], k: int) -> Found:
+    """Of each location the k nearest of all parts, which come in the order of their rows."""
+    made = Found([], [])
+    for tile in range(len(parts[0].tiles)):
+        distances = np.concatenate([part.distances[tile] for part in parts])
+        places = lowest(distances, k)
+        made.tiles.append(joined([part.tiles[tile] for part in parts]).at(places))
+        made.distances.append(distances[places])
+    return made

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from golddiff.noise import hashed
 from golddiff.store.posteriors import at_level, over, whole
-from golddiff.support import Support, grouped
+from golddiff.support import AnySupport, Support, grouped
 from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import map_ordered
 
@@ -36,7 +37,9 @@ class Best:
 
 
 class PosteriorDraw:
-    """Images drawn by their posterior weights: of each draw the highest log weight + Gumbel noise.
+    """A question: the images drawn by their posterior weights.
+
+    Of each draw it is the one of the highest log weight + Gumbel noise.
 
     The noise hangs on the seed, the query's place, the draw and the image's row alone, so parts of
     a training set draw what the whole would (Gumbel 1954; Yellott 1977).
@@ -48,8 +51,8 @@ class PosteriorDraw:
         self._estimator = at_level(estimator, sigma)
         self._sigma, self._n, self._seed, self._places = sigma, n, seed, places
 
-    def summary(self, images: Any, x: F32, within: Sequence[Support]) -> Best:
-        """The best of a part's images."""
+    def of_part(self, images: Any, x: F32, within: Sequence[AnySupport]) -> Best:
+        """See :class:`golddiff.store.training_set.Question`."""
         estimator, shape = over(self._estimator, images), (len(x), self._n)
         best = Best(np.full(shape, -np.inf), np.full(shape, np.iinfo(np.int64).max))
         tasks = [
@@ -83,6 +86,6 @@ class PosteriorDraw:
             top[draw], chosen[draw] = scores[best], rows[best]
         return top, chosen
 
-    def chosen(self, images: Any, x: Any, within: Any, total: Best) -> Sequence[Any]:
-        """Nothing: the summary tells all."""
-        return ()
+    def merged(self, answers: Sequence[Best]) -> Best:
+        """See :class:`golddiff.store.training_set.Question`."""
+        return reduce(Best.merge, answers)

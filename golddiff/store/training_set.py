@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from golddiff.posterior import Posterior
 from golddiff.store.artifacts import Artifacts
 from golddiff.store.factors import Factors, silent
 from golddiff.store.manifest import Manifest, identity_of
-from golddiff.store.nearest import Drawing, Metric
+from golddiff.store.nearest import Metric, Nearest
 from golddiff.store.statistics import Axes, Factor
 from golddiff.support import (
     AnySupport,
@@ -34,11 +34,28 @@ Indices = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
 Supports = AnySupport | Sequence[AnySupport]  # one for all queries, or one each
 
 
+class Question(Protocol):
+    """What every part of a training set says of its own images, and all of them together.
+
+    Plain data, but for ``more``, which it is asked with: it goes to wherever the images are, once.
+    Rows in answers are those of the whole set: a part's ``first_row`` and the row in it.
+    """
+
+    def of_part(self, images: Any, x: F32, within: Sequence[AnySupport], *more: Any) -> Any:
+        """A part's answer for queries (b, D); ``within`` are its rows that each may have."""
+        ...
+
+    def merged(self, answers: Sequence[Any], *more: Any) -> Any:
+        """The parts' answers, in the order of their rows, as one of the same kind."""
+        ...
+
+
 class TrainingSet(ABC):
     """An :class:`golddiff.ImageStore` on this disk, or shards of one on other machines.
 
-    It has shape and number of its images, their classes and statistics, and answers three
-    questions: :meth:`posterior`, :meth:`nearest` and :meth:`draw`. Rows are those of the whole set.
+    It has shape and number of its images, their classes and statistics. It weighs images
+    (:meth:`posterior`), finds the nearest (:meth:`nearest`), and answers other questions about them
+    (:meth:`answer`). Rows are those of the whole set.
     """
 
     labels: torch.Tensor | None
@@ -91,24 +108,15 @@ class TrainingSet(ABC):
         answers = list(one_each(within, len(x)))
         some = [i for i, support in enumerate(answers) if len(support) > k]
         if some:
-            found = self._nearest(x[some], k, metric, [answers[i] for i in some])
-            for i, tiles in zip(some, found, strict=True):
-                answers[i] = tiles[0] if metric.side is None else TiledSupport(metric.side, tiles)
+            found = self.answer(Nearest(metric), x[some], [answers[i] for i in some], k)
+            for i, one in zip(some, found, strict=True):
+                side, tiles = metric.side, one.tiles
+                answers[i] = tiles[0] if side is None else TiledSupport(side, tiles)
         return answers
 
     @abstractmethod
-    def _nearest(
-        self, x: F32, k: int, metric: Metric, within: Sequence[AnySupport]
-    ) -> list[list[Support]]:
-        """Of each query the k nearest of more images, for each location of the metric."""
-
-    @abstractmethod
-    def draw(self, x: F32, drawing: Drawing, within: Supports) -> list[Support]:
-        """Images drawn at random by weight for each query (b, D), of those that it may have."""
-
-    @abstractmethod
-    def summary(self, x: F32, drawing: Drawing, within: Supports) -> Any:
-        """What a draw by weight has to know of all images, before any is drawn."""
+    def answer(self, question: Question, x: F32, within: Supports, *more: Any) -> Any:
+        """What all images say to a question about queries (b, D); see :class:`Question`."""
 
     @abstractmethod
     def contributions(

@@ -294,7 +294,7 @@ class _Level:
                 search = NeighborSearch(store, metric, some, within.rows, further=further)
             else:
                 assert isinstance(within, DescribedSupport)
-                search = SearchInParts(store, metric, some, within)
+                search = SearchInParts(store, metric, some, within, self._gain)
             yield from map_ordered(partial(self._drawn, some, search), range(len(some)))
 
     def _drawn(self, x: F32, search: Search, query: int) -> _Outcome:

@@ -7,7 +7,7 @@ import torch
 import golddiff
 from golddiff.cluster import ShardedStore
 from golddiff.posterior import Posterior
-from golddiff.support import Support, TiledSupport
+from golddiff.support import Support, TiledSupport, joined
 from tests.recorded import Recorded
 
 # Values of at most 1 are averaged, in float32 sums (2^-24 = 6e-8 a rounding) of at most 512 images;
@@ -239,30 +239,29 @@ class ByMean:
         return np.abs(x.reshape(len(x), count, -1).mean(2)[:, :, None] - values.T[None])
 
 
-class ByRow:
-    """A draw that hangs on the row in the whole store: every third image, weights of the row."""
-
-    def summary(self, images, x, within):
-        return Count(sum(map(len, within)))
-
-    def chosen(self, images, x, within, total):
-        drawn = []
-        for support in within:
-            rows = support.rows[(support.rows + images.first_row) % 3 == 0]
-            drawn.append(Support(rows, (rows + images.first_row) / total.images))
-        return drawn
-
-
 class Count:
-    def __init__(self, images):
-        self.images = images
+    """A question: how many images there are."""
 
-    def merge(self, other):
-        return Count(self.images + other.images)
+    def of_part(self, images, x, within):
+        return sum(map(len, within))
+
+    def merged(self, answers):
+        return sum(answers)
+
+
+class ByRow:
+    """A question that hangs on the row in the whole store: every third image, weights of it."""
+
+    def of_part(self, images, x, within, total):
+        rows = [support.rows + images.first_row for support in within]
+        return [Support(some[some % 3 == 0], some[some % 3 == 0] / total) for some in rows]
+
+    def merged(self, answers, total):
+        return [joined(parts) for parts in zip(*answers, strict=True)]
 
 
 @pytest.mark.parametrize("side", [None, 4])
-def test_any_metric_and_draw_gives_the_single_stores_images(coloured, patches, queries, side):
+def test_any_metric_and_question_gives_the_single_stores_images(coloured, patches, queries, side):
     x = queries(patches, 1.0, 2).reshape(2, -1).numpy()
     within = [patches.everything(None), Support(np.arange(0, 300, 2), np.linspace(0, 1, 150))]
     metric = ByMean(side)
@@ -272,7 +271,8 @@ def test_any_metric_and_draw_gives_the_single_stores_images(coloured, patches, q
         for a, b in tiles:
             np.testing.assert_array_equal(a.rows, b.rows)
             np.testing.assert_array_equal(a.log_importance(), b.log_importance())
-    one, many = (s.draw(x, ByRow(), within) for s in (patches, coloured))
+    assert patches.answer(Count(), x, within) == coloured.answer(Count(), x, within) == 450
+    one, many = (s.answer(ByRow(), x, within, 450) for s in (patches, coloured))
     for a, b in zip(one, many, strict=True):
         np.testing.assert_array_equal(a.rows, b.rows)
         np.testing.assert_array_equal(a.log_weights, b.log_weights)

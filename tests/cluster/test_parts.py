@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golddiff.cluster.shard import pack, unpack
-from golddiff.cluster.slices import Borders, listed_here, nearest_of
+from golddiff.cluster.slices import Borders, listed_here
 from golddiff.kernels.lowest import lowest
 from golddiff.posterior import Posterior
-from golddiff.store.nearest import Found
+from golddiff.store.nearest import Found, Nearest, Pixels
 from golddiff.support import DescribedSupport, RandomSample, Support
 
 
@@ -56,8 +56,9 @@ def test_thenearest_of_all_shards_are_those_of_one(sizes, k, distinct, seed):
         tiles = [lowest(tile[start:stop], k) for tile in distances]
         supports = [Support(start + p, weights[start:stop][p]) for p in tiles]
         parts = [tile[start:stop][p] for tile, p in zip(distances, tiles, strict=True)]
-        found.append(Found(supports, parts))
-    for tile, support in zip(distances, nearest_of(found, k), strict=True):
+        found.append([Found(supports, parts)])
+    (whole,) = Nearest(Pixels()).merged(found, k)
+    for tile, support in zip(distances, whole.tiles, strict=True):
         np.testing.assert_array_equal(support.rows, lowest(tile, k))
         np.testing.assert_array_equal(support.log_weights, weights[support.rows])
 

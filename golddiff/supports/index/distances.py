@@ -31,7 +31,7 @@ from golddiff.system.parallel import for_each
 BYTES_AT_ONCE = 1.5e6  # of images that a thread compares
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TileBlocks:
     """Squared differences in blocks of 4x4 pixels, times each tile's share of them."""
 

@@ -31,7 +31,6 @@ class NeighborSearch:
         metric: cheap distances, for each of T locations.
         x: (Q, D) queries.
         rows: (n,) ascending images to choose from.
-        first: the row of the store's first image in a training set that it is a part of.
         further: (n,) distance that each image is taken to be further away, by its log weight.
     """
 
@@ -41,10 +40,10 @@ class NeighborSearch:
         metric: Metric,
         x: F32,
         rows: I64,
-        first: int = 0,
         further: F32 | None = None,
     ) -> None:
-        self.rows, self.images, self._first = rows, len(rows), first
+        # As the whole training set counts them, of which the store may be a part.
+        self.rows, self.images = rows + store.first_row, len(rows)
         self._numbers: dict[tuple[int, ...], F32] = {}
         self._distances = metric.distances(store, x, rows)
         if further is not None:
@@ -80,7 +79,7 @@ class NeighborSearch:
         ``total`` is the sums of all parts, where this is one of them.
         """
         if seeds not in self._numbers:
-            self._numbers[seeds] = uniform(seeds, self.rows + self._first)
+            self._numbers[seeds] = uniform(seeds, self.rows)
         if query not in self._shares:
             total = self.summary(query, gain) if total is None else total
             self._shares[query] = proposal(self._distances[query], gain, total)

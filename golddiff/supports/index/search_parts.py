@@ -9,65 +9,68 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any
 
 import numpy as np
 
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric
 from golddiff.store.training_set import TrainingSet
-from golddiff.support import DescribedSupport, Support, TiledSupport
+from golddiff.support import AnySupport, DescribedSupport, Support, TiledSupport, joined
 from golddiff.supports.index.drawing import Sums
 from golddiff.supports.index.search import NeighborSearch
 from golddiff.system.numbers import F32, I64
 
 
 @dataclass(frozen=True)
-class Totals:
-    """What one part sends to the others before images are drawn."""
+class WeightSums:
+    """A question: what a draw by weight has to know of all images."""
 
-    sums: list[Sums]  # of each query
+    metric: Metric  # cheap distances
     gain: float  # 1 / (2 sigma^2)
 
-    def merge(self, other: Totals) -> Totals:
-        """Of both parts' images."""
-        pairs = zip(self.sums, other.sums, strict=True)
-        return Totals([mine.merge(theirs, self.gain) for mine, theirs in pairs], self.gain)
+    def of_part(self, images: ImageStore, x: F32, within: Sequence[AnySupport]) -> list[Sums]:
+        """See :class:`golddiff.store.training_set.Question`."""
+        search = NeighborSearch(images, self.metric, x, within[0].rows)
+        return [search.summary(query, self.gain) for query in range(len(x))]
+
+    def merged(self, answers: Sequence[list[Sums]]) -> list[Sums]:
+        """See :class:`golddiff.store.training_set.Question`."""
+        merge = partial(Sums.merge, gain=self.gain)
+        return [reduce(merge, of_query) for of_query in zip(*answers, strict=True)]
 
 
 @dataclass(frozen=True)
 class WeightedDraw:
-    """A draw as the parts of a training set are asked for it, in two rounds."""
+    """A question: about ``count`` images that are drawn for one query, by the sums of all parts."""
 
-    metric: Metric  # cheap distances
-    gain: float  # 1 / (2 sigma^2)
-    count: int = 0  # how many images, about
-    seeds: tuple[int, ...] = ()  # of the random numbers that decide
+    metric: Metric
+    gain: float
 
-    def summary(self, images: ImageStore, x: F32, within: Sequence[Support]) -> Totals:
-        """The sums of a part's images."""
+    def of_part(
+        self, images: ImageStore, x: F32, within: Sequence[AnySupport],
+        count: int, seeds: tuple[int, ...], total: Sums,
+    ) -> Support:  # fmt: skip
+        """See :class:`golddiff.store.training_set.Question`."""
         search = NeighborSearch(images, self.metric, x, within[0].rows)
-        return Totals([search.summary(q, self.gain) for q in range(len(x))], self.gain)
+        return search.drawn(0, count, self.gain, seeds, total)
 
-    def chosen(
-        self, images: ImageStore, x: F32, within: Sequence[Support], total: Totals
-    ) -> list[Support]:
-        """A part's images that are drawn, by the sums of all parts."""
-        search = NeighborSearch(images, self.metric, x, within[0].rows, images.first_row)
-        return [
-            search.drawn(query, self.count, self.gain, self.seeds, sums)
-            for query, sums in enumerate(total.sums)
-        ]
+    def merged(self, answers: Sequence[Support], *asked: Any) -> Support:
+        """See :class:`golddiff.store.training_set.Question`."""
+        return joined(answers)
 
 
 class SearchInParts:
     """The images of a training set in parts for queries (Q, D), as :class:`NeighborSearch`."""
 
     def __init__(
-        self, store: TrainingSet, metric: Metric, x: F32, within: DescribedSupport
+        self, store: TrainingSet, metric: Metric, x: F32, within: DescribedSupport, gain: float
     ) -> None:
         self.images = len(within)
         self._store, self._metric, self._x, self._within = store, metric, x, within
-        self._totals: Totals | None = None
+        self._draw = WeightedDraw(metric, gain)
+        self._sums: list[Sums] = store.answer(WeightSums(metric, gain), x, within)
         self._nearest: dict[tuple[int, int, int], I64] = {}
 
     def rings(self, query: int, spans: Mapping[int, tuple[int, int]]) -> dict[int, I64]:
@@ -79,17 +82,14 @@ class SearchInParts:
         return found
 
     def summary(self, query: int, gain: float) -> Sums:
-        """All queries' are asked for at once."""
-        if self._totals is None:
-            draw = WeightedDraw(self._metric, gain)
-            self._totals = self._store.summary(self._x, draw, self._within)
-        return self._totals.sums[query]
+        """See :class:`NeighborSearch`."""
+        return self._sums[query]
 
     def drawn(self, query: int, count: int, gain: float, seeds: tuple[int, ...]) -> Support:
         """See :class:`NeighborSearch`."""
-        draw = WeightedDraw(self._metric, gain, count, seeds)
-        (support,) = self._store.draw(self._x[query : query + 1], draw, self._within)
-        return support
+        asked, of = self._x[query : query + 1], self._sums[query]
+        drawn: Support = self._store.answer(self._draw, asked, self._within, count, seeds, of)
+        return drawn
 
     def _up_to(self, query: int, location: int, count: int) -> I64:
         """Ascending rows of a location's nearest images, asked for all locations at once."""
