@@ -8,7 +8,7 @@ import hashlib
 import math
 import os
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,25 +120,36 @@ def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> Non
     task = bar.add_task(f"reading {manifest.source}", total=total)
     with contextlib.ExitStack() as stack:
         files = {
-            name: stack.enter_context(_HashedFile(folder / name))
+            name: stack.enter_context((folder / name).open("wb"))
             for name in (PIXELS, PROXIES, NORMS, *([LABELS] if info.labelled else []))
         }
+        # Now, so that large files are not read once more.
+        digests = {name: hashlib.sha256() for name in files}
         size = max(1, min(BATCH, BATCH_BYTES // _bytes_each(info)))
         for pixels, labels in source.batches(size):
             values = pixels.astype(np.float32)
             if pixels.dtype == np.uint8:
                 values = values * scale + offset
-            files[PIXELS].write(pixels)
-            files[PROXIES].write(pool(values, manifest.proxy_shape))
             flat = values.reshape(len(values), -1)
-            files[NORMS].write(np.sqrt(np.einsum("nd,nd->n", flat, flat, dtype=np.float32)))
+            made: dict[str, NDArray[Any]] = {
+                PIXELS: pixels,
+                PROXIES: pool(values, manifest.proxy_shape),
+                NORMS: np.sqrt(np.einsum("nd,nd->n", flat, flat, dtype=np.float32)),
+            }
             if labels is not None:
-                files[LABELS].write(labels.astype(np.int64))
+                made[LABELS] = labels.astype(np.int64)
+            for name, array in made.items():
+                data = np.ascontiguousarray(array).data
+                files[name].write(data)
+                digests[name].update(data)
             manifest.n += len(pixels)
             bar.update(task, completed=manifest.n)
         if manifest.n == 0:
             raise SourceError(f"source: {info.description} holds no images")
-        manifest.files = {name: file.record() for name, file in files.items()}
+        for name, file in files.items():
+            file.flush()
+            os.fsync(file.fileno())
+            manifest.files[name] = FileRecord(file.tell(), digests[name].hexdigest())
     # A table may give all its images one name.
     if len(source.names) == manifest.n and (manifest.n == 1 or len(set(source.names)) > 1):
         named = folder / FILE_NAMES
@@ -160,33 +171,6 @@ def _write_factor(folder: Path, manifest: Manifest, bar: Progress) -> None:
     path = artifacts.path(FACTOR)
     path.write_bytes(artifacts.body(factor.tensors(), {"of": str(factor.images)}))
     manifest.files[path.name] = file_record(path)
-
-
-class _HashedFile:
-    """A file that is hashed while it is written: a large one is not read once more for that."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._hash = hashlib.sha256()
-        self._bytes = 0
-
-    def __enter__(self) -> _HashedFile:
-        self._file: IO[bytes] = self._path.open("wb")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def write(self, array: NDArray[Any]) -> None:
-        data = np.ascontiguousarray(array).data.cast("B")
-        self._file.write(data)
-        self._hash.update(data)
-        self._bytes += len(data)
-
-    def record(self) -> FileRecord:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        return FileRecord(self._bytes, self._hash.hexdigest())
 
 
 def _check_free(path: Path, overwrite: bool) -> None:
