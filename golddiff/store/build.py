@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import math
 import os
@@ -22,8 +21,8 @@ from golddiff.store.manifest import FILE_NAMES, FileRecord, Manifest, file_recor
 from golddiff.store.needs import check_images
 from golddiff.store.proxy import pool, quarter_shape
 from golddiff.store.statistics import covariance_factor
-from golddiff.system.errors import ArgumentError, SourceError, StoreError, printable
-from golddiff.system.files import DISK_FULL, check_disk
+from golddiff.system.errors import ArgumentError, SourceError, printable
+from golddiff.system.files import check_disk
 from golddiff.system.folders import folder_in_place
 from golddiff.system.progress import progress_bar
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
@@ -54,24 +53,9 @@ def build(
         check_disk("store", path, info.count * (_bytes_each(info) + proxies + 12))
     check_images(1, info.shape, lambda n, d: COPIES * (BATCH_BYTES + 4.0 * d), "to read")
     busy = f"store: another process is building {path}; wait for it, or give another path"
-    try:
-        path.absolute().parent.mkdir(parents=True, exist_ok=True)
-        with folder_in_place(path, busy) as folder, progress_bar(progress) as bar:
-            _check_free(path, overwrite)  # built by another since it was looked for
-            _fill(folder, source, bar, factor)
-    except OSError as error:
-        if error.errno in DISK_FULL:
-            raise StoreError(
-                f"store: the disk is full; building {path} stopped and left nothing behind"
-            ) from error
-        refused = (errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR)
-        if error.errno in refused:
-            raise StoreError(f"store: cannot write {path} ({error.strerror})") from error
-        if error.errno in (errno.EMFILE, errno.ENFILE):
-            raise StoreError(
-                f"store: {path} was not built: too many files are open (ulimit -n)"
-            ) from error
-        raise
+    with folder_in_place("store", path, busy) as folder, progress_bar(progress) as bar:
+        _check_free(path, overwrite)  # built by another since it was looked for
+        _fill(folder, source, bar, factor)
 
 
 def is_store_of(path: Path, source: Source) -> bool:

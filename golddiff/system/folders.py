@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import os
 import shutil
@@ -10,20 +11,43 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from golddiff.system.files import exchanged, locked
+from golddiff.system.errors import StoreError
+from golddiff.system.files import DISK_FULL, exchanged, locked
+
+REFUSED = (errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR)
 
 
 @contextlib.contextmanager
-def folder_in_place(path: Path, busy: str) -> Iterator[Path]:
+def folder_in_place(name: str, path: Path, busy: str) -> Iterator[Path]:
     """A hidden folder beside ``path``, whose place it takes if the block ends well.
 
     A reader, or whoever comes after a crash, finds the old folder or the new one, or none: never a
-    mixture. What a process that was killed left is removed by the next.
+    mixture. What a process that was killed left is removed by the next. ``name`` is what is built.
 
     Raises:
-        StoreError: ``busy``, where another process does the same.
+        StoreError: ``busy``, where another process does the same; it cannot be written.
     """
+    try:
+        with _locked_folder(path, busy) as folder:
+            yield folder
+    except OSError as error:
+        if error.errno in DISK_FULL:
+            raise StoreError(
+                f"{name}: the disk is full; building {path} stopped and left nothing behind"
+            ) from error
+        if error.errno in REFUSED:
+            raise StoreError(f"{name}: cannot write {path} ({error.strerror})") from error
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise StoreError(
+                f"{name}: {path} was not built: too many files are open (ulimit -n)"
+            ) from error
+        raise
+
+
+@contextlib.contextmanager
+def _locked_folder(path: Path, busy: str) -> Iterator[Path]:
     parent = path.absolute().parent
+    parent.mkdir(parents=True, exist_ok=True)
     with locked(parent / f".{path.name}.lock", busy):
         for left in parent.glob(f".{glob.escape(path.name)}.building-*"):
             # Where folders cannot be exchanged, the moment in which there was none.

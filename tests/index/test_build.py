@@ -160,7 +160,7 @@ def test_one_build_at_a_time(make_store, smooth_images):
 def test_a_folder_that_cannot_be_written(make_store, smooth_images):
     store = make_store(smooth_images(100, (1, 8, 8)))
     store.path.chmod(0o555)
-    with pytest.raises(StoreError, match="cannot be written"):
+    with pytest.raises(StoreError, match="index: cannot write"):
         Index.build(store)
 
 

@@ -18,8 +18,8 @@ from safetensors.numpy import save
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import file_record
 from golddiff.supports.index import blocks
-from golddiff.system.errors import ArgumentError, StoreError
-from golddiff.system.files import DISK_FULL, check_disk
+from golddiff.system.errors import ArgumentError
+from golddiff.system.files import check_disk
 from golddiff.system.folders import folder_in_place
 from golddiff.system.numbers import F32
 
@@ -56,12 +56,9 @@ def build(store: ImageStore, progress: Progress = no_progress) -> None:
             "store: an index is of a single store (golddiff.ImageStore), not of one in shards"
         )
     busy = f"index: another process is building that of {store.path}"
-    try:
-        with folder_in_place(store.path / FOLDER, busy) as part:
-            check_disk("index", store.path, sum(file_sizes(store).values()))
-            _fill(store, part, progress)
-    except OSError as error:
-        raise _unwritable(store, error) from error
+    with folder_in_place("index", store.path / FOLDER, busy) as part:
+        check_disk("index", store.path, sum(file_sizes(store).values()))
+        _fill(store, part, progress)
 
 
 def identity(store: ImageStore) -> str:
@@ -102,12 +99,3 @@ def _read(pixels: Any, store: ImageStore, count: int) -> F32:
     """The next images, (n, D), by plain reading: a mapping's pages would count as resident."""
     stored = np.fromfile(pixels, store.flat.dtype, count * store.d).reshape(count, store.d)
     return store.stored.scaled(stored.astype(np.float32))
-
-
-def _unwritable(store: ImageStore, error: OSError) -> StoreError:
-    if error.errno in DISK_FULL:
-        return StoreError(
-            f"index: the disk is full; building that of {store.path} stopped and left nothing "
-            "behind"
-        )
-    return StoreError(f"index: {store.path} cannot be written ({error.strerror or error})")
