@@ -165,12 +165,14 @@ class DescribedSupport:
         listing: gives the rows of this support, where somebody asks for them.
         label: the class; None: all images.
         sample: drawn of them; None: all.
+        place: how many images of the class the parts before have, where this is one part's.
     """
 
     images: int
     listing: Callable[[DescribedSupport], NDArray[np.int64]] = field(repr=False)
     label: int | None = None
     sample: RandomSample | None = None
+    place: int = 0
     log_weights = None
 
     def __len__(self) -> int:
@@ -190,18 +192,13 @@ class DescribedSupport:
         """The same with its rows; one object, so queries that shared this one share it."""
         return Support(self.rows)
 
-    def rows_in(self, of_class: NDArray[np.int64], place: int = 0) -> NDArray[np.int64]:
-        """Its rows in a part of the training set, ascending, counted from the part's first image.
-
-        Args:
-            of_class: rows of the class in the part, counted so.
-            place: how many images of the class the parts before it have.
-        """
+    def rows_in(self, of_class: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Its rows among those of the class (in the part of the training set), ascending."""
         if self.sample is None:
             return of_class
         drawn = self.sample.places(self.images)
-        mine = slice(*np.searchsorted(drawn, [place, place + len(of_class)]))
-        return of_class[drawn[mine] - place]
+        mine = slice(*np.searchsorted(drawn, [self.place, self.place + len(of_class)]))
+        return of_class[drawn[mine] - self.place]
 
 
 def joined(parts: Sequence[Support]) -> Support:

@@ -20,12 +20,13 @@ import torch
 from golddiff import __version__
 from golddiff.cluster.joining import ray_package
 from golddiff.cluster.listing import About, local_folder
-from golddiff.cluster.slices import Part, Parts, listed_here, of_part
+from golddiff.cluster.slices import listed_here, of_part
 from golddiff.posterior import Posterior
 from golddiff.store.device import device_store
 from golddiff.store.images import ImageStore
 from golddiff.store.statistics import Moments, factor_rows, moments
 from golddiff.store.training_set import Question
+from golddiff.support import AnySupport, DescribedSupport
 from golddiff.system.errors import ClusterError, StoreError
 from golddiff.system.numbers import F32, I64
 from golddiff.system.parallel import use_threads
@@ -85,7 +86,7 @@ class Shard:
         return About(self.store.manifest, self.store.class_counts, self.store.radius)
 
     def posterior(
-        self, estimator: Any, x: F32, sigma: float, supports: Parts
+        self, estimator: Any, x: F32, sigma: float, supports: Sequence[AnySupport]
     ) -> tuple[list[int], Posterior | None]:
         """The partial posterior of those queries (b, D) that have images here, and which."""
         each = listed_here(self.store, supports)
@@ -95,18 +96,20 @@ class Shard:
         estimator.images = self.store
         return some, self._there.posterior(estimator, x[some], sigma, [each[i] for i in some])
 
-    def answer(self, question: Question, x: F32, within: Parts, first: int, *more: Any) -> Any:
+    def answer(
+        self, question: Question, x: F32, within: Sequence[AnySupport], first: int, *more: Any
+    ) -> Any:
         """Of the images here, which begin at row ``first`` of the whole store."""
         self.store.first_row = first
         return question.of_part(self.store, x, listed_here(self.store, within), *more)
 
-    def moments(self, all_: Part, images: int | None, seed: int) -> Moments:
+    def moments(self, all_: DescribedSupport, images: int | None, seed: int) -> Moments:
         """Sums that mean and covariance are made of, of the images of a class (or all) here.
 
         ``images`` of all shards' are drawn, as by :func:`golddiff.store.statistics.factor_rows`.
         """
         rows = of_part(self.store, all_).rows
-        drawn = factor_rows(np.arange(all_.support.images), self.store.d, images, seed)
+        drawn = factor_rows(np.arange(all_.images), self.store.d, images, seed)
         mine = slice(*np.searchsorted(drawn, [all_.place, all_.place + len(rows)]))
         return moments(self.store.flat, rows[drawn[mine] - all_.place])
 

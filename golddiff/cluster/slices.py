@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 
@@ -19,31 +18,18 @@ from golddiff.system.errors import ClusterError
 from golddiff.system.numbers import I64
 
 
-@dataclass(frozen=True)
-class Part:
-    """The part of a described support that lies in one shard."""
-
-    support: DescribedSupport  # the whole
-    place: int  # how many images of its class the shards before have
-
-
-Parts = Sequence[Support | TiledSupport | Part]  # of some queries' supports, those of one shard
-
-
-def listed_here(store: ImageStore, parts: Parts) -> list[AnySupport]:
+def listed_here(store: ImageStore, parts: Sequence[AnySupport]) -> list[AnySupport]:
     """One support a query, in rows of the shard; the same object where queries share it."""
     made = {id(part): of_part(store, part) for part in {id(p): p for p in parts}.values()}
     return [made[id(part)] for part in parts]
 
 
-def of_part(store: ImageStore, part: Support | TiledSupport | Part) -> AnySupport:
+def of_part(store: ImageStore, part: AnySupport) -> AnySupport:
     """The images of a support that lie in a shard; none of a class it has not."""
-    if not isinstance(part, Part):
+    if not isinstance(part, DescribedSupport):
         return part
-    label = part.support.label
-    here = label is None or label in store.class_counts
-    rows = store.rows_of(label) if here else np.empty(0, np.int64)
-    return Support(part.support.rows_in(rows, part.place))
+    here = part.label is None or part.label in store.class_counts
+    return Support(part.rows_in(store.rows_of(part.label) if here else np.empty(0, np.int64)))
 
 
 @dataclass(frozen=True)
@@ -69,18 +55,17 @@ class Borders:
         classes = sorted(set().union(*self.counts))
         return {label: sum(self.of_class(label)) for label in classes}
 
-    def parts(self, supports: Sequence[AnySupport]) -> list[Parts]:
+    def parts(self, supports: Sequence[AnySupport]) -> list[list[AnySupport]]:
         """Each shard's part of the supports of some queries; shared ones are cut once."""
         cut = {id(support): self.cut(support) for support, _ in grouped(supports)}
         each = [cut[id(support)] for support in supports]
         return [[parts[shard] for parts in each] for shard in range(len(self.sizes))]
 
-    def cut(self, support: AnySupport) -> Sequence[Any]:
+    def cut(self, support: AnySupport) -> Sequence[AnySupport]:
         """Each shard's part of one support."""
         if isinstance(support, DescribedSupport):
-            described = replace(support, listing=_elsewhere)
-            places = [0, *accumulate(self.of_class(support.label))]
-            return [Part(described, place) for place in places[:-1]]
+            places = [0, *accumulate(self.of_class(support.label))][:-1]
+            return [replace(support, listing=_elsewhere, place=place) for place in places]
         if isinstance(support, TiledSupport):
             tiles = [self._rows(tile) for tile in support.tiles]
             return [TiledSupport(support.side, of_shard) for of_shard in zip(*tiles, strict=True)]
