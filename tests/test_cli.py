@@ -387,7 +387,16 @@ def test_bad_sample_options_are_told_in_one_line(fails, arguments, words):
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--method", "wiener", "--explain", "why.html"], ["--start", "no.png"]]
+    "wrong",
+    [
+        ["--method", "wiener", "--explain", "why.html"],
+        ["--start", "no.png"],
+        ["--method", "pca", "--mask-threshold", "2"],
+        ["--method", "adaptive-kamb", "--patch-size", "4"],
+        ["--method", "pspc-square", "--patch-size", "0"],
+        ["--method", "scfdm", "--smoothing", "-1"],
+        [*GOLDEN, "--k-min", "9", "--k-max", "8"],
+    ],
 )
 def test_what_a_training_set_does_not_decide_is_refused_before_it_is_read(wrong, capsys):
     assert run(["sample", "--data", "digits", *wrong]) == 2

@@ -102,12 +102,24 @@ class Method:
 
     def make(self, store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
         """The method over a store."""
+        made = self.base(store, settings, seed)
+        return made if self.subsets is None else over(self.subsets, made, settings, seed)
+
+    def base(self, store: Any, settings: MethodSettings, seed: int = 0) -> Denoiser:
+        """The same over all images."""
         given = settings.given() | {"seed": seed}
         if "mask_threshold" in self.names:
             given.setdefault("mask_threshold", default_mask_threshold(store.shape))
-        named = {self.names[one]: given[one] for one in given if one in self.names}
-        made: Denoiser = self.kind(store, **named)
-        return made if self.subsets is None else over(self.subsets, made, settings, seed)
+        made: Denoiser = self.kind(
+            store, **{self.names[one]: given[one] for one in given if one in self.names}
+        )
+        return made
+
+
+class _NoImages:
+    """In place of a training set, where a method is made only to have its settings checked."""
+
+    shape, d, posterior = (3, 8, 8), 192, None
 
 
 _OF_SUBSETS = {
@@ -122,11 +134,10 @@ def default_mask_threshold(shape: tuple[int, ...]) -> float:
 
 
 def check_method(name: str, settings: MethodSettings) -> None:
-    """Raise where ``name`` is no method, or is given a setting that it does not have.
+    """Raise where ``name`` is no method, or is given a setting that it does not have or allow.
 
     Raises:
-        ArgumentError: says which methods there are, or which have the setting; a dial or subsets
-            of sizes that there are none of.
+        ArgumentError: says which methods there are, which have the setting, or what it may be.
     """
     method = method_named(name)
     for setting in settings.given():
@@ -138,6 +149,12 @@ def check_method(name: str, settings: MethodSettings) -> None:
     for setting in ("m_min", "m_max"):
         if getattr(settings, setting) is not None and settings.variant != "text":
             raise ArgumentError(f"{setting}: applies to variant 'text' only")
+    for least, most in (("k_min", "k_max"), ("m_min", "m_max")):
+        low, high = getattr(settings, least), getattr(settings, most)
+        if None not in (low, high) and type(low) is type(high) and low > high:
+            raise ArgumentError(f"{least}: got {low}, expected at most {most}, which is {high}")
+    if settings.given().keys() & METHODS[method].names.keys() - {"novelty"}:
+        METHODS[method].base(_NoImages(), settings)
     subsets = METHODS[method].subsets
     if subsets and settings.given().keys() & _OF_SUBSETS[subsets]:
         schedule(subsets, settings)

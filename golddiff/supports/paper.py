@@ -32,7 +32,8 @@ class PaperSchedule:
 
     Args:
         k_min, k_max, m_min, m_max: an int counts images; a float in (0, 1] is a fraction of the
-            images there are (of the class, when conditional).
+            images there are (of the class, when conditional). Of a k_min above k_max (the paper's
+            Fig. 6 b) k is k_min at every noise level.
         variant: "text" or "released" (which does not use m_min and m_max).
 
     Raises:
@@ -65,7 +66,7 @@ class PaperSchedule:
         k_min, k_max = (_resolve(a, getattr(self, a), n) for a in ("k_min", "k_max"))
         if self.variant == "text":
             m_min, m_max = (_resolve(a, getattr(self, a), n) for a in ("m_min", "m_max"))
-            k = _floor(k_min + (k_max - k_min) * g)
+            k = _floor(k_min + max(0.0, k_max - k_min) * g)
             m = _floor(m_min + (m_max - m_min) * (1 - g))
         else:
             k_low, k_high = max(1, _floor(k_min)), max(1, _floor(k_max))

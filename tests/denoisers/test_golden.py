@@ -141,6 +141,11 @@ class TestSchedule:
         numbers = np.int64(7), np.uint8(7), np.float32(0.5), np.float64(0.5)
         assert PaperSchedule(*numbers).budgets(1.0, 100) == (50, 7)
 
+    @pytest.mark.parametrize("variant", ["text", "released"])
+    @pytest.mark.parametrize("sigma", [0.1, 1.0, 60.0])
+    def test_no_subset_is_smaller_than_the_smallest(self, variant, sigma):
+        assert PaperSchedule(40, 20, variant=variant).budgets(sigma, 100)[1] == 40
+
     def test_more_images_than_there_are_is_an_error(self):
         with pytest.raises(ArgumentError, match=r"k_max: got 60, but there are only 50 images"):
             PaperSchedule(5, 60).budgets(1.0, 50)
