@@ -34,6 +34,8 @@ _FORMATS = [
     *("BMP", "DIB", "TIFF", "PPM", "TGA", "ICO", "PCX", "SGI"),
 ]
 
+_SIXTEEN_BITS = ("PNG", "PPM", "ICO")  # whose pixels of Pillow's mode I, of 32 bits, have 16
+
 EXTENSIONS = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".gif", ".bmp", ".dib"})
 EXTENSIONS |= {".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".avif", ".jp2", ".j2k"}
 EXTENSIONS |= {".ico", ".pcx", ".sgi"}
@@ -102,8 +104,6 @@ def with_channels(image: Image.Image, channels: int) -> Image.Image:
     """Convert any Pillow image to grey (``channels=1``, mode L) or RGB (``channels=3``)."""
     if image.mode.startswith("I"):
         image = _from_wide(image)
-    elif image.mode == "F":
-        raise UnreadableImageError("its pixels are floating-point numbers, whose range is unknown")
     if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
         rgba = image.convert("RGBA")
         white = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
@@ -151,6 +151,7 @@ def _opened(data: bytes | Image.Image) -> Iterator[Image.Image]:
         raise UnreadableImageError("it is empty")
     try:
         if isinstance(data, Image.Image):
+            _check_range(data)
             yield data
             return
         with Image.open(io.BytesIO(data), formats=_formats()) as image:
@@ -164,6 +165,7 @@ def _opened(data: bytes | Image.Image) -> Iterator[Image.Image]:
                     f"it claims {width} x {height} pixels in {len(data):,} bytes, more than "
                     f"{PIXELS_A_BYTE} pixels a byte"
                 )
+            _check_range(image)
             yield image
     except UnreadableImageError:
         raise
@@ -175,6 +177,14 @@ def _opened(data: bytes | Image.Image) -> Iterator[Image.Image]:
         # Pillow's decoders raise nearly anything on damaged data: OSError, SyntaxError,
         # ValueError, struct.error, IndexError, zlib.error...
         raise UnreadableImageError(one_line(error)) from error
+
+
+def _check_range(image: Image.Image) -> None:
+    if image.mode == "F" or (image.mode == "I" and image.format not in _SIXTEEN_BITS):
+        kind = "floating-point" if image.mode == "F" else "32-bit"
+        raise UnreadableImageError(
+            f"its pixels are {kind} numbers, whose range is unknown; save it with 8 or 16 bits"
+        )
 
 
 @functools.cache
@@ -200,6 +210,6 @@ def _is_grey(image: Image.Image) -> bool:
 
 
 def _from_wide(image: Image.Image) -> Image.Image:
-    """8 bits of an image of 16 (modes I;16*, and I where a format has no mode for 16 bits)."""
+    """8 bits of an image of 16 (modes I;16* and I)."""
     wide = np.asarray(image).astype(np.int64)
     return Image.fromarray(((wide.clip(0, 65535) + 128) // 257).astype(np.uint8))

@@ -102,10 +102,17 @@ def test_black_and_white_becomes_grey():
     assert decode(encoded(Image.new("1", (3, 3), 1))).tolist() == [[[255] * 3] * 3]
 
 
-def test_floating_point_pixels_are_refused():
-    data = encoded(Image.fromarray(np.zeros((3, 3), np.float32)), "TIFF")
-    with pytest.raises(UnreadableImageError, match="floating-point"):
-        decode(data)
+@pytest.mark.parametrize(("kind", "named"), [(np.float32, "floating-point"), (np.int32, "32-bit")])
+def test_pixels_of_unknown_range_are_refused(kind, named):
+    image = Image.fromarray(np.full((3, 3), 200, kind))
+    for data in (image, encoded(image, "TIFF")):
+        with pytest.raises(UnreadableImageError, match=f"{named} numbers, whose range is unknown"):
+            read_header(data)
+
+
+def test_a_pgm_of_sixteen_bits_is_read():
+    wide = Image.fromarray(np.full((3, 3), 32896, np.uint16))
+    assert (decode(encoded(wide, "PPM")) == 128).all()
 
 
 def test_grey_is_repeated_for_three_channels():
