@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,8 @@ from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import SourceError
 from golddiff.system.files import check_unpacked, readable
 from golddiff.system.numbers import I64
+
+log = logging.getLogger("golddiff")
 
 # Names of sub folders and files that are parts of a data set rather than classes.
 SPLIT_NAMES = frozenset({"train", "test", "val", "valid", "validation", "dev", "eval"})
@@ -242,7 +245,11 @@ def _is_bytes(kind: Any) -> bool:
 
 def _holds_labels(kind: Any) -> bool:
     types = pa.types
-    return bool(types.is_integer(kind) or types.is_string(kind) or types.is_large_string(kind))
+    return _is_number(kind) or bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _list_columns(schema: Any) -> str:
@@ -261,10 +268,18 @@ def _labels(
     values = column(name)
     if values.null_count:
         raise SourceError(f"{description}: {values.null_count} rows of column {name!r} are empty")
-    if not pa.types.is_integer(values.type):
+    if not _is_number(values.type):
         return _of_words(values)
     numbers = values.to_numpy()
-    if (numbers.astype(np.int64) == -1).all():
+    if numbers.dtype.kind == "f":
+        if not ((numbers >= 0) & (numbers < 2**53) & (numbers == np.floor(numbers))).all():
+            problem = f"column {name!r} holds numbers that are not all whole and 0 or more"
+            if asked is not None:
+                raise SourceError(f"{description}: {problem}")
+            log.warning("%s: %s, and is not taken for labels", description, problem)
+            return None, None
+        numbers = numbers.astype(np.int64)
+    elif (numbers.astype(np.int64) == -1).all():
         return None, None  # how the hub marks a split whose classes are kept secret
     return numbers, _names_in(schema, name)
 

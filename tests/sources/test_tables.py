@@ -87,13 +87,22 @@ def test_a_column_that_does_not_exist_lists_those_that_do(tmp_path, option):
         open_source(path, **{option: "absent"})
 
 
+def test_labels_of_whole_floats_are_taken_and_of_others_said_not_to_be(tmp_path, caplog):
+    path = write_parquet(tmp_path / "a.parquet", PNGS[:3], [2.0, 0.0, 1.0])
+    assert read(open_source(path))[1].tolist() == [2, 0, 1]
+    for label in (0.5, -1.0, float("nan"), float("inf")):
+        path = write_parquet(tmp_path / "a.parquet", PNGS[:3], [0.0, label, 1.0])
+        caplog.clear()
+        assert not open_source(path).info.labelled
+        assert "is not taken for labels" in caplog.text
+
+
 def test_a_column_of_another_kind_is_refused(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", PNGS, [0.5] * 10)
     with pytest.raises(SourceError, match="'label' holds double, not images"):
         open_source(path, column="label")
-    with pytest.raises(SourceError, match="'label' holds double"):
+    with pytest.raises(SourceError, match="'label' holds numbers that are not all whole"):
         open_source(path, label_column="label")
-    assert not open_source(path).info.labelled
 
 
 def test_a_table_without_images_lists_its_columns(tmp_path):
