@@ -43,6 +43,7 @@ class Denoiser(ABC):
     """
 
     priors: tuple[LogWeights, ...] = ()  # what was given, one for all queries or one each
+    batch = 1  # images of every call, where something was given for each of them; 1: any number
     weighs_images = False  # whether its output is made of training images by their weights
 
     def __init__(self, store: StoreOrPath) -> None:
@@ -101,6 +102,7 @@ class Denoiser(ABC):
         self._check_weighs("given")
         made = copy.copy(self)
         made.priors = added_priors(self.store, self.priors, log_weights)
+        made.batch = len(made.priors)
         return made
 
     def given_measurement(self, operator: Any, y: torch.Tensor, noise: float) -> Denoiser:

@@ -188,8 +188,8 @@ def sample(
         sampler: "ddim", the paper's, or "heun", EDM's (2 * steps - 1 denoiser calls).
         seed: of the starting noise; the images do not depend on the batch size.
         labels: class index for all images, or one for each.
-        batch_size: images denoised together; n, where the denoiser was given something for each
-            image (log weights, measurements, classes to guide to).
+        batch_size: images denoised together; all, where the denoiser was given something for each
+            of n images (log weights, measurements, classes to guide to).
         trajectory: keep the predicted x0 of every step.
         on_step: called after each step of each batch with the number of images in it.
         attribution: also find out where the images come from, and how many training images each
@@ -203,7 +203,8 @@ def sample(
 
     Raises:
         ArgumentError: an argument outside its range, an unknown sampler; a denoiser without a
-            store; attribution of a method that weighs no training images.
+            store, or given something for another number of images; attribution of a method that
+            weighs no training images.
     """
     check_settings(n, steps, sampler, seed, batch_size)
     n, steps, seed, batch_size = int(n), int(steps), int(seed), int(batch_size)  # NumPy's too
@@ -217,6 +218,10 @@ def sample(
     classes = None if labels is None else numbers_of("labels", labels, "integers")
     if classes is not None and classes.ndim == 1 and len(classes) not in (1, n):
         raise ArgumentError(f"labels: got {len(classes)} of them for {n} images")
+    each = getattr(denoiser, "batch", 1)
+    if each not in (1, n):
+        raise ArgumentError(f"n: got {n}, but the denoiser was given something for each of {each}")
+    batch_size = max(batch_size, each)
     levels = _levels(sigmas, steps, sampler, start)
     shape = (n, *denoiser.store.shape)
     check_room(n, shape[1:], len(levels) if trajectory else 0)

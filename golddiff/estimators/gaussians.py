@@ -211,6 +211,7 @@ class MeasuredGaussians(GaussianDenoiser):
         made = linear(operator, self.store.shape, tuple(y.shape[1:]))
         self._matrix = made.matrix
         self._values = (measured - made.constant).numpy()[:, made.seen]
+        self.batch = max(unmeasured.batch, len(y))
         self._made: tuple[Any, list[Gaussian]] = (None, [])
 
     def _groups(

@@ -18,6 +18,7 @@ class Guided:
     def __init__(self, denoiser: Denoiser, labels: Labels, scale: float) -> None:
         self.denoiser, self.labels, self.scale = denoiser, labels, scale
         self.store = denoiser.store
+        self.batch = max(denoiser.batch, numbers_of("labels", labels, "integers").numel())
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """The guided mean (B, *store.shape) of noisy images, differentiable as the denoiser is."""

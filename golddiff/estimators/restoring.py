@@ -70,7 +70,7 @@ class Restoring(Estimator):
         super().__init__(base.store, base.memory_limit)
         self.base, self.schedule, self.measured = base, schedule, measured
         self.softness = softness
-        self.priors = given.priors
+        self.priors, self.batch = given.priors, given.batch
         self.seed = getattr(given, "seed", 0)
         self._likelihood = likelihood
         self.joining, self.sums = base.joining, base.sums

@@ -120,7 +120,7 @@ def restore(
         sampling.sample(
             Restoring(base, schedule, measured, LogWeights.of(of_images), given, softness),
             n, steps, labels=labels, trajectory=False, on_step=on_step, attribution=attribution,
-            x_init=start, progress=progress, batch_size=n,
+            x_init=start, progress=progress,
         )
         for measured, of_images, start in zip(found, logs.numpy(), starts, strict=True)
     ]  # fmt: skip

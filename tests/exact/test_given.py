@@ -269,3 +269,18 @@ def test_a_shared_softmax_takes_log_weights_past_float32(make_store, smooth_imag
     alone = np.where(weights < -1, -np.inf, weights)
     x, d = queries(store, 2.0), golddiff.PCA(store, 0.1, share=share)
     assert torch.allclose(d.given(weights)(x, 2.0), d.given(alone)(x, 2.0), atol=1e-6)
+
+
+def test_what_each_image_of_a_run_was_given_is_its_own_whatever_the_batch_size(store):
+    labels, y = [0, 1, 2], store.images([1, 2, 3])
+    weights = torch.stack([torch.where(store.labels == one, 0.0, -torch.inf) for one in labels])
+    optimal = golddiff.Optimal(store)
+    for d in (
+        optimal.given(weights),
+        golddiff.guided(optimal, labels, 1.0),
+        golddiff.Wiener(store).given_measurement(lambda x: x[..., :3], y[..., :3], 0.5),
+    ):
+        made, together = (golddiff.sample(d, 3, 4, batch_size=b).images for b in (2, 3))
+        assert torch.equal(made, together)
+        with pytest.raises(golddiff.ArgumentError, match="n: got 6, but the denoiser was given"):
+            golddiff.sample(d, 6)
