@@ -133,7 +133,8 @@ class Samples:
 
         Args:
             path: ``x.png`` (or .jpg, .webp) for the grid; ``x.npz`` for images, x_init, sigmas and
-                trajectory as arrays; a folder for grid.png, 0000.png, 0001.png and so on.
+                trajectory as arrays; a folder for grid.png, 0000.png, 0001.png and so on, from
+                which pictures of an earlier, longer run are taken away.
             name: the argument that ``path`` is, for messages.
 
         Raises:
@@ -152,6 +153,9 @@ class Samples:
             save(name, self.grid(), target / "grid.png", self.about)
             for i, image in enumerate(self.to_pil()):
                 save(name, image, target / f"{i:04d}.png", {**self.about, "image": str(i)})
+            for path in target.glob("[0-9]*.png"):
+                if path.stem.isdecimal() and int(path.stem) >= len(self) and _is_of_a_run(path):
+                    path.unlink()
 
     def _pictures(self) -> torch.Tensor:
         if self.images.ndim != 4:
@@ -343,6 +347,19 @@ def _of_shape(name: str, values: torch.Tensor, shapes: Sequence[tuple[int, ...]]
     if not torch.isfinite(values).all():
         raise ArgumentError(f"{name}: got values that are not finite")
     return values.detach().to("cpu", torch.float32)
+
+
+def _is_of_a_run(path: Path) -> bool:
+    """Whether a picture says that it is the one of its number in a run, as ``save`` wrote it."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as picture:
+            texts = picture.info
+    except Exception:  # it may be anything
+        return False
+    ours = str(texts.get("software")).startswith("golddiff ")
+    return ours and texts.get("image") == str(int(path.stem))
 
 
 def _method(denoiser: Denoises) -> str:

@@ -292,6 +292,16 @@ def test_a_run_is_a_sequence_of_pictures(store, tmp_path):
         assert np.array_equal(np.asarray(picture), np.asarray(run.to_pil()[1]))
 
 
+def test_a_folder_holds_one_run_and_what_is_not_a_run_s(store, tmp_path):
+    sample(Optimal(store), 6, steps=2).save(tmp_path)
+    (tmp_path / "0003.png").rename(tmp_path / "0009.png")  # not of its number: somebody's copy
+    Image.new("L", (4, 4)).save(tmp_path / "0007.png")
+    (tmp_path / "0008.png").write_text("no picture")
+    sample(Optimal(store), 2, steps=2).save(tmp_path)
+    names = sorted(path.stem for path in tmp_path.iterdir())
+    assert names == ["0000", "0001", "0007", "0008", "0009", "grid"]
+
+
 def test_points_are_no_pictures(make_store, tmp_path):
     run = sample(Optimal(make_store(torch.randn(5, 2))), 2, steps=2)
     with pytest.raises(ArgumentError, match="got points of 2 values"):
