@@ -428,6 +428,7 @@ def test_an_unwritable_place_is_found_before_sampling(fails, tmp_path, monkeypat
         (["index", "digits", "."], "exists already"),
         (["index", "digits", "file/out"], "cannot write"),
         (["index", "digits", "out", "--limit", "0"], "limit"),
+        (["index", "digits", "out", "--cluster", "here"], "--cluster: got 'here', expected host"),
         (["index", "digits", "out", "--json", "file/x"], "cannot be written"),
         (["info", "/no/such"], "does not exist"),
         (["novelty", "sizes", "digits.store", "--size", "8"], "--size: does not apply to a store"),

@@ -34,6 +34,8 @@ from golddiff.system.errors import GoldDiffError
 BAD_INPUT = 2
 INTERRUPTED = 130
 
+INSIDE = {"patch_sizes": "patch_size", "address": "cluster"}  # what options are called in Python
+
 app = typer.Typer(
     name="golddiff",
     help="Training-free, analytical diffusion over your own images.",
@@ -119,7 +121,7 @@ def _in_options(message: str, arguments: Sequence[str]) -> str:
         flag = option.opts[0]
         if not flag.startswith("--"):
             continue
-        if name in (option.name, f"{option.name}s"):  # --patch-size gives patch_sizes
+        if INSIDE.get(name, name) == option.name:
             message = f"{flag}{colon}{rest}"
         message = re.sub(rf"\b{option.name}=(True\b)?", f"{flag} ", message)
     return message
