@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from golddiff.kernels.contributions import Ranking, Weights, outputs_at
 from golddiff.noise import Labels, Sigma
 from golddiff.support import AnySupport, as_image, tile_grid
-from golddiff.system.arguments import check_count, is_whole
 from golddiff.system.errors import ArgumentError
-from golddiff.system.numbers import F32, F64, I64
+from golddiff.system.numbers import F32, F64, I64, check_count, is_whole
 from golddiff.system.pictures import png
 from golddiff.system.residency import parts
 

@@ -13,8 +13,8 @@ from typing import Protocol
 import torch
 
 from golddiff.noise import EDM_LEAST, Labels, Sigma, ddim_sigmas, edm_sigmas
-from golddiff.system.arguments import check_count, check_seed
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import check_count, check_seed
 
 MOST_STEPS = 1000
 

@@ -22,9 +22,8 @@ from golddiff.oracles.oracle import Oracle
 from golddiff.samplers import SAMPLERS, initial_noise
 from golddiff.store.images import ImageStore
 from golddiff.support import RandomSample
-from golddiff.system.arguments import check_count, check_seed
 from golddiff.system.errors import ArgumentError
-from golddiff.system.numbers import F64, I64
+from golddiff.system.numbers import F64, I64, check_count, check_seed
 
 LEVELS = 20
 OnStep = Callable[[float, float], None]

@@ -361,7 +361,7 @@ def test_an_unknown_method_lists_those_there_are(fails):
         ([*GOLDEN, "--weighting", "wsss"], "weighting: got 'wsss'"),
         (["--patch-size", "3"], "only to kamb, golddiff-kamb"),
         (["--method", "kamb", "--patch-size", "4"], "--patch-size: got size 4, expected an odd"),
-        (["--limit", "0"], "--limit: got 0, expected a whole number of at least 1"),
+        (["--limit", "0"], "--limit: got 0, expected an integer of 1 or more"),
         (["--start", "0.png", "--out", "0.png"], "--out: 0.png would replace a picture that is"),
         (["--start", "0.png", "--out", "."], "--out: grid.png would replace a picture that is"),
         (["--method", "kamb", "--data", "moons"], "(C, H, W)"),

@@ -11,8 +11,8 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError, ClusterError
+from golddiff.system.numbers import check_count
 
 SECONDS_TO_ANSWER = 10.0
 STARTS = 3

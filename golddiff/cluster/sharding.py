@@ -27,9 +27,10 @@ from golddiff.sources.source import Skipped
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.cache import recorded
 from golddiff.store.manifest import VERSION, Manifest, identity_of
-from golddiff.system.arguments import is_whole, path_of
+from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError, ClusterError, GoldDiffError, SourceError, one_line
 from golddiff.system.files import written_whole
+from golddiff.system.numbers import is_whole
 
 PLAN = "build.json"
 # A path as pathlib writes it has one slash; a drive has one letter.

@@ -30,9 +30,9 @@ from golddiff.store.posteriors import at_level, over
 from golddiff.store.statistics import Axes, Factor, Moments
 from golddiff.store.training_set import Question, Supports, TrainingSet
 from golddiff.support import AnySupport, Support, TiledSupport, one_each
-from golddiff.system.arguments import as_number, check_count, check_not_negative
+from golddiff.system.arguments import as_number, check_not_negative
 from golddiff.system.errors import ArgumentError, ClusterError
-from golddiff.system.numbers import F32, I64
+from golddiff.system.numbers import F32, I64, check_count
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
 from golddiff.system.units import byte_size
 

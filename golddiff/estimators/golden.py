@@ -19,9 +19,8 @@ from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule
 from golddiff.supports.certificate import certify
 from golddiff.supports.index.image_index import Index, open_or_build
 from golddiff.supports.paper import PaperSchedule
-from golddiff.system.arguments import check_seed
 from golddiff.system.errors import ArgumentError
-from golddiff.system.numbers import F32
+from golddiff.system.numbers import F32, check_seed
 
 
 class Schedule(Protocol):

@@ -25,9 +25,9 @@ from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import StoreOrPath
 from golddiff.store.posteriors import whole
 from golddiff.support import AnySupport, Side, Support
-from golddiff.system.arguments import Levels, is_whole, sizes_of
+from golddiff.system.arguments import Levels, sizes_of
 from golddiff.system.errors import ArgumentError
-from golddiff.system.numbers import F32
+from golddiff.system.numbers import F32, is_whole
 from golddiff.system.parallel import map_ordered, results_held
 
 PatchSizes = int | str | Sequence[tuple[float, int]] | None

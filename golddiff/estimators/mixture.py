@@ -12,9 +12,9 @@ from golddiff.estimators.gaussians import Gaussian, GaussianDenoiser
 from golddiff.store.images import StoreOrPath
 from golddiff.store.statistics import Axes
 from golddiff.support import Prior
-from golddiff.system.arguments import as_number, check_count, check_seed
+from golddiff.system.arguments import as_number
 from golddiff.system.errors import ArgumentError
-from golddiff.system.numbers import F32, F64, I64
+from golddiff.system.numbers import F32, F64, I64, check_count, check_seed
 
 IMAGES_A_COMPONENT = 100  # at least, on average: fewer tell little about a covariance
 FITTED_TO = 1_000_000  # images at most, whose coordinates are in memory

@@ -14,8 +14,9 @@ from PIL import Image
 
 from golddiff.estimators.measurement import LinearOperator, linear
 from golddiff.sources.picture import fitted
-from golddiff.system.arguments import as_number, is_whole
+from golddiff.system.arguments import as_number
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import is_whole
 
 Operator = Callable[[torch.Tensor], torch.Tensor]
 

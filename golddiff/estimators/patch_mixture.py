@@ -21,9 +21,9 @@ from golddiff.denoiser import Denoiser
 from golddiff.estimators.mixture import Components, cluster, denoised, fit
 from golddiff.store.images import StoreOrPath
 from golddiff.support import Prior
-from golddiff.system.arguments import as_number, check_count, check_seed
+from golddiff.system.arguments import as_number
 from golddiff.system.errors import ArgumentError
-from golddiff.system.numbers import F32, F64, I64
+from golddiff.system.numbers import F32, F64, I64, check_count, check_seed
 
 FITTED_TO = 20_000  # images
 PATCHES_A_COMPONENT = 200  # at least, on average

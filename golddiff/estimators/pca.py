@@ -42,10 +42,10 @@ from golddiff.support import (
     pixels,
     tile_of_each,
 )
-from golddiff.system.arguments import as_number, check_count
+from golddiff.system.arguments import as_number
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
-from golddiff.system.numbers import F32, F64, I64
+from golddiff.system.numbers import F32, F64, I64, check_count
 from golddiff.system.parallel import map_ordered, results_held
 
 TILES_ROWS = 1 / 4  # of the memory limit: rows that are read for all tiles together

@@ -26,9 +26,9 @@ from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.images import StoreOrPath
 from golddiff.store.posteriors import whole
 from golddiff.support import AnySupport, Side, Support
-from golddiff.system.arguments import Levels, check_count, numbers_of, sizes_of
+from golddiff.system.arguments import Levels, numbers_of, sizes_of
 from golddiff.system.errors import ArgumentError
-from golddiff.system.numbers import F32, F64
+from golddiff.system.numbers import F32, F64, check_count
 from golddiff.system.parallel import results_held
 
 # The authors' for CIFAR-10, at the 18 levels of EDM's schedule, descending.

@@ -18,8 +18,8 @@ from golddiff.store.images import StoreOrPath
 from golddiff.store.posteriors import whole
 from golddiff.support import ABSENT, AnySupport, Prior, one_each
 from golddiff.supports.adaptive import AdaptiveSchedule, FittedSchedule, Weighed
-from golddiff.system.arguments import check_count, check_not_negative, check_seed
-from golddiff.system.numbers import F32
+from golddiff.system.arguments import check_not_negative
+from golddiff.system.numbers import F32, check_count, check_seed
 
 BYTES_A_VALUE = 64  # of a copy: its query, posterior and mean
 

@@ -23,9 +23,9 @@ from golddiff.store.images import ImageStore
 from golddiff.store.likelihood import check_measured, log_likelihood
 from golddiff.support import LogWeights
 from golddiff.supports.paper import PaperSchedule
-from golddiff.system.arguments import check_count, check_not_negative
+from golddiff.system.arguments import check_not_negative
 from golddiff.system.errors import ArgumentError
-from golddiff.system.numbers import F64
+from golddiff.system.numbers import F64, check_count
 
 SOFTNESS = 0.07  # chosen on 16 faces: the highest sharpness that has a low error
 GOLDEN = 300  # images of a golden subset, where the denoiser has none or draws it at random

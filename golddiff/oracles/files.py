@@ -16,8 +16,8 @@ import torch
 from golddiff.oracles.parameterisations import EPSILON, PREDICTIONS, TIMESTEPS
 from golddiff.oracles.unet import TABLE, UNet, UNetConfig, sinusoids
 from golddiff.oracles.weights import checked_weights, fill, listed, read_safetensors, regular_file
-from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError, CheckpointError, one_line
+from golddiff.system.numbers import check_count
 from golddiff.system.torch_files import read_torch
 
 FORMAT = "golddiff-oracle"

@@ -14,8 +14,9 @@ from golddiff.oracles.edm.pickled import load_edm
 from golddiff.oracles.files import FORMAT, load_own, load_published
 from golddiff.oracles.oracle import Oracle, checked_device
 from golddiff.oracles.weights import regular_file
-from golddiff.system.arguments import check_count, path_of
+from golddiff.system.arguments import path_of
 from golddiff.system.errors import ArgumentError, CheckpointError
+from golddiff.system.numbers import check_count
 from golddiff.system.torch_files import ZIP
 
 PICKLE = b"\x80"

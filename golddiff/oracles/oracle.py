@@ -16,14 +16,9 @@ from golddiff.oracles.parameterisations import (
     find_parameterisation,
     find_schedule,
 )
-from golddiff.system.arguments import (
-    check_batch,
-    check_count,
-    check_positive,
-    classes_of,
-    levels_of,
-)
+from golddiff.system.arguments import check_batch, check_positive, classes_of, levels_of
 from golddiff.system.errors import ArgumentError, CheckpointError, one_line
+from golddiff.system.numbers import check_count
 
 
 @dataclass(frozen=True)

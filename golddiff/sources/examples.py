@@ -22,8 +22,9 @@ from PIL import Image
 from golddiff.sources.arrays import as_array, ask_for_range, is_array, open_array
 from golddiff.sources.decode import UnreadableImageError, decode, read_file, read_header
 from golddiff.sources.source import Batch, Rows, Skipped, SourceInfo, ahead, chosen_labels, rebatch
-from golddiff.sources.source_options import SourceOptions, require_integer
+from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError, GoldDiffError, SourceError, one_line
+from golddiff.system.numbers import check_count
 
 # Examples read to find out whether images are grey.
 _PROBED = 64
@@ -100,7 +101,7 @@ class ExampleSource:
             SourceError: one cannot be read (without ``skip_bad``), is not like the others, or none
                 could be read.
         """
-        require_integer("size", size, least=1)
+        check_count("size", size)
         self.skipped.clear()
         self.names.clear()
         return rebatch(self._pieces(), size)

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from golddiff.sources.source_options import SourceOptions, require_integer
+from golddiff.sources.source_options import SourceOptions
 from golddiff.system.errors import ArgumentError, SourceError, printable
-from golddiff.system.numbers import I64
+from golddiff.system.numbers import I64, check_count
 from golddiff.system.parallel import in_turn
 
 Job = TypeVar("Job")
@@ -112,7 +112,7 @@ class Rows:
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yield the examples in order, as copies: pixels (b, *shape) and labels (b,) or None."""
-        starts = range(0, self.count, require_integer("size", size, least=1))
+        starts = range(0, self.count, check_count("size", size))
         spans = [(start, min(start + size, self.count)) for start in starts]
         return (
             Batch(pixels, None if self.labels is None else self.labels[start:stop].copy())

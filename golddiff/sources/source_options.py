@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from golddiff.system.errors import ArgumentError, SourceError
+from golddiff.system.numbers import check_count, check_seed
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class SourceOptions:
     def __post_init__(self) -> None:
         if self.channels is not None and self.channels not in (1, 3):
             raise ArgumentError(f"channels: got {self.channels!r}, expected 1 (grey) or 3 (RGB)")
-        for name, least in (("size", 1), ("channels", 1), ("limit", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if value is not None or name == "seed":
-                self._set(name, require_integer(name, value, least=least))
+        for name in ("size", "channels", "limit"):
+            if getattr(self, name) is not None:
+                self._set(name, check_count(name, getattr(self, name)))
+        self._set("seed", check_seed(self.seed))
         if not isinstance(self.split, str) or not self.split:
             raise ArgumentError(f"split: got {self.split!r}, expected a name such as 'train'")
         if self.value_range is not None:
@@ -97,14 +97,3 @@ def _range_of(given: Any) -> tuple[float, float]:
             f"value_range: got {given!r}, expected the least and the largest value, as (0, 255)"
         )
     return least, most
-
-
-def require_integer(name: str, value: object, *, least: int) -> int:
-    """Return ``value`` as an int that is at least ``least``, or raise ArgumentError."""
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool) or number < least:
-        raise ArgumentError(f"{name}: got {value!r}, expected a whole number of at least {least}")
-    return number

@@ -11,10 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from golddiff.system.arguments import check_count, check_seed
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
-from golddiff.system.numbers import F32, F64
+from golddiff.system.numbers import F32, F64, check_count, check_seed
 
 SMALL = 64  # values an image: of fewer the whole covariance is made
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from golddiff.store.statistics import LARGE, Factor, default_images
-from golddiff.system.arguments import is_whole
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import is_whole
 
 BUILT = "factor"  # made with the store
 NAME = "factor-of-all"  # made since, in place of it

@@ -15,8 +15,8 @@ from golddiff.sources.source import Batch, Source
 from golddiff.store.build import build
 from golddiff.store.images import ImageStore
 from golddiff.store.opening import open_source
-from golddiff.system.arguments import check_count
 from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import check_count
 
 if TYPE_CHECKING:
     from diffusers import AutoencoderKL

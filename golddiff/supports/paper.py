@@ -10,9 +10,9 @@ from golddiff.store.nearest import Pixels, Pooled
 from golddiff.store.proxy import quarter_shape, side_16_shape
 from golddiff.store.training_set import TrainingSet
 from golddiff.support import AnySupport, DescribedSupport, Prior, RandomSample, Support, stream_of
-from golddiff.system.arguments import as_number, is_whole
+from golddiff.system.arguments import as_number
 from golddiff.system.errors import ArgumentError
-from golddiff.system.numbers import F32
+from golddiff.system.numbers import F32, is_whole
 
 Size = int | float
 

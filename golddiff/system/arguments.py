@@ -1,4 +1,4 @@
-"""Arguments that many take, checked alike: tensors, noise levels, classes, seeds and paths."""
+"""Arguments that many take, checked alike: tensors, noise levels, classes and paths."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import torch
@@ -63,18 +63,6 @@ def levels_of(sigma: float | Sequence[float] | torch.Tensor, b: int) -> torch.Te
     return values
 
 
-def is_whole(value: object) -> TypeGuard[int]:
-    """Whether it is a whole number, of Python's or NumPy's; true and false are none."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def check_count(name: str, value: object) -> int:
-    """A whole number of 1 or more, as Python's; raises where it is none."""
-    if not is_whole(value) or value < 1:
-        raise ArgumentError(f"{name}: got {value!r}, expected an integer of 1 or more")
-    return int(value)
-
-
 def check_not_negative(name: str, value: object) -> None:
     """Raise where a value is no finite number of 0 or more."""
     if not 0 <= as_number(value) < math.inf:
@@ -124,13 +112,6 @@ def check_batch(name: str, x: object, shape: tuple[int, ...] | None, owner: str)
         )
     if not x.is_floating_point():
         raise ArgumentError(f"{name}: got {x.dtype}, expected a floating-point tensor")
-
-
-def check_seed(seed: object) -> int:
-    """A seed as Python's number; raises where it is none."""
-    if not is_whole(seed) or not 0 <= seed < 2**64:
-        raise ArgumentError(f"seed: got {seed!r}, expected an integer from 0 to 2**64 - 1")
-    return int(seed)
 
 
 def path_of(name: str, value: str | os.PathLike[str]) -> Path:

@@ -16,9 +16,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from golddiff.system.arguments import is_whole
 from golddiff.system.errors import ArgumentError
-from golddiff.system.numbers import F64
+from golddiff.system.numbers import F64, is_whole
 
 
 def truncation_bound(logits: ArrayLike, k: int, radius: float) -> float:

@@ -129,7 +129,8 @@ class TrainSettings:
             ArgumentError: a setting outside its range.
         """
         from golddiff.oracles.oracle import checked_device
-        from golddiff.system.arguments import check_count, check_positive, check_seed
+        from golddiff.system.arguments import check_positive
+        from golddiff.system.numbers import check_count, check_seed
 
         for name in ("batch", "warm_up", *(["steps"] if self.steps is not None else [])):
             check_count(name, getattr(self, name))
