@@ -54,18 +54,17 @@ def novelty(options: _NoveltyOptions) -> None:
 
     starting()
     from golddiff.evaluation.report.novelty import write_novelty_report
+    from golddiff.sources import resolved
     from golddiff.store.novelty import novelty as novelty_of
-    from golddiff.store.opening import open_source
 
-    if not os.path.exists(options.pictures):
-        open_source(options.pictures)  # a name; or it is refused before a store is built
+    pictures = resolved(options.pictures)  # or it is refused before a store is built
     is_store = (Path(options.store) / "manifest.json").is_file()
     named = {"store" if is_store else "data": options.store}
     training = TrainingImages(**named, reading=ReadingOptions(size=options.size))
     training.check()
     opened = training.open()
     with waiting("reading pictures") as watch:
-        images, names = _read(options.pictures, opened, watch)
+        images, names = _read(pictures, opened, watch)
     with waiting("looking for the nearest training images") as watch:
         found = novelty_of(images, opened, watch)
     with waiting("sharpness and speckle"):
@@ -99,7 +98,7 @@ def novelty(options: _NoveltyOptions) -> None:
 
 
 def _read(
-    pictures: str, store: ImageStore, watch: Callable[[int, int], None]
+    pictures: Any, store: ImageStore, watch: Callable[[int, int], None]
 ) -> tuple[torch.Tensor, list[str]]:
     """The pictures as the store's images are (size, channels, scale), and their files if any."""
     import numpy as np
@@ -109,12 +108,12 @@ def _read(
 
     square = len(store.shape) == 3 and store.shape[1] == store.shape[2] and store.is_pixels
     size, channels = (store.shape[1], store.shape[0]) if square else (None, None)
-    named = _listed(pictures)
+    named = _listed(pictures) if isinstance(pictures, Path) else pictures
     try:
         source = open_source(named, size=size, channels=channels, skip_bad=True)
     except ArgumentError:  # float arrays are taken as they are
         source = open_source(named, skip_bad=True)
-    parts, most = [], MOST_VALUES // store.d
+    parts, most, what = [], MOST_VALUES // store.d, source.info.description
     for batch in source.batches(256):
         values = batch.pixels.astype(np.float32)
         parts.append(values / 127.5 - 1 if batch.pixels.dtype == np.uint8 else values)
@@ -122,25 +121,25 @@ def _read(
         watch(done, getattr(source, "total", done))
         if done > most:
             raise ArgumentError(
-                f"pictures: {pictures} holds more than {most:,} of this shape, the most at a time"
+                f"pictures: {what} holds more than {most:,} of this shape, the most at a time"
             )
     say(*source.skipped.lines())
     if not parts:
-        raise ArgumentError(f"pictures: {pictures} holds no picture that can be read")
+        raise ArgumentError(f"pictures: {what} holds none that can be read")
     images = torch.from_numpy(np.concatenate(parts))
     names = [os.path.basename(n) for n in source.names]
     return images, names if len(names) == len(images) else []
 
 
-def _listed(pictures: str) -> str | list[Path]:
+def _listed(folder: Path) -> Path | list[Path]:
     """One picture; a folder's, but for the grid that ``golddiff sample --out FOLDER`` adds."""
     from golddiff.sources.decode import EXTENSIONS
 
-    folder, grid = Path(pictures), Path(pictures) / "grid.png"
+    grid = folder / "grid.png"
     if folder.suffix.lower() in EXTENSIONS and folder.is_file():
         return [folder]
     if not ((folder / "0000.png").is_file() and grid.is_file()):
-        return pictures
+        return folder
     return [p for p in sorted(folder.iterdir()) if p.suffix.lower() in PICTURES and p != grid]
 
 

@@ -73,29 +73,44 @@ def _open_object(source: Any, options: SourceOptions) -> Source:
     )
 
 
-def _open_text(source: str | os.PathLike[str], options: SourceOptions) -> Source:
-    """A path; or, of text, a built-in or a dataset of the hub."""
-    from golddiff.sources.builtin import open_builtin
+def resolved(source: str | os.PathLike[str], split: str = "train") -> Any:
+    """What a name or path stands for: a built-in's name, a path that exists, or the hub's dataset.
+
+    Raises:
+        ArgumentError: neither a path nor a name.
+        SourceError: there is nothing of that name, or it cannot be reached.
+    """
     from golddiff.sources.decode import EXTENSIONS
     from golddiff.sources.hub import is_hub_name, load_from_hub
-    from golddiff.sources.tables import open_dataset
 
     text, is_text = os.fsdecode(source), isinstance(source, str)
     if is_text and text in BUILTINS:
-        return open_builtin(text, options)
+        return text
     if not text or "\0" in text:
         raise ArgumentError(f"source is {text!r}; give a path or a name")
     path = Path(os.path.expanduser(text))
     with readable(f"{path} cannot be read"):  # nor a folder on the way be entered
         exists = path.exists()
     if exists:
-        return _open_path(path, options)
+        return path
     endings = (".parquet", ".zip", ".npz", ".npy", ".pt", ".gz", ".tar", ".tgz", *EXTENSIONS)
     is_path = text.startswith(("/", "\\", ".", "~")) or text.lower().endswith(endings)
     if is_path or not is_text or not is_hub_name(text):
         raise SourceError(f"{text} does not exist")
-    dataset = load_from_hub(text, options.split)
-    return open_dataset(dataset, options, f"dataset {text} ({options.split})")
+    return load_from_hub(text, split)
+
+
+def _open_text(source: str | os.PathLike[str], options: SourceOptions) -> Source:
+    """A path; or, of text, a built-in or a dataset of the hub."""
+    from golddiff.sources.builtin import open_builtin
+    from golddiff.sources.tables import open_dataset
+
+    what = resolved(source, options.split)
+    if isinstance(what, str):
+        return open_builtin(what, options)
+    if isinstance(what, Path):
+        return _open_path(what, options)
+    return open_dataset(what, options, f"dataset {os.fsdecode(source)} ({options.split})")
 
 
 def _open_path(path: Path, options: SourceOptions) -> Source:

@@ -4,6 +4,7 @@ import datasets
 import huggingface_hub
 import pytest
 
+from golddiff.cli import run
 from golddiff.sources import hub, open_source
 from golddiff.system.errors import SourceError
 
@@ -73,6 +74,21 @@ def test_a_dataset_of_the_hub_is_read(monkeypatch):
     source = open_source("user/name", split="test")
     assert source.info.count == 1
     assert source.info.description == "dataset user/name (test)"
+
+
+def test_pictures_of_the_hub_are_asked_for_once(monkeypatch):
+    asked = []
+
+    def load(name, split):
+        asked.append(name)
+        rows = {"image": [{"bytes": png()}] * 2}
+        return datasets.Dataset.from_dict(
+            rows, features=datasets.Features({"image": datasets.Image()})
+        )
+
+    monkeypatch.setattr("golddiff.sources.hub.load_from_hub", load)
+    assert run(["novelty", "user/name", "patches", "--size", "8"]) == 0
+    assert asked == ["user/name"]
 
 
 @pytest.mark.usefixtures("no_hub")
