@@ -1,9 +1,7 @@
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +50,6 @@ def store_of(capsys, data):
     return golddiff.ImageStore.open(read_json("s.json")["store"]["path"])
 
 
-COLOURS = ["--data", "sizes", "--colours"]
 GOLDEN = ("--method", "golddiff-pca")
 
 # What is made
@@ -323,183 +320,6 @@ def test_a_run_from_a_training_picture_with_little_noise_ends_at_it(make_store, 
     assert run(["sample", *options, "--start", "start.png", "--strength", "0.05"]) == 0
     with Image.open("pictures/0000.png") as picture:
         assert np.array_equal(np.asarray(picture), first)
-
-
-# What is refused, in one line
-
-
-def test_an_unknown_method_lists_those_there_are(fails):
-    line = fails("sample", "--method", "best")
-    assert all(name in line for name in METHODS)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--data", "/no/such/folder"], "/no/such/folder does not exist"),
-        (["--data", "digits", "--store", "x"], "not both"),
-        (["--store", "x", "--size", "8"], "--size: does not apply to a store"),
-        (["--store", "x"], "x does not exist"),
-        (["--k-min", "50"], "does not apply to method recommended, only to golddiff-optimal"),
-        ([*GOLDEN, "--k-min", "5000"], "--k-min: got 5000, but there are only 1797"),
-        (["--k-min", "many"], "a count (100) or a fraction"),
-        ([*GOLDEN, "--data", "/none", "--k-min", "0"], "--k-min: got 0 images, expected 1 or more"),
-        ([*GOLDEN, "--m-min", "5"], "variant 'text'"),
-        (["--labels", "10"], "a class with no images"),
-        (["--labels", "one"], "expected a class index"),
-        (["--data", "moons", "--labels", ""], "expected a class index"),
-        (["--data", "patches", "--limit", "20", "--labels", "1"], "the store has no labels"),
-        (["--n", "0"], "n: got 0, expected an integer of 1 or more"),
-        (["--n", "99999999999"], "n = 99,999,999,999 images would take about"),
-        (["--n", "many"], "--n"),
-        (["--steps", "0"], "steps: got 0"),
-        (["--steps", "1001"], "expected at most 1000"),
-        (["--sampler", "euler"], "expected one of ddim, heun"),
-        (["--seed", "-1"], "seed: got -1"),
-        (["--threads", "0"], "threads: got 0"),
-        ([*GOLDEN, "--mask-threshold", "2"], "--mask-threshold: got 2.0, expected 0 to 1"),
-        ([*GOLDEN, "--weighting", "wsss"], "weighting: got 'wsss'"),
-        (["--patch-size", "3"], "only to kamb, golddiff-kamb"),
-        (["--method", "kamb", "--patch-size", "4"], "--patch-size: got size 4, expected an odd"),
-        (["--limit", "0"], "--limit: got 0, expected an integer of 1 or more"),
-        (["--start", "0.png", "--out", "0.png"], "--out: 0.png would replace a picture that is"),
-        (["--start", "0.png", "--out", "."], "--out: grid.png would replace a picture that is"),
-        (["--method", "kamb", "--data", "moons"], "(C, H, W)"),
-        (["--out", "grid.gif"], "ending in .png"),
-        (["--out", "a.png", "--trajectory", "./a.png"], "also what --out writes"),
-        (["--method", "wiener", "--explain", "why.html"], "there are no sources"),
-        (["--explain", "why.html", "--method", "network-like"], "say --method recommended"),
-        ([*GOLDEN, "--data", "moons", "--explain", "why.html"], "holds points"),
-        (["--explain", "why.png"], "ending in .html"),
-        (["--nonsense"], "--nonsense"),
-        (["--method", "golddif-pca"], "did you mean golddiff-pca?"),
-        (["--strength", "0.5"], "--strength: applies to --start only"),
-        (["--start", "no.png"], "--start: the file cannot be read"),
-        (["--start", "no.png", "--strength", "0"], "--strength: got 0.0, expected above 0 to 1"),
-        (["--data", "moons", "--out", "pictures"], "--out: got the folder pictures"),
-        (["--batch-size", "0"], "--batch-size: got 0"),
-        (["--allow-missing"], "--allow-missing: applies to --cluster only"),
-    ],
-)
-def test_bad_sample_options_are_told_in_one_line(fails, arguments, words):
-    assert words in fails("sample", *arguments)
-    assert not os.path.exists("grid.png")
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        ["--method", "wiener", "--explain", "why.html"],
-        ["--start", "no.png"],
-        ["--method", "pca", "--mask-threshold", "2"],
-        ["--method", "adaptive-kamb", "--patch-size", "4"],
-        ["--method", "pspc-square", "--patch-size", "0"],
-        ["--method", "scfdm", "--smoothing", "-1"],
-        [*GOLDEN, "--k-min", "9", "--k-max", "8"],
-    ],
-)
-def test_what_a_training_set_does_not_decide_is_refused_before_it_is_read(wrong, capsys):
-    assert run(["sample", "--data", "digits", *wrong]) == 2
-    assert "store of digits" not in capsys.readouterr().out
-
-
-def test_what_cannot_be_read_is_not_said_to_be_built(capsys):
-    assert run(["sample", "--data", "/no/such/folder"]) == 2
-    assert "building" not in capsys.readouterr().out
-
-
-def test_an_unwritable_place_is_found_before_sampling(fails, tmp_path, monkeypatch):
-    def never(*_, **__):
-        raise AssertionError("sampled before looking at --out")
-
-    monkeypatch.setattr("golddiff.sampling.sample", never)
-    (tmp_path / "file").write_text("")
-    (tmp_path / "folder.png").mkdir()
-    for option in ("--out", "--trajectory", "--json"):
-        assert "cannot be written" in fails("sample", option, "file/x.png")
-        assert "is a folder" in fails("sample", option, "folder.png")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["index", "/no/such", "out"], "does not exist"),
-        (["index", "digits"], "out"),
-        (["index", "digits", "."], "exists already"),
-        (["index", "digits", "file/out"], "cannot write"),
-        (["index", "digits", "out", "--limit", "0"], "limit"),
-        (["index", "digits", "out", "--cluster", "here"], "--cluster: got 'here', expected host"),
-        (["index", "digits", "out", "--json", "file/x"], "cannot be written"),
-        (["info", "/no/such"], "does not exist"),
-        (["novelty", "sizes", "digits.store", "--size", "8"], "--size: does not apply to a store"),
-        (["info", "."], "manifest.json, so it is not a complete store; golddiff index makes one"),
-        (["index", "odd", "out"], "(--skip-bad leaves unreadable images out)"),
-        (["index", "sizes", "out"], "say --size to scale"),
-        (
-            ["evaluate", "digits.store", "--oracle", "x", "--oracle-sampler", "y"],
-            "--oracle-sampler:",
-        ),
-        (
-            ["restore", "odd/0.png", *COLOURS, "--out", "odd/0.png"],
-            "--out: odd/0.png would replace",
-        ),
-        (
-            ["restore", "odd/0.png", *COLOURS, "--json", "sizes/x"],
-            "--json: sizes/x would lie among",
-        ),
-        (["demo", "--data", "moons"], "draws images"),
-        (["demo", "--size", "8"], "applies to --data only"),
-        (["demo", "--novelty", "3"], "--novelty: got 3.0"),
-        (["demo", "--out", "file"], "cannot be written"),
-        (["nonsense"], "nonsense"),
-    ],
-)
-def test_bad_input_to_the_other_commands_is_told_in_one_line(fails, tmp_path, arguments, words):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "digits.store").mkdir()
-    (tmp_path / "digits.store" / "manifest.json").write_text("{}")
-    for name, sides in (("odd", (5, 5)), ("sizes", (5, 6))):
-        (tmp_path / name).mkdir()
-        for i, side in enumerate(sides):
-            Image.new("L", (side, side)).save(tmp_path / name / f"{i}.png")
-    (tmp_path / "odd" / "2.png").write_text("no picture")
-    assert words in fails(*arguments)
-    assert not os.path.exists("out")
-
-
-def test_a_changed_file_is_found_by_verify(fails):
-    assert run(["index", "digits", "digits.store"]) == 0
-    with open("digits.store/pixels.bin", "r+b") as file:
-        file.write(b"\x07")
-    assert run(["info", "digits.store"]) == 0
-    assert "pixels.bin does not match its checksum" in fails("info", "digits.store", "--verify")
-
-
-def test_memory_that_runs_out_is_told_in_one_line(monkeypatch, capsys):
-    def full(*_):
-        raise MemoryError
-
-    monkeypatch.setattr("golddiff.store.images.ImageStore.open", full)
-    assert run(["info", "digits.store"]) == 2
-    out, err = capsys.readouterr()
-    assert not out
-    assert err == "golddiff: memory: there is not enough for this (smaller images or fewer help)\n"
-
-
-def test_an_interrupt_ends_in_one_line_and_leaves_nothing():
-    options = ["--n", "4096", "--steps", "1000", "--method", "kamb", "--json", "r.json"]
-    process = subprocess.Popen(
-        [*PROGRAM, "sample", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    process.stdout.readline()  # the store is there: imports are over, sampling is about to start
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert len(err.splitlines()) == 1
-    assert "interrupted" in err
-    assert os.listdir(".") == []
 
 
 # What help costs

@@ -17,6 +17,7 @@ from golddiff.sources.source_options import SourceOptions
 from golddiff.store.cache import cached_store, is_path
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_writable
+from golddiff.system.numbers import check_count
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
@@ -31,12 +32,6 @@ def _writable_json(path: Path | None) -> Path | None:
     if path is not None:
         check_writable("json", path)
     return path
-
-
-def _whole_threads(threads: int | None) -> int | None:
-    if threads is not None and threads < 1:
-        raise ArgumentError(f"threads: got {threads}, expected 1 or more")
-    return threads
 
 
 JsonPath = Annotated[
@@ -64,8 +59,11 @@ Labels = Annotated[
 BatchSize = Annotated[int, advanced("Images denoised together.", "--batch-size", "--batch")]
 Threads = Annotated[
     int | None,
-    advanced("Threads to use; default: all cores.", show_default=False, callback=_whole_threads),
-]
+    advanced(
+        "Threads to use; default: all cores.", show_default=False,
+        callback=lambda given: None if given is None else check_count("threads", given),
+    ),
+]  # fmt: skip
 Cluster = Annotated[
     str | None,
     advanced(
