@@ -17,10 +17,12 @@ from golddiff.sources.source_options import SourceOptions
 from golddiff.store.cache import cached_store, is_path
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_writable
-from golddiff.system.numbers import check_count
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
+
+
+MOST_THREADS = 1024
 
 
 def advanced(help: str, *names: str, **more: Any) -> Any:
@@ -59,11 +61,8 @@ Labels = Annotated[
 BatchSize = Annotated[int, advanced("Images denoised together.", "--batch-size", "--batch")]
 Threads = Annotated[
     int | None,
-    advanced(
-        "Threads to use; default: all cores.", show_default=False,
-        callback=lambda given: None if given is None else check_count("threads", given),
-    ),
-]  # fmt: skip
+    advanced("Threads to use; default: all cores.", show_default=False, min=1, max=MOST_THREADS),
+]
 Cluster = Annotated[
     str | None,
     advanced(

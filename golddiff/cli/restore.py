@@ -187,8 +187,11 @@ def _check(job: _RestoreOptions) -> None:
     check_outputs(job.images, [job.picture, job.mask], job.out, job.json, job.explain)
     starting()
     from golddiff.samplers import check_settings
+    from golddiff.system.arguments import check_not_negative
 
     check_settings(job.n, job.steps, "ddim", job.seed)
+    for name, value in (("noise", job.noise), ("softness", job.softness)):
+        check_not_negative(name, 0 if value is None else value)
 
 
 def _missing(job: _RestoreOptions) -> Image.Image | None:

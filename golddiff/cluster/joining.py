@@ -41,7 +41,8 @@ def connect(address: str | None = None, num_cpus: int | None = None) -> None:
             asks for a token, or this process has joined another cluster.
     """
     ray = ray_package()
-    address = address or os.environ.get("RAY_ADDRESS") or None
+    if address is None:
+        address = os.environ.get("RAY_ADDRESS") or None
     found = _ADDRESS.match(address or "")
     if address not in (None, "auto") and found is None:
         hint = " (from outside a cluster every call is slow: run the program in it, ray job submit)"

@@ -189,7 +189,8 @@ def test_what_a_shard_refuses(two):
     ("arguments", "message"),
     [
         (["sample", "--cluster", "local"], "--cluster needs --store"),
-        (["sample", "--cluster", "nonsense", "--store", "x"], "address: got 'nonsense'"),
+        (["sample", "--cluster", "nonsense", "--store", "x"], "--cluster: got 'nonsense'"),
+        (["sample", "--cluster", "", "--store", "x"], "--cluster: got ''"),
         (["sample", "--allow-missing"], "applies to --cluster only"),
         (["index", "digits", "out", "--shards", "2"], "shards: applies to --cluster only"),
     ],
