@@ -36,15 +36,26 @@ BETWEEN_PICTURES = 0.08
 SLOW_STEP = 0.4
 MEASURING = "measuring how new this store's pictures are, once; this takes seconds"
 PREVIEW = 256
+# What the page calls the arguments that its controls give.
+LABELS = {
+    "store": "Store", "methods": "Methods", "novelty": "Novelty of Recommended",
+    "steps": "Steps", "n": "Images", "seed": "Seed", "labels": "Class", "sampler": "Sampler",
+    "start": "Start from", "indices": "Number in the store", "upload": "Choose an image file",
+    "picture": "Choose an image file", "drawing": "Draw", "hole": "Paint over what is missing",
+    "mask": "Paint over what is missing", "upscale": "Its size", "noise": "Noise",
+    "colours": "It has lost its colours",
+}  # fmt: skip
 
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Show what golddiff raises for bad input as a message on the page."""
+    """Show what golddiff raises for bad input as a message on the page, in the page's words."""
     try:
         yield
     except GoldDiffError as error:
-        raise gr.Error(str(error), print_exception=False) from error
+        name, colon, rest = str(error).partition(": ")
+        message = f"{LABELS.get(name, name)}{colon}{rest}"
+        raise gr.Error(message, print_exception=False) from error
 
 
 class Handlers:
@@ -62,7 +73,7 @@ class Handlers:
             gr.CheckboxGroup(value=opened.default_methods()),
             gr.Dropdown(choices=class_choices(opened.store), value=ANY_CLASS),
             about(opened.store),
-            gr.Number(maximum=opened.store.n - 1, value=0),
+            0,
             None if image is None else self._preview(name, image),
         )
 
@@ -83,9 +94,7 @@ class Handlers:
     def training_image(self, name: str, row: float | None) -> tuple[Any, ...]:
         """A training image of the store."""
         store = self.library.get(name).store
-        return self._use(
-            name, Image.fromarray(to_pixels(store.images([_whole("number", row or 0)]))[0])
-        )
+        return self._use(name, Image.fromarray(to_pixels(store.images([whole("indices", row)]))[0]))
 
     def generate(
         self, name: str, methods: list[str], variant: str, novelty: float, sampler: str,
@@ -96,8 +105,8 @@ class Handlers:
         with readable():
             opened = self.library.get(name)
             settings = Settings(
-                name, tuple(methods), variant, novelty, sampler, _whole("steps", steps),
-                _whole("seed", seed), _whole("images", n),
+                name, tuple(methods), variant, novelty, sampler, whole("steps", steps),
+                whole("seed", seed), whole("n", n),
                 None if label in (None, ANY_CLASS) else label,
                 float(sigma) if start == FROM_IMAGE else None,
             )  # fmt: skip
@@ -219,7 +228,7 @@ def about(store: ImageStore) -> str:
     return f"{store.n:,} images, {shape_text(store.shape)}"
 
 
-def _whole(name: str, value: object) -> int:
+def whole(name: str, value: object) -> int:
     """What a field holds, which may come as 10.0; a program may send anything."""
     if not isinstance(value, int | float) or value % 1 != 0:
         raise ArgumentError(f"{name}: got {value!r:.20}, expected a whole number")

@@ -67,8 +67,7 @@ def build_page(handlers: Handlers) -> gr.Blocks:
                         n = gr.Slider(1, MOST_IMAGES, 2, step=1, label="Images", elem_id="n",
                                       buttons=[])  # fmt: skip
                     with gr.Row():
-                        seed = gr.Number(0, label="Seed", precision=0, minimum=0, elem_id="seed",
-                                         min_width=80)  # fmt: skip
+                        seed = gr.Number(0, label="Seed", elem_id="seed", min_width=80)
                         label = gr.Dropdown(class_choices(first.store), value=ANY_CLASS,
                                             label="Class", elem_id="label",
                                             min_width=120)  # fmt: skip
@@ -93,7 +92,7 @@ def build_page(handlers: Handlers) -> gr.Blocks:
                             sketch = gr.Textbox(visible=False)
                             use_sketch = gr.Button("Use the drawing", elem_id="use-sketch")
                         with gr.Tab("Training image"):
-                            row = gr.Number(0, label="Number in the store", precision=0, minimum=0)
+                            row = gr.Number(0, label="Number in the store")
                             use_row = gr.Button("Use this training image", elem_id="use-row")
                     gr.HTML("The image in the store's shape:", padding=True)
                     preview = gr.Image(

@@ -102,7 +102,7 @@ def restore_tab(library: Library) -> None:
         with gr.Column(scale=0, min_width=320):
             store = gr.Dropdown(library.names, value=library.names[0], filterable=False,
                                 label="Restore it from the images of")  # fmt: skip
-            upload = gr.UploadButton("Choose a picture", elem_id="damaged")
+            upload = gr.UploadButton("Choose an image file", elem_id="damaged")
             gr.HTML("Paint over what is missing:", padding=True)
             under = gr.HTML("", elem_id="under")
             sheet("hole", [INK])

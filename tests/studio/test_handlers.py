@@ -8,7 +8,8 @@ pytest.importorskip("gradio")
 
 import gradio as gr
 
-from golddiff.studio.handlers import ANY_CLASS, FROM_NOISE, Handlers
+from golddiff.studio.handlers import ANY_CLASS, FROM_NOISE, LABELS, Handlers
+from golddiff.studio.layout import build_page
 from golddiff.studio.library import Library
 
 STEPS = 2
@@ -45,9 +46,9 @@ def test_a_run_ends_with_its_sources_plots_and_files(handlers):
 
 @pytest.mark.parametrize("value", [None, 2.5, float("nan"), float("inf"), "x", [1], {"a": 1}])
 def test_what_is_no_whole_number_is_told(handlers, value):
-    with pytest.raises(gr.Error, match=r"steps: got .*, expected a whole number"):
+    with pytest.raises(gr.Error, match=r"Steps: got .*, expected a whole number"):
         generated(handlers, steps=value)
-    with pytest.raises(gr.Error, match=r"seed: got .*, expected a whole number"):
+    with pytest.raises(gr.Error, match=r"Seed: got .*, expected a whole number"):
         generated(handlers, seed=value)
 
 
@@ -55,6 +56,16 @@ def test_numbers_of_training_images_are_whole_and_in_the_store(handlers):
     image, preview, _ = handlers.training_image("s", 3.0)
     assert image.size == (8, 8)
     assert preview.size[0] >= 8
-    for row in (3.5, float("nan"), -1, 20):
-        with pytest.raises(gr.Error, match="got"):
+    for row in (3.5, float("nan"), -1, 20, None):
+        with pytest.raises(gr.Error, match="Number in the store: got"):
             handlers.training_image("s", row)
+
+
+def test_messages_name_controls_as_the_page_does(handlers):
+    page = build_page(handlers)
+    blocks = [block.get_config() for block in page.blocks.values()]
+    shown = {str(one.get("label")) for one in blocks} | {str(one.get("value")) for one in blocks}
+    assert all(any(label in text for text in shown) for label in LABELS.values())
+    fields = [block for block in page.blocks.values() if isinstance(block, gr.Number)]
+    # Bounds of gradio's have messages that name no control.
+    assert [(field.minimum, field.maximum) for field in fields] == [(None, None)] * 2
