@@ -7,10 +7,14 @@ import pytest
 pytest.importorskip("gradio")
 
 import gradio as gr
+from PIL import Image
 
 from golddiff.studio.handlers import ANY_CLASS, FROM_NOISE, LABELS, Handlers
+from golddiff.studio.inputs import SIDE
 from golddiff.studio.layout import build_page
 from golddiff.studio.library import Library
+from golddiff.studio.restore_tab import Restorer
+from tests.studio.test_inputs import as_url
 
 STEPS = 2
 
@@ -69,3 +73,16 @@ def test_messages_name_controls_as_the_page_does(handlers):
     fields = [block for block in page.blocks.values() if isinstance(block, gr.Number)]
     # Bounds of gradio's have messages that name no control.
     assert [(field.minimum, field.maximum) for field in fields] == [(None, None)] * 2
+
+
+def test_a_restoration_that_is_stopped_ends_after_its_step(handlers):
+    hole = Image.new("RGB", (SIDE, SIDE), "black")
+    hole.paste("red", (0, 0, SIDE // 2, SIDE))
+    sent = as_url(hole)
+    restorer, picture = Restorer(handlers.library), Image.linear_gradient("L")
+    for stops, said in ((True, "stopped"), (False, "novelty")):
+        shown = restorer.restored("s", picture, sent, 1, False, 0, 1, "0.1")
+        stopped, *_ = next(shown)
+        if stops:
+            restorer.stop(stopped)
+        assert [said in status for _, status, _ in shown] == [True]
