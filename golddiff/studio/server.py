@@ -54,7 +54,9 @@ def run_server(
         app = make_app(library, Path(folder), is_loopback(host), port)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
-        threading.Thread(target=_warm_up, args=(library,), daemon=True).start()
+        ended = threading.Event()
+        # No daemon: those that compute while Python ends abort it.
+        threading.Thread(target=_warm_up, args=(library, ended)).start()
         say(f"GoldDiff studio: {url} (Ctrl+C stops it)")
         if not is_loopback(host):
             say("anyone who can reach this machine on the network can use it")
@@ -64,17 +66,25 @@ def run_server(
             server.run(sockets=[bound])
         except KeyboardInterrupt:
             say("stopped")
+        finally:
+            ended.set()
 
 
-def _warm_up(library: Library) -> None:
+def _warm_up(library: Library, ended: threading.Event) -> None:
     """The page's first run before anyone asks for it: compiles the kernels, makes the masks."""
-    with contextlib.suppress(GoldDiffError):  # whoever chooses this store sees the error
+    try:
         name = library.names[0]
         opened = library.get(name)
         run = prepare(opened, Settings(name, tuple(opened.default_methods())), None)
         for _ in run.advance():
-            if run.steps_done and len(run.settings.methods) < len(SHOWN):
-                break  # a large store: one step has compiled everything
+            compiled = run.steps_done and len(run.settings.methods) < len(SHOWN)
+            if compiled or ended.is_set():  # of a large store one step compiles everything
+                break
+    except GoldDiffError:
+        pass  # whoever chooses this store sees the error
+    except RuntimeError:
+        if not ended.is_set():  # Python starts no work of other threads while it ends
+            raise
 
 
 @contextlib.contextmanager

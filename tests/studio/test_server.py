@@ -1,4 +1,6 @@
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -44,7 +46,7 @@ def test_bad_ports_hosts_and_stores_are_one_line(tmp_path, capsys):
 _BUSY = """
 import torch
 from golddiff.studio import server
-server._warm_up = lambda library: [torch.rand(10**6).sort() for _ in iter(int, 1)]
+server._warm_up = lambda library, ended: [torch.rand(10**6).sort() for _ in iter(int, 1)]
 """
 
 
@@ -55,6 +57,27 @@ def test_a_studio_that_computes_ends_without_a_complaint(tmp_path):
     assert running.process.wait(60) == 0
     assert running.output.read_text().splitlines()[-1] == "stopped"
     assert not list(tmp_path.glob("golddiff-studio-*"))
+
+
+# Interrupts itself, its page's first run still computing.
+_SCRIPT = """
+import os, signal, threading
+import golddiff, torch
+from golddiff import studio
+from golddiff.studio.run import Run
+def busy(self):
+    threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    while True:
+        yield torch.rand(10**6).sort()
+Run.advance = busy
+studio.serve({"digits": lambda: golddiff.load("digits")}, port=0, open_browser=False)
+"""
+
+
+def test_a_script_that_serves_ends_without_a_complaint():
+    pytest.importorskip("gradio")
+    done = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_studio_needs_a_store():
