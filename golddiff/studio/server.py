@@ -125,6 +125,7 @@ def make_app(library: Library, folder: Path, local: bool, port: int) -> FastAPI:
         app, page, "/", server_name="127.0.0.1", server_port=port, footer_links=[],
         run_history=False, allowed_paths=[], show_error=True, max_file_size=POSTS[UPLOAD],
         ssr_mode=False, enable_monitoring=False, pwa=False, mcp_server=False, theme=THEME, css=CSS,
+        app_kwargs={"openapi_url": None},
     )  # fmt: skip
     # A mounted page never counts as launched, and until then gradio lets a request name any file
     # of this machine as its upload.

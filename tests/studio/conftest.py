@@ -89,8 +89,6 @@ def studio_stores(tmp_path_factory):
 def studio(tmp_path_factory, studio_stores):
     if importlib.util.find_spec("gradio") is None:
         pytest.skip("needs gradio: pip install 'golddiff[studio]'")
-    if not (CHROMIUM and DRIVER):
-        pytest.skip("needs chromium and chromedriver on the path")
     running = Studio(
         tmp_path_factory.mktemp("studio"), "--store", str(studio_stores / "digits"),
         "--store", str(studio_stores / "colours"),
@@ -102,6 +100,8 @@ def studio(tmp_path_factory, studio_stores):
 
 @pytest.fixture(scope="session")
 def chromedriver(studio):
+    if not (CHROMIUM and DRIVER):
+        pytest.skip("needs chromium and chromedriver on the path")
     with driver() as address:
         yield address
 

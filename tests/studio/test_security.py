@@ -137,6 +137,13 @@ def test_old_files_make_room_for_new_ones(tmp_path, ask, monkeypatch):
     assert [path.parent.name for path in tmp_path.rglob("*.png")] == ["folder5"]
 
 
+def test_no_list_of_what_gradio_answers_is_served(tmp_path, make_store, smooth_images):
+    store = make_store(smooth_images(9, (1, 8, 8)))
+    app = make_app(Library({"s": lambda: store}), tmp_path, True, 7860)
+    for path in ("/openapi.json", "/docs", "/redoc"):
+        assert asyncio.run(status_of(app, "GET", path, HOST)) == 404
+
+
 def test_no_control_of_the_page_takes_a_file_but_the_upload(tmp_path, make_store, smooth_images):
     """gradio's own sheet takes files too: it decodes them before anyone looks at their size."""
     store = make_store(smooth_images(9, (1, 8, 8)))
