@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Protocol
 
 import torch
@@ -88,17 +88,16 @@ def _ddim(
 def _heun(
     denoise: Denoise, x_init: torch.Tensor, sigmas: Sequence[float], clip: bool
 ) -> Iterator[State]:
-    """Karras et al. 2022, Algorithm 1; from the last level one Euler step to 0. Never clips."""
+    """Karras et al. 2022, Algorithm 1, whose last step goes to the prediction. Never clips."""
     x = x_init * sigmas[0]
-    for sigma, following in pairwise([*sigmas, 0.0]):
+    for sigma, following in zip_longest(sigmas, sigmas[1:]):
         x0 = denoise(x, sigma)
-        slope = (x - x0) / sigma
-        proposal = x + (following - sigma) * slope
-        if following > 0:
+        yield State(sigma, x, x0)
+        if following is not None:
+            slope = (x - x0) / sigma
+            proposal = x + (following - sigma) * slope
             correction = (proposal - denoise(proposal, following)) / following
-            proposal = x + (following - sigma) * (slope + correction) / 2
-        yield State(sigma, x, x0 if following > 0 else proposal)
-        x = proposal
+            x = x + (following - sigma) * (slope + correction) / 2
 
 
 @dataclass(frozen=True)

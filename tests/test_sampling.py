@@ -79,6 +79,14 @@ def test_heun_follows_the_exact_flow_of_a_gaussian(make_store):
     assert (run.images - exact).abs().max() < 0.02
 
 
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_the_result_of_heun_is_its_last_prediction(store, steps):
+    """An Euler step to 0 gives that, but for rounding of what may be a thousand times as large."""
+    denoiser = Recorded(Optimal(store))
+    run = sample(denoiser, 4, steps, "heun")
+    assert torch.equal(run.images, denoiser.calls[-1][-1])
+
+
 @pytest.mark.parametrize("kind", [np.int64, np.uint8])
 def test_whole_numbers_may_be_numpys(store, kind, tmp_path):
     """A seed from a generator, or a size from a shape, is one of NumPy's, whose sums may wrap."""
