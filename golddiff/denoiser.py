@@ -259,7 +259,7 @@ class Estimator(Denoiser):
     in_flight = IN_FLIGHT  # partial posteriors that wait to be merged, for each thread
     one_logit = False  # whether an image has one for all outputs: weighing all is comparing all
     merges = True  # whether its mean is that of its merged posteriors
-    joint = False  # whether its outputs have one posterior together: has logits() and pulled()
+    joint = False  # whether its outputs have one posterior together; see Optimal's methods
 
     def __init__(self, store: StoreOrPath, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
         super().__init__(store)

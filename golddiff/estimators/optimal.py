@@ -6,19 +6,18 @@ from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
-import torch
 
 from golddiff.denoiser import Estimator
 from golddiff.kernels.contributions import Contribution, values_at
 from golddiff.kernels.rows import ROWS_PER_TASK, exact_distances, products_of, sums_of, weights_of
-from golddiff.kernels.terms import Known, Terms
+from golddiff.kernels.terms import Known
 from golddiff.kernels.torch_kernels import whole_images
 from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.device import DeviceStore, Weigh
 from golddiff.store.posteriors import whole
 from golddiff.support import ABSENT, AnySupport, Support
-from golddiff.system.numbers import F32, F64
+from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import results_held
 
 IMAGES_PER_CONTRIBUTION = 512
@@ -68,16 +67,11 @@ class Optimal(Estimator):
         total = weights.sum(axis=1, keepdims=True)
         return Posterior(log_max[:, None], total, sums), log_max, weights
 
-    def terms(
-        self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known
-    ) -> Terms:
-        """See the base class; images of no weight are left out, and nothing can be derived."""
-        prior, found = part.log_importance(), self._known(x.numpy(), sigma, part, known)
-        least = np.maximum(known.log_total.numpy() - LIGHTEST, ABSENT / 2)
-        seen = np.flatnonzero((found > least).any(axis=0))
-        if len(seen):
-            logits = torch.from_numpy(found[:, seen] - prior[seen])[:, :, None]
-            yield slice(None), seen, logits, torch.from_numpy(self.images.values(part.rows[seen]))
+    def squares(self, x: F64, sigma: float, part: Support, known: Known) -> F64:
+        """The sums of w_i (x_i - m)^2 over some images, w_i the weights, (b, D)."""
+        seen, below = self._seen(x, sigma, part, known)
+        with self.images.stored.resident(part.rows[seen]) as (here, places):
+            return sums_of(here, places, np.exp(below), known.mean.numpy())
 
     def pulled(self, x: F64, sigma: float, part: Support, known: Known, cotangent: F64) -> F64:
         """Derivatives of u . mean, u a cotangent: in x, and sums for that in g = 1 / (2 sigma^2).
@@ -91,10 +85,8 @@ class Optimal(Estimator):
             (b, D + 3).
         """
         prior, gain = part.log_importance(), precision(sigma)
-        mean, total, u = known.mean.numpy(), known.log_total.numpy(), cotangent.astype(np.float32)
-        logits = self._known(x, sigma, part, known)
-        seen = np.flatnonzero((logits > total - LIGHTEST).any(axis=0))
-        below = logits[:, seen] - total
+        mean, u = known.mean.numpy(), cotangent.astype(np.float32)
+        seen, below = self._seen(x, sigma, part, known)
         with self.images.stored.resident(part.rows[seen]) as (here, places):
             along = products_of(here, places, u)
             pulls = np.exp(below) * (along - (u * mean).sum(axis=1, keepdims=True))
@@ -104,10 +96,14 @@ class Optimal(Estimator):
         terms = np.stack([pulls * slopes, pulls, np.exp(below) * slopes], axis=1)
         return np.concatenate([in_x, terms.sum(axis=2)], axis=1)
 
-    def _known(self, x: F64, sigma: float, part: Support, known: Known) -> F64:
-        """As :meth:`logits`, where they were not kept."""
-        kept = known.logits
-        return self.logits(x.astype(np.float32), sigma, part) if kept is None else kept
+    def _seen(self, x: F64, sigma: float, part: Support, known: Known) -> tuple[I64, F64]:
+        """Places (k,) of images that some query weighs, and the logs of their weights, (b, k)."""
+        logits = known.logits
+        if logits is None:  # not kept
+            logits = self.logits(x.astype(np.float32), sigma, part)
+        below = logits - known.log_total.numpy()
+        seen = np.flatnonzero((below > -LIGHTEST).any(axis=0))
+        return seen, below[:, seen]
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh:
         """As :meth:`weigh`, by torch."""

@@ -12,6 +12,7 @@ import math
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from golddiff.kernels.lanes import LANES, empty_numbers, load, spread, store, sum_of
 from golddiff.kernels.stored import Stored
@@ -34,6 +35,7 @@ OFF = 2.5 * 2.0**-24
 LEAST = 1e-6
 # Logits this far below the best weigh nothing: below float32's resolution, even of 10^9 images.
 NOTHING = math.log(1e-18)
+NO_NUMBERS = np.empty(0, np.float32)
 
 
 @njit(nogil=True, cache=True)
@@ -168,7 +170,22 @@ def _add(sums, at, weights, w, values, stop):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _weighted_sums(octets, numbers, rows, weights, scale, offset, out):  # type: ignore[no-untyped-def]
+def _add_squares(sums, at, weights, w, values, stop, means):  # type: ignore[no-untyped-def]
+    """The same of squared differences to a query's mean."""
+    a, b = spread(weights[w]), spread(weights[w + 1])
+    c, e = spread(weights[w + 2]), spread(weights[w + 3])
+    for n in range(0, stop, LANES):
+        mean = load(means, at + n)
+        o = load(values, n) - mean
+        p = load(values, n + STRETCH) - mean
+        r = load(values, n + 2 * STRETCH) - mean
+        s = load(values, n + 3 * STRETCH) - mean
+        store(sums, at + n, load(sums, at + n) + (a * o * o + b * p * p) + (c * r * r + e * s * s))
+
+
+@njit(nogil=True, cache=True)
+def _weighted_sums(octets, numbers, rows, weights, scale, offset, means, out):  # type: ignore[no-untyped-def]
+    """Sums of values; where there are means (b * padded,) of squared differences to them."""
     d = octets.shape[1]
     padded = -(-d // LANES) * LANES
     sums, values = empty_numbers(len(out) * padded), empty_numbers(ROWS * STRETCH)
@@ -181,7 +198,11 @@ def _weighted_sums(octets, numbers, rows, weights, scale, offset, out):  # type:
             for q in range(len(out)):
                 w = q * each + first  # to make a slice takes as long as to add
                 if weights[w] or weights[w + 1] or weights[w + 2] or weights[w + 3]:
-                    _add(sums, q * padded + start, weights, w, values, stop)
+                    at = q * padded + start
+                    if len(means):
+                        _add_squares(sums, at, weights, w, values, stop, means)
+                    else:
+                        _add(sums, at, weights, w, values, stop)
     for q in range(len(out)):
         out[q] = sums[q * padded : q * padded + d]
 
@@ -198,14 +219,19 @@ def products_of(stored: Stored, rows: I64, x: F32) -> F64:
 
 def _compared(stored: Stored, rows: I64, x: F32, products: bool) -> F64:
     """Memory is made here: Numba takes seconds to compile what copies arrays into slices."""
+    values, out = empty_numbers(ROWS * STRETCH), np.empty((len(x), len(rows)))
+    _pairs(*stored.arrays, rows, _padded(x), *stored.scaling, products, values, out)
+    return out
+
+
+def _padded(x: NDArray[np.floating]) -> F32:
+    """Rows (b, d) one after the other, zero past their ends."""
     b, d = x.shape
     padded = -(-d // LANES) * LANES
-    queries, values = empty_numbers(b * padded), empty_numbers(ROWS * STRETCH)
-    queries[:] = 0
-    queries.reshape(b, padded)[:, :d] = x
-    out = np.empty((b, len(rows)))
-    _pairs(*stored.arrays, rows, queries, *stored.scaling, products, values, out)
-    return out
+    made: F32 = empty_numbers(b * padded)
+    made[:] = 0
+    made.reshape(b, padded)[:, :d] = x
+    return made
 
 
 def weights_of(stored: Stored, rows: I64, log_weights: F64, x: F32, gain: float) -> tuple[F64, F64]:
@@ -225,15 +251,17 @@ def exact_distances(stored: Stored, rows: I64, x: F32) -> F64:
     return np.array([_in_float64(stored.flat[i], x, stored.scale, stored.offset) for i in rows])
 
 
-def sums_of(stored: Stored, rows: I64, weights: F64) -> F64:
+def sums_of(stored: Stored, rows: I64, weights: F64, means: F64 | None = None) -> F64:
     """Sum over rows of weights[q, j] * x_{rows[j]}, (b, D), of images in memory, on this thread.
 
-    In float32, so for some hundred rows; weights of zero cost nothing.
+    With means (b, D) that of weights[q, j] * (x_{rows[j]} - means[q])^2. In float32, so for some
+    hundred rows; weights of zero cost nothing.
     """
     out = np.zeros((len(weights), stored.flat.shape[1]))
     chosen, held = _weighted(rows, weights)
+    about = NO_NUMBERS if means is None else _padded(means)
     if len(chosen):
-        _weighted_sums(*stored.arrays, chosen, held.ravel(), *stored.scaling, out)
+        _weighted_sums(*stored.arrays, chosen, held.ravel(), *stored.scaling, about, out)
     return out
 
 

@@ -2,8 +2,8 @@
 
 What :mod:`golddiff.store.exact` takes variances and derivatives from. A term is
 
-    (queries, places, logits, values): which of the queries (a slice), which of the images (m,),
-    logits (b, m, L) without their log weights, and values (m, V), V a multiple of L;
+    (query, places, logits, values): which of the queries (a slice of one), which of the images
+    (m,), logits (1, m, L) without their log weights, and values (m, V), V a multiple of L;
 
 everywhere ``x`` (b, D) are queries, ``gain`` (b, 1) 1 / (2 sigma^2), ``values`` (m, D) images.
 """

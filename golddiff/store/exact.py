@@ -58,7 +58,7 @@ class SecondPass:
         self.memory_limit, self.in_flight = estimator.memory_limit, estimator.in_flight
         self._v = estimator.sums
         self._decoded = estimator.part_size  # images, at a time and thread
-        self._itself = what == PULL and estimator.joint  # nothing is decoded
+        self._itself = what != FIRST and estimator.joint  # nothing is decoded
         self.part_size = self._decoded * (4 if self._itself else 1)
         self._estimator, self._kept = estimator, kept
         self._ready: dict[float, Any] = {}
@@ -112,6 +112,8 @@ class SecondPass:
         query, mean, cotangent, log_total, _ = packed.tensor_split(ends, dim=1)
         logits = None if self._kept is None else self._kept[_numbers(x), part.rows]
         known = Known(mean, log_total, logits)
+        if self._itself and self.what == VARIANCE:
+            return _plain(torch.from_numpy(estimator.squares(query.numpy(), sigma, part, known)))
         if self._itself:
             pulled = estimator.pulled(query.numpy(), sigma, part, known, cotangent.numpy())
             return _plain(torch.from_numpy(pulled))
@@ -151,8 +153,6 @@ def _posterior(terms: Terms, prior: torch.Tensor, b: int, d: int) -> Posterior:
 
 def _spread_sum(weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """Sum over images of weights (b, m, L) times values (m, V), channel by channel: (b, V)."""
-    if weights.shape[2] == 1:
-        return (weights[:, :, 0].to(values.dtype) @ values).double()
     by_channel = values.reshape(len(values), -1, weights.shape[2])
     return torch.einsum("bml,mcl->bcl", weights, by_channel).reshape(len(weights), -1)
 
@@ -165,14 +165,8 @@ def _variance(terms: Terms, prior: torch.Tensor, known: Known) -> torch.Tensor:
     mean, out = known.mean, torch.zeros_like(known.mean)
     for queries, images, logits, values in terms:
         weights = _weights(logits, prior[images], known.log_total[queries])
-        if weights.shape[2] > 1:
-            out[queries] += _spread_sum(weights, (values - mean[queries]) ** 2)
-            continue
-        values = values.double()
-        sums = [_spread_sum(weights, power) for power in (values**2, values)]
-        own = weights.sum(dim=1) * mean[queries] ** 2
-        out[queries] += sums[0] - 2 * mean[queries] * sums[1] + own
-    return out.clamp(min=0)
+        out[queries] += _spread_sum(weights, (values - mean[queries]) ** 2)
+    return out
 
 
 def _pulled(
