@@ -60,27 +60,14 @@ def masked_logits(stored: Stored, rows: I64, x: F32, sigma: float, tree: MaskTre
 
 
 def branches(tree: MaskTree, outputs: I64) -> MaskTree:
-    """The part of a tree that some outputs need; they are numbered 0, 1, ... in the order given."""
-    number = {int(o): i for i, o in enumerate(outputs)}
-    kept: list[int] = []
-    renumbered: list[int] = []
-    above = [-1] * LEVELS  # the current node of each level
-    written: set[int] = set()
+    """The masks of a few outputs, numbered 0, 1, ... in the order given: a node each, by itself."""
+    above = np.zeros(LEVELS, np.int64)  # the current node of each level
+    masks: dict[int, list[slice]] = {}
     for node, (level, output) in enumerate(zip(tree.level, tree.output, strict=True)):
         above[level] = node
-        if int(output) not in number:
-            continue
-        for ancestor in above[: level + 1]:
-            if ancestor not in written:
-                written.add(ancestor)
-                kept.append(ancestor)
-                renumbered.append(number[int(output)] if ancestor == node else -1)
-    return MaskTree(
-        tree.level[kept],
-        tree.start[kept],
-        tree.stop[kept],
-        np.array(renumbered),
-        tree.own[kept],
-        tree.inputs,
-        tree.columns,
-    )
+        if output in outputs:
+            masks[int(output)] = [slice(tree.start[n], tree.stop[n]) for n in above[: level + 1]]
+    inputs = [np.concatenate([tree.inputs[part] for part in masks[int(o)]]) for o in outputs]
+    ends, none = np.cumsum([0, *map(len, inputs)]), np.zeros(len(outputs), np.int64)
+    numbers = np.arange(len(outputs))
+    return MaskTree(none, ends[:-1], ends[1:], numbers, none, np.concatenate(inputs), tree.columns)
