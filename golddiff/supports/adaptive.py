@@ -360,13 +360,22 @@ class _Level:
         def weigh(parts: Mapping[int, Support]) -> Posterior:
             return self._weighed(x, query, [together(parts)])[0]
 
+        def settled(squares: F64) -> bool:
+            still = bool(share @ squares * rule.MARGIN**2 <= self._tol**2)
+            if side is not None or not still:
+                return still
+            # Of images that the index tells little of, the one that decides may be anywhere.
+            assert isinstance(search, NeighborSearch)  # parts have no index
+            expected = search.overlooked(query, int(near.counts[0]), -near.largest() / self._gain)
+            return expected < rule.OVERLOOKED
+
         near = NearestImages(partial(search.rings, query), weigh, tile, search.images)
         while True:
             squares, images = near.squares(), float(share @ near.counts)
-            if share @ squares * rule.MARGIN**2 <= self._tol**2:
+            if settled(squares):
                 error = math.sqrt(share @ squares)
                 return Weighed(near.mean(), error, images, together(near.supports()))
-            more = near.short_of(squares, (self._tol / rule.MARGIN) ** 2)
+            more = [0] if side is None else near.short_of(squares, (self._tol / rule.MARGIN) ** 2)
             if images + share[more] @ near.counts[more] > rule.MOST_OF_TILES * search.images:
                 return _Else.EVERYTHING
             near.enlarge(more)

@@ -176,6 +176,10 @@ class NearestImages:
         squares[self.counts >= self._images] = 0.0
         return squares
 
+    def largest(self) -> float:
+        """The largest logit of what was weighed."""
+        return float(self._posterior.log_max.max())
+
     def short_of(self, squares: F64, square: float) -> list[int]:
         """The tiles to take more images for, from their errors (T,) towards one of all outputs."""
         lacking = best_counts(squares, self.counts, self._sizes, square) / self.counts

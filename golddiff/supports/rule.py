@@ -20,6 +20,9 @@ MOST_AT_ONCE = 8  # times as many images are drawn at once
 # twice and counts no more, so that one round of many is better than two.
 AIM = 1.3
 FIRST_RING = 64  # nearest images, then as many again, then twice as many ...
+# Images that are expected to be nearer than all that were weighed: of noise, of whose images an
+# index holds a fifteenth, one query in a hundred took a wrong one.
+OVERLOOKED = 0.01
 # All images are weighed where more than such a share of them would be: an image that each tile
 # weighs for itself takes about three times as long as one that the whole image weighs.
 MOST, MOST_OF_TILES = 1 / 2, 1 / 8

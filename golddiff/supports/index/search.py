@@ -9,10 +9,13 @@ once for all queries and locations, and supports of any size are then chosen fro
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
+import torch
 
 from golddiff.kernels.lowest import lowest_first
+from golddiff.kernels.rows import squared_distances
 from golddiff.store.images import ImageStore
 from golddiff.store.nearest import Metric
 from golddiff.support import Support
@@ -21,6 +24,7 @@ from golddiff.system.numbers import F32, I64
 from golddiff.system.parallel import map_ordered
 
 LOOKED_AHEAD = 4  # times as many images as were asked for are put in order at once
+COMPARED = 64  # images that tell what a metric's distances lack
 
 
 class NeighborSearch:
@@ -45,6 +49,7 @@ class NeighborSearch:
         # As the whole training set counts them, of which the store may be a part.
         self.rows, self.images = rows + store.first_row, len(rows)
         self._numbers: dict[tuple[int, ...], F32] = {}
+        self._store, self._x, self._here = store, x, rows
         self._distances = metric.distances(store, x, rows)
         if further is not None:
             self._distances += further
@@ -84,6 +89,28 @@ class NeighborSearch:
             total = self.summary(query, gain) if total is None else total
             self._shares[query] = proposal(self._distances[query], gain, total)
         return drawn(self._shares[query], self.rows, count, self._numbers[seeds])
+
+    def overlooked(self, query: int, count: int, nearest: float) -> float:
+        """About how many images beyond the first ``count`` are nearer than ``nearest``.
+
+        That is a squared distance of all values, of which the metric's hold a part. What they lack
+        is taken to be normal, with the mean and spread that it has of 64 images of all over the
+        set.
+        """
+        mean, spread = self._lacking[query]
+        within = self._distances[query, 0] - np.float32(nearest - mean)
+        within[self._in_order(query, 0, count)[:count]] = np.inf
+        some = within[within < 6 * spread].astype(np.float64)
+        return float(torch.special.ndtr(torch.from_numpy(-some / spread)).sum())
+
+    @cached_property
+    def _lacking(self) -> list[tuple[float, float]]:
+        """Mean and spread of what distances lack of those of all values, for each query."""
+        some = np.linspace(0, self.images - 1, COMPARED).astype(np.int64)
+        squares = squared_distances(self._store.stored, self._here[some], self._x)
+        lacking = squares - self._distances[:, 0, some]
+        spreads = lacking.std(axis=1) + np.finfo(np.float32).tiny
+        return list(zip(lacking.mean(axis=1).tolist(), spreads.tolist(), strict=True))
 
     def _in_order(self, query: int, location: int, stop: int) -> I64:
         """At least the first ``stop`` places, nearest first."""
