@@ -17,6 +17,7 @@ from golddiff.sources.source_options import SourceOptions
 from golddiff.store.cache import cached_store, is_path
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_writable
+from golddiff.system.numbers import check_count
 
 if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
@@ -61,8 +62,11 @@ Labels = Annotated[
 BatchSize = Annotated[int, advanced("Images denoised together.", "--batch-size", "--batch")]
 Threads = Annotated[
     int | None,
-    advanced("Threads to use; default: all cores.", show_default=False, min=1, max=MOST_THREADS),
-]
+    advanced(
+        "Threads to use; default: all cores.", show_default=False, max=MOST_THREADS,
+        callback=lambda given: None if given is None else check_count("threads", given),
+    ),
+]  # fmt: skip
 Cluster = Annotated[
     str | None,
     advanced(
