@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 from PIL import Image
@@ -187,13 +188,17 @@ def test_memory_that_runs_out_is_told_in_one_line(monkeypatch, capsys):
 def test_an_interrupt_ends_in_one_line_and_leaves_nothing():
     options = ["--n", "4096", "--steps", "1000", "--method", "kamb", "--json", "r.json"]
     process = subprocess.Popen(
-        [*PROGRAM, "sample", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    process.stdout.readline()  # the store is there: imports are over, sampling is about to start
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+        [*PROGRAM, "sample", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a job's may be ignored
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()  # the store is there: imports are over, sampling about to start
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert len(err.splitlines()) == 1
     assert "interrupted" in err
