@@ -47,6 +47,9 @@ def build_page(handlers: Handlers) -> gr.Blocks:
                 "from.</p>", elem_id="title")  # fmt: skip
         with gr.Tab("Generate"), gr.Row(equal_height=False):
             with gr.Column(scale=0, min_width=320, elem_id="controls"):
+                with gr.Row():
+                    generate = gr.Button("Generate", variant="primary", elem_id="generate")
+                    stop = gr.Button("Stop", elem_id="stop", min_width=80, scale=0)
                 with gr.Group():
                     store = gr.Dropdown(names, value=names[0], label="Store", elem_id="store",
                                         filterable=False)  # fmt: skip
@@ -76,9 +79,6 @@ def build_page(handlers: Handlers) -> gr.Blocks:
                                            label="Sampler", min_width=120)  # fmt: skip
                         variant = gr.Radio(["released", "text"], value="released", min_width=150,
                                            label="Golden subset schedule")  # fmt: skip
-                with gr.Row():
-                    generate = gr.Button("Generate", variant="primary", elem_id="generate")
-                    stop = gr.Button("Stop", elem_id="stop", min_width=80, scale=0)
                 with gr.Accordion("Start from an image", open=False, elem_id="start"):
                     start = gr.Radio([FROM_NOISE, FROM_IMAGE], value=FROM_NOISE, label="Start from",
                                      elem_id="from")  # fmt: skip

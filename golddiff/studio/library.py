@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from golddiff.denoiser import Denoiser, Estimator
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.network_like import NetworkLike
-from golddiff.estimators.registry import SHOWN, MethodSettings, create, over
+from golddiff.estimators.registry import MethodSettings, create, over
 from golddiff.store.images import ImageStore
 from golddiff.store.manifest import Manifest
 from golddiff.system.errors import ArgumentError, GoldDiffError, StoreError
@@ -18,7 +18,8 @@ Opener = Callable[[], ImageStore]
 
 # Full scans of more values than this take over a second an image and step on two cores.
 QUICK_VALUES = 20_000_000
-SLOW_METHODS = frozenset({"kamb", "pca", "golddiff-kamb", "pspc-square", "pspc-flex"})
+# One of each kind, so that each has room.
+AT_FIRST = ("recommended", "network-like", "wiener", "optimal", "golddiff-pca", "kamb")
 _GOLDEN = "golddiff-"
 MOST_KEPT = 16  # estimators of a store: each novelty has its own
 
@@ -50,10 +51,14 @@ class OpenStore:
             return kept.with_seed(seed)
         return GoldDiff(kept.base, kept.schedule, seed) if isinstance(kept, GoldDiff) else kept
 
+    @property
+    def quick(self) -> bool:
+        """Whether every method is."""
+        return self.store.n * self.store.d <= QUICK_VALUES
+
     def default_methods(self) -> list[str]:
-        """All methods, or on a large store those that are quick."""
-        quick = self.store.n * self.store.d <= QUICK_VALUES
-        return [name for name in SHOWN if quick or name not in SLOW_METHODS]
+        """Those that the page begins with: Kamb takes long on a large store."""
+        return [name for name in AT_FIRST if self.quick or name != "kamb"]
 
 
 class Library:

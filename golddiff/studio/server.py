@@ -16,7 +16,6 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
-from golddiff.estimators.registry import SHOWN
 from golddiff.studio.library import Library
 from golddiff.studio.run import Settings, prepare
 from golddiff.studio.security import POSTS, UPLOAD, OnlyThisPage, is_loopback, keep_files_local
@@ -77,8 +76,8 @@ def _warm_up(library: Library, ended: threading.Event) -> None:
         opened = library.get(name)
         run = prepare(opened, Settings(name, tuple(opened.default_methods())), None)
         for _ in run.advance():
-            compiled = run.steps_done and len(run.settings.methods) < len(SHOWN)
-            if compiled or ended.is_set():  # of a large store one step compiles everything
+            compiled = run.steps_done and not opened.quick  # by one step; others make masks too
+            if compiled or ended.is_set():
                 break
     except GoldDiffError:
         pass  # whoever chooses this store sees the error

@@ -14,7 +14,7 @@ from PIL import Image
 
 import golddiff
 from golddiff.cli import run
-from golddiff.estimators.registry import SHOWN
+from golddiff.studio.library import AT_FIRST
 from golddiff.system.pictures import to_pixels
 from tests.studio.browser import Browser, wait
 
@@ -64,8 +64,8 @@ def test_generate_click_a_pixel_and_scrub(browser, studio):
     shot(browser, "generated")
     sources, grid = browser.text("#sources"), browser.picture("#grid img")
     plots = browser.picture("#plots img")
-    column = 1 + list(SHOWN).index("optimal")  # after the start
-    browser.click_at("#grid img", (column + 0.5) / (1 + len(SHOWN)), 0.6)
+    column = 1 + AT_FIRST.index("optimal")  # after the start
+    browser.click_at("#grid img", (column + 0.5) / (1 + len(AT_FIRST)), 0.6)
     wait(lambda: "Optimal, image" in browser.text("#sources"), 5, "the sources of the pixel")
     assert browser.text("#sources") != sources
     wait(lambda: browser.picture("#grid img") not in (None, grid), 5, "the mark on the picture")
