@@ -1,7 +1,7 @@
 """A store in shards: the training set of as many machines as it takes.
 
-A training set answers three questions, and so do its parts: which images are nearest, which are
-drawn, and what do these weigh. The driver asks all shards at once, each with its part of the
+A training set answers questions, and so do its parts: which images are nearest, which are drawn,
+and what do these weigh. The driver asks all shards at once, each with its part of the
 supports, and merges what they say; a shard is an ordinary store in a Ray actor.
 """
 

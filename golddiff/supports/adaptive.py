@@ -291,7 +291,7 @@ class _Level:
             some = x[start : start + at_once]
             search: Search
             if isinstance(store, ImageStore):
-                search = NeighborSearch(store, metric, some, within.rows, further=further)
+                search = NeighborSearch(store, metric, some, within.rows, self._gain, further)
             else:
                 assert isinstance(within, DescribedSupport)
                 search = SearchInParts(store, metric, some, within, self._gain)
@@ -307,7 +307,7 @@ class _Level:
             return _Else.ALL_COMPARED if sample else self._ranked(x, search, query)
 
         if sample or one_logit:
-            effective = search.summary(query, self._gain).effective
+            effective = search.summary(query).effective
             if one_logit and effective * rule.SHARED < 1:
                 return ranked()
             if sample:
@@ -317,7 +317,7 @@ class _Level:
             return beyond
 
         def draw(count: int, turn: int) -> Support:
-            return search.drawn(query, count, self._gain, (2, *self._seeds, turn))
+            return search.drawn(query, count, (2, *self._seeds, turn))
 
         def weigh(supports: Sequence[Support]) -> list[Posterior]:
             return self._weighed(x, query, [self._under(support) for support in supports])

@@ -84,7 +84,7 @@ def test_the_searches_find_the_nearest_image(store, queries):
         rows = NearestImage(store).nearest(flat * np.float32((1 + sigma**2) ** 0.5), sigma, None)
         found = store.nearest(flat, 1, Pixels(), store.everything(None))
         assert [int(one.rows[0]) for one in found] == rows.tolist()
-        search = NeighborSearch(store, metric, flat, np.arange(store.n))
+        search = NeighborSearch(store, metric, flat, np.arange(store.n), 1.0)
         assert [int(search.rings(i, {0: (0, 1)})[0][0]) for i in range(8)] == rows.tolist()
         golden = GoldDiff(Optimal(store), PaperSchedule()).supports(x, sigma)
         assert all(row in one.rows for row, one in zip(rows, golden, strict=True))

@@ -74,7 +74,7 @@ def test_a_distance_is_its_query_s_and_image_s_alone(indexed, x, metrics, name):
 @pytest.mark.parametrize("name", ["pixels", "index"])
 def test_rings_are_the_images_by_rank(indexed, x, metrics, name):
     store, rows = indexed.store, np.arange(0, 3000, 2)
-    search = NeighborSearch(store, metrics[name], x, rows)
+    search = NeighborSearch(store, metrics[name], x, rows, 1.0)
     distances = metrics[name].distances(store, x, rows)
     for first, stop in ((0, 5), (5, 64), (64, 1400), (1400, 1500)):
         found = search.rings(3, dict.fromkeys(range(3), (first, stop)))
@@ -86,7 +86,7 @@ def test_rings_are_the_images_by_rank(indexed, x, metrics, name):
 def test_of_equals_the_first_come_first(make_store):
     store = make_store(np.full((50, 1, 4, 4), 9, np.uint8))
     metric = TileBlocks.of(store.shape, np.ones((1, 16), np.float32))
-    search = NeighborSearch(store, metric, np.zeros((1, 16), np.float32), np.arange(50))
+    search = NeighborSearch(store, metric, np.zeros((1, 16), np.float32), np.arange(50), 1.0)
     assert np.array_equal(search.rings(0, {0: (0, 7)})[0], np.arange(7))
 
 

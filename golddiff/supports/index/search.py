@@ -35,6 +35,7 @@ class NeighborSearch:
         metric: cheap distances, for each of T locations.
         x: (Q, D) queries.
         rows: (n,) ascending images to choose from.
+        gain: 1 / (2 sigma^2), by which distances become weights.
         further: (n,) distance that each image is taken to be further away, by its log weight.
     """
 
@@ -44,12 +45,13 @@ class NeighborSearch:
         metric: Metric,
         x: F32,
         rows: I64,
+        gain: float,
         further: F32 | None = None,
     ) -> None:
         # As the whole training set counts them, of which the store may be a part.
         self.rows, self.images = rows + store.first_row, len(rows)
         self._numbers: dict[tuple[int, ...], F32] = {}
-        self._store, self._x, self._here = store, x, rows
+        self._store, self._x, self._here, self._gain = store, x, rows, gain
         self._distances = metric.distances(store, x, rows)
         if further is not None:
             self._distances += further
@@ -70,14 +72,14 @@ class NeighborSearch:
 
         return dict(zip(spans, map_ordered(one, list(spans)), strict=True))
 
-    def summary(self, query: int, gain: float) -> Sums:
-        """The sums of the images' weights by distance; found once, for one gain."""
+    def summary(self, query: int) -> Sums:
+        """The sums of the images' weights by distance; found once."""
         if query not in self._sums:
-            self._sums[query] = summary(self._distances[query], gain)
+            self._sums[query] = summary(self._distances[query], self._gain)
         return self._sums[query]
 
     def drawn(
-        self, query: int, count: int, gain: float, seeds: tuple[int, ...], total: Sums | None = None
+        self, query: int, count: int, seeds: tuple[int, ...], total: Sums | None = None
     ) -> Support:
         """About ``count`` images by weight; ``seeds`` decide.
 
@@ -86,8 +88,8 @@ class NeighborSearch:
         if seeds not in self._numbers:
             self._numbers[seeds] = uniform(seeds, self.rows)
         if query not in self._shares:
-            total = self.summary(query, gain) if total is None else total
-            self._shares[query] = proposal(self._distances[query], gain, total)
+            total = self.summary(query) if total is None else total
+            self._shares[query] = proposal(self._distances[query], self._gain, total)
         return drawn(self._shares[query], self.rows, count, self._numbers[seeds])
 
     def overlooked(self, query: int, count: int, nearest: float) -> float:

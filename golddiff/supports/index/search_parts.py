@@ -32,8 +32,8 @@ class WeightSums:
 
     def of_part(self, images: ImageStore, x: F32, within: Sequence[AnySupport]) -> list[Sums]:
         """See :class:`golddiff.store.training_set.Question`."""
-        search = NeighborSearch(images, self.metric, x, within[0].rows)
-        return [search.summary(query, self.gain) for query in range(len(x))]
+        search = NeighborSearch(images, self.metric, x, within[0].rows, self.gain)
+        return [search.summary(query) for query in range(len(x))]
 
     def merged(self, answers: Sequence[list[Sums]]) -> list[Sums]:
         """See :class:`golddiff.store.training_set.Question`."""
@@ -53,8 +53,8 @@ class WeightedDraw:
         count: int, seeds: tuple[int, ...], total: Sums,
     ) -> Support:  # fmt: skip
         """See :class:`golddiff.store.training_set.Question`."""
-        search = NeighborSearch(images, self.metric, x, within[0].rows)
-        return search.drawn(0, count, self.gain, seeds, total)
+        search = NeighborSearch(images, self.metric, x, within[0].rows, self.gain)
+        return search.drawn(0, count, seeds, total)
 
     def merged(self, answers: Sequence[Support], *asked: Any) -> Support:
         """See :class:`golddiff.store.training_set.Question`."""
@@ -81,11 +81,11 @@ class SearchInParts:
             found[t] = np.setdiff1d(self._up_to(query, t, stop), inner, assume_unique=True)
         return found
 
-    def summary(self, query: int, gain: float) -> Sums:
+    def summary(self, query: int) -> Sums:
         """See :class:`NeighborSearch`."""
         return self._sums[query]
 
-    def drawn(self, query: int, count: int, gain: float, seeds: tuple[int, ...]) -> Support:
+    def drawn(self, query: int, count: int, seeds: tuple[int, ...]) -> Support:
         """See :class:`NeighborSearch`."""
         asked, of = self._x[query : query + 1], self._sums[query]
         drawn: Support = self._store.answer(self._draw, asked, self._within, count, seeds, of)
