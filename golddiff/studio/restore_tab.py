@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -79,6 +80,9 @@ class Restorer:
             def on_step(images: int) -> None:
                 if stopped.is_set():
                     raise _StoppedError
+                opened.lock.release()  # for a step of whoever else waits
+                time.sleep(0.001)
+                opened.lock.acquire()
 
             try:
                 with opened.lock:

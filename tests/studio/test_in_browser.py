@@ -17,6 +17,7 @@ from golddiff.cli import run
 from golddiff.studio.library import AT_FIRST
 from golddiff.system.pictures import to_pixels
 from tests.studio.browser import Browser, wait
+from tests.studio.conftest import opened
 
 
 def generate(window, expected="click a pixel"):
@@ -56,6 +57,7 @@ def test_the_page_answers(studio):
 
 
 def test_generate_click_a_pixel_and_scrub(browser, studio):
+    assert browser.picture("#grid img")
     shot(browser, "opened")
     noise, step = generate(browser)
     print(f"cold start {studio.seconds:.1f} s, noise {noise:.2f} s, first step {step:.2f} s")
@@ -105,9 +107,7 @@ def test_the_noise_below_the_start_is_no_pixel(browser):
 def test_two_people_generate_at_once(browser, studio, chromedriver):
     other = Browser(chromedriver)
     try:
-        other.open(studio.url)
-        other.element("#generate")
-        wait(lambda: "images" in other.text("#about"), 15, "the page to fill")
+        opened(other, studio)
         other.type("#seed input", "7")  # appended to the 0
         for window in (browser, other):
             window.click("#generate")

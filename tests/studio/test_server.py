@@ -1,6 +1,7 @@
 import socket
 import subprocess
 import sys
+import urllib.request
 
 import pytest
 
@@ -44,33 +45,33 @@ def test_bad_ports_hosts_and_stores_are_one_line(tmp_path, capsys):
 
 # Computes for ever, as a run that is stopped in its midst.
 _BUSY = """
-import torch
-from golddiff.studio import server
-server._warm_up = lambda library, ended: [torch.rand(10**6).sort() for _ in iter(int, 1)]
+import threading, torch
+busy = lambda: [torch.rand(10**6).sort() for _ in iter(int, 1)]
+threading.Thread(target=busy, daemon=True).start()
 """
 
 
 def test_a_studio_that_computes_ends_without_a_complaint(tmp_path):
     pytest.importorskip("gradio")
     running = Studio(tmp_path, "--data", "digits", first=_BUSY)
-    running.process.terminate()
-    assert running.process.wait(60) == 0
+    with urllib.request.urlopen(f"{running.url}gradio_api/heartbeat/page"):  # of an open page
+        running.process.terminate()
+        assert running.process.wait(60) == 0
+    assert "ERROR" not in running.output.read_text()
     assert running.output.read_text().splitlines()[-1] == "stopped"
     assert not list(tmp_path.glob("golddiff-studio-*"))
 
 
-# Interrupts itself, its page's first run still computing.
+# Interrupts itself a second after it says its address.
 _SCRIPT = """
 import os, signal, threading
-import golddiff, torch
+import golddiff
 from golddiff import studio
-from golddiff.studio.run import Run
-def busy(self):
-    threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    while True:
-        yield torch.rand(10**6).sort()
-Run.advance = busy
-studio.serve({"digits": lambda: golddiff.load("digits")}, port=0, open_browser=False)
+def say(line):
+    if "http" in line:
+        threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+store = lambda: golddiff.load("digits")
+studio.serve({"digits": store}, port=0, open_browser=False, say=say)
 """
 
 
