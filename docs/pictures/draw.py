@@ -2,7 +2,7 @@
 
 Each SOURCE is a store, or what ``golddiff index`` reads; NAME what the figures call it. The first
 is the one whose masks and sources are shown. The ones in the repository are of the first 5,000
-images of Fashion-MNIST (MIT licence), MNIST and CIFAR-10.
+images of Fashion-MNIST (MIT licence), MNIST and CIFAR-10; those restored of all of Fashion-MNIST.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from matplotlib.figure import Figure
 
 import golddiff
 from golddiff import GoldDiff, ImageStore, Optimal, PaperSchedule
+from golddiff.estimators import operators
 from golddiff.estimators.dial import dial
 from golddiff.estimators.masks import locality_mask
+from golddiff.estimators.measurement import linear, pictures_of
+from golddiff.estimators.restoring import for_restoring
 from golddiff.noise import ddim_sigmas
 from golddiff.samplers import initial_noise
 from golddiff.support import Support
@@ -124,6 +127,36 @@ def draw_methods(store: ImageStore, n: int = 8) -> Figure:
     return figure
 
 
+def draw_restored(store: ImageStore, n: int = 2) -> Figure:
+    """Images that lost something, restored from all others of the store."""
+    _, height, width = store.shape
+    known = torch.ones(height, width, dtype=torch.bool)
+    known[height // 4 : 3 * height // 4, width // 4 : 3 * width // 4] = False
+    lost = {
+        "a hole": operators.kept(known),
+        "4 times\ntoo small": operators.smaller(4),
+        "blurred by\n2 pixels": operators.blurred(2.0),
+    }
+    truths = store.images(range(n * len(lost)))
+    others = torch.zeros(store.n)
+    others[: len(truths)] = -torch.inf
+    denoiser = for_restoring(store).given(others)
+    heads = ["truth", "known", *(f"restored {i}" for i in range(1, 5)), "their mean"]
+    figure = Figure(figsize=(9, 0.98 * len(truths) + 0.3), layout="constrained")
+    grid = figure.subplots(len(truths), len(heads))
+    for row, (name, operator) in enumerate([one for one in lost.items() for _ in range(n)]):
+        y = operator(truths[row : row + 1])
+        run = golddiff.restore(denoiser, y, operator, noise=0.0, n=4)
+        of_shape = linear(operator, store.shape, tuple(y.shape[1:]))
+        shown = [truths[row], *pictures_of(run.images, y[0], of_shape).values()]
+        for axes, head, image in zip(grid[row], heads, shown, strict=False):
+            axes.imshow(image[0], cmap="gray", vmin=-1, vmax=1)
+            axes.set(xticks=[], yticks=[], title=head if row == 0 else "")
+            axes.title.set_fontsize(9)
+        grid[row, 0].set_ylabel(name, fontsize=9)
+    return figure
+
+
 def main(*given: str) -> None:
     """Draw all of them."""
     sources = dict(word.split("=", 1) for word in given)
@@ -135,6 +168,7 @@ def main(*given: str) -> None:
         "dial-curves": draw_dials(stores),
         "patchwork": draw_patchwork(first),
         "methods": draw_methods(first),
+        "restored": draw_restored(golddiff.load(next(iter(sources.values())))),
     }
     for name, figure in figures.items():
         figure.savefig(HERE / f"{name}.png", dpi=130, bbox_inches="tight")
