@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from golddiff.estimators.registry import METHODS, MethodSettings, method_named
 from golddiff.system.errors import ArgumentError
+from golddiff.system.units import shape_text
+
+if TYPE_CHECKING:
+    from golddiff.store.images import ImageStore
 
 STEPS = 10  # of the DDIM run whose noise levels are raced
 SOURCES = ("trajectory", "noised")
@@ -47,3 +52,28 @@ def check_source(source: str) -> None:
     """Raise ArgumentError where it is none of ``SOURCES`` of queries."""
     if source not in SOURCES:
         raise ArgumentError(f"queries_from: got {source!r}, expected {' or '.join(SOURCES)}")
+
+
+def check_side(store: ImageStore, side: int) -> None:
+    """Raise ArgumentError where a store holds no images, or smaller ones than side x side."""
+    if len(store.shape) != 3 or min(store.shape[1:]) < side:
+        raise ArgumentError(
+            f"store: holds {shape_text(store.shape)}, expected images of {side} x {side} or more"
+        )
+
+
+def check_others(others: ImageStore, store: ImageStore, count: int) -> None:
+    """Raise ArgumentError where a second store has other shapes, or less than so many images."""
+    if others.shape != store.shape or others.n < count:
+        raise ArgumentError(
+            f"others: got {others.n:,} of {shape_text(others.shape)}, expected {count:,} or more "
+            f"of {shape_text(store.shape)}, as those of the store"
+        )
+
+
+def check_deepinv() -> None:
+    """Raise ArgumentError where deepinv is not installed."""
+    try:
+        from golddiff import deepinv as _  # noqa: F401
+    except ImportError as error:
+        raise ArgumentError(str(error)) from error

@@ -7,6 +7,7 @@ in turns, and the second once more from the denoiser that knows the measurement.
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,12 +18,16 @@ import typer
 from golddiff.cli.terminal import say
 from golddiff.estimators.optimal import Optimal
 from golddiff.store.images import ImageStore
+from golddiff.system.files import PICTURES, check_writable
 from golddiff.system.pictures import draw_grid, save
+from golddiff_lab.arguments import check_deepinv, check_side
+from golddiff_lab.programs import program
 from golddiff_lab.tables import markdown_table
 from golddiff_lab.timing import in_turns, timed
 
 NOISE = 0.1  # of the measurement, in deepinv's range [0, 1]
 STEPS = 100
+HOLE = slice(10, 20)  # rows and columns
 DRAWN, INPAINTED, GIVEN = "drawn", "inpainted by DPS", "inpainted, denoiser given y"
 
 
@@ -36,7 +41,7 @@ def compared(store: ImageStore, repeats: int) -> tuple[torch.Tensor, dict[str, d
 
     cpu, images, exact = torch.device("cpu"), (store.images() + 1) / 2, Optimal(store)
     mask = torch.ones(store.shape)
-    mask[..., 10:20, 10:20] = 0
+    mask[..., HOLE, HOLE] = 0
     generator = torch.Generator().manual_seed(0)
     y = mask * (images[:1] + NOISE * torch.randn(1, *store.shape, generator=generator))
     hole = physics.Inpainting(store.shape, mask=mask)
@@ -71,10 +76,14 @@ def compared(store: ImageStore, repeats: int) -> tuple[torch.Tensor, dict[str, d
 def main(
     store: Annotated[Path, typer.Argument(help="A store of pixels.")],
     out: Annotated[Path, typer.Option(help="The picture.")] = Path("flow-matching.png"),
-    repeats: Annotated[int, typer.Option(help="Timed runs of each side.")] = 3,
+    repeats: Annotated[int, typer.Option(help="Timed runs of each side.", min=1)] = 3,
 ) -> None:
     """Print the times; draw truth, measurement and what came of each task."""
-    shown, found = compared(ImageStore.open(store), repeats)
+    check_deepinv()
+    check_writable("out", out, PICTURES)
+    images_of = ImageStore.open(store)
+    check_side(images_of, HOLE.stop)
+    shown, found = compared(images_of, repeats)
     rows, ours = [], []
     for task, sides in found.items():
         ours.append(sides["Optimal"].out)
@@ -87,4 +96,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    sys.exit(program("flow_matching", main))

@@ -10,21 +10,21 @@ interrupted, or ran out of minutes, goes on where it was. Nothing is installed o
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+import typer
 
+from golddiff.cli.terminal import say
 from golddiff.store.images import ImageStore
-from golddiff.system.errors import ArgumentError, GoldDiffError
+from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable, written_whole
 from golddiff.system.parallel import use_threads
 from golddiff_lab.cells import Cells, Key, Result
@@ -33,6 +33,7 @@ from golddiff_lab.gpu.rows import BATCHES, ROWS, Row, TrainingSets
 from golddiff_lab.machine import Rates
 from golddiff_lab.machine import measure as measured_rates
 from golddiff_lab.peers import recognise
+from golddiff_lab.programs import program
 from golddiff_lab.truth import code
 
 PACKS = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -162,36 +163,34 @@ class Campaign:
                 temporary.write_text(text + "\n", "utf-8")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Arguments: where results go, how long, on what."""
-    parser = argparse.ArgumentParser(prog="python -m golddiff_lab.gpu_campaign")
-    parser.add_argument("--out", type=Path, required=True, help="folder of results and stores")
-    parser.add_argument("--minutes", type=float, default=9.0, help="begin nothing after so many")
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("GOLDDIFF_DATA") or PACKS),
-                        help="folder of the packs; default $GOLDDIFF_DATA")  # fmt: skip
-    parser.add_argument("--device", default="cuda", help="of torch: cuda, cuda:1, mps, xpu ...")
-    parser.add_argument("--peer", type=Path, help="a checkout of the released GoldDiff")
-    parser.add_argument("--dry-run", action="store_true",
-                        help="every line on the processor, over a few small images")  # fmt: skip
-    parser.add_argument("--page", type=Path, help="put the tables into this page too: docs/gpu.md")
-    asked = parser.parse_args(arguments)
+def main(
+    out: Annotated[Path, typer.Option(help="Folder of results and stores.")],
+    minutes: Annotated[float, typer.Option(help="Begin nothing after so many.")] = 9.0,
+    data: Annotated[
+        Path, typer.Option(help="Folder of the packs.", envvar="GOLDDIFF_DATA")
+    ] = PACKS,
+    device: Annotated[str, typer.Option(help="Of torch: cuda, cuda:1, mps, xpu ...")] = "cuda",
+    peer: Annotated[Path | None, typer.Option(help="A checkout of the released GoldDiff.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="All on the processor, over a few small images.")
+    ] = False,
+    tables: Annotated[
+        Path | None, typer.Option("--page", help="Put the tables into this page too: docs/gpu.md.")
+    ] = None,
+) -> None:
+    """Compare a device with the processor, and time it."""
     try:
-        try:
-            device = torch.device("cpu" if asked.dry_run else asked.device)
-        except RuntimeError:
-            raise ArgumentError(f"device: got {asked.device!r}, expected cuda, mps ...") from None
-        packs = None if asked.dry_run else asked.data.expanduser()
-        campaign = Campaign(asked.out.expanduser(), asked.minutes, packs, device, asked.peer)
-        if asked.page is not None:
-            page.between(asked.page, [])  # told before any work
-        record = campaign.run(lambda line: print(line, flush=True))
-        if asked.page is not None:
-            page.update(asked.page, record)
-    except GoldDiffError as error:
-        print(f"golddiff: {error}", file=sys.stderr)
-        return 2
-    return 0
+        chosen = torch.device("cpu" if dry_run else device)
+    except RuntimeError:
+        raise ArgumentError(f"device: got {device!r}, expected cuda, mps ...") from None
+    packs = None if dry_run else data.expanduser()
+    campaign = Campaign(out.expanduser(), minutes, packs, chosen, peer)
+    if tables is not None:
+        page.between(tables, [])  # told before any work
+    record = campaign.run(say)
+    if tables is not None:
+        page.update(tables, record)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program("gpu_campaign", main))

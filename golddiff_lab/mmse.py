@@ -6,6 +6,7 @@ in turns, and how far the two are apart. Needs deepinv.
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,11 +14,14 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from golddiff.cli.options import JsonPath
 from golddiff.cli.terminal import say, write_json
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.optimal import Optimal
 from golddiff.store.images import ImageStore
 from golddiff.supports.adaptive import AdaptiveSchedule
+from golddiff_lab.arguments import check_deepinv
+from golddiff_lab.programs import program
 from golddiff_lab.queries import noised
 from golddiff_lab.tables import markdown_table
 from golddiff_lab.timing import in_turns, timed
@@ -79,11 +83,12 @@ def _gradient(model: Any, x: torch.Tensor, level: float) -> torch.Tensor:
 
 def main(
     store: Annotated[Path, typer.Argument(help="A store of pixels.")],
-    batch: Annotated[int, typer.Option(help="Queries at a time.")] = 16,
-    repeats: Annotated[int, typer.Option(help="Timed calls of each side.")] = 5,
-    json: Annotated[Path | None, typer.Option(help="Where the figures go.")] = None,
+    batch: Annotated[int, typer.Option(help="Queries at a time.", min=1)] = 16,
+    repeats: Annotated[int, typer.Option(help="Timed calls of each side.", min=1)] = 5,
+    json: JsonPath = None,
 ) -> None:
     """Print the table; of every level, how many times as fast as deepinv's."""
+    check_deepinv()
     found = compared(ImageStore.open(store), batch, repeats)
     theirs = {row["sigma"]: row for row in found if row["side"] == THEIRS}
     rows = []
@@ -98,4 +103,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    sys.exit(program("mmse", main))

@@ -6,7 +6,9 @@ within the tolerance of the full scan, and the estimated error against the true 
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +17,8 @@ import torch
 import typer
 from scipy.stats import spearmanr
 
+from golddiff.cli.options import JsonPath
+from golddiff.cli.parse import parse_numbers
 from golddiff.cli.terminal import say, write_json
 from golddiff.denoiser import Estimator
 from golddiff.estimators.golden import GoldDiff
@@ -22,6 +26,10 @@ from golddiff.estimators.registry import METHODS, create
 from golddiff.noise import ddim_sigmas
 from golddiff.store.images import ImageStore
 from golddiff.supports.adaptive import AdaptiveSchedule
+from golddiff.system.errors import ArgumentError
+from golddiff.system.numbers import check_seed
+from golddiff_lab.arguments import check_others
+from golddiff_lab.programs import program
 from golddiff_lab.queries import TRAJECTORY_OF, held_out, noised, trajectory
 from golddiff_lab.tables import markdown_table
 from golddiff_lab.truth import Level, full_scans
@@ -57,7 +65,11 @@ def levels_of(
 
 
 def measured(
-    full: Estimator, levels: list[Level], tols: list[float], each: int, index: bool | None = None
+    full: Estimator,
+    levels: list[Level],
+    tols: Sequence[float],
+    each: int,
+    index: bool | None = None,
 ) -> list[dict[str, Any]]:
     """A record for each tolerance, level and query; each kind has a draw of its own.
 
@@ -110,23 +122,29 @@ def main(
     store: Annotated[Path, typer.Argument(help="A store.")],
     method: Annotated[str, typer.Option(help=f"{', '.join(ESTIMATORS)}.")] = "pca",
     tols: Annotated[str, typer.Option(help="Tolerances, with commas between.")] = "0.05,0.02,0.01",
-    each: Annotated[int, typer.Option(help="Queries of a kind, at each level.")] = 4,
+    each: Annotated[int, typer.Option(help="Queries of a kind, at each level.", min=1)] = 4,
     others: Annotated[Path | None, typer.Option(help="A store of images not in it.")] = None,
     index: Annotated[bool | None, typer.Option(help="Search through the store's index.")] = None,
     seed: Annotated[int, typer.Option(help="Of the queries.")] = 0,
-    json: Annotated[Path | None, typer.Option(help="Where every query's figures go.")] = None,
+    json: JsonPath = None,
 ) -> None:
     """Print the table."""
     if method not in ESTIMATORS:
-        raise typer.BadParameter(f"method: got {method!r}, expected one of {', '.join(ESTIMATORS)}")
+        raise ArgumentError(f"method: got {method!r}, expected one of {', '.join(ESTIMATORS)}")
+    check_seed(seed)
+    asked = parse_numbers("tols", tols)
+    for tol in asked:
+        AdaptiveSchedule(tol, index=index)
     full = create(method, ImageStore.open(store))
     assert isinstance(full, Estimator)
     outside = None if others is None else ImageStore.open(others)
+    if outside is not None:
+        check_others(outside, full.store, each)
     levels = levels_of(full, outside, ddim_sigmas(10), each, seed)
-    records = measured(full, levels, [float(tol) for tol in tols.split(",")], each, index)
+    records = measured(full, levels, asked, each, index)
     say(*table(records))
     write_json(json, {"method": method, "records": records})
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    sys.exit(program("promise", main))

@@ -7,6 +7,7 @@ hole, pasted in.
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,12 +17,15 @@ import typer
 from torch.nn.functional import interpolate
 
 from golddiff import metrics
+from golddiff.cli.options import JsonPath
 from golddiff.cli.terminal import say, write_json
 from golddiff.estimators.measurement import expected
 from golddiff.estimators.operators import kept, smaller
 from golddiff.evaluation.restored import SOFTNESS, restore
 from golddiff.store.images import ImageStore
 from golddiff.store.likelihood import log_likelihood
+from golddiff_lab.arguments import check_others, check_side
+from golddiff_lab.programs import program
 from golddiff_lab.tables import markdown_table, number
 
 HOLE = 12  # pixels a side
@@ -74,13 +78,15 @@ def compared(
 def main(
     store: Annotated[Path, typer.Argument(help="A store.")],
     others: Annotated[Path, typer.Argument(help="A store of pictures that are not in it.")],
-    n: Annotated[int, typer.Option(help="How many of them.")] = 64,
-    draws: Annotated[int, typer.Option(help="Restorations of each, for their mean.")] = 1,
-    json: Annotated[Path | None, typer.Option(help="Where the figures go.")] = None,
+    n: Annotated[int, typer.Option(help="How many of them.", min=1)] = 64,
+    draws: Annotated[int, typer.Option(help="Restorations of each, for their mean.", min=1)] = 1,
+    json: JsonPath = None,
 ) -> None:
     """Print the table."""
-    truth = ImageStore.open(others).images(range(n))
-    found = compared(ImageStore.open(store), truth, draws=draws)
+    prior, apart = ImageStore.open(store), ImageStore.open(others)
+    check_side(prior, HOLE)
+    check_others(apart, prior, n)
+    found = compared(prior, apart.images(range(n)), draws=draws)
     header = ["", "restored", f"mean of {draws}", "expected", "bicubic, or nearest pasted in",
               "sharpness", "measured, off by", "copies", "processor s"]  # fmt: skip
     rows = [
@@ -94,4 +100,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    sys.exit(program("restoring", main))

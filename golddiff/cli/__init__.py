@@ -89,10 +89,15 @@ def run(arguments: Sequence[str]) -> int:
         The exit status.
     """
     _add_others()
+    return run_app(app, list(arguments) or ["--help"], "golddiff")
+
+
+def run_app(commands: typer.Typer, arguments: Sequence[str], program: str) -> int:
+    """Run a command line of any commands; its exit status, after a line where it went wrong."""
     try:
-        status = app(list(arguments) or ["--help"], prog_name="golddiff", standalone_mode=False)
+        status = commands(list(arguments), prog_name=program, standalone_mode=False)
     except GoldDiffError as error:
-        return _fail(_in_options(str(error), arguments), BAD_INPUT)
+        return _fail(_in_options(str(error), commands, arguments), BAD_INPUT)
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
     except OSError as error:
@@ -105,16 +110,16 @@ def run(arguments: Sequence[str]) -> int:
         # Older typers raise click's errors, newer ones their own: recognised by a method.
         if not hasattr(error, "format_message"):
             raise
-        return _fail(f"{error.format_message()} (see golddiff --help)", BAD_INPUT)
+        return _fail(f"{error.format_message()} (see {program} --help)", BAD_INPUT)
     if status == INTERRUPTED:
         return _fail("interrupted; files are written whole or not at all", INTERRUPTED)
     return status if isinstance(status, int) else 0
 
 
-def _in_options(message: str, arguments: Sequence[str]) -> str:
+def _in_options(message: str, commands: typer.Typer, arguments: Sequence[str]) -> str:
     """'k_min: got 0; say size=' as '--k-min: got 0; say --size', of options that there are."""
     name, colon, rest = message.partition(":")
-    called: Any = typer.main.get_command(app)
+    called: Any = typer.main.get_command(commands)
     for word in arguments:
         called = getattr(called, "commands", {}).get(word, called)
     for option in called.params:

@@ -19,6 +19,7 @@ from golddiff.store.closed_form import ExactPosterior
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError
 from golddiff.system.pictures import draw_rows
+from golddiff_lab.arguments import check_deepinv
 from golddiff_lab.cells import Key, Result
 from golddiff_lab.paper.context import Context
 from golddiff_lab.paper.likeness import packed, unpacked
@@ -219,10 +220,7 @@ def shown(problem: Problem) -> Result:
 
 def run(context: Context) -> Page:
     """The page: a table for each data set, prior and noise, a picture for each prior."""
-    try:
-        from golddiff import deepinv as _  # noqa: F401
-    except ImportError as error:
-        raise ArgumentError(f"name: {error}") from error
+    check_deepinv()
     page, steps = Page([NOTE]), context.steps(STEPS)
     for name, noises in NOISES.items():
         store = context.store(name)

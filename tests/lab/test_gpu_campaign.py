@@ -9,6 +9,7 @@ import torch
 from golddiff_lab import gpu_campaign
 from golddiff_lab.gpu import measure, page, rows
 from golddiff_lab.gpu.rows import BATCHES, ROWS, Row
+from golddiff_lab.programs import program
 from tests.lab.checkouts import write_checkout
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "gpu.md"
@@ -28,8 +29,12 @@ def _smaller(monkeypatch):
     torch.set_num_threads(threads)
 
 
+def status_of(*arguments):
+    return program("gpu_campaign", gpu_campaign.main, [*map(str, arguments)])
+
+
 def campaign(*arguments):
-    return gpu_campaign.main([*map(str, arguments), "--dry-run"])
+    return status_of("--dry-run", *arguments)
 
 
 def test_a_dry_run_goes_through_every_row_and_goes_on_where_it_was(tmp_path, capsys, monkeypatch):
@@ -106,7 +111,7 @@ def test_a_row_s_subsets_are_the_released_code_s():
 
 @without_gpu
 def test_without_a_gpu_one_line_says_so(tmp_path, capsys):
-    assert gpu_campaign.main(["--out", str(tmp_path)]) == 2
+    assert status_of("--out", tmp_path) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "device: no GPU is to be seen" in error
@@ -124,5 +129,5 @@ def test_without_a_gpu_one_line_says_so(tmp_path, capsys):
 )
 def test_bad_options_are_told_before_any_work(options, words, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(gpu_campaign, "measured_rates", None)
-    assert gpu_campaign.main(["--out", str(tmp_path), *options]) == 2
+    assert status_of("--out", tmp_path, *options) == 2
     assert words in capsys.readouterr().err

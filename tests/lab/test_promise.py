@@ -4,31 +4,29 @@ import json
 
 import pytest
 import torch
-import typer
-from typer.testing import CliRunner
 
 from golddiff import Optimal
 from golddiff.noise import ddim_sigmas
 from golddiff_lab import promise
+from golddiff_lab.programs import program
 
 EACH = 2  # queries of a kind
 
 
 @pytest.fixture
-def told(smooth_images, make_store, tmp_path, monkeypatch):
+def told(smooth_images, make_store, tmp_path, monkeypatch, capsys):
     """told(*arguments): each query's figures and what was printed, of 100 images and 20 others."""
     monkeypatch.setenv("GOLDDIFF_CACHE", str(tmp_path / "cache"))
     images = smooth_images(120)
     store, others = make_store(images[:100]), make_store(images[100:])
-    app = typer.Typer()
-    app.command()(promise.main)
 
     def make(*arguments):
         out = tmp_path / "promise.json"
         given = [str(store.path), "--others", str(others.path), "--each", str(EACH)]
-        done = CliRunner().invoke(app, [*given, "--json", str(out), *arguments])
-        records = json.loads(out.read_text())["records"] if done.exit_code == 0 else None
-        return records, done.output
+        status = program("promise", promise.main, [*given, "--json", str(out), *arguments])
+        said = capsys.readouterr()
+        records = json.loads(out.read_text())["records"] if status == 0 else None
+        return records, said.out + said.err
 
     return make
 
