@@ -73,8 +73,8 @@ def mixed(
         batch: queries a level.
         seed: of all noise.
     """
-    passed = trajectory(denoiser, sigmas, -(-batch // 2), seed)
     clean = held_out(store, batch // 2, seed)
+    passed = trajectory(denoiser, sigmas, -(-batch // 2), seed)
     noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(seed + 1))
     levels = []
     for sigma, points in zip(sigmas, passed, strict=True):

@@ -28,10 +28,22 @@ def make_side(spec: SideSpec, store: ImageStore) -> Side:
         GoldDiffError: as the method's or the peer's maker.
     """
     if spec.method is not None:
-        settings = own_settings(spec.method, spec.settings)
-        return Side(create(spec.method, store, settings, spec.seed))
+        return Side(created(spec.method, store, spec.settings, spec.seed))
     assert spec.peer is not None
     return PEERS[spec.peer].make(spec, store)
+
+
+def created(method: str, store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
+    """A method with those of the settings that it has.
+
+    Raises:
+        ArgumentError: as creating it; subsets of more images than there are.
+    """
+    denoiser = create(method, store, own_settings(method, settings), seed)
+    schedule = getattr(denoiser, "schedule", None)
+    if schedule is not None:
+        schedule.budgets(1.0, store.n)
+    return denoiser
 
 
 def own_settings(method: str, settings: MethodSettings) -> MethodSettings:

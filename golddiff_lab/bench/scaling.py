@@ -22,7 +22,7 @@ from golddiff_lab.cells import Cells, Key, Result
 from golddiff_lab.machine import Rates, measure
 from golddiff_lab.queries import mixed
 from golddiff_lab.race import level_rows, started
-from golddiff_lab.running import own_settings
+from golddiff_lab.running import created, own_settings
 from golddiff_lab.sides import SideSpec
 
 Watch = Callable[[str], None]
@@ -58,24 +58,27 @@ def run(job: ScalingJob, watch: Watch = lambda what: None) -> Outcome:
     if job.threads is not None:
         use_threads(job.threads)
     stores = stores_for(job, watch)
+    references = {
+        (store.n, method): truth.reference_of(
+            created(method, store, job.settings, job.seed), job.settings.mask_threshold
+        )
+        for store in stores
+        for method in job.methods
+    }
     watch("queries")
     passes = create(job.passing, stores[0], seed=job.seed)
     batches = mixed(stores[0], passes, job.sigmas, job.batch, job.seed)
     levels = list(zip(job.sigmas, batches, strict=True))
     cells = Cells(cache_folder() / "scaling" / "cells")
     found: dict[tuple[int, str], Result] = {}
-    references: dict[str, str] = {}
     for store in stores:
         for method in job.methods:
-            settings = own_settings(method, job.settings)
-            denoiser = create(method, store, settings, job.seed)
-            reference = truth.reference_of(denoiser, job.settings.mask_threshold)
-            references[method] = truth.text_of(reference)
+            reference = references[store.n, method]
             spec = SideSpec(
-                method, store.path, method, None, None, settings, job.seed,
-                torch.get_num_threads(), job.memory_limit,
+                method, store.path, method, None, None, own_settings(method, job.settings),
+                job.seed, torch.get_num_threads(), job.memory_limit,
             )  # fmt: skip
-            key = _key(job, store, stores[0], spec, references[method])
+            key = _key(job, store, stores[0], spec, truth.text_of(reference))
             if job.fresh:
                 cells.path(key).unlink(missing_ok=True)
 
@@ -83,7 +86,8 @@ def run(job: ScalingJob, watch: Watch = lambda what: None) -> Outcome:
                 return _measured(job, spec, levels, reference, watch)
 
             found[store.n, method] = cells.get(key, compute)
-    return Outcome(stores, measure(), found, references, cells.folder)
+    texts = {method: truth.text_of(references[stores[-1].n, method]) for method in job.methods}
+    return Outcome(stores, measure(), found, texts, cells.folder)
 
 
 def _key(

@@ -12,7 +12,6 @@ from pathlib import Path
 import torch
 
 from golddiff.denoiser import Estimator
-from golddiff.estimators.registry import create
 from golddiff.store.images import ImageStore
 from golddiff.system.parallel import use_threads
 from golddiff_lab.bench.step_job import StepJob
@@ -20,7 +19,7 @@ from golddiff_lab.machine import Rates, measure
 from golddiff_lab.peers import PEERS, recognise
 from golddiff_lab.queries import queries
 from golddiff_lab.race import Row, level_rows, started
-from golddiff_lab.running import own_settings
+from golddiff_lab.running import created
 from golddiff_lab.sides import SideSpec
 from golddiff_lab.truth import full_scans, reference_of, text_of
 
@@ -116,10 +115,7 @@ def _specs(job: StepJob, store: ImageStore) -> list[SideSpec]:
 
 def _reference(spec: SideSpec, store: ImageStore) -> Estimator:
     method = spec.method or PEERS[str(spec.peer)].base
-    denoiser = create(method, store, own_settings(method, spec.settings), spec.seed)
-    schedule = getattr(denoiser, "schedule", None)
-    if spec.method is not None and "k_min" in spec.settings.given():
-        schedule.budgets(1.0, store.n)  # type: ignore[union-attr]  # more images than there are
+    denoiser = created(method, store, spec.settings, spec.seed)
     return reference_of(denoiser, spec.settings.mask_threshold)
 
 

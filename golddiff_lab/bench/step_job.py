@@ -18,6 +18,7 @@ from golddiff_lab.arguments import (
 )
 from golddiff_lab.peers import PEERS, recognise
 
+MOST_NOISE = 1e6  # of a level; a query of 1e16 is no longer a float32 number squared
 OF_PEERS = ("mask_threshold", "variant", "k_min", "k_max", "patch_size", "boundary")
 
 
@@ -74,8 +75,10 @@ class StepJob:
         check_positive("seconds", self.seconds)
         check_source(self.queries_from)
         for level in self.sigmas:
-            if not 0 < level < float("inf"):
-                raise ArgumentError(f"levels: got {level}, expected finite numbers above 0")
+            if not 0 < level <= MOST_NOISE:
+                raise ArgumentError(
+                    f"levels: got {level}, expected numbers above 0, at most {MOST_NOISE:g}"
+                )
         check_methods(self.methods, self.settings, OF_PEERS if self.peer else ())
         names = self.named
         if len(set(names)) < len(names):

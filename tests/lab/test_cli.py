@@ -101,6 +101,13 @@ def test_kamb_is_raced_against_its_authors_code(store, tmp_path, capsys):
     assert theirs["rmse"] > 1e-3
 
 
+@pytest.fixture
+def no_work(monkeypatch):
+    """Measuring, sampling or scanning fails."""
+    for name in ("measure", "queries", "full_scans", "started"):
+        monkeypatch.setattr(f"golddiff_lab.bench.step.{name}", None)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -120,18 +127,14 @@ def test_kamb_is_raced_against_its_authors_code(store, tmp_path, capsys):
         (["--against", "release"], "against: got 'release', expected one of golddiff-pca"),
         (["--patch-size", "3"], "patch-size: does not apply to golddiff-pca"),
         (["--json", "/"], "json: / is a folder"),
+        (["--levels", "1e300"], "levels: got 1e+300, expected numbers above 0, at most 1e+06"),
         (["--k-min", "100"], "k-min: got 100, but there are only 40 images"),
+        (["--k-max", "100"], "k-max: got 100, but there are only 40 images"),
     ],
 )
+@pytest.mark.usefixtures("no_work")
 def test_bad_arguments_are_one_line(arguments, message, store, fails):
     assert message in fails("step", store.path, *arguments)
-
-
-@pytest.fixture
-def no_work(monkeypatch):
-    """Measuring, sampling or scanning fails."""
-    for name in ("measure", "queries", "full_scans", "started"):
-        monkeypatch.setattr(f"golddiff_lab.bench.step.{name}", None)
 
 
 @pytest.mark.parametrize(
