@@ -95,9 +95,6 @@ class TrainSettings:
             ArgumentError: a setting outside its range; a store of other than square images whose
                 side divides by 2^(levels - 1); classes asked of a store that has none.
         """
-        # With torch, which the command's help has no use for.
-        from golddiff.oracles.unet import UNetConfig
-
         self.check()
         if len(store.shape) != 3 or store.shape[1] != store.shape[2]:
             raise ArgumentError(
@@ -105,16 +102,7 @@ class TrainSettings:
             )
         if self.conditional and not store.classes:
             raise ArgumentError("conditional: the training set has no labels")
-        config = UNetConfig(
-            channels=self.channels,
-            multipliers=self.multipliers,
-            blocks=self.blocks,
-            image_channels=store.shape[0],
-            classes=max(store.classes) + 1 if self.conditional else 0,
-            dropout=self.dropout,
-            groups=_groups(self.channels) if self.groups is None else self.groups,
-        )
-        config.check()
+        config = self._config(store.shape[0], max(store.classes) + 1 if self.conditional else 0)
         if store.shape[1] % config.divisor:
             raise ArgumentError(
                 f"multipliers: got {len(self.multipliers)} levels, so the side of the images must "
@@ -148,6 +136,23 @@ class TrainSettings:
             if value not in allowed and (name, value) != ("precision", None):
                 raise ArgumentError(f"{name}: got {value!r}, expected {' or '.join(allowed)}")
         checked_device(self.device)
+        self._config()
+
+    def _config(self, image_channels: int = 1, classes: int = 0) -> UNetConfig:
+        # With torch, which the command's help has no use for.
+        from golddiff.oracles.unet import UNetConfig
+
+        config = UNetConfig(
+            channels=self.channels,
+            multipliers=self.multipliers,
+            blocks=self.blocks,
+            image_channels=image_channels,
+            classes=classes,
+            dropout=self.dropout,
+            groups=_groups(self.channels) if self.groups is None else self.groups,
+        )
+        config.check()
+        return config
 
 
 def _groups(channels: int) -> int:

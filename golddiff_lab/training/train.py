@@ -13,7 +13,8 @@ from torch import nn
 from golddiff.oracles.parameterisations import EPSILON, TIMESTEPS, ddpm_alphas
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError
-from golddiff_lab.training.run import Run, save, start
+from golddiff.system.files import check_writable
+from golddiff_lab.training.run import STATE, Run, save, start
 from golddiff_lab.training.settings import TrainSettings
 
 
@@ -50,6 +51,7 @@ def train(
         CheckpointError: the state in ``out`` is damaged.
     """
     settings.check()
+    check_writable("out", out / STATE)
     # On the processor, time that others take from the run is not the run's.
     on_cpu = torch.device(settings.device).type == "cpu"
     now = time.thread_time if on_cpu else time.perf_counter

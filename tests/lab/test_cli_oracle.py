@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -89,6 +90,11 @@ def test_a_polite_kill_saves_the_run(tmp_path):
         (("train", "--out", "run", "--channels", "0", "--steps", "1"), "channels: got 0"),
         (("train", "--out", "run", "--minutes", "0"), "minutes: got 0"),
         (("train", "--out", "run", "--data", "nothing-here/x.zip"), "nothing-here"),
+        (
+            ("train", "--out", "run", "--data", "nothing-here", "--groups", "7"),
+            "--channels: got 64",
+        ),
+        (("train", "--out", "file"), "--out: file/state.pt cannot be written"),
         (("train",), "--out"),
         (("info", "none.pt"), "none.pt does not exist"),
         (("export", "none", "a.safetensors"), "none does not exist"),
@@ -96,7 +102,9 @@ def test_a_polite_kill_saves_the_run(tmp_path):
         (("export", "none", "a.safetensors", "--dtype", "int8"), "dtype: got 'int8'"),
     ],
 )
-def test_bad_input_is_one_line(fails, arguments, message):
+def test_bad_input_is_one_line(fails, arguments, message, monkeypatch):
+    monkeypatch.setattr("golddiff_lab.training.train.start", None)
+    (Path("file")).write_text("")
     assert message in fails("oracle", *arguments)
 
 
