@@ -100,7 +100,7 @@ def _run(names: list[str], options: ReproduceOptions) -> None:
     from golddiff.system.parallel import use_threads
     from golddiff_lab.paper.context import Context
 
-    check_settings(options.n, 10, "ddim", options.seed, options.batch)
+    check_settings(options.n, 10, "ddim", options.seed)
     if options.threads is not None:
         use_threads(options.threads)
     context = Context(

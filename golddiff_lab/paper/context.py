@@ -16,6 +16,8 @@ from golddiff.sources.source_options import SourceOptions
 from golddiff.store.images import ImageStore
 from golddiff.store.opening import is_store
 from golddiff.system.errors import ArgumentError
+from golddiff.system.units import shape_text
+from golddiff_lab.arguments import at_least
 from golddiff_lab.cells import Cells
 from golddiff_lab.given import given_store
 from golddiff_lab.paper.datasets import DATA_SETS
@@ -61,10 +63,7 @@ class Context:
     watch: Callable[[str, int], contextlib.AbstractContextManager[OnStep]] = unwatched
 
     def __post_init__(self) -> None:
-        for name in ("n", "batch", "kamb_images", "most_steps"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ArgumentError(f"{name.replace('_', '-')}: got {value}, expected 1 or more")
+        at_least(self, n=1, batch=1, kamb_images=1, most_steps=1)
         if self.quick:
             self.n = min(self.n, QUICK_IMAGES)
         self.cells = Cells(self.out / "cells")
@@ -79,13 +78,18 @@ class Context:
         """The data set of this name, or None where it is not here.
 
         Raises:
-            GoldDiffError: it is here and cannot be read.
+            GoldDiffError: it is here and cannot be read, or holds no images.
         """
         if name not in self.data:
             return None
         if name not in self._stores:
             reading = SourceOptions(size=DATA_SETS[name].side, skip_bad=True)
-            self._stores[name] = given_store(self.data[name], reading, self.say)
+            store = given_store(self.data[name], reading, self.say)
+            if len(store.shape) != 3:
+                raise ArgumentError(
+                    f"data: {name} holds {shape_text(store.shape)}, expected images"
+                )
+            self._stores[name] = store
         return self._stores[name]
 
     def first(self, names: Iterable[str]) -> tuple[str, ImageStore] | None:
@@ -97,12 +101,14 @@ class Context:
         """The oracle of this name, or None where it is not here.
 
         Raises:
-            ArgumentError: nothing at its path.
+            GoldDiffError: nothing at its path, or no network.
         """
         if name not in self.oracles:
             return None
         if name not in self._oracles:
-            self._oracles[name] = Oracle.at(self.oracles[name])
+            oracle = Oracle.at(self.oracles[name])
+            _ = oracle.call  # loaded now: what is no network is told before any work
+            self._oracles[name] = oracle
         return self._oracles[name]
 
     def part(self, name: str, store: ImageStore, images: int | None) -> ImageStore:

@@ -171,9 +171,7 @@ def reference_of(context: Context, here: Here) -> Any:
 
 
 def packed(images: torch.Tensor) -> dict[str, Any]:
-    """Images as text: uint8 (n, H, W) or (n, H, W, 3) in base64; None for points."""
-    if images.ndim != 4:
-        return {"shape": [], "pixels": ""}
+    """Images as text: uint8 (n, H, W) or (n, H, W, 3) in base64."""
     pixels = to_pixels(images)
     return {
         "shape": list(pixels.shape),

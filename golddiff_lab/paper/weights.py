@@ -116,7 +116,7 @@ def _spread(estimator: Estimator, full: Run, on_step: Any) -> dict[str, list[flo
     store = estimator.store
     support = Support(store.rows_of(None))
     pixels: list[int | None] = [None]
-    if isinstance(estimator, PCA) and len(store.shape) == 3:
+    if isinstance(estimator, PCA):
         _, height, width = store.shape
         ys, xs = (
             np.linspace(0, side - 1, PIXELS + 2).round().astype(int)[1:-1]
@@ -186,14 +186,10 @@ def _page(title: str, store: ImageStore, threshold: float, result: Result) -> Pa
     lines = [NOTE, "", about, "", *markdown_table(header, [*texts, last])]
     rows = [{k: v for k, v in result.items() if k != "pictures"}]
     page = Page(lines, rows, _panels(title, result))
-    pictures = {
-        label: unpacked(text) for label, text in result["pictures"].items() if text["shape"]
-    }
-    if pictures:
-        page.pictures["weights-pictures"] = draw_trajectory(
-            [Row(label, images) for label, images in pictures.items()], sigmas,
-            title=f"PCA on {title}, from random subsets: the x0 predicted at each step",
-        )  # fmt: skip
+    page.pictures["weights-pictures"] = draw_trajectory(
+        [Row(label, unpacked(text)) for label, text in result["pictures"].items()], sigmas,
+        title=f"PCA on {title}, from random subsets: the x0 predicted at each step",
+    )  # fmt: skip
     return page
 
 

@@ -134,6 +134,14 @@ def test_bad_input_to_reproduce(fails, tiny):
     assert line.startswith("name: got 'tables', expected all or one of ")
     assert all(name in line for name in EXPERIMENTS)
     assert fails("reproduce").startswith("name: none given, expected all or one of moons")
+    for option in ("--n", "--batch-size", "--kamb-images", "--most-steps"):
+        assert fails("reproduce", "main", option, 0).startswith(f"{option[2:]}: got 0")
+    golddiff.ImageStore.build(np.zeros((9, 2), np.float32), "points.store")
+    assert fails("reproduce", "main", "--data", "mnist=points.store") == (
+        "data: mnist holds points of 2 values, expected images"
+    )
+    Path("text.pt").write_text("none")
+    assert "text.pt" in fails("reproduce", "main", "--oracle", "mnist=text.pt")
     assert fails("reproduce", "main", "--data", "cifar10") == (
         "data: got 'cifar10', expected NAME=PATH"
     )
