@@ -32,6 +32,8 @@ def augmented(images: NDArray[np.uint8], uniform: F64) -> NDArray[np.uint8]:
         images: (b, C, H, W) uint8, C = 1 or 3.
         uniform: (b, 9) uniform numbers in [0, 1), which decide.
     """
+    if len(images) == 0:
+        return images  # torch crops none
     crop, left, top, mirror, bright, contrast, saturation, hue, _ = uniform.T
     values = torch.from_numpy(images).float()
     scale = SMALLEST_CROP + (1 - SMALLEST_CROP) * crop

@@ -61,6 +61,8 @@ def test_points_of_a_run_and_held_out_images_take_turns(store):
     clean = held_out(store, 2, seed=0)
     noise = (levels[0][1::2] - clean) / 5.0
     assert torch.allclose(levels[1][1::2], clean + 0.01 * noise, atol=1e-4)
+    (alone,) = mixed(store, create("golddiff-optimal", store), [5.0], 1, seed=0)
+    assert alone.shape == (1, 3, 8, 8)  # a point of the run: no held-out image
 
 
 def test_held_out_images_are_not_in_the_set(store):
