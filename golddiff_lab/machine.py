@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import resource
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -67,16 +65,6 @@ def memory() -> dict[str, int]:
     Empty where the system does not tell.
     """
     return {FIELDS[name]: size for name, size in process_memory().items() if name in FIELDS}
-
-
-def peak_resident() -> int:
-    """The most bytes that this process had resident so far, mapped files (a store's) included.
-
-    ``ru_maxrss``, for systems that tell nothing better, also keeps the peak of the process that
-    started this one.
-    """
-    unit = 1 if sys.platform == "darwin" else 1024
-    return memory().get("peak") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 @contextlib.contextmanager

@@ -14,8 +14,9 @@ from golddiff.sampling import sample
 from golddiff.store.images import ImageStore
 from golddiff.support import TiledSupport
 from golddiff.system.errors import ArgumentError
+from golddiff.system.memory import peak_resident
 from golddiff.system.numbers import F32
-from golddiff_lab.machine import memory, peak_resident, watched_memory
+from golddiff_lab.machine import memory, watched_memory
 from golddiff_lab.peers import PEERS
 from golddiff_lab.sides import Check, Side, SideSpec
 from golddiff_lab.timing import Timed, timed

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
-from golddiff.system.memory import process_memory
+from golddiff.system.memory import peak_resident, process_memory
 
 _CLEAR = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"  # proc(5): "reset the peak resident set size"
@@ -49,16 +48,5 @@ def peak_memory() -> Iterator[PeakMemory]:
     if torch.cuda.is_available() and torch.cuda.max_memory_allocated() > 0:
         peak.bytes, peak.kind, peak.before = torch.cuda.max_memory_allocated(), "allocator", before
         return
-    peak.bytes = process_memory().get("VmHWM") or _of_process()
+    peak.bytes = peak_resident()
     peak.kind = kind if peak.bytes else "unknown"
-
-
-def _of_process() -> int:
-    """The peak since the process began; 0 where the system does not tell."""
-    try:
-        import resource
-    except ImportError:
-        return 0
-    # Kilobytes, but bytes on macOS.
-    unit = 1 if sys.platform == "darwin" else 1024
-    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +29,24 @@ def free_memory() -> float:
 def process_memory() -> dict[str, int]:
     """Bytes of Linux's process status by field (VmRSS, VmHWM ...); empty where there is none."""
     return _sizes(Path("/proc/self/status"))
+
+
+def peak_resident() -> int:
+    """The most bytes that this process had resident so far, mapped files (a store's) included.
+
+    Elsewhere than on Linux it may keep the peak of the process that started this one; 0 where the
+    system does not tell.
+    """
+    peak = process_memory().get("VmHWM")
+    if peak is not None:
+        return peak
+    try:
+        import resource
+    except ImportError:
+        return 0
+    # Kilobytes, but bytes on macOS.
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _sizes(path: Path) -> dict[str, int]:

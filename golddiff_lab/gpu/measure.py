@@ -14,10 +14,11 @@ from golddiff.estimators.pca import mask_width
 from golddiff.noise import ddim_sigmas
 from golddiff.store.images import ImageStore
 from golddiff.store.proxy import side_16_shape
+from golddiff.system.memory import peak_resident
 from golddiff_lab.arguments import STEPS
 from golddiff_lab.gpu.differences import on_device
 from golddiff_lab.gpu.rows import Row
-from golddiff_lab.machine import Rates, peak_resident
+from golddiff_lab.machine import Rates
 from golddiff_lab.peers.release import release_step
 from golddiff_lab.queries import noised
 from golddiff_lab.timing import Timing, in_turns, timed

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from golddiff.system.memory import peak_resident
 from golddiff_lab import machine
 from golddiff_lab.machine import (
     Rates,
     measure,
     memory,
-    peak_resident,
     watched_memory,
 )
 from golddiff_lab.timing import CPU, Timed
