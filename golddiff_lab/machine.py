@@ -39,11 +39,11 @@ class Rates:
         return Rates(self.threads, matrix, copy)
 
 
-def measure(device: torch.device = CPU, *, small: bool = False) -> Rates:
+def measure(device: torch.device = CPU) -> Rates:
     """A large square product of random numbers, and a copy many times larger than caches."""
-    gpu = device.type != "cpu" and not small
-    side = ON_A_GPU if gpu else 256 if small else MATRIX_SIDE
-    size = COPIED_ON_A_GPU if gpu else 1 << 20 if small else COPIED
+    gpu = device.type != "cpu"
+    side = ON_A_GPU if gpu else MATRIX_SIDE
+    size = COPIED_ON_A_GPU if gpu else COPIED
     a, b = (torch.randn(side, side, device=device) for _ in range(2))
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.ones_like(source)

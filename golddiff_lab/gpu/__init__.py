@@ -1,1 +1,0 @@
-"""What ``python -m golddiff_lab.gpu_campaign`` measures."""
