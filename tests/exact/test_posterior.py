@@ -67,6 +67,14 @@ def test_optimal_is_bayes_rule(store, queries, sigma, labels):
     assert np.allclose(np.linalg.norm(along, axis=2), 1, atol=1e-5)
 
 
+def test_one_image_s_posterior_varies_in_no_direction(make_store):
+    store = make_store(torch.randn(9, 3, 8, 8, generator=torch.Generator().manual_seed(0)).sign())
+    found = golddiff.Optimal(store).posterior(store.images([4]) + 0.01, 0.1)
+    values, vectors = found.directions(2)
+    assert values.abs().max() == 0
+    assert torch.allclose(vectors.flatten(2).norm(dim=2), torch.ones(1, 2))
+
+
 def test_the_score_is_the_gradient_of_the_log_density(store, queries):
     sigma = torch.tensor([0.3, 0.7, 2.0, 9.0])
     x, d, step = queries(store, 1.0), golddiff.Optimal(store), 1e-3
