@@ -183,6 +183,14 @@ def test_the_effective_number_of_equal_weights_is_n_and_of_one_image_is_1(make_s
         assert one.image_weights == pytest.approx(1)
 
 
+def test_weights_far_from_the_images_sum_to_1_too(make_store):
+    """Logits of 1e16, beside which the log of their number is less than the last digit."""
+    store = make_store(torch.full((20, 1, 4, 4), 128, dtype=torch.uint8))
+    (found,) = Optimal(store).attribute(torch.full((1, 1, 4, 4), 100.0), 2e-6)
+    assert found.image_weights == pytest.approx(1 / 20)
+    assert found.mass == pytest.approx(16 / 20)
+
+
 @pytest.mark.parametrize("name", sorted({*ESTIMATORS} - {"pca wss"}))  # of batches, as they are
 def test_importance_weights_count_as_so_many_images(colour, queries, name):
     """Twice the weight is the image twice."""

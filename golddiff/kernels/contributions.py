@@ -138,7 +138,6 @@ class Weights:
 
     Attributes:
         top: sources ranked: ``top``, or the number of images where that is fewer.
-        log_total: (L,) log of the sum of exp(logit).
         effective: (L,) exp of the entropy (in nats) of the images' weights at a location: N where
             N images weigh the same, 1 where one has all the weight.
     """
@@ -175,19 +174,24 @@ class Weights:
                 self._kept.append(part)
         assert sums is not None
         assert ranking is not None  # a support has at least one image
-        self.log_total = (sums.log_max + np.log(sums.total))[0]
-        self.effective: F64 = np.exp(self.log_total - sums.mean()[0])
+        self._highest, self._total = sums.log_max[0, :, None], sums.total[0, :, None]
+        self.effective: F64 = np.exp((sums.log_max + np.log(sums.total) - sums.mean())[0])
         self._ranking = ranking.descending()
 
     def __iter__(self) -> Iterator[tuple[Contribution, F64]]:
         """Each part with its weights (L, k); over all parts a location's sum to 1."""
         for part in self._parts() if self._kept is None else self._kept:
-            yield part, np.exp(part.logits - self.log_total[:, None])
+            yield part, self._weights(part.logits)
 
     def ranked(self) -> Ranking:
         """The main sources of each location, their weights as scores, heaviest first."""
         best = self._ranking
-        return Ranking(np.exp(best.scores - self.log_total[:, None]), best.rows, best.positions)
+        return Ranking(self._weights(best.scores), best.rows, best.positions)
+
+    def _weights(self, logits: F64) -> F64:
+        """Of logits (L, k). The largest goes first: of 1e13, log(total) would be lost beside it."""
+        weights: F64 = np.exp(logits - self._highest) / self._total
+        return weights
 
 
 def _sums(logits: F64) -> Posterior:
