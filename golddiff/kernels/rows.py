@@ -115,9 +115,9 @@ def _weights(flat, rows, prior, x, gain, scale, offset, out, log_max):  # type: 
     seen = np.empty(k)
     for q in range(len(x)):
         mine = out[q]
-        nearest, best = np.inf, -np.inf
+        heaviest, best = -np.inf, -np.inf
         for j in range(k):
-            nearest = min(nearest, mine[j])
+            heaviest = max(heaviest, prior[j])
             mine[j] = prior[j] - gain * mine[j]
             best = max(best, mine[j])
         total = 0.0
@@ -125,8 +125,9 @@ def _weights(flat, rows, prior, x, gain, scale, offset, out, log_max):  # type: 
             below = mine[j] - best
             seen[j] = np.exp(below) if below > NOTHING else 0.0
             total += seen[j]
-        # |d - d'| <= 2 sum_n |x_n - x_in| OFF <= 2 OFF sqrt(D d), of images within 30 of the best.
-        rounding = 2 * OFF * np.sqrt(d * gain * (gain * nearest + 30))
+        # |d - d'| <= 2 sum_n |x_n - x_in| OFF <= 2 OFF sqrt(D d), of images within 30 of the best,
+        # where gain d, the log weight less the logit, is at most heaviest - best + 30.
+        rounding = 2 * OFF * np.sqrt(d * gain * (heaviest - best + 30))
         # The true share of an image is at most exp(4 rounding) times the one seen here.
         least = best + np.log(LEAST * total / (rounding + 1e-300)) - 4 * rounding
         largest, again = -np.inf, False

@@ -56,6 +56,19 @@ def test_what_is_given_twice_adds_up(store, queries):
     assert torch.equal(d(x, 2.0), golddiff.Optimal(store)(x, 2.0))  # d itself is as before
 
 
+@pytest.mark.kernels
+def test_images_that_log_weights_tie_far_from_the_query(make_store, smooth_images):
+    """Their logits are differences of large numbers, though other images are near the query."""
+    sigma = 0.0005
+    store = make_store(smooth_images(400, (3, 16, 16)))
+    x, images = store.images([3]), float64_images(store)
+    squares = np.square(flat(x) - images).sum(axis=1)
+    weights = np.where(np.arange(400) < 10, 0, squares / (2 * sigma**2) + 100)
+    mean = optimal(store, x, sigma, weights)[0]
+    found = golddiff.Optimal(store).given(weights)(x, sigma)
+    assert np.abs(flat(found) - mean).max() < 1e-5
+
+
 def test_each_query_may_have_its_own(store, queries):
     weights = np.random.default_rng(1).normal(0, 3, (4, store.n))
     x, d = queries(store, 5.0), golddiff.Optimal(store).given(weights)
