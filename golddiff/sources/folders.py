@@ -166,10 +166,11 @@ def _labelled(
     if None in tops:
         loose = names[tops.index(None)]
         inside = next(name for name, top in zip(names, tops, strict=True) if top is not None)
-        raise SourceError(
-            f"{description} holds images both loose ({loose}) and in sub folders ({inside}); put "
-            "all in one folder, or each in the sub folder of its class"
-        )
+        log.warning(
+            "%s: no classes, since images lie both loose (%s) and in sub folders (%s)",
+            description, printable(loose), printable(inside),
+        )  # fmt: skip
+        return names, None, None
     class_names, labels = np.unique([str(top) for top in tops], return_inverse=True)
     return names, labels.astype(np.int64), tuple(class_names.tolist())
 

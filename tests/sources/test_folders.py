@@ -62,11 +62,13 @@ def test_a_folder_around_everything_is_no_class(tmp_path):
     assert not open_source(tmp_path).info.labelled
 
 
-def test_loose_images_beside_class_folders_are_refused(tmp_path):
+def test_loose_images_beside_folders_are_read_without_classes(tmp_path, caplog):
     fill(tmp_path, 1)
     fill(tmp_path / "cat", 1)
-    with pytest.raises(SourceError, match=r"000\.png.*cat/000\.png"):
-        open_source(tmp_path)
+    info = open_source(tmp_path).info
+    assert (info.count, info.labelled) == (2, False)
+    (line,) = caplog.messages
+    assert "images lie both loose (000.png) and in sub folders (cat/000.png)" in line
 
 
 def test_files_that_are_no_images_are_ignored(tmp_path):
