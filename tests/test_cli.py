@@ -132,6 +132,14 @@ def test_copies_are_told_with_what_to_do(capsys):
     ) in capsys.readouterr().out
 
 
+def test_panoramas_come_without_a_warning(monkeypatch, recwarn):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)  # from here on Pillow warns
+    Path("photos").mkdir()
+    Image.new("RGB", (16, 12)).save("photos/wide.png")
+    assert run(["index", "photos", "photos.store"]) == 0
+    assert not recwarn.list
+
+
 def test_novelty_of_any_pictures_is_reported(capsys):
     copies = store_of(capsys, "digits").images(range(5))
     noise = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(0)).clamp(-1, 1)
@@ -312,12 +320,15 @@ def test_a_run_from_a_picture_begins_at_the_noise_of_its_strength():
     assert len(figures["sigmas"]) == 5
 
 
-def test_a_run_from_a_training_picture_with_little_noise_ends_at_it(make_store, smooth_images):
+def test_a_run_from_a_training_picture_with_little_noise_ends_at_it(
+    make_store, smooth_images, capsys
+):
     store = make_store(smooth_images(20, (3, 8, 8)))
     first = to_pixels(store.images([4]))[0]
     Image.fromarray(first).resize((64, 64), Image.Resampling.NEAREST).save("start.png")
     options = ["--store", str(store.path), "--method", "optimal", "--n", "1", "--out", "pictures"]
     assert run(["sample", *options, "--start", "start.png", "--strength", "0.05"]) == 0
+    assert "expected; a higher --strength keeps less of the picture" in capsys.readouterr().out
     with Image.open("pictures/0000.png") as picture:
         assert np.array_equal(np.asarray(picture), first)
 

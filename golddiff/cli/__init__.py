@@ -13,6 +13,7 @@ import functools
 import gc
 import re
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 from typing import Any
@@ -88,6 +89,8 @@ def run(arguments: Sequence[str]) -> int:
     Returns:
         The exit status.
     """
+    # Pillow's word on panoramas: what is too large is refused by our own limit, and said.
+    warnings.filterwarnings("ignore", "Image size .* exceeds limit")
     _add_others()
     return run_app(app, list(arguments) or ["--help"], "golddiff")
 

@@ -78,7 +78,8 @@ def first_look(
             labels=None if labels is None else list(labels)[:n], trajectory=False, on_step=on_step,
         )  # fmt: skip
     run.save(out, "out")
-    say(f"{out}: a first look, {n} rough images; the picture itself follows")
+    images = "1 rough image" if n == 1 else f"{n} rough images"
+    say(f"{out}: a first look, {images}; the picture itself follows")
 
 
 def take_steps(

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from golddiff import __version__
 from golddiff.cli.command import argument, command, option
 from golddiff.cli.first_use import create_with_bars, make_covariance
 from golddiff.cli.options import JsonPath, Seed, Steps, TrainingImages, check_outputs
-from golddiff.cli.terminal import counting, say, starting, waiting, write_json
+from golddiff.cli.terminal import counting, say, starting, summary, waiting, write_json
 from golddiff.estimators.registry import DEFAULT_METHOD, MethodSettings
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES
@@ -152,7 +153,10 @@ def restore(options: _RestoreOptions) -> None:
             "known by far the best; more images or more --softness help"
         )
     figures = {
-        "picture": str(job.picture), "n": job.n, "steps": job.steps, "seed": job.seed,
+        "golddiff": __version__, "store": summary(opened), "picture": str(job.picture),
+        "hole": job.hole, "mask": None if job.mask is None else str(job.mask),
+        "upscale": job.upscale, "colours": job.colours, "deblur": job.deblur,
+        "n": job.n, "steps": job.steps, "seed": job.seed,
         "method": job.method, "noise": noise, "softness": softness,
         "training_images": opened.n, "spread": float(spread.mean()), "copies": copies,
         "novelty": None if found is None else found.novelty.tolist(),

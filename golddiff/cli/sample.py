@@ -117,7 +117,10 @@ class SampleRun:
             return [found.about]
         asked = NOVELTY if job.settings.novelty is None else job.settings.novelty
         cause, advice = f"novelty {asked:g}", f"try --novelty {NOVELTY if asked < NOVELTY else 1:g}"
-        if job.method != "recommended":
+        if job.start is not None:
+            cause = f"strength {job.strength:g}"
+            advice = "a higher --strength keeps less of the picture"
+        elif job.method != "recommended":
             cause, advice = job.method, f"try --method recommended --novelty {NOVELTY:g}"
         elif asked == 1:
             advice = "more training images help"

@@ -50,10 +50,10 @@ def build(
     info = source.info
     if info.count is not None:  # refused before the work starts, where the disk is too small
         proxies = 4 * math.prod(quarter_shape(info.shape))
-        check_disk("store", path, info.count * (_bytes_each(info) + proxies + 12))
+        check_disk("the store", path, info.count * (_bytes_each(info) + proxies + 12))
     check_images(1, info.shape, lambda n, d: COPIES * (BATCH_BYTES + 4.0 * d), "to read")
-    busy = f"store: another process is building {path}; wait for it, or give another path"
-    with folder_in_place("store", path, busy) as folder, progress_bar(progress) as bar:
+    busy = f"the store: another process is building {path}; wait for it, or give another path"
+    with folder_in_place("the store", path, busy) as folder, progress_bar(progress) as bar:
         _check_free(path, overwrite)  # built by another since it was looked for
         _fill(folder, source, bar, factor)
 

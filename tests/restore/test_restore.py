@@ -1,5 +1,6 @@
 """Pictures restored: against the equation in float64, at both ends of the noise, and refusals."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -285,6 +286,9 @@ def test_the_command_from_end_to_end(folder, capsys, monkeypatch):
     asked += ["--steps", "3", "--method", "golddiff-pca", "--out", str(folder / "out.png")]
     explained = ["--hole", "4,4,6,6", "--explain", str(folder / "why.html")]
     assert run([*asked, *explained, "--json", str(folder / "run.json")]) == 0
+    figures = json.loads((folder / "run.json").read_text())
+    assert (figures["hole"], figures["mask"], figures["upscale"]) == ([4, 4, 6, 6], None, None)
+    assert golddiff.ImageStore.open(figures["store"]["path"]).n == 23
     said = capsys.readouterr().out
     assert "2 restorations" in said
     assert "noise" in said
