@@ -150,6 +150,8 @@ def open_or_build(store: ImageStore, progress: Progress = no_progress) -> Index:
 
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
+    if not folder.exists():
+        raise StoreError(f"index: {folder.parent} has none yet")
     if not path.is_file() or leads_out(folder.parent, path):
         raise StoreError(f"index: {folder} holds no {MANIFEST}, so there is no complete index")
     try:
