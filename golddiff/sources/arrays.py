@@ -15,6 +15,7 @@ from golddiff.system.errors import ArgumentError, SourceError
 from golddiff.system.numbers import F32
 
 _IMAGE_CHANNELS = (1, 3, 4)
+FAR = 2.0  # beyond it in [-1, 1] a value is no overshoot of a filter: value_range= is another's
 
 
 def open_array(
@@ -98,6 +99,12 @@ def _floats(
     if value_range is not None and tuple(value_range) != (-1, 1):
         least, most = value_range
         values = (values - np.float32(least)) * np.float32(2 / (most - least)) - np.float32(1)
+        off = np.abs(values).reshape(len(values), -1).max(1) > FAR
+        if off.any():
+            raise SourceError(
+                f"{description}: example {start + int(np.argmax(off))} lies far outside of "
+                f"value_range={least:g} to {most:g}; give the least and the largest value"
+            )
     return values
 
 

@@ -127,6 +127,15 @@ def test_a_range_that_is_not_around_0_is_asked_for(most):
     assert open_source(images * 2 - most).info.count == 70
 
 
+def test_values_far_outside_of_the_range_that_was_said_are_refused():
+    images = np.full((3, 1, 8, 8), 0.5, np.float32)
+    images[1, 0, 0, 0] = 1.2  # a filter's overshoot
+    assert read(open_source(images, value_range=(0, 1)))[0].max() == pytest.approx(1.4)
+    images[2, 0, 0, 0] = -1
+    with pytest.raises(SourceError, match="example 2 lies far outside of value_range=0 to 1"):
+        read(open_source(images, value_range=(0, 1)))
+
+
 @pytest.mark.parametrize("value", [3, (1, 1), (1, 0), (0, np.inf), ("a", "b"), (0, 1, 2)])
 def test_a_range_that_is_none_is_refused(value):
     with pytest.raises(ArgumentError, match="value_range: got"):
