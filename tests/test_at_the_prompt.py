@@ -51,6 +51,7 @@ def test_a_denoiser_says_what_it_is(store):
         golddiff.PCA(store, mask_threshold=0.1, share="pixel"),
         golddiff.Kamb(store, 3),
         golddiff.GoldDiff(golddiff.Optimal(store), golddiff.PaperSchedule(variant="released"), 4),
+        golddiff.GoldDiff(golddiff.Optimal(store), golddiff.AdaptiveSchedule(0.1, guarantee=True)),
     ):
         assert repr(eval(repr(denoiser), names)) == repr(denoiser)  # a line that can be typed
     assert "mask_threshold=0.1" in repr(golddiff.PCA(store, mask_threshold=0.1))

@@ -99,7 +99,9 @@ class AdaptiveSchedule:
         return fitted
 
     def __repr__(self) -> str:
-        return f"AdaptiveSchedule(tol={self.tol!r})"
+        index = "" if self.index is None else f", index={self.index!r}"
+        guarantee = ", guarantee=True" if self.guarantee else ""
+        return f"AdaptiveSchedule(tol={self.tol!r}{index}{guarantee})"
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,9 @@ class FittedSchedule:
         self._said = False
         large = estimator.store.n > INDEXED_FROM and isinstance(estimator.store, ImageStore)
         self.indexed = large if settings.index is None else settings.index
+
+    def __repr__(self) -> str:
+        return repr(self.settings)
 
     @cached_property
     def index(self) -> Index:
