@@ -69,7 +69,7 @@ def _ddim(
     denoise: Denoise, x_init: torch.Tensor, sigmas: Sequence[float], clip: bool
 ) -> Iterator[State]:
     """Song et al. 2021, eta 0, of x_t = x / sqrt(1 + sigma^2), in diffusers' order of rounding."""
-    squares = torch.tensor([*sigmas, 0.0], dtype=torch.float64) ** 2
+    squares = torch.tensor([*sigmas, 0.0], dtype=torch.float64, device="cpu") ** 2
     alphas = (1 / (1 + squares)).float()
     # 1 - alpha, which has no digits left in float32 where sigma is small.
     betas = torch.where(alphas < 0.5, 1 - alphas, (squares / (1 + squares)).float())
@@ -172,8 +172,13 @@ def steps(
 
 def initial_noise(n: int, shape: Sequence[int], seed: int) -> torch.Tensor:
     """Unit normal noise (n, *shape): the same for a seed whatever else differs."""
-    generator = torch.Generator("cpu").manual_seed(seed)
-    return torch.randn((n, *shape), generator=generator)
+    return normal((n, *shape), torch.Generator("cpu").manual_seed(seed))
+
+
+def normal(shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+    """Unit normal float32 on the processor, whatever torch's default type and device are."""
+    where = generator.device
+    return torch.randn(shape, generator=generator, dtype=torch.float32, device=where).cpu()
 
 
 def noised(

@@ -25,6 +25,7 @@ from golddiff.samplers import (
     initial_noise,
     noise_levels,
     noised,
+    normal,
     steps,
 )
 from golddiff.store.images import ImageStore
@@ -333,7 +334,7 @@ def _noise(
             raise ArgumentError(
                 f"generator: got {kind.__module__}.{kind.__name__}, expected a torch.Generator"
             )
-        return torch.randn(shape, generator=generator, device=generator.device).cpu()
+        return normal(shape, generator)
     return initial_noise(shape[0], shape[1:], seed)
 
 

@@ -128,6 +128,25 @@ def test_a_seed_fixes_the_images_whatever_the_batch_size(store, name, sampler):
     assert (sample(denoiser, 16, sampler=sampler, seed=4).images - all_).abs().max() > 0.1
 
 
+def test_a_run_does_not_depend_on_torchs_default_type_and_device(store):
+    def made():
+        by_generator = torch.Generator("cpu").manual_seed(3)
+        run = sample(Optimal(store), 2, steps=2, seed=3)
+        return [run.images, sample(Optimal(store), 2, steps=2, generator=by_generator).images]
+
+    expected = made()
+    torch.set_default_dtype(torch.float64)
+    try:
+        in_double = made()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    with torch.device("meta"):
+        elsewhere = made()
+    for run, double, other in zip(expected, in_double, elsewhere, strict=True):
+        assert torch.equal(run, double)
+        assert torch.equal(run, other)
+
+
 def test_the_first_images_do_not_depend_on_how_many_are_asked_for(store):
     denoiser = Optimal(store)
     few, many = sample(denoiser, 3, seed=1).images, sample(denoiser, 8, seed=1).images

@@ -16,6 +16,7 @@ from scipy.sparse.linalg import LinearOperator as Products
 from scipy.sparse.linalg import aslinearoperator, lsqr
 
 from golddiff.noise import precision
+from golddiff.samplers import initial_noise
 from golddiff.store.likelihood import applied, as_call, log_likelihood
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
@@ -179,7 +180,7 @@ def linear(operator: Any, shape: tuple[int, ...], measured: tuple[int, ...]) -> 
 
     with torch.no_grad():
         constant = made(torch.zeros(1, d))
-        one, other = torch.randn(2, 1, d, generator=torch.Generator().manual_seed(0))
+        one, other = initial_noise(2, (1, d), 0)
         both = made(one) + made(other) - constant
         if float((made(one + other) - both).abs().max()) > LINEAR * float(both.abs().max()):
             raise ArgumentError("operator: is not linear, or random; expected a linear one")

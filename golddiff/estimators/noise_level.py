@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from golddiff.samplers import initial_noise
 from golddiff.store.images import ImageStore
 from golddiff.store.likelihood import applied, as_call
 from golddiff.system.errors import ArgumentError
@@ -41,7 +42,7 @@ def judged_noise(store: ImageStore, operator: Any, y: torch.Tensor) -> tuple[flo
         raise ArgumentError(f"noise: cannot be judged from y {tuple(y.shape)}; give it")
     rows = np.unique(np.linspace(0, store.n - 1, REFERENCE).round().astype(np.int64))
     clean = applied(as_call(operator), store.images(rows), tuple(y.shape[1:])).detach().cpu()
-    eps = torch.randn(clean.shape, generator=torch.Generator().manual_seed(0))
+    eps = initial_noise(len(clean), clean.shape[1:], 0)
 
     def level(roughness: float) -> float:
         low, high = 0.0, MOST

@@ -117,7 +117,7 @@ class SecondPass:
         if self._itself:
             pulled = estimator.pulled(query.numpy(), sigma, part, known, cotangent.numpy())
             return _plain(torch.from_numpy(pulled))
-        gain = torch.full((len(x), 1), precision(sigma), dtype=torch.float64)
+        gain = torch.full((len(x), 1), precision(sigma), dtype=torch.float64, device="cpu")
         if self.what != PULL:
             with torch.no_grad():
                 terms = estimator.terms(query, gain, sigma, part, known)
@@ -173,7 +173,7 @@ def _pulled(
     terms: Terms, prior: torch.Tensor, known: Known, cotangent: torch.Tensor, gain: torch.Tensor
 ) -> torch.Tensor:
     """A number whose derivative is that of the mean's product with the cotangent."""
-    score = torch.zeros((), dtype=cotangent.dtype)
+    score = cotangent.new_zeros(())
     # Weights times differences to the mean add up to 0: what all logits share may be left out.
     shared = known.log_total * (gain / gain.detach())
     for queries, images, logits, values in terms:

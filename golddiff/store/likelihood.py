@@ -41,7 +41,7 @@ def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float
     images: TrainingSet = opened(store)
     measured, forward = check_measured(y, noise), as_call(operator)
     require_memory(8 * len(y) * images.n, f"{len(y):,} x {images.n:,} log weights", "use fewer y")
-    logs = torch.empty(len(y), images.n, dtype=torch.float64)
+    logs = torch.empty(len(y), images.n, dtype=torch.float64, device="cpu")
     for start in range(0, images.n, IMAGES_AT_ONCE):
         rows = np.arange(start, min(start + IMAGES_AT_ONCE, images.n))
         made = applied(forward, images.images(rows), tuple(y.shape[1:])).double()

@@ -29,7 +29,8 @@ def numbers_of(
 ) -> torch.Tensor:
     """A number or list (of ``dtype``) or a tensor as a dense tensor on the processor."""
     try:
-        made = value if isinstance(value, torch.Tensor) else torch.as_tensor(value, dtype=dtype)
+        given = isinstance(value, torch.Tensor)
+        made = value if given else torch.as_tensor(value, dtype=dtype, device="cpu")
     except (TypeError, ValueError, RuntimeError, OverflowError):
         raise ArgumentError(f"{name}: got {value!r:.{SHOWN}}, expected {expected}") from None
     check_dense(name, made)
