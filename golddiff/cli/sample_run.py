@@ -54,13 +54,9 @@ def sample(options: SampleJob) -> None:
     job = options
     _check(job)
 
-    import torch
-
-    from golddiff.cli.address_space import check_address_space
     from golddiff.samplers import level_of_strength, noise_levels
     from golddiff.sampling import check_room
     from golddiff.sources.picture import fitted, read_picture
-    from golddiff.store.images import ImageStore
 
     first = None if job.start is None else level_of_strength(job.strength)
     picture = None if job.start is None else read_picture("start", job.start)
@@ -75,8 +71,6 @@ def sample(options: SampleJob) -> None:
     if job.method == "recommended" and job.start is None and job.out.suffix.lower() in PICTURES:
         first_look(store, job.out, min(job.n, LOOKED_AT), job.seed, labels)
     denoiser = create_with_bars(job.method, store, job.settings, job.seed)
-    if isinstance(store, ImageStore):
-        check_address_space(store, torch.get_num_threads())
     levels = noise_levels(job.steps, job.sampler, first)
     subsets = golden_subsets(denoiser, levels, labels)
     samples, ticks = _generate(job, denoiser, labels, levels, image)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from golddiff.sources.source_options import SourceOptions
 from golddiff.store.cache import cache_folder
 from golddiff.store.images import ImageStore
-from golddiff.store.opening import is_store
 from golddiff.system.errors import ArgumentError
-from golddiff_lab.bench.scaling_job import ENLARGED, ScalingJob
-from golddiff_lab.enlarged import enlarge
+from golddiff_lab.bench.scaling_job import ScalingJob
 from golddiff_lab.given import given_store
 
 
@@ -24,11 +21,8 @@ def stores_for(job: ScalingJob, say: Callable[[str], None]) -> list[ImageStore]:
         ArgumentError: fewer images than asked for.
         GoldDiffError: as building a store.
     """
-    name, (*fewer, most) = job.data.removeprefix(ENLARGED), job.counts
-    largest = given_store(name, SourceOptions(limit=most if name == job.data else None), say)
-    if name != job.data and largest.n < most:
-        say(f"{most:,} images made of those of {largest.path}, unless kept")
-        largest = _kept(largest, f"enlarged-{most}", lambda into: enlarge(largest, most, into))
+    *fewer, most = job.counts
+    largest = given_store(job.data, SourceOptions(limit=most), say)
     say(f"the first {', '.join(f'{n:,}' for n in fewer)} images of {largest.path}, unless kept")
     stores = [_first(largest, n) for n in job.counts]
     if job.masked:
@@ -46,11 +40,6 @@ def _first(store: ImageStore, n: int) -> ImageStore:
         raise ArgumentError(f"sizes: got {n:,}, but {store.path} has only {store.n:,} images")
     if n == store.n:
         return store
-    return _kept(store, f"first-{n}", lambda into: ImageStore.build(store.path, into, limit=n))
-
-
-def _kept(store: ImageStore, name: str, make: Callable[[Path], ImageStore]) -> ImageStore:
-    """What was made of a store's images in the cache folder, or is made now."""
     digest = store.manifest.files["pixels.bin"].sha256[:16]
-    path = cache_folder() / "scaling" / f"{name}-of-{digest}"
-    return ImageStore.open(path) if is_store(path) else make(path)
+    path = cache_folder() / "scaling" / f"first-{n}-of-{digest}"
+    return ImageStore.build(store.path, path, limit=n, exist_ok=True)

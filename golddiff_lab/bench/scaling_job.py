@@ -13,7 +13,6 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_writable
 from golddiff_lab.arguments import STEPS, at_least, check_methods, split_names
 
-ENLARGED = "enlarged:"  # and a store or another source, of which copies are changed
 COMPARED = ("adaptive-optimal", "adaptive-pca", "golddiff-optimal", "golddiff-pca")
 # Where no method needs the masks, neither does the run that queries come from.
 WITHOUT_MASKS = frozenset({"optimal", "golddiff-optimal", "adaptive-optimal"})
@@ -24,8 +23,8 @@ class ScalingJob:
     """What to measure."""
 
     data: str = option(
-        "enlarged:SOURCE, or a store of at least the largest size: the smaller sets are its first "
-        "images."
+        "A store (golddiff bench enlarge makes large ones), or what golddiff index takes, of at "
+        "least the largest size: the smaller sets are its first images."
     )
     sizes: str = option("Numbers of images, with commas between.", "10000,100000,1280000")
     method: list[str] | None = option(

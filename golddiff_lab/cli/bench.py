@@ -75,9 +75,9 @@ def scaling(options: ScalingJob) -> None:
 
     For example:
 
-      golddiff bench scaling --data enlarged:imagenet64.store --plot scaling.png
+      golddiff bench scaling --data million.store --plot scaling.png
 
-      golddiff bench scaling --data enlarged:digits --sizes 2000,8000,32000 --method golddiff-pca
+      golddiff bench scaling --data patches --sizes 2000,8000,32000 --method golddiff-pca
     """
     options.check()
     starting()

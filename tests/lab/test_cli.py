@@ -11,7 +11,7 @@ from golddiff.cli import run
 from golddiff.noise import ddim_sigmas
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.bench.step_job import StepJob
-from golddiff_lab.machine import measure
+from golddiff_lab.machine import Rates
 from golddiff_lab.process import Process
 from golddiff_lab.running import RunningSide
 from golddiff_lab.sides import SideSpec
@@ -27,7 +27,7 @@ def store(make_store, smooth_images):
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("GOLDDIFF_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("golddiff_lab.bench.step.measure", lambda: measure(small=True))
+    monkeypatch.setattr("golddiff_lab.bench.step.measure", lambda: Rates(2, 1e11, 1e10))
     monkeypatch.setattr("golddiff_lab.race.Process", Here)
 
 

@@ -15,8 +15,14 @@ from golddiff_lab.machine import (
 from golddiff_lab.timing import CPU, Timed
 
 
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    monkeypatch.setattr(machine, "MATRIX_SIDE", 256)
+    monkeypatch.setattr(machine, "COPIED", 1 << 20)
+
+
 def test_rates_are_positive_and_finite():
-    rates = measure(small=True)
+    rates = measure()
     assert all(math.isfinite(rate) and rate > 0 for rate in (rates.matrix, rates.copy))
     assert rates.threads == torch.get_num_threads()
 
@@ -24,7 +30,7 @@ def test_rates_are_positive_and_finite():
 def test_a_rate_is_what_is_counted_over_the_time_of_the_fastest_run(monkeypatch):
     clock = iter([0.5, 0.25, *[0.75] * (machine.RUNS - 2)] * 2)
     monkeypatch.setattr(machine, "timed", lambda work, device: Timed(next(clock), 0.0, None))
-    rates = measure(CPU, small=True)
+    rates = measure(CPU)
     assert rates.matrix == 2 * 256**3 / 0.25
     assert rates.copy == 2 * (1 << 20) / 0.25  # both ways
 

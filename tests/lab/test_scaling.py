@@ -76,13 +76,6 @@ class TestStores:
         assert (small.n, large.n) == (40, 80)
         assert np.array_equal(large.flat, store.flat[:80])
 
-    def test_of_an_enlarged_set(self, store):
-        asked = ScalingJob(f"enlarged:{store.path}", "50,200", ["golddiff-pca"])
-        small, large = stores_for(asked, quiet)
-        assert (small.n, large.n) == (50, 200)
-        assert np.array_equal(large.flat[:120], store.flat)
-        assert np.array_equal(small.flat, store.flat[:50])
-
     def test_too_few_images(self, store):
         with pytest.raises(ArgumentError, match=r"sizes: got 500, but .* has only 120"):
             stores_for(job(store, "40,500"), quiet)
