@@ -100,12 +100,8 @@ def test_labels_of_ones_own_go_to_the_shards(cluster, sources, tmp_path):
         build_shards(path, tmp_path / "out", 2, SourceOptions(labels=labels[::-1]))
 
 
-def test_shards_name_their_images(in_two, sources, tmp_path):
-    path, whole = sources["folder"]
-    with ShardedStore.open(in_two("folder")[0], patience=600.0) as store:
-        assert store.names_of([50, 2, 31]) == [whole.names[row] for row in (50, 2, 31)]
-        assert image_name(store, 40) == image_name(whole, 40)
-    files = sorted(Path(path).rglob("*.png"))[:9]
+def test_a_shard_without_names_has_none_to_tell(cluster, sources, tmp_path):
+    files = sorted(Path(sources["folder"][0]).rglob("*.png"))[:9]
     named = ImageStore.build(files[:4], tmp_path / "named")
     unnamed = cut(ImageStore.build(files[4:], tmp_path / "rest"), slice(None), tmp_path / "bare")
     with ShardedStore.open([named.path, unnamed], patience=600.0) as store:
@@ -214,6 +210,8 @@ def test_shards_behind_an_address_are_a_single_stores(in_two, sources, tmp_path)
         assert torch.equal(store.images(), whole.images())
         assert torch.equal(store.labels, whole.labels)
         assert store.class_names == whole.class_names
+        assert store.names_of([50, 2, 31]) == [whole.names[row] for row in (50, 2, 31)]
+        assert image_name(store, 40) == image_name(whole, 40)
         expected = golddiff.Optimal(whole)(torch.zeros(1, 3, 6, 6), 1.0)
         found = golddiff.Optimal(store)(torch.zeros(1, 3, 6, 6), 1.0)
         assert torch.allclose(found, expected, atol=1e-5)
