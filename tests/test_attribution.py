@@ -69,8 +69,7 @@ def points(make_store):
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("kind", ["colour", "grey"])
-@pytest.mark.parametrize("labels", [None, [0, 1, 2]])
+@pytest.mark.parametrize(("kind", "labels"), [("colour", None), ("grey", [0, 1, 2])])
 def test_weights_summed_again_are_the_output(request, queries, name, kind, labels):
     store = request.getfixturevalue(kind)
     denoiser = METHODS[name](store)

@@ -121,11 +121,11 @@ def test_heun_calls_the_denoiser_19_times_in_10_steps(store):
 def test_a_seed_fixes_the_images_whatever_the_batch_size(store, name, sampler):
     denoiser = METHODS[name](store)
     one, some, all_ = (
-        sample(denoiser, 16, sampler=sampler, seed=3, batch_size=b).images for b in (1, 5, 16)
+        sample(denoiser, 16, 4, sampler, seed=3, batch_size=b).images for b in (1, 5, 16)
     )
     assert torch.equal(one, all_)
     assert torch.equal(some, all_)
-    assert (sample(denoiser, 16, sampler=sampler, seed=4).images - all_).abs().max() > 0.1
+    assert (sample(denoiser, 16, 4, sampler, seed=4).images - all_).abs().max() > 0.1
 
 
 def test_a_run_does_not_depend_on_torchs_default_type_and_device(store):
@@ -154,11 +154,11 @@ def test_the_first_images_do_not_depend_on_how_many_are_asked_for(store):
 
 
 @pytest.mark.kernels
-@pytest.mark.parametrize("images_per_task", [1, 7, 64, 300])
+@pytest.mark.parametrize("images_per_task", [1, 64])
 def test_an_answer_does_not_depend_on_the_chunk_size(store, monkeypatch, images_per_task):
     runs = {name: Recorded(METHODS[name](store)) for name in METHODS}
     for denoiser in runs.values():
-        sample(denoiser, 4)
+        sample(denoiser, 4, 5)
     monkeypatch.setattr("golddiff.denoiser.Estimator.part_size", images_per_task)
     monkeypatch.setattr("golddiff.estimators.optimal.Optimal.part_size", images_per_task)
     monkeypatch.setattr("golddiff.kernels.rows.ROWS_PER_TASK", images_per_task)

@@ -193,7 +193,7 @@ class TestBuilding:
         assert kept.n == 40
         assert [p.name for p in store.path.parent.iterdir()] == ["store"]
 
-    def test_a_killed_build_leaves_nothing_that_opens(self, tmp_path):
+    def test_a_killed_build_leaves_nothing_that_opens_and_the_next_is_whole(self, tmp_path):
         context = multiprocessing.get_context("spawn")
         process = context.Process(
             target=golddiff.store.build.build,
@@ -210,6 +210,8 @@ class TestBuilding:
         for leftover in leftovers:
             with pytest.raises(StoreError):
                 ImageStore.open(leftover)
+        ImageStore.build(np.ones((5, 4, 4), np.uint8), tmp_path / "s").verify()
+        assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
     def test_what_is_there_is_not_overwritten_unasked(self, store, pixels, tmp_path):
         with pytest.raises(ArgumentError, match="exists already"):

@@ -56,8 +56,11 @@ def lines(code, folder):
     return done.stdout.splitlines()
 
 
-def test_a_full_disk(tmp_path):
-    """Refused before the work where it is foreseen; else told, and the work goes on after."""
+def test_a_full_and_a_read_only_disk(tmp_path):
+    """Refused before the work where it is foreseen; else told, and the work goes on after.
+
+    What lies where nothing can be written is read and sampled from.
+    """
     said = lines(
         """
         fill(200_000)
@@ -79,25 +82,6 @@ def test_a_full_disk(tmp_path):
         os.remove(place + "/filler")
         Index.build(store).verify()
         store.verify()
-        """,
-        tmp_path,
-    )
-    assert "needs about" in said[0]
-    assert "B free" in said[0]
-    assert "the disk is full" in said[1]
-    assert "left nothing behind" in said[1]
-    assert said[2] == "['filler']"
-    assert "index: the disk is full" in said[3]
-    assert "left nothing behind" in said[3]
-    assert "cannot be written (No space left on device)" in said[4]
-    assert said[5] == "['manifest.json']"
-
-
-def test_a_read_only_folder(tmp_path):
-    """Nothing can be built there, and a store that lies there is read and sampled from."""
-    said = lines(
-        """
-        store = ImageStore.build(pixels[:200], place + "/s")
         images = sample(Optimal(store), 2, steps=3).images
         subprocess.run(["mount", "-o", "remount,ro", place], check=True)
         with told():
@@ -111,9 +95,18 @@ def test_a_read_only_folder(tmp_path):
         """,
         tmp_path,
     )
-    assert "cannot write" in said[0]
-    assert all("Read-only file system" in line for line in said[:3])
-    assert said[3] == "True"
+    assert "needs about" in said[0]
+    assert "B free" in said[0]
+    assert "the disk is full" in said[1]
+    assert "left nothing behind" in said[1]
+    assert said[2] == "['filler']"
+    assert "index: the disk is full" in said[3]
+    assert "left nothing behind" in said[3]
+    assert "cannot be written (No space left on device)" in said[4]
+    assert said[5] == "['manifest.json']"
+    assert "cannot write" in said[6]
+    assert all("Read-only file system" in line for line in said[6:9])
+    assert said[9] == "True"
 
 
 def test_weights_and_training_states_on_a_full_disk(tmp_path):

@@ -159,24 +159,25 @@ def test_a_snapshot_of_the_hub_s_cache_is_read_through_its_links(unet_folder, tm
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
-@pytest.mark.parametrize(
-    "name", ["m.pt", "run/model.safetensors", "unet/diffusion_pytorch_model.bin", "run/config.json"]
-)
-def test_a_pipe_does_not_block(tmp_path, unet_folder, name):
-    path = tmp_path / name
-    path.parent.mkdir(exist_ok=True)
-    if name == "run/model.safetensors":
-        (path.parent / "config.json").write_text('{"format": "golddiff-oracle"}')
-    if name.endswith(".bin"):
-        (unet_folder / "diffusion_pytorch_model.safetensors").unlink()
-    os.mkfifo(path)
-    target = tmp_path / name.split("/")[0]
+def test_a_pipe_does_not_block(tmp_path, unet_folder):
+    (unet_folder / "diffusion_pytorch_model.safetensors").unlink()
+    for name in ("described", "bare"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "described" / "config.json").write_text('{"format": "golddiff-oracle"}')
+    pipes = [
+        *("m.pt", "described/model.safetensors", "bare/config.json"),
+        "unet/diffusion_pytorch_model.bin",
+    ]
+    for name in pipes:
+        os.mkfifo(tmp_path / name)
     code = (
         "import sys, golddiff\n"
-        "try: golddiff.load_oracle(sys.argv[1])\n"
-        "except golddiff.CheckpointError as e: print('refused:', e)\n"
+        "for path in sys.argv[1:]:\n"
+        "    try: golddiff.load_oracle(path)\n"
+        "    except golddiff.CheckpointError as e: print('refused:', e)\n"
     )
+    targets = [str(tmp_path / name.split("/")[0]) for name in pipes]
     done = subprocess.run(
-        [sys.executable, "-c", code, str(target)], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code, *targets], capture_output=True, text=True, timeout=120
     )
-    assert done.stdout.startswith("refused:"), done.stderr
+    assert done.stdout.count("refused:") == len(pipes), done.stderr

@@ -41,7 +41,7 @@ def noisy(b=3, shape=(3, 8, 8), seed=5):
     return torch.randn((b, *shape), generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize("protocol", [2, 3, 5])
 @pytest.mark.parametrize("design", [VP, VE], ids=["DDPM++", "NCSN++"])
 def test_a_network_comes_back_from_its_file(write, design, protocol):
     network = make_network(augment_dim=9, **design | TINY)

@@ -25,7 +25,7 @@ def test_the_plants_do_run_where_pickle_reads_them(tmp_path, monkeypatch):
     assert any(event.startswith("os.system") for event in events)
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize("protocol", [2, 3, 5])
 @pytest.mark.parametrize(
     ("function", "arguments", "name"),
     [
