@@ -74,18 +74,6 @@ def test_the_same_seed_gives_the_same_file_and_another_seed_another():
     assert Path("t-a.png").read_bytes() == Path("t-b.png").read_bytes()
 
 
-def test_the_batch_size_does_not_change_the_picture():
-    for size in ("1", "64"):
-        assert (
-            run(
-                ["sample", "--n", "3", "--steps", "3", "--batch-size", size, "--out", f"{size}.png"]
-            )
-            == 0
-        )
-    one, all_ = (np.asarray(Image.open(f"{s}.png")).astype(int) for s in ("1", "64"))
-    assert np.abs(one - all_).max() <= 1
-
-
 def test_json_holds_what_the_run_was():
     options = ["--n", "3", "--steps", "4", "--seed", "5", "--labels", "0,1", "--k-min", "5"]
     options += ["--method", "golddiff-pca"]

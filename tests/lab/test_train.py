@@ -16,7 +16,7 @@ from golddiff.system.errors import ArgumentError
 from golddiff_lab.training import train as training
 from golddiff_lab.training.run import initialise
 from golddiff_lab.training.settings import TrainSettings
-from golddiff_lab.training.train import ema_decay, learning_rate, train, update_ema
+from golddiff_lab.training.train import learning_rate, train, update_ema
 
 SMALL = {"channels": 32, "multipliers": (1,), "blocks": 1, "batch": 8, "minutes": None}
 
@@ -261,12 +261,6 @@ def test_average_follows_its_formula():
         d = min(0.4, (1 + step) / (10 + step))
         expected = d * expected + (1 - d) * network.weight.detach().double()
     torch.testing.assert_close(average.weight.double(), expected, atol=1e-5, rtol=1e-6)
-
-
-def test_decay_grows_to_its_limit():
-    assert ema_decay(1, 0.999) == 2 / 11
-    assert ema_decay(10**6, 0.999) == 0.999
-    assert all(ema_decay(i, 0.999) <= ema_decay(i + 1, 0.999) for i in range(1, 10_000, 100))
 
 
 def test_a_run_s_time_is_that_of_its_own_work(digits, tmp_path):

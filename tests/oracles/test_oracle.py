@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -79,8 +80,10 @@ def test_a_network_may_need_a_class(conditional):
         (torch.zeros(2, 3, 8, 8), 1.0, None, r"x: got shape .* \(B, 1, 8, 8\)"),
         (torch.zeros(2, 1, 8, 8, dtype=torch.int64), 1.0, None, "x: got torch.int64"),
         ([1.0], 1.0, None, "x: got list"),
+        (np.zeros((2, 1, 8, 8)), 1.0, None, "x: got ndarray"),
         (torch.full((1, 1, 8, 8), float("nan")), 1.0, None, "x: holds NaN"),
         (torch.zeros(2, 1, 8, 8), 0.0, None, "sigma: got 0.0"),
+        (torch.zeros(2, 1, 8, 8), -1, None, "sigma: got -1.0"),
         (torch.zeros(2, 1, 8, 8), float("inf"), None, "sigma: got inf"),
         (torch.zeros(2, 1, 8, 8), 158.0, None, "sigma: got 158"),
         (torch.zeros(2, 1, 8, 8), torch.ones(3), None, r"sigma: got shape \(3,\)"),
@@ -88,6 +91,7 @@ def test_a_network_may_need_a_class(conditional):
         (torch.zeros(2, 1, 8, 8), 1.0, [0, -1], "labels: got -1"),
         (torch.zeros(2, 1, 8, 8), 1.0, [0, 1, 2], r"labels: got shape \(3,\)"),
         (torch.zeros(2, 1, 8, 8), 1.0, 0.5, "labels: got torch.float32"),
+        (torch.zeros(2, 1, 8, 8), 1.0, True, "labels: got torch.bool, expected integers"),
     ],
 )
 def test_bad_input_is_named(conditional, x, sigma, labels, message):

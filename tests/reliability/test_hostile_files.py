@@ -149,15 +149,6 @@ class TestBombs:
             load_oracle(tmp_path)
 
 
-def cifar100(path, meta):
-    folder = path / "cifar-100-python"
-    folder.mkdir()
-    table = {"data": array(0, (2, 3072)), "fine_labels": [0, 1]}
-    (folder / "train").write_bytes(pickle.dumps(table, 2))
-    (folder / "meta").write_bytes(meta)
-    return folder
-
-
 class TestPickles:
     def test_an_array_larger_than_its_bytes(self):
         sound = pickle.dumps({"data": np.zeros((2, 3072), np.uint8)}, 2)
@@ -165,18 +156,6 @@ class TestPickles:
         assert pixels.shape == (2, 3072)
         with pytest.raises(UnpicklingError, match=r"size|readable"):
             read_pickle(sound.replace(b"M\x00\x0c", b"M\xff\xff"), ARRAYS)
-
-    def test_a_few_bytes_of_cifar_s_that_stand_for_gigabytes(self, tmp_path):
-        names = ["a" * 200]
-        for _ in range(24):
-            names = [names, names]
-        with pytest.raises(SourceError, match="meta is not a pickle of plain arrays"):
-            open_source(cifar100(tmp_path, pickle.dumps({"fine_label_names": names}, 2)))
-
-    def test_a_key_whose_hash_takes_for_ever(self, tmp_path):
-        tuples = b"K\x01" + b"2\x86" * 100  # each holds the one before twice
-        with pytest.raises(SourceError, match="meta is not a pickle of plain arrays"):
-            open_source(cifar100(tmp_path, b"\x80\x02}" + tuples + b"K\x01s."))
 
 
 class TestPlaces:

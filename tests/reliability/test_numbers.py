@@ -1,7 +1,6 @@
 """A few of the cases that ``python -m reliability.numbers`` compares by the ten thousand."""
 
 import numpy as np
-import pytest
 import torch
 
 import golddiff
@@ -22,22 +21,3 @@ def test_images_of_small_values_are_told_apart_on_a_device(make_store):
     method = golddiff.GoldDiff(golddiff.Optimal(store), golddiff.PaperSchedule(0.2, 0.5, 0.4, 0.9))
     x = torch.from_numpy(values + 0.03 * rng.standard_normal((8, 6)).astype(np.float32))
     assert (method.to(torch.device("cpu"))(x, 0.03) - method(x, 0.03)).abs().max() < 1e-6
-
-
-@pytest.mark.parametrize("name", ["optimal", "pca", "golddiff-pca"])
-def test_one_seed_gives_one_image_whatever_the_threads(name, make_store, smooth_images):
-    store = make_store(smooth_images(60, (3, 8, 8)))
-    threads = torch.get_num_threads()
-    images = []
-    try:
-        for run in range(20):
-            torch.set_num_threads(1 + run % 4)
-            method = {
-                "optimal": golddiff.Optimal,
-                "pca": golddiff.PCA,
-                "golddiff-pca": lambda s: golddiff.GoldDiff(golddiff.PCA(s)),
-            }[name](store)
-            images.append(golddiff.sample(method, 2, steps=3, seed=7).images)
-    finally:
-        torch.set_num_threads(threads)
-    assert all(torch.equal(image, images[0]) for image in images)

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from golddiff import load_oracle as load_edm
-from golddiff import sample
-from golddiff.system.errors import ArgumentError, CheckpointError
+from golddiff.system.errors import CheckpointError
 from tests.oracles.edm.make import ADM, SMALLEST, TINY, VE, VP, make_network, pickled
+
+PLAIN = make_network(**VP | TINY)
 
 
 @pytest.fixture
@@ -93,14 +94,6 @@ def test_evaluation_mode_without_gradients(opened):
     assert not D.network.training
 
 
-def test_batches_are_cut_without_changing_the_result(write):
-    path = write(pickled(make_network(classes=4, **VP | TINY)))
-    x, sigma, labels = noisy(5), torch.linspace(0.1, 9, 5), torch.tensor([0, 1, 2, 3, 0])
-    whole = load_edm(path)(x, sigma, labels)
-    torch.testing.assert_close(load_edm(path, batch_size=2)(x, sigma, labels), whole)
-    assert load_edm(path)(x[:0], 1.0, 0).shape == (0, 3, 8, 8)
-
-
 def test_labels_choose_the_class(opened):
     network, D = opened(classes=4, **VP | TINY)
     x = noisy(2)
@@ -110,66 +103,6 @@ def test_labels_choose_the_class(opened):
     assert torch.equal(D(x, 1.0, 2), D(x, 1.0, [2, 2]))
     assert not torch.equal(D(x, 1.0, 2), D(x, 1.0, 1))
     assert D.num_classes == 4
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        (None, "takes a class for every image, expected 0 to 3"),
-        (4, "got 4, expected 0 to 3"),
-        (-1, "got -1"),
-        ([0, 1, 2], r"shape \(3,\), expected one class or \(2,\)"),
-        (torch.tensor([0.0, 1.0]), "float32, expected integers"),
-        (True, "bool, expected integers"),
-    ],
-)
-def test_wrong_labels_are_refused(opened, labels, message):
-    _, D = opened(classes=4, **VP | TINY)
-    with pytest.raises(ArgumentError, match=f"labels: .*{message}"):
-        D(noisy(2), 1.0, labels)
-
-
-def test_an_unconditional_network_refuses_labels(opened):
-    _, D = opened(**VP | TINY)
-    with pytest.raises(ArgumentError, match="labels: this network was trained without classes"):
-        D(noisy(), 1.0, 0)
-
-
-@pytest.mark.parametrize(
-    ("x", "sigma", "message"),
-    [
-        (noisy(2, (3, 8, 4)), 1.0, r"x: got shape \(2, 3, 8, 4\), expected \(B, 3, 8, 8\)"),
-        (noisy(2).long(), 1.0, "x: got torch.int64"),
-        (noisy(2).numpy(), 1.0, "x: got ndarray"),
-        (noisy(2) / 0, 1.0, "x: holds NaN or infinity"),
-        (noisy(2), 0.0, "sigma: got 0.0"),
-        (noisy(2), -1, "sigma: got -1.0"),
-        (noisy(2), math.inf, "sigma: got inf"),
-        (noisy(2), torch.ones(3), r"sigma: got shape \(3,\), expected one number or \(2,\)"),
-    ],
-)
-def test_wrong_calls_are_refused(opened, x, sigma, message):
-    _, D = opened(**VP | TINY)
-    with pytest.raises(ArgumentError, match=message):
-        D(x, sigma)
-
-
-@pytest.mark.parametrize("sampler", ["ddim", "heun"])
-def test_the_samplers_take_it(opened, sampler):
-    _, D = opened(**VP | TINY)
-    made = sample(D, n=2, steps=3, sampler=sampler).images
-    assert made.shape == (2, 3, 8, 8)
-    assert torch.isfinite(made).all()
-
-
-def test_other_devices_and_batch_sizes_are_refused(write):
-    path = write(b"")
-    for device in ("no such", "cuda:99"):
-        with pytest.raises(ArgumentError, match=f"device: got '{device}', which is not there"):
-            load_edm(path, device=device)
-    for size in (0, -1, 1.5, True):
-        with pytest.raises(ArgumentError, match=f"batch_size: got {size}"):
-            load_edm(path, batch_size=size)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +175,7 @@ def test_every_place_to_cut_a_file_short_is_noticed(write):
     ],
 )
 def test_networks_of_another_kind_are_refused(write, change, message):
-    network = make_network(**VP | TINY)
+    network = PLAIN
     if not any(name.startswith("_") for name in change):
         change = {"_init_kwargs": network.init_kwargs | change}
     with pytest.raises(CheckpointError, match=message):
