@@ -32,9 +32,10 @@ ifeq ($(shell uname -sm),Linux x86_64)
 	$(MAKE) -O -j2 kernels-SSE kernels-AVX kernels-AVX2
 endif
 
+# Only the files that have such tests.
 kernels-%:
 	env $($*) NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=$(VENV)/numba/$* OMP_NUM_THREADS=1 \
-		$(BIN)/python -m pytest -m kernels tests/denoisers tests/frozen tests/kernels tests/test_*.py
+		$(BIN)/python -m pytest -m kernels $$(grep -rl --include='*.py' mark.kernels tests)
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

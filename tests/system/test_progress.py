@@ -12,7 +12,7 @@ pty = pytest.importorskip("pty", reason="terminals of Unix")
 
 BARS = """
 import golddiff
-store = golddiff.load("digits", limit=20)
+store = golddiff.load("digits", limit=100)
 golddiff.recommended(store)
 golddiff.recommended(store)
 """
