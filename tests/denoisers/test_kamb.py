@@ -48,7 +48,7 @@ def digits(make_store, smooth_images):
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("patch", [1, 3, 7, 9, 31])
+@pytest.mark.parametrize("patch", [1, 3, 5, 7, 9, 31])
 def test_kernel_equals_the_float64_equations(random_stores, shape, patch, boundary):
     store = random_stores[shape]
     denoiser = Kamb(store, patch_sizes=patch, boundary=boundary)
@@ -97,6 +97,51 @@ def test_outputs_stay_inside_the_range_of_each_channel(
     assert (out <= high + 1e-5).all()
 
 
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_the_order_of_the_store_does_not_matter(make_store, digits, boundary):
+    order = torch.randperm(digits.n, generator=torch.Generator().manual_seed(0))
+    raw = torch.from_numpy(np.array(digits.flat)).reshape(-1, *digits.shape)
+    permuted = make_store(raw[order])
+    for sigma in (0.1, 1.0, 10.0):
+        x = noisy(digits, sigma, b=2)
+        a, b = (Kamb(store, 3, boundary)(x, sigma) for store in (digits, permuted))
+        assert torch.allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_equal_images_are_a_fixed_point_of_any_query(make_store, boundary):
+    store = make_store(np.full((5, 3, 6, 6), 200, np.uint8))
+    x = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0))
+    for sigma in SIGMAS:
+        out = Kamb(store, 3, boundary)(sigma * x, sigma)
+        assert torch.allclose(out, torch.full_like(out, 200 / 127.5 - 1), atol=1e-6)
+
+
+def test_little_noise_on_a_training_image_is_removed(digits):
+    x0 = digits.images([7, 100])
+    noise = torch.randn(x0.shape, generator=torch.Generator().manual_seed(0))
+    for boundary in BOUNDARIES:
+        out = Kamb(digits, 7, boundary)(x0 + 0.01 * noise, 0.01)
+        assert torch.allclose(out, x0, atol=1e-4)
+
+
+def test_a_patch_as_large_as_the_image_makes_zeros_the_local_score(digits):
+    x = noisy(digits, 1.0, b=2)
+    for patch in (9, 15, 33):
+        assert torch.equal(Kamb(digits, patch)(x, 1.0), Kamb(digits, patch, "none")(x, 1.0))
+
+
+def test_a_patch_that_always_holds_the_whole_image_is_the_optimal_denoiser(digits):
+    from golddiff.estimators.optimal import Optimal
+
+    for sigma in (0.3, 2.0, 20.0):
+        x = noisy(digits, sigma, b=2)
+        for patch in (15, 101):
+            assert torch.allclose(
+                Kamb(digits, patch)(x, sigma), Optimal(digits)(x, sigma), atol=1e-5
+            )
+
+
 def test_circular_patches_never_hold_a_pixel_twice(random_stores):
     assert Kamb(random_stores[1, 7, 9], 31, "circular").patch_size(1.0) == 7
     assert Kamb(random_stores[3, 6, 5], 31, "circular").patch_size(1.0) == 5
@@ -118,6 +163,18 @@ def test_two_halves_of_a_support_merge_into_the_whole(digits, boundary, sigma):
     assert np.allclose(a.merge(b).log_max, whole.log_max, atol=1e-4)
 
 
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("sigma", [0.3, 30.0])
+def test_a_log_weight_stands_for_repetition(digits, boundary, sigma):
+    denoiser = Kamb(digits, 3, boundary)
+    x = noisy(digits, sigma).reshape(1, -1).numpy()
+    times = np.arange(20) % 4 + 1
+    weighted = Support(np.arange(20), np.log(times))
+    repeated = Support(np.repeat(np.arange(20), times))
+    a, b = (denoiser.store.posterior(denoiser, x, sigma, s).mean() for s in (weighted, repeated))
+    assert np.allclose(a, b, atol=1e-5)
+
+
 def test_an_image_of_log_weight_minus_infinity_counts_for_nothing(digits):
     denoiser = Kamb(digits, 3)
     x = noisy(digits, 1.0).reshape(1, -1).numpy()
@@ -134,6 +191,13 @@ def test_an_image_of_log_weight_minus_infinity_counts_for_nothing(digits):
 def test_the_posterior_of_no_images_is_not_defined(digits):
     with pytest.raises(ZeroDivisionError):
         digits.posterior(Kamb(digits, 3), np.zeros((2, 64), np.float32), 1.0, Support(np.arange(0)))
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_results_do_not_depend_on_the_batch(digits, boundary):
+    denoiser = Kamb(digits, 5, boundary)
+    x = noisy(digits, 1.0, b=4)
+    assert torch.equal(denoiser(x, 1.0), torch.cat([denoiser(q[None], 1.0) for q in x]))
 
 
 def test_extreme_noise_levels_give_finite_images(digits):

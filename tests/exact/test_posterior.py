@@ -12,7 +12,7 @@ from golddiff_lab.reference import pca_mask
 from golddiff_lab.reference_kamb import compared, framed_by
 from tests.conftest import float64_images
 
-SIGMAS = (0.02, 0.3, 1.5, 6.0, 61.0)
+SIGMAS = (0.02, 0.1, 0.3, 0.7, 1.5, 3.0, 6.0, 12.0, 30.0, 61.0)
 
 
 @pytest.fixture(scope="module")
