@@ -137,14 +137,13 @@ def build_page(handlers: Handlers) -> gr.Blocks:
         use_row.click(handlers.training_image, [store, row], brought, **quiet)
         stop.click(handlers.stop, [run], None, **quiet)
         asked = [store, methods, variant, novelty, sampler, steps, seed, label, n, start, sigma]
-        # The page shows what it does as soon as it opens.
-        running = gr.on(
-            [page.load, generate.click], handlers.generate, [*asked, image, noisy],
-            [run, grid, status, step], concurrency_limit=8, **quiet,
+        running = generate.click(
+            handlers.generate, [*asked, image, noisy], [run, grid, status, step],
+            concurrency_limit=8, **quiet,
         )  # fmt: skip
         looked, explained = [run, step, noisy], [selected, grid, sources, plots, picture, figures]
-        running.success(handlers.explain, [*looked, selected], explained, **quiet)
         quiet["trigger_mode"] = "always_last"
+        running.success(handlers.explain, [*looked, selected], explained, **quiet)
         grid.select(handlers.click, looked, explained, **quiet)
         for event in (step.input, noisy.input):
             event(handlers.explain, [*looked, selected], explained, **quiet)

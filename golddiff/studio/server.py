@@ -18,8 +18,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from golddiff.studio.library import Library
+from golddiff.studio.run import Settings, prepare
 from golddiff.studio.security import POSTS, UPLOAD, OnlyThisPage, is_loopback, keep_files_local
-from golddiff.system.errors import ArgumentError
+from golddiff.system.errors import ArgumentError, GoldDiffError
 
 MOST_PAGES = 16  # whose runs are kept, up to half a gigabyte each
 
@@ -55,6 +56,9 @@ def run_server(
         server = uvicorn.Server(config)
         # A page that is open listens until it is cut off, which is no error at the end.
         logging.getLogger("uvicorn.error").addFilter(lambda record: not server.should_exit)
+        ended = threading.Event()
+        # No daemon: those that compute while Python ends abort it.
+        threading.Thread(target=_warm_up, args=(library, ended)).start()
         say(f"GoldDiff studio: {url} (Ctrl+C stops it)")
         if not is_loopback(host):
             say("anyone who can reach this machine on the network can use it")
@@ -64,6 +68,25 @@ def run_server(
             server.run(sockets=[bound])
         except KeyboardInterrupt:
             say("stopped")
+        finally:
+            ended.set()
+
+
+def _warm_up(library: Library, ended: threading.Event) -> None:
+    """The page's first run before anyone asks for it: compiles the kernels, makes the masks."""
+    try:
+        name = library.names[0]
+        opened = library.get(name)
+        run = prepare(opened, Settings(name, tuple(opened.default_methods())), None)
+        for _ in run.advance():
+            compiled = run.steps_done and not opened.quick  # by one step; others make masks too
+            if compiled or ended.is_set():
+                break
+    except GoldDiffError:
+        pass  # whoever chooses this store sees the error
+    except RuntimeError:
+        if not ended.is_set():  # Python starts no work of other threads while it ends
+            raise
 
 
 @contextlib.contextmanager

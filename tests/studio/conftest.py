@@ -113,16 +113,12 @@ def window(chromedriver):
     made.close()
 
 
-def opened(window, studio):
-    """Load the page and wait for the end of its first run, which nobody asks for."""
-    window.open(studio.url)
-    wait(lambda: "click a pixel" in window.text("#status"), 30, "the first run")
-
-
 @pytest.fixture
 def browser(request, studio, window):
-    """The studio's page, freshly loaded, its first run done."""
-    opened(window, studio)
+    """The studio's page, freshly loaded, ready to be used."""
+    window.open(studio.url)
+    window.element("#generate")
+    wait(lambda: "images" in window.text("#about"), 15, "the page to fill")
     yield window
     if folder := os.environ.get("GOLDDIFF_SCREENSHOTS"):
         window.screenshot(Path(folder) / f"end-of-{request.node.name}.png")

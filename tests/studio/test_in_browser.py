@@ -17,7 +17,6 @@ from golddiff.cli import run
 from golddiff.studio.library import AT_FIRST
 from golddiff.system.pictures import to_pixels
 from tests.studio.browser import Browser, wait
-from tests.studio.conftest import opened
 
 
 def generate(window, expected="click a pixel"):
@@ -57,7 +56,6 @@ def test_the_page_answers(studio):
 
 
 def test_generate_click_a_pixel_and_scrub(browser, studio):
-    assert browser.picture("#grid img")
     shot(browser, "opened")
     noise, step = generate(browser)
     print(f"cold start {studio.seconds:.1f} s, noise {noise:.2f} s, first step {step:.2f} s")
@@ -107,7 +105,9 @@ def test_the_noise_below_the_start_is_no_pixel(browser):
 def test_two_people_generate_at_once(browser, studio, chromedriver):
     other = Browser(chromedriver)
     try:
-        opened(other, studio)
+        other.open(studio.url)
+        other.element("#generate")
+        wait(lambda: "images" in other.text("#about"), 15, "the page to fill")
         other.type("#seed input", "7")  # appended to the 0
         for window in (browser, other):
             window.click("#generate")
@@ -232,7 +232,10 @@ def test_a_store_deleted_while_the_studio_runs(browser, studio_stores):
     finally:
         shutil.move(studio_stores / "away", studio_stores / "colours")
     browser.clear_messages()
-    generate(browser)
+    # The same pictures again, perhaps sooner than one can look.
+    browser.js("document.querySelector('#status [role=status]').innerText = ''")
+    browser.click("#generate")
+    wait(lambda: "click a pixel" in browser.text("#status"), 20, "the end of the run")
 
 
 def slide(browser, slider, value):

@@ -45,9 +45,9 @@ def test_bad_ports_hosts_and_stores_are_one_line(tmp_path, capsys):
 
 # Computes for ever, as a run that is stopped in its midst.
 _BUSY = """
-import threading, torch
-busy = lambda: [torch.rand(10**6).sort() for _ in iter(int, 1)]
-threading.Thread(target=busy, daemon=True).start()
+import torch
+from golddiff.studio import server
+server._warm_up = lambda library, ended: [torch.rand(10**6).sort() for _ in iter(int, 1)]
 """
 
 
@@ -62,16 +62,18 @@ def test_a_studio_that_computes_ends_without_a_complaint(tmp_path):
     assert not list(tmp_path.glob("golddiff-studio-*"))
 
 
-# Interrupts itself a second after it says its address.
+# Interrupts itself, its page's first run still computing.
 _SCRIPT = """
 import os, signal, threading
-import golddiff
+import golddiff, torch
 from golddiff import studio
-def say(line):
-    if "http" in line:
-        threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-store = lambda: golddiff.load("digits")
-studio.serve({"digits": store}, port=0, open_browser=False, say=say)
+from golddiff.studio.run import Run
+def busy(self):
+    threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    while True:
+        yield torch.rand(10**6).sort()
+Run.advance = busy
+studio.serve({"digits": lambda: golddiff.load("digits")}, port=0, open_browser=False)
 """
 
 
