@@ -8,8 +8,10 @@ processor's.
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,13 +25,13 @@ from golddiff.cli.terminal import describe, say, write_json
 from golddiff.denoiser import Denoiser
 from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.pca import PCA, mask_width
-from golddiff.estimators.registry import create, method_named
+from golddiff.estimators.registry import create
 from golddiff.noise import ddim_sigmas
 from golddiff.store.images import ImageStore
 from golddiff.store.proxy import side_16_shape
 from golddiff.supports.paper import PaperSchedule
 from golddiff.system.errors import ArgumentError
-from golddiff_lab.arguments import STEPS
+from golddiff_lab.arguments import STEPS, split_names
 from golddiff_lab.machine import Rates, measure
 from golddiff_lab.peers import recognise
 from golddiff_lab.peers.release import release_step
@@ -47,28 +49,31 @@ HEADER = ["", "batch", "ms a step", "ms an image", "times its floor", "peak GB",
 
 
 def measured(
-    name: str, denoiser: Denoiser, batch: int, device: torch.device, repeats: int, rates: Rates
-) -> dict[str, Any]:
-    """Seconds of a step of a method on a device, its floor, and how far it is off.
+    name: str, denoiser: Denoiser, batches: Sequence[int], device: torch.device, repeats: int,
+    rates: Rates,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Of each batch the seconds of a step on a device, its floor, and how far the method is off.
 
     Args:
         name: of the method.
         denoiser: the method; its store's images go to the device.
-        batch: training images with noise, (batch, *shape) each level.
+        batches: how many training images with noise a step has, one row each.
         device: of torch.
         repeats: timed steps a level, whose median counts.
         rates: of the device.
     """
     step = denoiser.to(device)
-    row = timed_on(step, name, denoiser.store, batch, device, repeats)
-    work = [least(denoiser, sigma, batch) for sigma in LEVELS]
-    floors = [max(one[0] / rates.copy, one[1] / rates.matrix) for one in work if one]
-    queries = noised(denoiser.store, LEVELS, 1, 0)
-    apart = [
+    apart = max(
         float((step(x.to(device), sigma).cpu() - denoiser(x, sigma)).abs().max())
-        for x, sigma in zip(queries, LEVELS, strict=True)
-    ]
-    return {**row, "floor": statistics.mean(floors) if floors else None, "apart": max(apart)}
+        for x, sigma in zip(noised(denoiser.store, LEVELS, 1, 0), LEVELS, strict=True)
+    )
+    rows = []
+    for batch in batches:
+        work = [least(denoiser, sigma, batch) for sigma in LEVELS]
+        floors = [max(one[0] / rates.copy, one[1] / rates.matrix) for one in work if one]
+        row = timed_on(step, name, denoiser.store, batch, device, repeats)
+        rows.append({**row, "floor": statistics.mean(floors) if floors else None, "apart": apart})
+    return rows
 
 
 def timed_on(
@@ -105,9 +110,7 @@ def least(denoiser: Denoiser, sigma: float, batch: int) -> tuple[float, float] |
     if not isinstance(schedule, PaperSchedule):
         return None
     screened, k = schedule.budgets(sigma, n)
-    kept, pooled = schedule.screened(sigma, n), 1
-    for side in side_16_shape(store.shape):
-        pooled *= side
+    kept, pooled = schedule.screened(sigma, n), math.prod(side_16_shape(store.shape))
     read, operations = held + batch * k * d, 2.0 * held * k * batch
     if kept > k:
         read += batch * kept * d
@@ -135,12 +138,10 @@ def main(
     json: JsonPath = None,
 ) -> None:
     """Print the table."""
-    there, names = device_named(device), method.split(",")
+    there, names = device_named(device), split_names([method])
     batches = parse_whole_numbers("batch", batch)
     if min(batches) < 1:
         raise ArgumentError(f"batch: got {batch}, expected 1 or more")
-    for name in names:
-        method_named(name)
     if peer is not None and recognise(str(peer))[0] != "release":
         raise ArgumentError(f"peer: got {peer}, expected a checkout of the release")
     opened = ImageStore.open(store)
@@ -149,9 +150,9 @@ def main(
     say(f"{describe(opened)}; {device_title(there)}, torch {torch.__version__}: "
         f"{rates.matrix / 1e12:.2f} TFLOP/s, copies {rates.copy / 1e12:.3f} TB/s")  # fmt: skip
     rows = [
-        measured(name, denoiser, size, there, repeats, rates)
+        row
         for name, denoiser in denoisers.items()
-        for size in batches
+        for row in measured(name, denoiser, batches, there, repeats, rates)
     ]
     if peer is not None:
         ours = create("golddiff-pca", opened)
