@@ -1,4 +1,4 @@
-"""The constants of :mod:`.adaptive`, measured once; ``docs/results/adaptive-rules.md`` has the tables."""
+"""The constants of :mod:`.adaptive`, measured once: see ``docs/results/adaptive-rules.md``."""
 
 from __future__ import annotations
 
