@@ -106,10 +106,11 @@ class StepJob:
         steps = ddim_sigmas(STEPS)
         if self.levels is None:
             return steps
-        return [
+        named = (
             next((s for s in steps if abs(s - v) <= 1e-3 * s or f"{s:.3g}" == f"{v:.3g}"), v)
             for v in self.levels
-        ]
+        )
+        return list(dict.fromkeys(named))
 
     @property
     def named(self) -> list[str]:

@@ -160,6 +160,7 @@ def test_three_digits_of_a_level_are_enough():
     typed = ",".join(f"{sigma:.3g}" for sigma in steps)
     assert StepJob("", levels=tuple(map(float, typed.split(",")))).sigmas == steps
     assert StepJob("", levels=(26.0,)).sigmas == [26.0]
+    assert StepJob("", levels=(1.0, 3.0, 1.0)).sigmas == [1.0, 3.0]
 
 
 def test_a_missing_store_is_one_line(fails, tmp_path):
