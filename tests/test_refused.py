@@ -123,7 +123,7 @@ def test_an_unwritable_place_is_found_before_sampling(fails, tmp_path, monkeypat
     [
         (["index", "/no/such", "out"], "does not exist"),
         (["index", "digits"], "out"),
-        (["index", "digits", "."], "exists already"),
+        (["index", "digits", "."], "out: . exists already"),
         (["index", "digits", "file/out"], "golddiff: the store: cannot write"),
         (["index", "digits", "out", "--limit", "0"], "limit"),
         (["index", "digits", "out", "--cluster", "here"], "--cluster: got 'here', expected host"),

@@ -35,7 +35,8 @@ from golddiff.system.errors import GoldDiffError
 BAD_INPUT = 2
 INTERRUPTED = 130
 
-INSIDE = {"patch_sizes": "patch_size", "address": "cluster"}  # what options are called in Python
+# What options and arguments are called in Python.
+INSIDE = {"patch_sizes": "patch_size", "address": "cluster", "path": "out"}
 
 app = typer.Typer(
     name="golddiff",
@@ -127,11 +128,10 @@ def _in_options(message: str, commands: typer.Typer, arguments: Sequence[str]) -
         called = getattr(called, "commands", {}).get(word, called)
     for option in called.params:
         flag = option.opts[0]
-        if not flag.startswith("--"):
-            continue
         if INSIDE.get(name, name) == option.name:
             message = f"{flag}{colon}{rest}"
-        message = re.sub(rf"\b{option.name}=(True\b)?", f"{flag} ", message)
+        if flag.startswith("--"):
+            message = re.sub(rf"\b{option.name}=(True\b)?", f"{flag} ", message)
     return message
 
 

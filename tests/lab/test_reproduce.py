@@ -253,7 +253,7 @@ def test_plot_draws_what_sample_wrote():
 def test_bad_input_to_plot(fails, all_pages):
     assert "cannot be read" in fails("plot", "none.json")
     Path("text.json").write_text("no json")
-    assert fails("plot", "text.json") == "path: text.json is not JSON"
+    assert fails("plot", "text.json") == "paths: text.json is not JSON"
     Path("empty.json").write_text("{}")
     assert "has no line plots" in fails("plot", "empty.json")
     for text in (
@@ -262,7 +262,7 @@ def test_bad_input_to_plot(fails, all_pages):
     ):
         Path("odd.json").write_text(text)
         assert fails("plot", "odd.json") == (
-            "path: odd.json: its figures are not as golddiff writes them"
+            "paths: odd.json: its figures are not as golddiff writes them"
         )
     assert "out: is for one file" in fails("plot", "a.json", "b.json", "--out", "c.png")
 
