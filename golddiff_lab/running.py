@@ -28,10 +28,9 @@ def make_side(spec: SideSpec, store: ImageStore) -> Side:
     Raises:
         GoldDiffError: as the method's or the peer's maker.
     """
-    if spec.method is not None:
-        return Side(created(spec.method, store, spec.settings, spec.seed))
-    assert spec.peer is not None
-    return PEERS[spec.peer].make(spec, store)
+    if spec.name in PEERS:
+        return PEERS[spec.name].make(spec, store)
+    return Side(created(spec.name, store, spec.settings, spec.seed))
 
 
 def created(method: str, store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:

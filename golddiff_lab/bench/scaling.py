@@ -75,8 +75,8 @@ def run(job: ScalingJob, watch: Watch = lambda what: None) -> Outcome:
         for method in job.methods:
             reference = references[store.n, method]
             spec = SideSpec(
-                method, store.path, method, None, None, own_settings(method, job.settings),
-                job.seed, torch.get_num_threads(), job.memory_limit,
+                method, store.path, None, own_settings(method, job.settings), job.seed,
+                torch.get_num_threads(), job.memory_limit,
             )  # fmt: skip
             key = _key(job, store, stores[0], spec, truth.text_of(reference))
             if job.fresh:
@@ -103,7 +103,7 @@ def _key(
         "timing": [job.repeats, job.seconds],
         "reference": reference,
         "truth": [job.truth_queries, job.truth_seconds],
-        "method": spec.method,
+        "method": spec.name,
         "settings": spec.settings.given(),
         **{name: getattr(spec, name) for name in ("seed", "threads", "memory_limit")},
     }
@@ -132,5 +132,5 @@ def _measured(
                "processor_seconds": whole.processor / job.batch}  # fmt: skip
         memory = side.ask("memory")
     return {
-        "n": reference.store.n, "method": spec.method, "levels": rows, "run": run, "memory": memory,
+        "n": reference.store.n, "method": spec.name, "levels": rows, "run": run, "memory": memory,
     }  # fmt: skip

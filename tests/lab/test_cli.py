@@ -9,7 +9,7 @@ import pytest
 import golddiff
 from golddiff.cli import run
 from golddiff.noise import ddim_sigmas
-from golddiff.system.errors import ArgumentError
+from golddiff.system.errors import ArgumentError, StoreError
 from golddiff_lab.bench.step_job import StepJob
 from golddiff_lab.machine import Rates
 from golddiff_lab.process import Process
@@ -174,22 +174,29 @@ def test_a_peer_that_fails_is_an_error_with_its_name(store, tmp_path):
     peer = write_checkout("release", tmp_path / "peer")
     file = Path(peer) / "methods" / "ours.py"
     file.write_text(file.read_text() + "\n\nraise LookupError('their own fault')\n")
-    spec = SideSpec("release", store.path, peer="release", path=peer)
+    spec = SideSpec("release", store.path, peer)
     with (
         pytest.raises(ArgumentError, match=r"release: peer: .*their own fault"),
         Process("release", RunningSide, spec, 1),
     ):
         pass
+    missing = SideSpec("optimal", tmp_path / "nowhere")
+    with (
+        pytest.raises(StoreError, match=r"optimal: store: .*nowhere does not exist"),
+        Process("optimal", RunningSide, missing, 1),
+    ):
+        pass
 
 
 def test_a_method_in_a_process_of_its_own(store):
-    spec = SideSpec("wiener", store.path, "wiener")
+    spec = SideSpec("wiener", store.path)
     x = store.images([0, 1])
     before = os.environ.get("OMP_NUM_THREADS")
     with Process("wiener", RunningSide, spec, 1) as side:
         assert os.environ.get("OMP_NUM_THREADS") == before
         step = side.ask("step", x.numpy(), 1.0)
         assert step.seconds > 0
+        assert side.ask("run", 2, 3, 0).out.shape == (2, 3, 8, 8)
         np.testing.assert_allclose(step.out, golddiff.Wiener(store)(x, 1.0), atol=1e-5)
         memory = side.ask("memory")
         assert memory["peak"] >= memory["opened"] > 1 << 20
