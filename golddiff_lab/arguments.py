@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from golddiff.estimators.registry import METHODS, MethodSettings, method_named
+from golddiff.estimators.registry import method_named
 from golddiff.system.errors import ArgumentError
 from golddiff.system.units import shape_text
 
@@ -22,25 +22,6 @@ def at_least(job: object, **least: int) -> None:
         value = getattr(job, name)
         if value is not None and value < smallest:
             raise ArgumentError(f"{name}: got {value}, expected {smallest} or more")
-
-
-def check_methods(
-    methods: Iterable[str], settings: MethodSettings, others: Iterable[str] = ()
-) -> None:
-    """Raise where none of the methods has a setting.
-
-    Args:
-        methods: the names.
-        settings: given for all of them.
-        others: settings that somebody else has.
-
-    Raises:
-        ArgumentError: says which setting does not apply.
-    """
-    having = frozenset(others).union(*(METHODS[method].settings for method in methods))
-    for setting in settings.given():
-        if setting not in having:
-            raise ArgumentError(f"{setting}: does not apply to {', '.join(methods)}")
 
 
 def split_names(names: Iterable[str]) -> tuple[str, ...]:

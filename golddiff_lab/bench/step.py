@@ -55,8 +55,7 @@ def run(job: StepJob, watch: Watch = lambda what: None) -> Outcome:
         GoldDiffError: bad input; a side that fails.
     """
     job.check()
-    if job.threads is not None:
-        use_threads(job.threads)
+    use_threads(job.threads)
     with opened(job.store, job.limit) as store:
         specs = _specs(job, store)
         references = {spec.name: _reference(spec, store) for spec in specs}

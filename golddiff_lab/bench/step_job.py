@@ -7,12 +7,11 @@ from pathlib import Path
 
 from golddiff.cli.command import argument, option
 from golddiff.cli.options import JsonPath, Threads
-from golddiff.estimators.registry import METHODS, MethodSettings
+from golddiff.estimators.registry import METHODS, MethodSettings, check_methods
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.arguments import (
     STEPS,
     at_least,
-    check_methods,
     check_source,
     split_names,
 )
@@ -83,7 +82,7 @@ class StepJob:
         names = self.named
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise ArgumentError(f"method: got {twice} twice")
+            raise ArgumentError(f"peer: got {twice} twice")
         if self.against is not None and self.against not in names:
             allowed = ", ".join(names)
             raise ArgumentError(f"against: got {self.against!r}, expected one of {allowed}")

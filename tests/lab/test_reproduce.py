@@ -222,10 +222,12 @@ def test_bad_input_to_evaluate(fails, tiny):
     root, stores, _ = tiny
     start = ["evaluate", stores["mnist"], "--oracle", f"{root / 'mnist'}.pt"]
     assert fails(*start, "--method", "best").startswith("method: got 'best', expected one of")
-    assert fails(*start, "--method", "pca", "--method", "pca") == "method: pca is given twice"
+    assert fails(*start, "--method", "pca", "--method", "pca") == "method: got pca twice"
     assert "k-min: does not apply to method pca" in fails(
         *start, "--method", "pca", "--method", "wiener", "--k-min", "3"
     )
+    both = ("--method", "pca", "--method", "kamb", "--patch-size", "3", "--tol", "0.1")
+    assert "tol: does not apply to method pca" in fails(*start, *both)
     assert fails(*start, "--sampler", "euler").startswith("sampler: got 'euler'")
     assert "oracle: none.pt does not exist" in fails(
         "evaluate", stores["mnist"], "--oracle", "none.pt"
