@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
 STEPS = 10  # of the DDIM run whose noise levels are raced
-SOURCES = ("trajectory", "noised")
 
 
 def at_least(job: object, **least: int) -> None:
@@ -27,12 +26,6 @@ def at_least(job: object, **least: int) -> None:
 def split_names(names: Iterable[str]) -> tuple[str, ...]:
     """Methods' names, given one by one, or several with commas between."""
     return tuple(method_named(name) for text in names for name in text.split(","))
-
-
-def check_source(source: str) -> None:
-    """Raise ArgumentError where it is none of ``SOURCES`` of queries."""
-    if source not in SOURCES:
-        raise ArgumentError(f"queries_from: got {source!r}, expected {' or '.join(SOURCES)}")
 
 
 def check_side(store: ImageStore, side: int) -> None:

@@ -12,7 +12,6 @@ from golddiff.system.errors import ArgumentError
 from golddiff_lab.arguments import (
     STEPS,
     at_least,
-    check_source,
     split_names,
 )
 from golddiff_lab.peers import PEERS, recognise
@@ -72,7 +71,10 @@ class StepJob:
 
         at_least(self, batch=1, repeats=1, truth_queries=0, limit=1)
         check_positive("seconds", self.seconds)
-        check_source(self.queries_from)
+        if self.queries_from not in ("trajectory", "noised"):
+            raise ArgumentError(
+                f"queries_from: got {self.queries_from!r}, expected trajectory or noised"
+            )
         for level in self.sigmas:
             if not 0 < level <= MOST_NOISE:
                 raise ArgumentError(
