@@ -203,3 +203,12 @@ def test_an_interrupt_ends_in_one_line_and_leaves_nothing():
     assert len(err.splitlines()) == 1
     assert "interrupted" in err
     assert os.listdir(".") == []
+
+
+def test_a_file_that_ends_too_soon_is_no_interrupt(monkeypatch):
+    def ended(*_):
+        raise EOFError("Ran out of input")
+
+    monkeypatch.setattr("golddiff.store.cache.entries", ended)
+    with pytest.raises(EOFError, match="Ran out"):
+        run(["cache"])

@@ -102,7 +102,9 @@ def run_app(commands: typer.Typer, arguments: Sequence[str], program: str) -> in
         status = commands(list(arguments), prog_name=program, standalone_mode=False)
     except GoldDiffError as error:
         return _fail(_in_options(str(error), commands, arguments), BAD_INPUT)
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, typer.Abort) as error:
+        if isinstance(error.__cause__, EOFError):  # typer takes it for the end of the keyboard's
+            raise error.__cause__ from None
         status = INTERRUPTED
     except OSError as error:
         # Readers and writers raise their own errors; what is left is a disk or path gone wrong.
