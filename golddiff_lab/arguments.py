@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from golddiff.estimators.registry import METHODS, MethodSettings, method_named
+from golddiff.estimators.registry import method_named
 from golddiff.system.errors import ArgumentError
 from golddiff.system.units import shape_text
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
 STEPS = 10  # of the DDIM run whose noise levels are raced
-SOURCES = ("trajectory", "noised")
 
 
 def at_least(job: object, **least: int) -> None:
@@ -24,34 +23,9 @@ def at_least(job: object, **least: int) -> None:
             raise ArgumentError(f"{name}: got {value}, expected {smallest} or more")
 
 
-def check_methods(
-    methods: Iterable[str], settings: MethodSettings, others: Iterable[str] = ()
-) -> None:
-    """Raise where none of the methods has a setting.
-
-    Args:
-        methods: the names.
-        settings: given for all of them.
-        others: settings that somebody else has.
-
-    Raises:
-        ArgumentError: says which setting does not apply.
-    """
-    having = frozenset(others).union(*(METHODS[method].settings for method in methods))
-    for setting in settings.given():
-        if setting not in having:
-            raise ArgumentError(f"{setting}: does not apply to {', '.join(methods)}")
-
-
 def split_names(names: Iterable[str]) -> tuple[str, ...]:
     """Methods' names, given one by one, or several with commas between."""
     return tuple(method_named(name) for text in names for name in text.split(","))
-
-
-def check_source(source: str) -> None:
-    """Raise ArgumentError where it is none of ``SOURCES`` of queries."""
-    if source not in SOURCES:
-        raise ArgumentError(f"queries_from: got {source!r}, expected {' or '.join(SOURCES)}")
 
 
 def check_side(store: ImageStore, side: int) -> None:

@@ -27,6 +27,7 @@ from golddiff.estimators.golden import GoldDiff
 from golddiff.estimators.pca import PCA, mask_width
 from golddiff.estimators.registry import create
 from golddiff.noise import ddim_sigmas
+from golddiff.oracles.oracle import checked_device
 from golddiff.store.images import ImageStore
 from golddiff.store.proxy import side_16_shape
 from golddiff.supports.paper import PaperSchedule
@@ -138,7 +139,7 @@ def main(
     json: JsonPath = None,
 ) -> None:
     """Print the table."""
-    there, names = device_named(device), split_names([method])
+    there, names = torch.device(checked_device(device)), split_names([method])
     batches = parse_whole_numbers("batch", batch)
     if min(batches) < 1:
         raise ArgumentError(f"batch: got {batch}, expected 1 or more")
@@ -163,21 +164,6 @@ def main(
     rated = {"matrix": rates.matrix, "copy": rates.copy}
     write_json(json, {"device": device_title(there), "rates": rated, "levels": LEVELS,
                       "rows": rows})  # fmt: skip
-
-
-def device_named(name: str) -> torch.device:
-    """A device of torch's.
-
-    Raises:
-        ArgumentError: no device's name; a GPU that is not to be seen.
-    """
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ArgumentError(f"device: got {name!r}, expected cuda, mps ...") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ArgumentError("device: no GPU is to be seen (torch.cuda.is_available() is False)")
-    return device
 
 
 def device_title(device: torch.device) -> str:

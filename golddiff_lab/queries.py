@@ -11,7 +11,7 @@ from golddiff.estimators.registry import create
 from golddiff.samplers import Denoises, State, initial_noise, noise_levels, steps
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError
-from golddiff_lab.arguments import STEPS, check_source
+from golddiff_lab.arguments import STEPS
 from golddiff_lab.augment import NUMBERS, augmented
 
 TRAJECTORY_OF = "golddiff-pca"
@@ -29,11 +29,7 @@ def queries(
         sigmas: noise levels.
         batch: images a level.
         seed: of all noise.
-
-    Raises:
-        ArgumentError: another source.
     """
-    check_source(source)
     if source == "noised":
         return noised(store, sigmas, batch, seed)
     return trajectory(create(TRAJECTORY_OF, store, seed=seed), sigmas, batch, seed)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import torch
 
 from golddiff.denoiser import Denoiser
-from golddiff.estimators.registry import METHODS, MethodSettings, create
+from golddiff.estimators.registry import MethodSettings, create
 from golddiff.sampling import sample
 from golddiff.store.images import ImageStore
 from golddiff.support import TiledSupport
@@ -28,10 +27,9 @@ def make_side(spec: SideSpec, store: ImageStore) -> Side:
     Raises:
         GoldDiffError: as the method's or the peer's maker.
     """
-    if spec.method is not None:
-        return Side(created(spec.method, store, spec.settings, spec.seed))
-    assert spec.peer is not None
-    return PEERS[spec.peer].make(spec, store)
+    if spec.name in PEERS:
+        return PEERS[spec.name].make(spec, store)
+    return Side(created(spec.name, store, spec.settings, spec.seed))
 
 
 def created(method: str, store: ImageStore, settings: MethodSettings, seed: int) -> Denoiser:
@@ -40,18 +38,11 @@ def created(method: str, store: ImageStore, settings: MethodSettings, seed: int)
     Raises:
         ArgumentError: as creating it; subsets of more images than there are.
     """
-    denoiser = create(method, store, own_settings(method, settings), seed)
+    denoiser = create(method, store, settings.of(method), seed)
     schedule = getattr(denoiser, "schedule", None)
     if schedule is not None:
         schedule.budgets(1.0, store.n)
     return denoiser
-
-
-def own_settings(method: str, settings: MethodSettings) -> MethodSettings:
-    """The settings that a method has, out of those given for all."""
-    having = METHODS[method].settings
-    values = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name in having}
-    return MethodSettings(**values)
 
 
 class RunningSide:

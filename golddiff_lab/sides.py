@@ -19,10 +19,8 @@ class SideSpec:
     """What a process needs to make a side: plain values only.
 
     Attributes:
-        name: of the side in tables.
+        name: of ``METHODS``, or of ``PEERS``.
         store: folder of the store.
-        method: a name of ``METHODS``, or None for a peer.
-        peer: name of the peer, or None for a method.
         path: checkout of the peer, where it has one.
         settings: of the method; a peer takes those that it has.
         seed: of random draws.
@@ -32,8 +30,6 @@ class SideSpec:
 
     name: str
     store: Path
-    method: str | None = None
-    peer: str | None = None
     path: Path | None = None
     settings: MethodSettings = field(default_factory=MethodSettings)
     seed: int = 0

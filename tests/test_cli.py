@@ -349,6 +349,12 @@ def test_help_shows_a_dozen_options_and_the_others_as_advanced(capsys):
         assert option not in options
 
 
+def test_paragraphs_of_help_are_as_wide_as_the_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "130")
+    assert run(["novelty", "--help"]) == 0
+    assert "a training image has to its nearest other one" in capsys.readouterr().out
+
+
 def test_help_is_also_h(capsys):
     assert run(["-h"]) == run(["sample", "-h"]) == 0
     assert "How many images" in capsys.readouterr().out

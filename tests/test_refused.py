@@ -123,7 +123,7 @@ def test_an_unwritable_place_is_found_before_sampling(fails, tmp_path, monkeypat
     [
         (["index", "/no/such", "out"], "does not exist"),
         (["index", "digits"], "out"),
-        (["index", "digits", "."], "exists already"),
+        (["index", "digits", "."], "out: . exists already"),
         (["index", "digits", "file/out"], "golddiff: the store: cannot write"),
         (["index", "digits", "out", "--limit", "0"], "limit"),
         (["index", "digits", "out", "--cluster", "here"], "--cluster: got 'here', expected host"),
@@ -203,3 +203,12 @@ def test_an_interrupt_ends_in_one_line_and_leaves_nothing():
     assert len(err.splitlines()) == 1
     assert "interrupted" in err
     assert os.listdir(".") == []
+
+
+def test_a_file_that_ends_too_soon_is_no_interrupt(monkeypatch):
+    def ended(*_):
+        raise EOFError("Ran out of input")
+
+    monkeypatch.setattr("golddiff.store.cache.entries", ended)
+    with pytest.raises(EOFError, match="Ran out"):
+        run(["cache"])

@@ -35,7 +35,8 @@ from golddiff.system.errors import GoldDiffError
 BAD_INPUT = 2
 INTERRUPTED = 130
 
-INSIDE = {"patch_sizes": "patch_size", "address": "cluster"}  # what options are called in Python
+# What options and arguments are called in Python.
+INSIDE = {"patch_sizes": "patch_size", "address": "cluster", "path": "out"}
 
 app = typer.Typer(
     name="golddiff",
@@ -101,7 +102,9 @@ def run_app(commands: typer.Typer, arguments: Sequence[str], program: str) -> in
         status = commands(list(arguments), prog_name=program, standalone_mode=False)
     except GoldDiffError as error:
         return _fail(_in_options(str(error), commands, arguments), BAD_INPUT)
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, typer.Abort) as error:
+        if isinstance(error.__cause__, EOFError):  # typer takes it for the end of the keyboard's
+            raise error.__cause__ from None
         status = INTERRUPTED
     except OSError as error:
         # Readers and writers raise their own errors; what is left is a disk or path gone wrong.
@@ -127,11 +130,10 @@ def _in_options(message: str, commands: typer.Typer, arguments: Sequence[str]) -
         called = getattr(called, "commands", {}).get(word, called)
     for option in called.params:
         flag = option.opts[0]
-        if not flag.startswith("--"):
-            continue
         if INSIDE.get(name, name) == option.name:
             message = f"{flag}{colon}{rest}"
-        message = re.sub(rf"\b{option.name}=(True\b)?", f"{flag} ", message)
+        if flag.startswith("--"):
+            message = re.sub(rf"\b{option.name}=(True\b)?", f"{flag} ", message)
     return message
 
 

@@ -11,6 +11,7 @@ command line. Fields with none are no options. Types that typer does not have co
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -59,7 +60,9 @@ def command(run: Callable[[Options], None]) -> Callable[..., None]:
     def called(**values: Any) -> None:
         run(_made(kind, values))
 
-    called.__name__, called.__doc__ = run.__name__, run.__doc__
+    called.__name__ = run.__name__
+    # Of all paragraphs but the first, typer keeps the line breaks.
+    called.__doc__ = re.sub(r"(?<=\S)\n *(?=\S)", " ", run.__doc__ or "")
     called.__signature__ = inspect.Signature(list(_parameters(kind)))  # type: ignore[attr-defined]
     return called
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,8 +16,7 @@ from golddiff.cli.first_use import create_with_bars
 from golddiff.cli.options import BatchSize, JsonPath, Labels, SamplerName, Seed, Steps
 from golddiff.cli.parse import parse_labels
 from golddiff.cli.terminal import counting, describe, say, starting, summary, waiting, write_json
-from golddiff.estimators.registry import METHODS, MethodSettings, check_method, method_named
-from golddiff.system.errors import ArgumentError
+from golddiff.estimators.registry import METHODS, MethodSettings, check_methods, method_named
 from golddiff.system.files import check_writable
 from golddiff.system.units import byte_size, duration
 
@@ -70,7 +69,9 @@ def evaluate(options: _EvaluateOptions) -> None:
 
       golddiff evaluate mnist.store --oracle mnist-oracle/ --n 16 --out compared/
     """
-    each = _settings_of_each(options.method or ["golddiff-pca"], options.settings)
+    methods = options.method or ["golddiff-pca"]
+    check_methods(methods, options.settings)
+    each = {name: options.settings.of(name) for name in methods}
     if options.out is not None:
         check_writable("out", options.out / "evaluation.json")
 
@@ -108,22 +109,6 @@ def evaluate(options: _EvaluateOptions) -> None:
     write_json(options.json, results)
     if options.out is not None:
         write_folder(options.out, reference, made, results)
-
-
-def _settings_of_each(methods: list[str], given: MethodSettings) -> dict[str, MethodSettings]:
-    """What of the settings each method has; one that none of them has is an error."""
-    each: dict[str, MethodSettings] = {}
-    for name in methods:
-        if name in each:
-            raise ArgumentError(f"method: {name} is given twice")
-        own = METHODS[name].settings
-        each[name] = replace(given, **{f.name: None for f in fields(given) if f.name not in own})
-    for setting in given.given():
-        if not any(setting in METHODS[name].settings for name in methods):
-            check_method(methods[0], given)
-    for name, settings in each.items():
-        check_method(name, settings)
-    return each
 
 
 def _tell(made: dict[str, Evaluation]) -> None:

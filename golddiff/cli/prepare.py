@@ -60,8 +60,7 @@ def prepare(options: _PrepareOptions) -> None:
     from golddiff.store.images import ImageStore
     from golddiff.system.parallel import use_threads
 
-    if options.threads is not None:
-        use_threads(options.threads)
+    use_threads(options.threads)
     start = time.perf_counter()
     store = ImageStore.open(options.store)
     check_writable("store", store.path / "manifest.json")

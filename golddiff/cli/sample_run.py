@@ -143,8 +143,7 @@ def _generate(
     from golddiff.sampling import sample
     from golddiff.system.parallel import use_threads
 
-    if job.threads is not None:
-        use_threads(job.threads)
+    use_threads(job.threads)
     with progress_bar() as bar:
         task = bar.add_task(f"sampling with {job.method}", total=job.n * len(levels))
         answers = answers_of_each(len(levels), job.sampler, job.n, job.batch_size, labels)

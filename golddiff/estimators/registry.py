@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pkgutil import resolve_name
@@ -64,6 +64,11 @@ class MethodSettings:
         """The settings that are not None."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
+
+    def of(self, method: str) -> MethodSettings:
+        """Those that a method has."""
+        others = self.given().keys() - METHODS[method].settings
+        return replace(self, **dict.fromkeys(others))
 
 
 @dataclass(frozen=True)
@@ -158,6 +163,25 @@ def check_method(name: str, settings: MethodSettings) -> None:
     subsets = METHODS[method].subsets
     if subsets and settings.given().keys() & _OF_SUBSETS[subsets]:
         schedule(subsets, settings)
+
+
+def check_methods(
+    methods: Sequence[str], settings: MethodSettings, others: Collection[str] = ()
+) -> None:
+    """As :func:`check_method`, of settings given for several methods: each takes those it has.
+
+    Args:
+        methods: their names.
+        settings: of which at least one method has each.
+        others: settings that somebody else has.
+    """
+    for i, method in enumerate(methods):
+        if method in methods[:i]:
+            raise ArgumentError(f"method: got {method} twice")
+        check_method(method, settings.of(method))
+    for setting in settings.given():
+        if setting not in others and not any(setting in METHODS[m].settings for m in methods):
+            check_method(methods[0], MethodSettings(**{setting: getattr(settings, setting)}))
 
 
 def method_named(given: str) -> str:

@@ -51,10 +51,8 @@ class UNetConfig:
 
     def check(self) -> None:
         """Raise for sizes that no network can have."""
-        sizes = {"channels": self.channels, "blocks": self.blocks, "groups": self.groups}
-        sizes["image_channels"] = self.image_channels
-        sizes.update({f"multipliers[{i}]": m for i, m in enumerate(self.multipliers)})
-        for name, value in sizes.items():
+        sizes = [(n, getattr(self, n)) for n in ("channels", "blocks", "groups", "image_channels")]
+        for name, value in [*sizes, *(("multipliers", m) for m in self.multipliers)]:
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
                 raise ArgumentError(f"{name}: got {value!r}, expected an integer 1 to {LARGEST}")
         if self.channels % 2:  # a sine and a cosine for each frequency

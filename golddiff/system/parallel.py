@@ -24,8 +24,13 @@ _lock = threading.Lock()
 _here = threading.local()
 
 
-def use_threads(count: int) -> None:
-    """So many threads in this process: tasks', torch's, and those of NumPy's matrix products."""
+def use_threads(count: int | None) -> None:
+    """So many threads in this process: tasks', torch's, and those of NumPy's matrix products.
+
+    None: as many as there are.
+    """
+    if count is None:
+        return
     torch.set_num_threads(count)
     _libraries().limit(limits=count)
 

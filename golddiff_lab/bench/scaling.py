@@ -22,7 +22,7 @@ from golddiff_lab.cells import Cells, Key, Result
 from golddiff_lab.machine import Rates, measure
 from golddiff_lab.queries import mixed
 from golddiff_lab.race import level_rows, started
-from golddiff_lab.running import created, own_settings
+from golddiff_lab.running import created
 from golddiff_lab.sides import SideSpec
 
 Watch = Callable[[str], None]
@@ -55,8 +55,7 @@ def run(job: ScalingJob, watch: Watch = lambda what: None) -> Outcome:
         GoldDiffError: bad input; a method that fails.
     """
     job.check()
-    if job.threads is not None:
-        use_threads(job.threads)
+    use_threads(job.threads)
     stores = stores_for(job, watch)
     references = {
         (store.n, method): truth.reference_of(
@@ -75,8 +74,8 @@ def run(job: ScalingJob, watch: Watch = lambda what: None) -> Outcome:
         for method in job.methods:
             reference = references[store.n, method]
             spec = SideSpec(
-                method, store.path, method, None, None, own_settings(method, job.settings),
-                job.seed, torch.get_num_threads(), job.memory_limit,
+                method, store.path, None, job.settings.of(method), job.seed,
+                torch.get_num_threads(), job.memory_limit,
             )  # fmt: skip
             key = _key(job, store, stores[0], spec, truth.text_of(reference))
             if job.fresh:
@@ -103,7 +102,7 @@ def _key(
         "timing": [job.repeats, job.seconds],
         "reference": reference,
         "truth": [job.truth_queries, job.truth_seconds],
-        "method": spec.method,
+        "method": spec.name,
         "settings": spec.settings.given(),
         **{name: getattr(spec, name) for name in ("seed", "threads", "memory_limit")},
     }
@@ -132,5 +131,5 @@ def _measured(
                "processor_seconds": whole.processor / job.batch}  # fmt: skip
         memory = side.ask("memory")
     return {
-        "n": reference.store.n, "method": spec.method, "levels": rows, "run": run, "memory": memory,
+        "n": reference.store.n, "method": spec.name, "levels": rows, "run": run, "memory": memory,
     }  # fmt: skip

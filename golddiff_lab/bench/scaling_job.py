@@ -8,10 +8,10 @@ from pathlib import Path
 from golddiff.cli.command import option
 from golddiff.cli.options import JsonPath, Threads
 from golddiff.cli.parse import parse_whole_numbers
-from golddiff.estimators.registry import MethodSettings
+from golddiff.estimators.registry import MethodSettings, check_methods
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES, check_writable
-from golddiff_lab.arguments import STEPS, at_least, check_methods, split_names
+from golddiff_lab.arguments import STEPS, at_least, split_names
 
 COMPARED = ("adaptive-optimal", "adaptive-pca", "golddiff-optimal", "golddiff-pca")
 # Where no method needs the masks, neither does the run that queries come from.
@@ -63,8 +63,6 @@ class ScalingJob:
             raise ArgumentError(
                 f"sizes: got {self.sizes}, expected two or more different numbers, each 2 or more"
             )
-        if len(set(self.methods)) < len(self.methods):
-            raise ArgumentError(f"method: got {', '.join(self.methods)}, expected each once")
         check_methods(self.methods, self.settings)
         if self.plot is not None:
             check_writable("plot", self.plot, PICTURES)

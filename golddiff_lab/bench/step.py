@@ -55,8 +55,7 @@ def run(job: StepJob, watch: Watch = lambda what: None) -> Outcome:
         GoldDiffError: bad input; a side that fails.
     """
     job.check()
-    if job.threads is not None:
-        use_threads(job.threads)
+    use_threads(job.threads)
     with opened(job.store, job.limit) as store:
         specs = _specs(job, store)
         references = {spec.name: _reference(spec, store) for spec in specs}
@@ -105,16 +104,16 @@ def _specs(job: StepJob, store: ImageStore) -> list[SideSpec]:
     """
     settings, threads = job.settings, torch.get_num_threads()
     common = SideSpec("", store.path, settings=settings, seed=job.seed, threads=threads)
-    specs = [replace(common, name=method, method=method) for method in job.methods]
+    specs = [replace(common, name=method) for method in job.methods]
     for text in job.peer or ():
         name, path = recognise(text)
-        specs.append(replace(common, name=name, peer=name, path=path))
+        specs.append(replace(common, name=name, path=path))
         PEERS[name].check(specs[-1], store)
     return specs
 
 
 def _reference(spec: SideSpec, store: ImageStore) -> Estimator:
-    method = spec.method or PEERS[str(spec.peer)].base
+    method = PEERS[spec.name].base if spec.name in PEERS else spec.name
     denoiser = created(method, store, spec.settings, spec.seed)
     return reference_of(denoiser, spec.settings.mask_threshold)
 

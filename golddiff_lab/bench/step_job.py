@@ -7,13 +7,11 @@ from pathlib import Path
 
 from golddiff.cli.command import argument, option
 from golddiff.cli.options import JsonPath, Threads
-from golddiff.estimators.registry import METHODS, MethodSettings
+from golddiff.estimators.registry import METHODS, MethodSettings, check_methods
 from golddiff.system.errors import ArgumentError
 from golddiff_lab.arguments import (
     STEPS,
     at_least,
-    check_methods,
-    check_source,
     split_names,
 )
 from golddiff_lab.peers import PEERS, recognise
@@ -73,7 +71,10 @@ class StepJob:
 
         at_least(self, batch=1, repeats=1, truth_queries=0, limit=1)
         check_positive("seconds", self.seconds)
-        check_source(self.queries_from)
+        if self.queries_from not in ("trajectory", "noised"):
+            raise ArgumentError(
+                f"queries_from: got {self.queries_from!r}, expected trajectory or noised"
+            )
         for level in self.sigmas:
             if not 0 < level <= MOST_NOISE:
                 raise ArgumentError(
@@ -83,7 +84,7 @@ class StepJob:
         names = self.named
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise ArgumentError(f"method: got {twice} twice")
+            raise ArgumentError(f"peer: got {twice} twice")
         if self.against is not None and self.against not in names:
             allowed = ", ".join(names)
             raise ArgumentError(f"against: got {self.against!r}, expected one of {allowed}")
@@ -106,10 +107,11 @@ class StepJob:
         steps = ddim_sigmas(STEPS)
         if self.levels is None:
             return steps
-        return [
+        named = (
             next((s for s in steps if abs(s - v) <= 1e-3 * s or f"{s:.3g}" == f"{v:.3g}"), v)
             for v in self.levels
-        ]
+        )
+        return list(dict.fromkeys(named))
 
     @property
     def named(self) -> list[str]:

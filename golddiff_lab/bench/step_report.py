@@ -61,7 +61,7 @@ def figures(job: StepJob, outcome: Outcome) -> dict[str, Any]:
         },
         "levels": [
             {"sigma": sigma, "sides": {row["side"]: row for row in rows if row["sigma"] == sigma}}
-            for sigma in dict.fromkeys(job.sigmas)
+            for sigma in job.sigmas
         ],
     }
 

@@ -69,8 +69,7 @@ def train(options: TrainOptions) -> None:
     from golddiff.system.parallel import use_threads
 
     out, threads, settings = options.out, options.threads, options.settings
-    if threads is not None:
-        use_threads(threads)
+    use_threads(threads)
     if settings.minutes is None and settings.steps is None:
         settings = replace(settings, minutes=60.0)
     settings.check()
@@ -273,13 +272,11 @@ def patch_sizes(options: PatchSizesOptions) -> None:
       golddiff sample --store mnist.store --method kamb --patch-size sizes.json --n 4
     """
     starting()
-    if options.threads is not None:
-        from golddiff.system.parallel import use_threads
-
-        use_threads(options.threads)
-
     from golddiff.oracles.load import load_oracle
+    from golddiff.system.parallel import use_threads
     from golddiff_lab.patch_sizes import Settings, calibrated
+
+    use_threads(options.threads)
 
     settings = Settings(
         None if options.sizes is None else parse_whole_numbers("sizes", options.sizes),

@@ -51,7 +51,7 @@ def plot(options: PlotOptions) -> None:
         try:
             panels = panels_of(body)
         except ArgumentError as error:
-            raise ArgumentError(f"path: {path}: {error}") from None
+            raise ArgumentError(f"paths: {path}: {error}") from None
         save("out", draw_panels(panels, options.title), target)
         say(f"{target}: {len(panels)} plot{'' if len(panels) == 1 else 's'}")
 
@@ -60,6 +60,6 @@ def _read(path: Path) -> object:
     try:
         return json.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise ArgumentError(f"path: {path} cannot be read ({error.strerror or error})") from None
+        raise ArgumentError(f"paths: {path} cannot be read ({error.strerror or error})") from None
     except (ValueError, RecursionError):
-        raise ArgumentError(f"path: {path} is not JSON") from None
+        raise ArgumentError(f"paths: {path} is not JSON") from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from golddiff.cli.command import argument, command, option
@@ -12,6 +12,7 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
 from golddiff_lab.paper.datasets import parse_data, parse_oracles
 from golddiff_lab.paper.registry import EXPERIMENTS, find, of_the_paper
+from golddiff_lab.paper.settings import Settings
 
 ALL = "all"
 
@@ -34,22 +35,8 @@ class ReproduceOptions:
         None,
         metavar="NAME=PATH",
     )
-    n: int = option("Images compared; the paper's 128.", 128)
-    out: Path = option("The folder of results.", Path("results"))
-    seed: int = option("Of the noise and the random picks.", 0)
-    batch: int = option("Images denoised together.", 16, names=("--batch-size", "--batch"))
+    settings: Settings = field(default_factory=Settings)
     threads: Threads = None
-    kamb_images: int | None = option(
-        "Kamb's methods over this many random images, and the tables say so; default: all, which "
-        "takes long.",
-        None,
-    )
-    most_steps: int | None = option(
-        "Runs of more steps are left out, and stand as not run; default: none, ImageNet's have "
-        "100.",
-        None,
-    )
-    quick: bool = option("A few images and steps: a trial run, no result.", False)
     report: Path | None = option(
         "Collect all finished experiments in --out into this page, with the remarks of "
         "NAME.notes.md beside it.",
@@ -88,25 +75,22 @@ def reproduce(options: ReproduceOptions) -> None:
     if options.report is not None:
         from golddiff_lab.paper.report import write_report
 
-        finished = write_report(options.out, options.report)
+        finished = write_report(options.settings.out, options.report)
         say(f"{options.report}: {', '.join(finished)}")
 
 
 def _run(names: list[str], options: ReproduceOptions) -> None:
-    check_writable("out", options.out / f"{names[0]}.md")
+    settings, out = options.settings, options.settings.out
+    check_writable("out", out / f"{names[0]}.md")
     stores, networks = parse_data(options.data or []), parse_oracles(options.oracle or [])
 
     from golddiff.sampling import check_settings
     from golddiff.system.parallel import use_threads
     from golddiff_lab.paper.context import Context
 
-    check_settings(options.n, 10, "ddim", options.seed)
-    if options.threads is not None:
-        use_threads(options.threads)
-    context = Context(
-        options.out, stores, networks, options.n, options.seed, options.batch, options.quick,
-        options.kamb_images, options.most_steps, say, counting,
-    )  # fmt: skip
+    check_settings(settings.n, 10, "ddim", settings.seed)
+    use_threads(options.threads)
+    context = Context(**vars(settings), data=stores, oracles=networks, say=say, watch=counting)
     # What is given is opened before anything is computed: a wrong path shows at once.
     for given in stores:
         context.store(given)
@@ -116,7 +100,5 @@ def _run(names: list[str], options: ReproduceOptions) -> None:
         experiment = find(name)
         say(f"{name}: {experiment.title}")
         page = experiment.run(context)
-        paths = page.write(
-            options.out, name, experiment.title, experiment.source, quick=options.quick
-        )
+        paths = page.write(out, name, experiment.title, experiment.source, quick=settings.quick)
         say(", ".join(map(str, paths)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -21,6 +20,7 @@ from golddiff_lab.arguments import at_least
 from golddiff_lab.cells import Cells
 from golddiff_lab.given import given_store
 from golddiff_lab.paper.datasets import DATA_SETS
+from golddiff_lab.paper.settings import Settings
 
 QUICK_IMAGES = 4
 QUICK_STEPS = 3
@@ -33,32 +33,18 @@ def unwatched(title: str, total: int) -> Iterator[OnStep]:
 
 
 @dataclass
-class Context:
+class Context(Settings):
     """Everything that an experiment asks for.
 
     Attributes:
-        out: folder of the results.
         data: path of each data set that is here, by name: a store, or images to index.
         oracles: path of each network, by name.
-        n: images compared.
-        seed: of noise and random picks.
-        batch: images denoised together.
-        quick: few images and steps, to see that everything runs; no result.
-        kamb_images: Kamb's methods run over so many random images; None: over all.
-        most_steps: runs of more steps stand as not run; None: all run.
         say: called with a line of progress.
         watch: opens a progress bar, ``watch(title, total)``, and gives what advances it.
     """
 
-    out: Path
     data: dict[str, str] = field(default_factory=dict)
     oracles: dict[str, str] = field(default_factory=dict)
-    n: int = 128
-    seed: int = 0
-    batch: int = 16
-    quick: bool = False
-    kamb_images: int | None = None
-    most_steps: int | None = None
     say: Callable[[str], None] = lambda line: None
     watch: Callable[[str, int], contextlib.AbstractContextManager[OnStep]] = unwatched
 

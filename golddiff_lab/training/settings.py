@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from golddiff.system.errors import ArgumentError
@@ -136,6 +137,8 @@ class TrainSettings:
             if value not in allowed and (name, value) != ("precision", None):
                 raise ArgumentError(f"{name}: got {value!r}, expected {' or '.join(allowed)}")
         checked_device(self.device)
+        if self.weights is not None and not Path(self.weights).exists():
+            raise ArgumentError(f"weights: {self.weights} does not exist")
         self._config()
 
     def _config(self, image_channels: int = 1, classes: int = 0) -> UNetConfig:

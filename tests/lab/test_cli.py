@@ -9,7 +9,7 @@ import pytest
 import golddiff
 from golddiff.cli import run
 from golddiff.noise import ddim_sigmas
-from golddiff.system.errors import ArgumentError
+from golddiff.system.errors import ArgumentError, StoreError
 from golddiff_lab.bench.step_job import StepJob
 from golddiff_lab.machine import Rates
 from golddiff_lab.process import Process
@@ -125,7 +125,9 @@ def no_work(monkeypatch):
         (["--queries-from", "x"], "queries-from: got 'x'"),
         (["--peer", "no/such/folder"], "peer: got no/such/folder, which is no folder"),
         (["--against", "release"], "against: got 'release', expected one of golddiff-pca"),
-        (["--patch-size", "3"], "patch-size: does not apply to golddiff-pca"),
+        (["--patch-size", "3"], "patch-size: does not apply to method golddiff-pca, only"),
+        (["--peer", "faiss", "--peer", "faiss"], "peer: got faiss twice"),
+        (["--mask-threshold", "2"], "mask-threshold: got 2"),
         (["--json", "/"], "json: / is a folder"),
         (["--levels", "1e300"], "levels: got 1e+300, expected numbers above 0, at most 1e+06"),
         (["--k-min", "100"], "k-min: got 100, but there are only 40 images"),
@@ -160,6 +162,7 @@ def test_three_digits_of_a_level_are_enough():
     typed = ",".join(f"{sigma:.3g}" for sigma in steps)
     assert StepJob("", levels=tuple(map(float, typed.split(",")))).sigmas == steps
     assert StepJob("", levels=(26.0,)).sigmas == [26.0]
+    assert StepJob("", levels=(1.0, 3.0, 1.0)).sigmas == [1.0, 3.0]
 
 
 def test_a_missing_store_is_one_line(fails, tmp_path):
@@ -173,22 +176,29 @@ def test_a_peer_that_fails_is_an_error_with_its_name(store, tmp_path):
     peer = write_checkout("release", tmp_path / "peer")
     file = Path(peer) / "methods" / "ours.py"
     file.write_text(file.read_text() + "\n\nraise LookupError('their own fault')\n")
-    spec = SideSpec("release", store.path, peer="release", path=peer)
+    spec = SideSpec("release", store.path, peer)
     with (
         pytest.raises(ArgumentError, match=r"release: peer: .*their own fault"),
         Process("release", RunningSide, spec, 1),
     ):
         pass
+    missing = SideSpec("optimal", tmp_path / "nowhere")
+    with (
+        pytest.raises(StoreError, match=r"optimal: store: .*nowhere does not exist"),
+        Process("optimal", RunningSide, missing, 1),
+    ):
+        pass
 
 
 def test_a_method_in_a_process_of_its_own(store):
-    spec = SideSpec("wiener", store.path, "wiener")
+    spec = SideSpec("wiener", store.path)
     x = store.images([0, 1])
     before = os.environ.get("OMP_NUM_THREADS")
     with Process("wiener", RunningSide, spec, 1) as side:
         assert os.environ.get("OMP_NUM_THREADS") == before
         step = side.ask("step", x.numpy(), 1.0)
         assert step.seconds > 0
+        assert side.ask("run", 2, 3, 0).out.shape == (2, 3, 8, 8)
         np.testing.assert_allclose(step.out, golddiff.Wiener(store)(x, 1.0), atol=1e-5)
         memory = side.ask("memory")
         assert memory["peak"] >= memory["opened"] > 1 << 20

@@ -86,6 +86,8 @@ def test_a_polite_kill_saves_the_run(tmp_path):
     ("arguments", "message"),
     [
         (("train", "--out", "run", "--multipliers", "1,x"), "multipliers: got '1,x'"),
+        (("train", "--out", "run", "--multipliers", "1,0"), "--multipliers: got 0"),
+        (("train", "--out", "run", "--weights", "nowhere"), "--weights: nowhere does not exist"),
         (("train", "--out", "run", "--threads", "0"), "threads: got 0"),
         (("train", "--out", "run", "--channels", "0", "--steps", "1"), "channels: got 0"),
         (("train", "--out", "run", "--minutes", "0"), "minutes: got 0"),

@@ -22,7 +22,7 @@ def store(make_store, smooth_images):
 
 
 def side(name, path, store, **settings):
-    spec = SideSpec(name, store.path, peer=name, path=path, settings=MethodSettings(**settings))
+    spec = SideSpec(name, store.path, path, settings=MethodSettings(**settings))
     return PEERS[name].make(spec, store)
 
 

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import torch
 
 import golddiff
 from golddiff_lab import flow_matching, gpu, mmse, promise, restoring
@@ -19,7 +18,6 @@ def _nothing_runs(monkeypatch):
         monkeypatch.setattr(module, "check_deepinv", lambda: None, raising=False)
     monkeypatch.setattr(promise, "levels_of", None)
     monkeypatch.setattr(gpu, "measure", None)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
 @pytest.mark.parametrize(
@@ -32,8 +30,8 @@ def _nothing_runs(monkeypatch):
         (flow_matching, ["{store}", "--out", "x.txt"], "--out: got x.txt"),
         (restoring, ["{store}", "{others}"], "store: holds 8 x 8 grey, expected images of 12 x 12"),
         (restoring, ["{others}", "{store}"], "others: got 5 of 8 x 8 grey, expected 64 or more"),
-        (gpu, ["{store}"], "--device: no GPU is to be seen"),
-        (gpu, ["{store}", "--device", "abacus"], "--device: got 'abacus'"),
+        (gpu, ["{store}", "--device", "abacus"], "--device: got 'abacus', which is not there"),
+        (gpu, ["{store}", "--device", "cuda:99"], "--device: got 'cuda:99', which is not there"),
         (gpu, ["{store}", "--device", "cpu", "--batch", "1,0"], "--batch: got 1,0"),
         (gpu, ["{store}", "--device", "cpu", "--method", "x"], "method: "),
         (gpu, ["{store}", "--device", "cpu", "--peer", "nowhere"], "--peer: got nowhere"),

@@ -50,11 +50,6 @@ def test_a_seed_gives_the_same_queries(source, store):
     assert not torch.equal(a[0], c[0])
 
 
-def test_another_source_is_an_error(store):
-    with pytest.raises(ArgumentError, match="queries_from: got 'thin air'"):
-        queries("thin air", store, [1.0], 1, 0)
-
-
 def test_points_of_a_run_and_held_out_images_take_turns(store):
     levels = mixed(store, create("golddiff-optimal", store), [5.0, 0.01], 4, seed=0)
     assert [x.shape for x in levels] == [(4, 3, 8, 8)] * 2

@@ -222,10 +222,12 @@ def test_bad_input_to_evaluate(fails, tiny):
     root, stores, _ = tiny
     start = ["evaluate", stores["mnist"], "--oracle", f"{root / 'mnist'}.pt"]
     assert fails(*start, "--method", "best").startswith("method: got 'best', expected one of")
-    assert fails(*start, "--method", "pca", "--method", "pca") == "method: pca is given twice"
+    assert fails(*start, "--method", "pca", "--method", "pca") == "method: got pca twice"
     assert "k-min: does not apply to method pca" in fails(
         *start, "--method", "pca", "--method", "wiener", "--k-min", "3"
     )
+    both = ("--method", "pca", "--method", "kamb", "--patch-size", "3", "--tol", "0.1")
+    assert "tol: does not apply to method pca" in fails(*start, *both)
     assert fails(*start, "--sampler", "euler").startswith("sampler: got 'euler'")
     assert "oracle: none.pt does not exist" in fails(
         "evaluate", stores["mnist"], "--oracle", "none.pt"
@@ -253,7 +255,7 @@ def test_plot_draws_what_sample_wrote():
 def test_bad_input_to_plot(fails, all_pages):
     assert "cannot be read" in fails("plot", "none.json")
     Path("text.json").write_text("no json")
-    assert fails("plot", "text.json") == "path: text.json is not JSON"
+    assert fails("plot", "text.json") == "paths: text.json is not JSON"
     Path("empty.json").write_text("{}")
     assert "has no line plots" in fails("plot", "empty.json")
     for text in (
@@ -262,7 +264,7 @@ def test_bad_input_to_plot(fails, all_pages):
     ):
         Path("odd.json").write_text(text)
         assert fails("plot", "odd.json") == (
-            "path: odd.json: its figures are not as golddiff writes them"
+            "paths: odd.json: its figures are not as golddiff writes them"
         )
     assert "out: is for one file" in fails("plot", "a.json", "b.json", "--out", "c.png")
 

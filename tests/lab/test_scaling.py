@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import golddiff
 from golddiff.cli import run
-from golddiff.system.errors import ArgumentError, StoreError
+from golddiff.system.errors import ArgumentError
 from golddiff_lab import race
 from golddiff_lab.bench import scaling
 from golddiff_lab.bench.prefixes import stores_for
@@ -17,7 +16,6 @@ from golddiff_lab.bench.scaling_job import ScalingJob
 from golddiff_lab.fit import exponent, ratio
 from golddiff_lab.machine import Rates
 from golddiff_lab.running import RunningSide
-from golddiff_lab.sides import SideSpec
 from tests.lab.here import Here
 
 
@@ -95,7 +93,7 @@ class TestRun:
         self.cells = []
 
         def make(spec):
-            self.cells.append((spec.store.name, spec.method))
+            self.cells.append((spec.store.name, spec.name))
             return RunningSide(spec)
 
         monkeypatch.setattr(
@@ -192,22 +190,3 @@ class TestRun:
         error = capsys.readouterr().err
         assert said in error
         assert len(error.strip().splitlines()) == 1
-
-
-def test_a_cell_in_a_process_of_its_own(store, tmp_path):
-    spec = SideSpec("optimal", store.path, "optimal", memory_limit=1e9)
-    x = store.images([0, 1])
-    exact = {"optimal": golddiff.Optimal(store)(x, 1.0)}
-    with race.started([spec]) as sides:
-        (row,) = race.level_rows(sides, 1.0, x, exact, 2, 1.0)
-        assert row["rmse"] <= row["rmse_95"] < 1e-5
-        assert (row["truth_queries"], row["images"]) == (2, 120)
-        assert len(row["seconds_measured"]) == 2
-        assert sides[0].ask("run", 2, 3, 0).out.shape == (2, 3, 8, 8)
-        assert sides[0].ask("memory")["peak"] > 10_000_000
-    missing = SideSpec("optimal", tmp_path / "nowhere", "optimal")
-    with (
-        pytest.raises(StoreError, match=r"optimal: store: .*nowhere does not exist"),
-        race.started([missing]),
-    ):
-        pass
