@@ -147,6 +147,16 @@ def test_a_guaranteed_error(make_store, smooth_images, sigma):
         assert (off <= bound + 1e-5).all()
 
 
+def test_where_a_hundredth_of_the_images_proves_nothing_all_are_weighed(make_store, smooth_images):
+    """Weighing them for the proof took 200 times as long as the full scan."""
+    store = make_store(smooth_images(600, (1, 8, 8)))
+    golden = GoldDiff(Optimal(store), AdaptiveSchedule(0.01, guarantee=True))
+    x = store.images(range(4)) + 20 * noise()
+    mean, bound = golden.certified(x, 20.0)
+    assert torch.equal(mean, Optimal(store)(x, 20.0))
+    assert (bound == 0).all()
+
+
 def test_few_images_prove_it_at_low_noise(make_store, smooth_images):
     store = make_store(smooth_images(3000, (1, 12, 12)))
     x = store.values(np.array([9]))[0]

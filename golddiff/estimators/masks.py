@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golddiff.kernels.unit_counts import add_counts
 from golddiff.store.statistics import Factor
 from golddiff.system.numbers import F64, I64
 from golddiff.system.parallel import for_each
@@ -101,11 +100,16 @@ def unit_counts(
 
     for_each(find_tops, range(0, d, ROWS))
     bounds = np.array([least(t) * tops.max(initial=0.0) for t in thresholds.tolist()], kind)
+    order = np.argsort(of_output, kind="stable")
+    starts = np.cumsum(members) - members
 
     def count(start: int) -> None:
         rows = slice(start, start + ROWS)
         made = halves[rows] @ right if matrix is None else matrix[rows]
-        add_counts(made, diagonal[start:], bounds, of_output, counts, start)
+        ratios = np.abs(made) / diagonal[rows, None]
+        for page, bound in zip(counts, bounds, strict=True):
+            held = (ratios >= bound)[:, order]
+            page[rows] = np.add.reduceat(held, starts, axis=1, dtype=counts.dtype)
 
     for_each(count, range(0, d, ROWS))
     return counts

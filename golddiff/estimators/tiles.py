@@ -8,7 +8,6 @@ takes longer to read than a tile's share of it takes to weigh, so it is read onc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -35,27 +34,17 @@ def add_tiles(
 
     ``trees`` are the tiles' masks; ``memory`` is what rows may take that have to be read.
     """
-    stored = store.stored
-
-    def add_all(t: int) -> None:
-        add_resident(stored, support.tiles[t], x, sigma, trees[t], sums)
-
-    if in_place(store.flat):
-        for_each(add_all, range(len(trees)))
-        return
     rows = support.rows
-    size = max(1, int(memory // store.flat.strides[0]))
+    size = max(1, len(rows) if in_place(store.flat) else int(memory // store.flat.strides[0]))
     for start in range(0, len(rows), size):
         piece = rows[start : start + size]
-        with stored.resident(piece) as (here, places):
-            # Less than all of a mapped file: its pages are not asked for once more.
-            there = replace(here, flat=here.flat[: int(places[-1]) + 1])
+        with store.stored.resident(piece) as (here, places):
             moved = [_moved(tile, piece, places) for tile in support.tiles]
 
-            def add_some(t: int, there: Stored = there, moved: Sequence[Support] = moved) -> None:
-                add_resident(there, moved[t], x, sigma, trees[t], sums)
+            def add(t: int, here: Stored = here, moved: Sequence[Support] = moved) -> None:
+                add_resident(here, moved[t], x, sigma, trees[t], sums)
 
-            for_each(add_some, range(len(trees)))
+            for_each(add, range(len(trees)))
 
 
 def _moved(tile: Support, piece: I64, places: I64) -> Support:

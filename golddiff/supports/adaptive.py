@@ -66,8 +66,8 @@ class AdaptiveSchedule:
             finely; None: where there are more than 100,000 of them. Without it ``Optimal`` weighs
             all, which takes no longer than to compare them.
         guarantee: prove it instead of estimating it (``Optimal`` alone): each query's images are
-            added until the bound of :mod:`golddiff.supports.certificate` is at most ``tol``. At
-            high noise that takes nearly all of them.
+            added until the bound of :mod:`golddiff.supports.certificate` is at most ``tol``. Where
+            a hundredth of them does not prove it, as at high noise, all are weighed.
 
     Raises:
         ArgumentError: tol is no finite number of 0 or more.
@@ -136,10 +136,10 @@ class FittedSchedule:
 
     def weighed(self, x: F32, sigma: float, label: Prior, seed: int) -> list[Weighed]:
         """Posterior means of queries (b, D) and what is known of them; each by itself."""
-        if self.settings.guarantee:
-            return self._proved(x, sigma, label)
         made: dict[int, Weighed] = {}
-        if self.saves(label):
+        if self.settings.guarantee:
+            made = self._proved(x, sigma, label)
+        elif self.saves(label):
             made = _Level(self, sigma, label, seed).weighed(x)
         left = [i for i in range(len(x)) if i not in made]
         if left:
@@ -170,7 +170,7 @@ class FittedSchedule:
         """How a noise level's images are chosen, in words."""
         images = self.estimator.store.count_of(label)
         if self.settings.guarantee:
-            return f"weighs as many of {images:,} images as prove an RMSE of {self.settings.tol:g}"
+            return f"weighs what proves an RMSE of {self.settings.tol:g}, or all {images:,} images"
         if not self.saves(label):
             return f"weighs all {images:,} images"
         metric, narrow = self.comparison(sigma)
@@ -196,15 +196,18 @@ class FittedSchedule:
         enough = self.estimator.store.count_of(label) > rule.FEWEST
         return enough and self.settings.tol > 0 and self.estimator.merges
 
-    def _proved(self, x: F32, sigma: float, label: Prior) -> list[Weighed]:
+    def _proved(self, x: F32, sigma: float, label: Prior) -> dict[int, Weighed]:
+        """What is made of queries (b, D), by number; not of those that take all images."""
         assert not isinstance(label, LogWeights)  # which weigh all; given() refuses a guarantee
-        root = math.sqrt(self.estimator.store.d)
+        root, made = math.sqrt(self.estimator.store.d), {}
         most = self.settings.tol * root
-        proved = [certify(self.index, query, sigma, label=label, most=most) for query in x]
-        return [
-            Weighed(made.mean, made.bound / root, float(len(made.rows)), Support(made.rows))
-            for made in proved
-        ]
+        enough = rule.MOST_PROVED * self.estimator.store.count_of(label)
+        for i, query in enumerate(x):
+            one = certify(self.index, query, sigma, label=label, most=most, enough=enough)
+            if one.bound <= most:
+                images = float(len(one.rows))
+                made[i] = Weighed(one.mean, one.bound / root, images, Support(one.rows))
+        return made
 
     def comparison(self, sigma: float) -> tuple[Metric, bool]:
         """Distances as each tile sees the images, and whether masks hold few of the inputs.

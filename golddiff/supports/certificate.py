@@ -49,12 +49,13 @@ def certify(
     rows: I64 = NO_ROWS,
     label: int | None = None,
     most: float = np.inf,
+    enough: float = np.inf,
 ) -> Certified:
     """The posterior mean of ``Optimal`` at a query (D,) over at least some images, and its bound.
 
     Of the class's images those that may weigh most follow, each time as many as there are, until
     the bound is at most ``most``; it may come out larger where not even all images give it in
-    float64.
+    float64, or where more than ``enough`` images do not.
     """
     index.check_contents()
     store, gain = index.store, precision(sigma)
@@ -64,7 +65,7 @@ def certify(
     logits = -gain * least_squares(index, x, left)
     while True:
         bound = weighed.bound(_log_sum(logits))
-        if bound <= most or len(left) == 0:
+        if bound <= most or len(left) == 0 or len(weighed.rows()) > enough:
             return Certified(weighed.mean(), bound, weighed.rows())
         heavy = lowest((-logits).astype(np.float32), max(STARTED_WITH, len(weighed.rows())))
         weighed.add(left[heavy])

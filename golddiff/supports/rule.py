@@ -26,6 +26,8 @@ OVERLOOKED = 0.01
 # All images are weighed where more than such a share of them would be: an image that each tile
 # weighs for itself takes about three times as long as one that the whole image weighs.
 MOST, MOST_OF_TILES = 1 / 2, 1 / 8
+# Weighed for a proof, in float64, an image takes a hundred times as long as in a full scan.
+MOST_PROVED = 1 / 100
 
 # The root mean square of what is still to come, in units of the last movement of the mean, from
 # k / 2 to the nearest k, where movements are at right angles.

@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, locked, exchanged; and read without trust in them.
+"""Files: written whole or not at all, and locked; and read without trust in them.
 
 What came from elsewhere must not fill memory, nor choose what is read on this machine.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import bz2
 import contextlib
-import ctypes
 import errno
 import gzip
 import lzma
@@ -32,8 +31,6 @@ from golddiff.system.units import byte_size
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # or no more of it is ours
-_EXCHANGE = 2  # RENAME_EXCHANGE of Linux's renameat2
-_HERE = -100  # AT_FDCWD
 # Training sets in use unpack to at most some tens of times their size (MNIST: 5).
 MOST_TIMES = 200
 # What may always be unpacked, however small the file.
@@ -129,20 +126,6 @@ def locked(place: Path, message: str) -> Iterator[None]:
         # While it is held: who waits for this file then finds that it is no longer there.
         place.unlink(missing_ok=True)
         lock.release()
-
-
-def exchanged(one: Path, other: Path) -> bool:
-    """Exchange two folders in one step, as Linux can; False where that cannot be done here."""
-    try:
-        rename = ctypes.CDLL(None, use_errno=True).renameat2
-    except (AttributeError, OSError):
-        return False
-    if rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-        return False
-    raise OSError(number, os.strerror(number), str(other))
 
 
 def trim(folder: Path, most: int, which: str = "**/*") -> None:

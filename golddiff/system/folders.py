@@ -1,4 +1,4 @@
-"""A folder written whole or not at all: filled beside its place, then put there in one step."""
+"""A folder written whole or not at all: filled beside its place, then renamed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from golddiff.system.errors import StoreError
-from golddiff.system.files import DISK_FULL, exchanged, locked
+from golddiff.system.files import DISK_FULL, locked
 
 REFUSED = (errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, errno.ENOTDIR)
 
@@ -50,7 +50,7 @@ def _locked_folder(path: Path, busy: str) -> Iterator[Path]:
     parent.mkdir(parents=True, exist_ok=True)
     with locked(parent / f".{path.name}.lock", busy):
         for left in parent.glob(f".{glob.escape(path.name)}.building-*"):
-            # Where folders cannot be exchanged, the moment in which there was none.
+            # Killed between the two renames of _put_in_place.
             if not left.is_symlink() and (left / "old").is_dir() and not path.exists():
                 os.rename(left / "old", path)
             _remove(left)
@@ -71,19 +71,19 @@ def _beside(path: Path) -> Iterator[Path]:
 
 
 def _put_in_place(folder: Path, path: Path) -> None:
-    if path.exists() and exchanged(folder, path):
-        return  # the old one now has the hidden name, and goes with it
-    if path.exists():
-        # The old one steps aside first: for an instant there is none.
-        with _beside(path) as aside:
-            os.rename(path, aside / "old")
-            try:
-                os.rename(folder, path)
-            except OSError:
-                os.rename(aside / "old", path)
-                raise
-    else:
+    if not path.exists():
         os.rename(folder, path)
+        return
+    # The old one steps aside first: for some microseconds there is none.
+    with _beside(path) as aside:
+        old = aside / "old"
+        try:
+            os.rename(path, old)
+            os.rename(folder, path)
+        except BaseException:
+            if os.path.lexists(old) and not os.path.lexists(path):
+                os.rename(old, path)
+            raise
 
 
 def _remove(folder: Path) -> None:
