@@ -71,16 +71,18 @@ def blurred(width: float) -> Operator:
     if not 0 < as_number(width) <= 100:
         raise ArgumentError(f"width: got {width!r}, expected pixels above 0, at most 100")
     reach = max(1, round(REACH * width))
-    line = torch.exp(-0.5 * (torch.arange(-reach, reach + 1) / width) ** 2)
+    offsets = torch.arange(-reach, reach + 1, device="cpu")
+    line = torch.exp(-0.5 * (offsets / width) ** 2)
     line = line / line.sum()
 
     def along(size: int) -> torch.Tensor:
         """The blur of a line of pixels as a matrix (size, size)."""
-        places = (torch.arange(size)[:, None] + torch.arange(-reach, reach + 1)).clamp(0, size - 1)
-        return torch.zeros(size, size).scatter_add_(1, places, line.expand(size, -1))
+        places = torch.arange(size, device="cpu")[:, None] + offsets
+        whole, nearest = line.new_zeros(size, size), places.clamp(0, size - 1)
+        return whole.scatter_add_(1, nearest, line.expand(size, -1))
 
     def operator(images: torch.Tensor) -> torch.Tensor:
-        rows, columns = (along(size).to(images.dtype) for size in images.shape[2:])
+        rows, columns = (along(size).to(images) for size in images.shape[2:])
         return rows @ images @ columns.T
 
     return operator

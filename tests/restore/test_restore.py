@@ -219,6 +219,16 @@ def test_mean_and_spread_are_shown_where_restorations_differ(other):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("name", OPERATORS)
+def test_torch_may_have_another_default_device(store, other, name):
+    y, found = OPERATORS[name](other[:1]), []
+    for device in ("cpu", "meta"):
+        with torch.device(device):
+            made = golddiff.restore(store, y, OPERATORS[name], 0.1, n=2, steps=1).images
+            found.append((made, expected(store, OPERATORS[name], y, 0.1)))
+    assert all(map(torch.equal, *found))
+
+
 def test_a_class_and_a_prior_still_count(make_store, smooth_images, other):
     store = make_store(smooth_images(40, SHAPE), torch.arange(40) % 2)
     y, pca = OPERATORS["hole"](other[:1]), golddiff.PCA(store, 0.1)
