@@ -343,6 +343,16 @@ def test_a_hole_is_in_pixels_of_the_file_however_large_it_is(folder, monkeypatch
     assert run([*asked, "--hole", "1200,1200,500,500", "--out", "large.npz"]) == 0
 
 
+def test_what_is_missing_of_a_larger_picture_does_not_show_beside_it():
+    mask = Image.new("L", (160, 160))
+    mask.paste(255, (70, 0, 83, 160))
+    picture = Image.new("L", (160, 160), 80)
+    picture.paste(255, mask=mask)
+    y, operator = operators.known_of(picture, (1, 16, 16), missing=mask)
+    assert operator.matrix.shape == (16 * 12, 256)
+    assert (y - (80 / 127.5 - 1)).abs().max() < 0.05
+
+
 def test_restoring_measures_nothing_beforehand(store, make_store, monkeypatch):
     monkeypatch.setattr(dial, "dial", None)
     assert for_restoring(store).mask_threshold == restoring.COLOUR_OF_FEW
