@@ -209,7 +209,7 @@ def _missing(job: _RestoreOptions) -> Image.Image | None:
         return None
     width, height, _ = read_header(job.picture.read_bytes())
     if job.mask is not None:
-        mask = read_picture("mask", job.mask).convert("L")
+        mask = read_picture("mask", job.mask, ground="black").convert("L")
         across, down, _ = read_header(job.mask.read_bytes())
         if (across, down) != (width, height):
             raise ArgumentError(

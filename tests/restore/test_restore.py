@@ -353,6 +353,21 @@ def test_what_is_missing_of_a_larger_picture_does_not_show_beside_it():
     assert (y - (80 / 127.5 - 1)).abs().max() < 0.05
 
 
+def test_a_mask_is_painted_on_black_or_on_nothing(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert run(["index", "photos", "masked.store"]) == 0
+    layer = Image.new("LA", (16, 16))
+    layer.paste((255, 255), (4, 4, 10, 10))
+    layer.save("layer.png")
+    layer.getchannel("L").save("black.png")
+    asked = ["restore", "damaged.png", "--store", "masked.store", "--n", "1", "--steps", "1"]
+    found = []
+    for name in ("layer", "black"):
+        assert run([*asked, "--mask", f"{name}.png", "--out", f"{name}.npz"]) == 0
+        found.append(np.load(f"{name}.npz")["images"])
+    assert (found[0] == found[1]).all()
+
+
 def test_restoring_measures_nothing_beforehand(store, make_store, monkeypatch):
     monkeypatch.setattr(dial, "dial", None)
     assert for_restoring(store).mask_threshold == restoring.COLOUR_OF_FEW
