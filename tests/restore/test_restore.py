@@ -325,7 +325,8 @@ def test_the_command_from_end_to_end(folder, capsys, monkeypatch):
         assert message in err
         assert err.count("\n") == 1
     # Refused before a store is looked for.
-    for wrong in (["--n", "0"], ["--steps", "0"], ["--hole", "4,4,60,6"], ["--hole", "a,b"]):
+    soft = ["--noise", "0", "--softness", "0"]
+    for wrong in (["--n", "0"], ["--steps", "0"], ["--hole", "4,4,60,6"], ["--hole", "a,b"], soft):
         assert run([*asked, "--colours", *wrong]) == 2
         assert "using the store" not in capsys.readouterr().out
     monkeypatch.chdir(folder)
