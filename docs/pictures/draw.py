@@ -146,8 +146,8 @@ def draw_restored(store: ImageStore, n: int = 2) -> Figure:
     grid = figure.subplots(len(truths), len(heads))
     for row, (name, operator) in enumerate([one for one in lost.items() for _ in range(n)]):
         y = operator(truths[row : row + 1])
-        run = golddiff.restore(denoiser, y, operator, noise=0.0, n=4)
         of_shape = linear(operator, store.shape, tuple(y.shape[1:]))
+        run = golddiff.restore(denoiser, y, of_shape, noise=0.0, n=4)
         shown = [truths[row], *pictures_of(run.images, y[0], of_shape).values()]
         for axes, head, image in zip(grid[row], heads, shown, strict=False):
             axes.imshow(image[0], cmap="gray", vmin=-1, vmax=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from golddiff import __version__
 from golddiff.cli.command import argument, command, option
@@ -16,9 +16,13 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.files import PICTURES
 
 if TYPE_CHECKING:
+    import torch
     from PIL import Image
 
     from golddiff.denoiser import Denoiser
+    from golddiff.estimators.measurement import LinearOperator
+    from golddiff.sampling import Samples
+    from golddiff.store.images import ImageStore
 
 RESTORABLE = (DEFAULT_METHOD, "pca", "golddiff-pca")
 
@@ -80,16 +84,11 @@ def restore(options: _RestoreOptions) -> None:
     job = options
     _check(job)
 
-    import torch
-
-    from golddiff.estimators.measurement import ALIKE, pictures_of
-    from golddiff.estimators.noise_level import judged_noise
     from golddiff.estimators.operators import known_of
     from golddiff.estimators.restoring import for_restoring
     from golddiff.evaluation.restored import SOFTNESS
     from golddiff.evaluation.restored import restore as restored
     from golddiff.sources.picture import read_picture
-    from golddiff.system.pictures import save
 
     image = read_picture("picture", job.picture)
     missing = _missing(job)
@@ -98,15 +97,7 @@ def restore(options: _RestoreOptions) -> None:
         image, opened.shape, missing=missing, upscale=job.upscale or 1,
         colours=job.colours, blur=job.deblur,
     )  # fmt: skip
-    noise = job.noise
-    if noise is None:
-        with waiting("judging the picture's noise"):
-            noise, least = judged_noise(opened, operator, y[None])
-        say(
-            f"noise {noise:.2g}, judged from the picture; give --noise if you know it"
-            if noise
-            else f"no noise seen; below {least:.2g} it cannot be told from texture (--noise)"
-        )
+    noise = _judged(opened, operator, y) if job.noise is None else job.noise
     denoiser: Denoiser
     if job.method == DEFAULT_METHOD:  # whose masks and golden subsets are not for restoring
         make_covariance(job.method, opened, MethodSettings())
@@ -126,44 +117,79 @@ def restore(options: _RestoreOptions) -> None:
         with waiting("explaining the pictures"):
             write_report(samples, denoiser, job.explain, settings=settings)
         say(f"{job.explain}: the pictures behind every restoration")
-    spread = samples.images.std(dim=0, correction=0)
-    most = float(spread.max())
-    made = "one restoration" if job.n == 1 else f"{job.n} restorations"
-    if job.out.suffix.lower() in PICTURES:
-        pictures = pictures_of(samples.images, y, operator)
-        made = ", ".join(["what is known", made, *list(pictures)[job.n + 1 :]])
-        shown = replace(samples, images=torch.stack(list(pictures.values())))
-        save("out", shown.grid(columns=len(shown)), job.out, samples.about)
-    else:
-        samples.save(job.out, "out")
-    say(f"{job.out}: {made}")
-    if job.n > 1:
-        say(
-            f"all are alike: too few of {opened.n:,} images fit what is known"
-            if most < ALIKE
-            else f"they differ by up to {most:.2f} (white to black is 2)"
-        )
-    found = samples.novelty if opened.n > 1 else None
-    copies = 0 if found is None else int(found.copies.sum())
-    if found is not None:
-        say(found.about)
-    if copies:
-        say(
-            f"{copies} of {job.n} copy a training image: of {opened.n:,} images one fits what is "
-            "known by far the best; more images or more --softness help"
-        )
+    say(f"{job.out}: {_write(job, samples, y, operator)}")
+    told = _told(job, samples, opened.n)
     figures = {
         "golddiff": __version__, "store": summary(opened), "picture": str(job.picture),
         "hole": job.hole, "mask": None if job.mask is None else str(job.mask),
         "upscale": job.upscale, "colours": job.colours, "deblur": job.deblur,
         "n": job.n, "steps": job.steps, "seed": job.seed,
         "method": job.method, "noise": noise, "softness": softness,
-        "training_images": opened.n, "spread": float(spread.mean()), "copies": copies,
-        "novelty": None if found is None else found.novelty.tolist(),
-        "nearest": None if found is None else found.nearest.tolist(),
-        "nearest_files": None if found is None else found.files, "out": str(job.out),
+        "training_images": opened.n, **told, "out": str(job.out),
     }  # fmt: skip
     write_json(job.json, figures)
+
+
+def _judged(opened: ImageStore, operator: LinearOperator, y: torch.Tensor) -> float:
+    """The noise of a picture, and a line about it."""
+    from golddiff.estimators.noise_level import judged_noise
+
+    with waiting("judging the picture's noise"):
+        noise, least = judged_noise(opened, operator, y[None])
+    say(
+        f"noise {noise:.2g}, judged from the picture; give --noise if you know it"
+        if noise
+        else f"no noise seen; below {least:.2g} it cannot be told from texture (--noise)"
+    )
+    return noise
+
+
+def _write(
+    job: _RestoreOptions, samples: Samples, y: torch.Tensor, operator: LinearOperator
+) -> str:
+    """Write the restorations, and say what was written."""
+    import torch
+
+    from golddiff.estimators.measurement import pictures_of
+    from golddiff.system.pictures import save
+
+    made = "one restoration" if job.n == 1 else f"{job.n} restorations"
+    if job.out.suffix.lower() not in PICTURES:
+        samples.save(job.out, "out")
+        return made
+    pictures = pictures_of(samples.images, y, operator)
+    shown = replace(samples, images=torch.stack(list(pictures.values())))
+    save("out", shown.grid(columns=len(shown)), job.out, samples.about)
+    return ", ".join(["what is known", made, *list(pictures)[job.n + 1 :]])
+
+
+def _told(job: _RestoreOptions, samples: Samples, of: int) -> dict[str, Any]:
+    """Say how far restorations differ, and from training images; the same as figures."""
+    from golddiff.estimators.measurement import ALIKE
+
+    spread = samples.images.std(dim=0, correction=0)
+    most = float(spread.max())
+    if job.n > 1:
+        say(
+            f"all are alike: too few of {of:,} images fit what is known"
+            if most < ALIKE
+            else f"they differ by up to {most:.2f} (white to black is 2)"
+        )
+    found = samples.novelty if of > 1 else None
+    copies = 0 if found is None else int(found.copies.sum())
+    if found is not None:
+        say(found.about)
+    if copies:
+        say(
+            f"{copies} of {job.n} copy a training image: of {of:,} images one fits what is "
+            "known by far the best; more images or more --softness help"
+        )
+    return {
+        "spread": float(spread.mean()), "copies": copies,
+        "novelty": None if found is None else found.novelty.tolist(),
+        "nearest": None if found is None else found.nearest.tolist(),
+        "nearest_files": None if found is None else found.files,
+    }  # fmt: skip
 
 
 def _check(job: _RestoreOptions) -> None:
@@ -196,6 +222,8 @@ def _check(job: _RestoreOptions) -> None:
     check_settings(job.n, job.steps, "ddim", job.seed)
     for name, value in (("noise", job.noise), ("softness", job.softness)):
         check_not_negative(name, 0 if value is None else value)
+    if job.noise == job.softness == 0:
+        raise ArgumentError("softness: got 0, and --noise 0; expected one of them above 0")
 
 
 def _missing(job: _RestoreOptions) -> Image.Image | None:
@@ -209,7 +237,7 @@ def _missing(job: _RestoreOptions) -> Image.Image | None:
         return None
     width, height, _ = read_header(job.picture.read_bytes())
     if job.mask is not None:
-        mask = read_picture("mask", job.mask).convert("L")
+        mask = read_picture("mask", job.mask, ground="black").convert("L")
         across, down, _ = read_header(job.mask.read_bytes())
         if (across, down) != (width, height):
             raise ArgumentError(

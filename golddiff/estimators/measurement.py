@@ -179,7 +179,7 @@ def linear(operator: Any, shape: tuple[int, ...], measured: tuple[int, ...]) -> 
         return found.detach().to("cpu", torch.float64).reshape(len(images), -1)
 
     with torch.no_grad():
-        constant = made(torch.zeros(1, d))
+        constant = made(torch.zeros(1, d, device="cpu"))
         one, other = initial_noise(2, (1, d), 0)
         both = made(one) + made(other) - constant
         if float((made(one + other) - both).abs().max()) > LINEAR * float(both.abs().max()):
@@ -187,7 +187,7 @@ def linear(operator: Any, shape: tuple[int, ...], measured: tuple[int, ...]) -> 
         columns: list[Any] = []
         entries = 0
         for start in range(0, d, AT_ONCE):
-            basis = torch.eye(min(AT_ONCE, d - start), d)
+            basis = torch.eye(min(AT_ONCE, d - start), d, device="cpu")
             columns.append(csr_array((made(basis.roll(start, dims=1)) - constant).numpy().T))
             entries += columns[-1].nnz
             expected = entries * d / min(start + AT_ONCE, d)
@@ -251,7 +251,7 @@ def expected(store: Any, operator: Any, y: torch.Tensor, noise: float = 0.0) -> 
         images = store.images(rows.sort().values)
         values, made = (v.flatten(1).double() for v in (images, as_call(operator)(images)))
         mean, centre = values.mean(dim=0), made.mean(dim=0)
-        off, ridge = made - centre, len(rows) * s**2 * torch.eye(len(rows)).double()
+        off, ridge = made - centre, len(rows) * s**2 * torch.eye(len(rows), device="cpu").double()
         weights = torch.linalg.solve(off @ off.T + ridge, off @ (one.flatten() - centre))
         out.append((mean + weights @ (values - mean)).reshape(store.shape).float())
     found = torch.stack(out)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 
+import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 
 from golddiff.estimators.measurement import LinearOperator, linear
 from golddiff.sources.picture import fitted
@@ -21,6 +22,7 @@ from golddiff.system.numbers import is_whole
 Operator = Callable[[torch.Tensor], torch.Tensor]
 
 REACH = 3  # widths of a blur that are kept of it on each side
+TRACE = 0.05  # share of a pixel that may be missing, and it is known (docs/results/restoring.md)
 
 
 def kept(mask: torch.Tensor) -> Operator:
@@ -71,16 +73,18 @@ def blurred(width: float) -> Operator:
     if not 0 < as_number(width) <= 100:
         raise ArgumentError(f"width: got {width!r}, expected pixels above 0, at most 100")
     reach = max(1, round(REACH * width))
-    line = torch.exp(-0.5 * (torch.arange(-reach, reach + 1) / width) ** 2)
+    offsets = torch.arange(-reach, reach + 1, device="cpu")
+    line = torch.exp(-0.5 * (offsets / width) ** 2)
     line = line / line.sum()
 
     def along(size: int) -> torch.Tensor:
         """The blur of a line of pixels as a matrix (size, size)."""
-        places = (torch.arange(size)[:, None] + torch.arange(-reach, reach + 1)).clamp(0, size - 1)
-        return torch.zeros(size, size).scatter_add_(1, places, line.expand(size, -1))
+        places = torch.arange(size, device="cpu")[:, None] + offsets
+        whole, nearest = line.new_zeros(size, size), places.clamp(0, size - 1)
+        return whole.scatter_add_(1, nearest, line.expand(size, -1))
 
     def operator(images: torch.Tensor) -> torch.Tensor:
-        rows, columns = (along(size).to(images.dtype) for size in images.shape[2:])
+        rows, columns = (along(size).to(images) for size in images.shape[2:])
         return rows @ images @ columns.T
 
     return operator
@@ -143,7 +147,10 @@ def known_of(
         )
     y = fitted(image, (channels, height, width))
     if missing is not None:
-        known = fitted(missing, (1, height, width))[0] <= -1 + 1e-3  # not a trace of what is not
+        # As `fitted`, in floats: some weights are below 0, and what is missing shows there, too.
+        painted = Image.fromarray((np.asarray(missing.convert("L")) > 0).astype(np.float32))
+        share = np.asarray(ImageOps.fit(painted, (width, height), Image.Resampling.LANCZOS))
+        known = torch.from_numpy(np.abs(share) <= TRACE)
         lost.append(kept(known))
         y = y[:, known]
     if not lost:

@@ -65,17 +65,22 @@ def read_header(data: bytes | Image.Image) -> Header:
 
 
 def decode(
-    data: bytes | Image.Image, *, channels: int | None = None, size: int | None = None
+    data: bytes | Image.Image,
+    *,
+    channels: int | None = None,
+    size: int | None = None,
+    ground: str = "white",
 ) -> NDArray[np.uint8]:
     """Decode an image to (C, H, W) uint8.
 
-    The EXIF rotation is applied, transparency is laid on white, of an animation the first frame
-    is taken.
+    The EXIF rotation is applied, transparency is laid on the ground, of an animation the first
+    frame is taken.
 
     Args:
         data: the encoded image, as in a file; or one of Pillow's.
         channels: 1 or 3; None keeps grey images grey (1) and makes all others RGB (3).
         size: scale and centre-crop to (C, size, size); None keeps the image's own size.
+        ground: the colour that shows where the image is transparent.
 
     Raises:
         UnreadableImageError: ``data`` is no image, is truncated, or is too large.
@@ -89,7 +94,7 @@ def decode(
         upright = image if _orientation(image) == 1 else ImageOps.exif_transpose(image)
         if channels is None:
             channels = 1 if _is_grey(upright) else 3
-        return to_pixels(fit(with_channels(upright, channels), size))
+        return to_pixels(fit(with_channels(upright, channels, ground), size))
 
 
 def read_file(path: str | Path) -> bytes:
@@ -100,14 +105,14 @@ def read_file(path: str | Path) -> bytes:
     return Path(path).read_bytes()
 
 
-def with_channels(image: Image.Image, channels: int) -> Image.Image:
+def with_channels(image: Image.Image, channels: int, ground: str = "white") -> Image.Image:
     """Convert any Pillow image to grey (``channels=1``, mode L) or RGB (``channels=3``)."""
     if image.mode.startswith("I"):
         image = _from_wide(image)
     if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
         rgba = image.convert("RGBA")
-        white = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
-        image = Image.alpha_composite(white, rgba).convert("RGB")
+        below = Image.new("RGBA", rgba.size, ground)
+        image = Image.alpha_composite(below, rgba).convert("RGB")
     mode = "L" if channels == 1 else "RGB"
     if image.mode == mode:
         return image

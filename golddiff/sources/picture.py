@@ -26,8 +26,11 @@ KEPT_SIDE = 1024  # larger pictures are made smaller: no training set in use has
 _one_at_a_time = threading.Lock()  # the largest takes half a gigabyte while it is decoded
 
 
-def read_picture(name: str, path: str | Path) -> Image.Image:
-    """A file as a picture, grey or RGB, refused from its size or header before it is decoded."""
+def read_picture(name: str, path: str | Path, ground: str = "white") -> Image.Image:
+    """A file as a picture, grey or RGB, refused from its size or header before it is decoded.
+
+    Where it is transparent the ground shows.
+    """
     place = path_of(name, path)
     try:
         size = place.stat().st_size
@@ -36,13 +39,15 @@ def read_picture(name: str, path: str | Path) -> Image.Image:
                 f"{name}: the file has {size / 1e6:,.0f} MB, expected at most "
                 f"{MOST_BYTES / 1e6:.0f} MB"
             )
-        return decoded(name, place.read_bytes())
+        return decoded(name, place.read_bytes(), ground=ground)
     except OSError as error:
         reason = error.strerror or error
         raise ArgumentError(f"{name}: the file cannot be read: {reason}") from error
 
 
-def decoded(name: str, data: bytes, most_pixels: int = MOST_PIXELS) -> Image.Image:
+def decoded(
+    name: str, data: bytes, most_pixels: int = MOST_PIXELS, ground: str = "white"
+) -> Image.Image:
     """An encoded picture, as :func:`read_picture`."""
     try:
         header = read_header(data)
@@ -54,7 +59,7 @@ def decoded(name: str, data: bytes, most_pixels: int = MOST_PIXELS) -> Image.Ima
                 f"{most_pixels / 1e6:.2g} megapixels; make it smaller first"
             )
         with _one_at_a_time:
-            image = to_image(decode(data))
+            image = to_image(decode(data, ground=ground))
             image.thumbnail((KEPT_SIDE, KEPT_SIDE), Image.Resampling.LANCZOS)
     except UnreadableImageError as error:
         raise ArgumentError(f"{name}: the file cannot be read as an image: {error}") from error

@@ -219,6 +219,16 @@ def test_mean_and_spread_are_shown_where_restorations_differ(other):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("name", OPERATORS)
+def test_torch_may_have_another_default_device(store, other, name):
+    y, found = OPERATORS[name](other[:1]), []
+    for device in ("cpu", "meta"):
+        with torch.device(device):
+            made = golddiff.restore(store, y, OPERATORS[name], 0.1, n=2, steps=1).images
+            found.append((made, expected(store, OPERATORS[name], y, 0.1)))
+    assert all(map(torch.equal, *found))
+
+
 def test_a_class_and_a_prior_still_count(make_store, smooth_images, other):
     store = make_store(smooth_images(40, SHAPE), torch.arange(40) % 2)
     y, pca = OPERATORS["hole"](other[:1]), golddiff.PCA(store, 0.1)
@@ -315,7 +325,8 @@ def test_the_command_from_end_to_end(folder, capsys, monkeypatch):
         assert message in err
         assert err.count("\n") == 1
     # Refused before a store is looked for.
-    for wrong in (["--n", "0"], ["--steps", "0"], ["--hole", "4,4,60,6"], ["--hole", "a,b"]):
+    soft = ["--noise", "0", "--softness", "0"]
+    for wrong in (["--n", "0"], ["--steps", "0"], ["--hole", "4,4,60,6"], ["--hole", "a,b"], soft):
         assert run([*asked, "--colours", *wrong]) == 2
         assert "using the store" not in capsys.readouterr().out
     monkeypatch.chdir(folder)
@@ -331,6 +342,31 @@ def test_a_hole_is_in_pixels_of_the_file_however_large_it_is(folder, monkeypatch
     assert run(["index", "photos", "large.store"]) == 0
     asked = ["restore", "large.png", "--store", "large.store", "--n", "1", "--steps", "1"]
     assert run([*asked, "--hole", "1200,1200,500,500", "--out", "large.npz"]) == 0
+
+
+def test_what_is_missing_of_a_larger_picture_does_not_show_beside_it():
+    mask = Image.new("L", (160, 160))
+    mask.paste(255, (70, 0, 83, 160))
+    picture = Image.new("L", (160, 160), 80)
+    picture.paste(255, mask=mask)
+    y, operator = operators.known_of(picture, (1, 16, 16), missing=mask)
+    assert operator.matrix.shape == (16 * 12, 256)
+    assert (y - (80 / 127.5 - 1)).abs().max() < 0.05
+
+
+def test_a_mask_is_painted_on_black_or_on_nothing(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert run(["index", "photos", "masked.store"]) == 0
+    layer = Image.new("LA", (16, 16))
+    layer.paste((255, 255), (4, 4, 10, 10))
+    layer.save("layer.png")
+    layer.getchannel("L").save("black.png")
+    asked = ["restore", "damaged.png", "--store", "masked.store", "--n", "1", "--steps", "1"]
+    found = []
+    for name in ("layer", "black"):
+        assert run([*asked, "--mask", f"{name}.png", "--out", f"{name}.npz"]) == 0
+        found.append(np.load(f"{name}.npz")["images"])
+    assert (found[0] == found[1]).all()
 
 
 def test_restoring_measures_nothing_beforehand(store, make_store, monkeypatch):
