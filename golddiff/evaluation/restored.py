@@ -88,7 +88,8 @@ def restore(
 
     Returns:
         Samples whose images (B * n, *shape) are the n of the first measurement, then of the next.
-        ``novelty`` says whether they are new or copies.
+        ``novelty`` says whether they are new, or copies of images of the store, of those too that
+        ``given`` leaves out.
 
     Raises:
         ArgumentError: another method, a store of points, an operator that is not linear or whose
