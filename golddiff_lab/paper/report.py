@@ -55,7 +55,8 @@ def write_report(out: Path, page: Path) -> list[str]:
         heading, _, body = text.partition("\n")
         remark = f"\n{notes[name]}\n" if notes.get(name) else ""
         before = {line for part in parts for line in part.splitlines() if _is_note(line)}
-        body = "\n".join(line for line in body.splitlines() if line not in before)
+        lines = [line for line in body.splitlines() if line not in before]
+        body = "\n".join(re.sub(r"  +|---+", _narrow, line) for line in lines)
         linked = re.sub(r"\]\(([\w-]+\.png)\)", rf"]({page.stem}/\1)", body)
         parts.append(f"{heading}\n{remark}{linked}")
         for picture in re.findall(r"\]\(([\w-]+\.png)\)", body):
@@ -64,6 +65,11 @@ def write_report(out: Path, page: Path) -> list[str]:
     with written_whole("report", page) as temporary:
         temporary.write_text("\n".join(parts).rstrip() + "\n", "utf-8")
     return finished
+
+
+def _narrow(run: re.Match[str]) -> str:
+    """Of a table's columns, which are as wide as their longest text in a terminal."""
+    return run[0][:3] if "-" in run[0] else " "
 
 
 def _is_note(line: str) -> bool:
