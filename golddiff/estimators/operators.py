@@ -11,10 +11,10 @@ from functools import reduce
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 
 from golddiff.estimators.measurement import LinearOperator, linear
-from golddiff.sources.picture import fitted
+from golddiff.sources.picture import covering, fitted
 from golddiff.system.arguments import as_number
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import is_whole
@@ -147,9 +147,9 @@ def known_of(
         )
     y = fitted(image, (channels, height, width))
     if missing is not None:
-        # As `fitted`, in floats: some weights are below 0, and what is missing shows there, too.
+        # In floats: some weights are below 0, and what is missing shows there, too.
         painted = Image.fromarray((np.asarray(missing.convert("L")) > 0).astype(np.float32))
-        share = np.asarray(ImageOps.fit(painted, (width, height), Image.Resampling.LANCZOS))
+        share = np.asarray(covering(painted, height, width))
         known = torch.from_numpy(np.abs(share) <= TRACE)
         lost.append(kept(known))
         y = y[:, known]

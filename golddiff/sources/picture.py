@@ -66,6 +66,11 @@ def decoded(
     return image
 
 
+def covering(image: Image.Image, height: int, width: int) -> Image.Image:
+    """A picture scaled so that it covers so many pixels, and cropped to them in the middle."""
+    return ImageOps.fit(image, (width, height), Image.Resampling.LANCZOS)
+
+
 def fitted(image: Image.Image, shape: Sequence[int]) -> torch.Tensor:
     """A picture in a training set's shape (C, H, W) and colours, in [-1, 1]: scaled, cropped."""
     if len(shape) != 3 or shape[0] not in (1, 3):
@@ -75,6 +80,6 @@ def fitted(image: Image.Image, shape: Sequence[int]) -> torch.Tensor:
             "from noise"
         )
     channels, height, width = shape
-    small = ImageOps.fit(with_channels(image, channels), (width, height), Image.Resampling.LANCZOS)
+    small = covering(with_channels(image, channels), height, width)
     values = np.asarray(small, np.float32) / 127.5 - 1
     return torch.from_numpy(values).reshape(height, width, channels).permute(2, 0, 1).contiguous()

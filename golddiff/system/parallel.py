@@ -27,7 +27,7 @@ _here = threading.local()
 def use_threads(count: int | None) -> None:
     """So many threads in this process: tasks', torch's, and those of NumPy's matrix products.
 
-    None: as many as there are.
+    None: as many as before.
     """
     if count is None:
         return

@@ -9,11 +9,7 @@ from golddiff.cli.command import argument, option
 from golddiff.cli.options import JsonPath, Threads
 from golddiff.estimators.registry import METHODS, MethodSettings, check_methods
 from golddiff.system.errors import ArgumentError
-from golddiff_lab.arguments import (
-    STEPS,
-    at_least,
-    split_names,
-)
+from golddiff_lab.arguments import STEPS, at_least, split_names
 from golddiff_lab.peers import PEERS, recognise
 
 MOST_NOISE = 1e6  # of a level; a query of 1e16 is no longer a float32 number squared

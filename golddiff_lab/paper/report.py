@@ -55,8 +55,7 @@ def write_report(out: Path, page: Path) -> list[str]:
         heading, _, body = text.partition("\n")
         remark = f"\n{notes[name]}\n" if notes.get(name) else ""
         before = {line for part in parts for line in part.splitlines() if _is_note(line)}
-        lines = [line for line in body.splitlines() if line not in before]
-        body = "\n".join(re.sub(r"  +|---+", _narrow, line) for line in lines)
+        body = "\n".join(_narrow(line) for line in body.splitlines() if line not in before)
         linked = re.sub(r"\]\(([\w-]+\.png)\)", rf"]({page.stem}/\1)", body)
         parts.append(f"{heading}\n{remark}{linked}")
         for picture in re.findall(r"\]\(([\w-]+\.png)\)", body):
@@ -67,9 +66,9 @@ def write_report(out: Path, page: Path) -> list[str]:
     return finished
 
 
-def _narrow(run: re.Match[str]) -> str:
-    """Of a table's columns, which are as wide as their longest text in a terminal."""
-    return run[0][:3] if "-" in run[0] else " "
+def _narrow(line: str) -> str:
+    """A table's line without what makes its columns line up in a terminal."""
+    return re.sub("  +", " ", re.sub("---+", "---", line)) if line.startswith("|") else line
 
 
 def _is_note(line: str) -> bool:
