@@ -28,7 +28,8 @@ from golddiff_lab.training.writing import describe_network, write_folder
 STATE = "state.pt"
 LOSSES = "loss.csv"
 VERSION = 2
-WIDE = 64  # channels from which a processor convolves faster with those of a pixel side by side
+# Channels from which a processor convolves faster with those of a pixel side by side; a GPU always.
+WIDE = 64
 WINDOW = 25  # steps whose mean loss is kept
 # What may differ when a run goes on: how long, how it ends, and where it runs.
 FREE = {"minutes", "steps", "falling", "average", "precision", "device"}
@@ -94,12 +95,12 @@ def start(store: ImageStore, out: Path, settings: TrainSettings) -> Run:
     if settings.weights is not None:
         seen = _start_from(Path(settings.weights), network)
     network = network.to(settings.device)
-    average = copy.deepcopy(network).eval().requires_grad_(False)
-    if settings.device == "cpu" and settings.channels >= WIDE:
+    if settings.device != "cpu" or settings.channels >= WIDE:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    average = copy.deepcopy(network).eval().requires_grad_(False)
     learned = [p for p in network.parameters() if p.requires_grad]
     optimiser = torch.optim.Adam(learned, settings.learning_rate)
-    draws = torch.Generator("cpu").manual_seed(settings.seed)
+    draws = torch.Generator(settings.device).manual_seed(settings.seed)
     run = Run(settings, network, average, optimiser, draws, seen=seen)
     if (out / STATE).exists():
         read_state(out, run, fingerprint(store))
@@ -228,7 +229,10 @@ def _restore(run: Run, state: dict[str, Any]) -> None:
     run.network.load_state_dict(state["network"])
     run.average.load_state_dict(state["average"])
     run.optimiser.load_state_dict(state["optimiser"])
-    run.draws.set_state(state["draws"])
+    if torch.device(state["settings"]["device"]).type == run.draws.device.type:
+        run.draws.set_state(state["draws"])
+    else:  # a device's draws are its own
+        run.draws.manual_seed(run.settings.seed + state["step"])
     torch.set_rng_state(state["torch"])
     if state["cuda"] is not None and run.settings.device.startswith("cuda"):
         torch.cuda.set_rng_state(state["cuda"])

@@ -15,7 +15,7 @@ from golddiff.oracles.unet import UNet, UNetConfig
 from golddiff.store.images import ImageStore
 from golddiff_lab.training.run import STATE, fingerprint, read_state, save, start
 from golddiff_lab.training.settings import TrainSettings
-from golddiff_lab.training.train import train_step
+from golddiff_lab.training.train import Examples, train_step
 from golddiff_lab.training.writing import describe_network, write_weights
 from reliability.fuzz.bundle import bundle, unbundle
 from reliability.fuzz.images import array
@@ -155,7 +155,7 @@ def states() -> list[bytes]:
     """The state of a training run after a step."""
     with tempfile.TemporaryDirectory() as place, torch.random.fork_rng([]):
         run = start(_store(), Path(place), SETTINGS)
-        run.record(*train_step(run, _store()), 0.1)
+        run.record(*train_step(run, Examples(_store(), "cpu"), run.network), 0.1)
         save(run, _store(), Path(place))
         return [(Path(place) / STATE).read_bytes()]
 
