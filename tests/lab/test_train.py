@@ -16,7 +16,7 @@ from golddiff.system.errors import ArgumentError
 from golddiff_lab.training import train as training
 from golddiff_lab.training.run import initialise
 from golddiff_lab.training.settings import TrainSettings
-from golddiff_lab.training.train import learning_rate, train, update_ema
+from golddiff_lab.training.train import Examples, learning_rate, train, update_ema
 
 SMALL = {"channels": 32, "multipliers": (1,), "blocks": 1, "batch": 8, "minutes": None}
 
@@ -110,6 +110,21 @@ def difference(one, other):
 
 def same(one, other):
     return all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_images_kept_on_a_device_are_the_store_s(digits):
+    rows = torch.tensor([3, 199, 0])
+    there = Examples(digits, "cpu:0")  # a device's way, on the processor
+    torch.testing.assert_close(there.images(rows), digits.images(rows), rtol=0, atol=0)
+    assert there.labels is not None
+    assert torch.equal(there.labels, digits.labels)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_run_goes_on_on_another_device(digits, tmp_path):
+    first = train(digits, tmp_path / "run", small(3, device="cuda"))
+    run = train(digits, tmp_path / "run", small(6))
+    assert (first.step, run.step) == (3, 6)
 
 
 def test_torch_s_own_generator_is_left_as_it_was(digits, tmp_path):
