@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -50,8 +51,8 @@ def run_server(
     host, port = bound.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{port}"
-    with _ended_like_ctrl_c(), tempfile.TemporaryDirectory(prefix="golddiff-studio-") as folder:
-        app = make_app(library, Path(folder), is_loopback(host), port)
+    with _ended_like_ctrl_c(), _temporary_folder() as folder:
+        app = make_app(library, folder, is_loopback(host), port)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         # A page that is open listens until it is cut off, which is no error at the end.
@@ -70,6 +71,18 @@ def run_server(
             say("stopped")
         finally:
             ended.set()
+
+
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """A folder that is gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="golddiff-studio-"))
+    try:
+        yield folder
+    finally:
+        # A run that still computes finds no folder of this name, and writes nothing into it.
+        ended = folder.rename(folder.with_name(f"{folder.name}-ended"))
+        shutil.rmtree(ended, ignore_errors=True)
 
 
 def _warm_up(library: Library, ended: threading.Event) -> None:
