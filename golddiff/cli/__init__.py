@@ -16,6 +16,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib.metadata import entry_points
+from itertools import pairwise
 from typing import Any
 
 import typer
@@ -30,7 +31,7 @@ from golddiff.cli.prepare import prepare
 from golddiff.cli.restore import restore
 from golddiff.cli.sample_run import sample
 from golddiff.cli.studio import studio
-from golddiff.system.errors import GoldDiffError
+from golddiff.system.errors import ArgumentError, GoldDiffError
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -99,6 +100,9 @@ def run(arguments: Sequence[str]) -> int:
 def run_app(commands: typer.Typer, arguments: Sequence[str], program: str) -> int:
     """Run a command line of any commands; its exit status, after a line where it went wrong."""
     try:
+        for option, value in pairwise(arguments):
+            if option.startswith("--") and not value:  # a path of no name is the current folder
+                raise ArgumentError(f"{option}: got an empty text")
         status = commands(list(arguments), prog_name=program, standalone_mode=False)
     except GoldDiffError as error:
         return _fail(_in_options(str(error), commands, arguments), BAD_INPUT)

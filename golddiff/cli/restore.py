@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from golddiff.store.images import ImageStore
 
 RESTORABLE = (DEFAULT_METHOD, "pca", "golddiff-pca")
+GREY = slice(32, 224)  # of 0 to 255: a mask has it along soft edges, a photograph all over
+MOST_GREY = 0.5
 
 
 @dataclass(frozen=True)
@@ -242,6 +244,13 @@ def _missing(job: _RestoreOptions) -> Image.Image | None:
         if (across, down) != (width, height):
             raise ArgumentError(
                 f"mask: has {across} x {down} pixels, expected the picture's {width} x {height}"
+            )
+        counts = mask.histogram()
+        grey = sum(counts[GREY]) / sum(counts)
+        if grey > MOST_GREY:
+            raise ArgumentError(
+                f"mask: {grey:.0%} of it is grey, expected white where the picture is missing and "
+                "black elsewhere"
             )
         return mask.point(lambda value: 255 if value > 127 else 0)
     assert job.hole is not None

@@ -369,6 +369,14 @@ def test_a_mask_is_painted_on_black_or_on_nothing(folder, monkeypatch, capsys):
     assert (found[0] == found[1]).all()
 
 
+def test_a_photograph_is_no_mask(folder, monkeypatch, fails):
+    monkeypatch.chdir(folder)
+    grey = np.linspace(0, 255, 256).astype(np.uint8).reshape(16, 16)
+    Image.fromarray(grey).save("photograph.png")
+    words = fails("restore", "damaged.png", "--data", "photos", "--mask", "photograph.png")
+    assert "--mask: 75% of it is grey" in words
+
+
 def test_restoring_measures_nothing_beforehand(store, make_store, monkeypatch):
     monkeypatch.setattr(dial, "dial", None)
     assert for_restoring(store).mask_threshold == restoring.COLOUR_OF_FEW
