@@ -102,7 +102,7 @@ def run_app(commands: typer.Typer, arguments: Sequence[str], program: str) -> in
     try:
         for option, value in pairwise(arguments):
             if option.startswith("--") and not value:  # a path of no name is the current folder
-                raise ArgumentError(f"{option}: got an empty text")
+                raise ArgumentError(f"{option}: got '', which is empty")
         status = commands(list(arguments), prog_name=program, standalone_mode=False)
     except GoldDiffError as error:
         return _fail(_in_options(str(error), commands, arguments), BAD_INPUT)
