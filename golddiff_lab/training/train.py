@@ -62,8 +62,8 @@ def train(
     with torch.random.fork_rng(devices):
         run = start(store, out, settings)
         examples = Examples(store, settings.device)
-        # Fused, a GPU's step takes half the time; compiling takes it a minute.
-        network = run.network if on_cpu else torch.compile(run.network)
+        # Without it a GPU reads and writes each layer's values once more; it takes most of a minute.
+        network = torch.compile(run.network) if devices else run.network
         saved = time.monotonic()
         while run.share < 1 and not stop():
             begin = now()
