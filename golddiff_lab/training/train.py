@@ -62,7 +62,7 @@ def train(
     with torch.random.fork_rng(devices):
         run = start(store, out, settings)
         examples = Examples(store, settings.device)
-        # Without it a GPU reads and writes each layer's values once more; it takes most of a minute.
+        # It fuses what lies between convolutions, and compiles for most of a minute.
         network = torch.compile(run.network) if devices else run.network
         saved = time.monotonic()
         while run.share < 1 and not stop():
