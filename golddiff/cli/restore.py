@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 RESTORABLE = (DEFAULT_METHOD, "pca", "golddiff-pca")
 GREY = slice(32, 224)  # of 0 to 255: a mask has it along soft edges, a photograph all over
 MOST_GREY = 0.5
+WHITE_OR_BLACK = [0] * 128 + [255] * 128  # what a grey, 0 to 255, becomes
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,8 @@ def restore(options: _RestoreOptions) -> None:
       golddiff restore tiny.png --data photos/ --size 64 --upscale 4 --explain why.html
 
       golddiff restore grey.png --data photos/ --size 64 --colours
+
+    Without a hole or mask, what was erased of the picture (transparent pixels) is filled.
     """
     job = options
     _check(job)
@@ -94,6 +97,11 @@ def restore(options: _RestoreOptions) -> None:
 
     image = read_picture("picture", job.picture)
     missing = _missing(job)
+    if not job.colours and all(one is None for one in (missing, job.upscale, job.deblur)):
+        raise ArgumentError(
+            "hole: say what the picture lost: --hole, --mask, --upscale, --colours or --deblur, or "
+            "erase it (a PNG that is transparent there)"
+        )
     opened = job.images.open()
     y, operator = known_of(
         image, opened.shape, missing=missing, upscale=job.upscale or 1,
@@ -202,11 +210,6 @@ def _check(job: _RestoreOptions) -> None:
     job.images.check()
     if job.images.data is None and job.images.store is None:
         raise ArgumentError("data: give --data or --store, one of them: what to restore from")
-    lost = (job.hole, job.mask, job.upscale, job.deblur)
-    if not job.colours and all(one is None for one in lost):
-        raise ArgumentError(
-            "hole: say what the picture lost: --hole, --mask, --upscale, --colours or --deblur"
-        )
     if job.hole is not None and job.mask is not None:
         raise ArgumentError("mask: give --hole or --mask, not both")
     if job.hole is not None and (len(job.hole) != 4 or min(job.hole) < 0 or 0 in job.hole[2:]):
@@ -229,14 +232,22 @@ def _check(job: _RestoreOptions) -> None:
 
 
 def _missing(job: _RestoreOptions) -> Image.Image | None:
-    """What is missing of a picture, in white, in the sides that its file has; None: nothing."""
-    from PIL import Image, ImageDraw
+    """What is missing of a picture, in white, in its own sides; None: nothing.
+
+    Without hole or mask it is what the picture is transparent in.
+    """
+    from PIL import Image, ImageChops, ImageDraw
 
     from golddiff.sources.decode import read_header
     from golddiff.sources.picture import read_picture
 
-    if job.mask is None and job.hole is None:
-        return None
+    if job.mask is None and job.hole is None:  # what was erased shows the ground, whatever that is
+        white, black = (
+            read_picture("picture", job.picture, ground).convert("L")
+            for ground in ("white", "black")
+        )
+        erased = ImageChops.difference(white, black).point(WHITE_OR_BLACK)
+        return erased if erased.getbbox() else None
     width, height, _ = read_header(job.picture.read_bytes())
     if job.mask is not None:
         mask = read_picture("mask", job.mask, ground="black").convert("L")
@@ -252,7 +263,7 @@ def _missing(job: _RestoreOptions) -> Image.Image | None:
                 f"mask: {grey:.0%} of it is grey, expected white where the picture is missing and "
                 "black elsewhere"
             )
-        return mask.point(lambda value: 255 if value > 127 else 0)
+        return mask.point(WHITE_OR_BLACK)
     assert job.hole is not None
     left, top, across, down = job.hole
     inside = left + across <= width and top + down <= height

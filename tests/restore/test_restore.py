@@ -369,6 +369,22 @@ def test_a_mask_is_painted_on_black_or_on_nothing(folder, monkeypatch, capsys):
     assert (found[0] == found[1]).all()
 
 
+def test_what_was_erased_of_a_picture_is_its_hole(folder, monkeypatch, fails):
+    monkeypatch.chdir(folder)
+    assert run(["index", "photos", "erased.store"]) == 0
+    with Image.open("damaged.png") as picture:
+        erased = picture.convert("RGBA")
+    erased.save("whole.png")
+    erased.paste((0, 0, 0, 0), (4, 4, 10, 10))
+    erased.save("erased.png")
+    asked = ["--store", "erased.store", "--n", "1", "--steps", "1", "--noise", "0"]
+    for name, words in (("erased", []), ("damaged", ["--hole", "4,4,6,6"])):
+        assert run(["restore", f"{name}.png", *asked, *words, "--out", f"{name}.npz"]) == 0
+    found = [np.load(f"{name}.npz")["images"] for name in ("erased", "damaged")]
+    assert (found[0] == found[1]).all()
+    assert "--hole: say what the picture lost" in fails("restore", "whole.png", *asked)
+
+
 def test_a_photograph_is_no_mask(folder, monkeypatch, fails):
     monkeypatch.chdir(folder)
     grey = np.linspace(0, 255, 256).astype(np.uint8).reshape(16, 16)
