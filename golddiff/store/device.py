@@ -82,7 +82,7 @@ class DeviceStore:
         for part in support.split(max(1, WORK_BYTES // (4 * self.store.d))):
             weights = part.log_weights
             log_weights = None if weights is None else self._sent(weights.astype(np.float32))
-            new = weigh(self._values(part.rows), log_weights, x)
+            new = weigh(self.values_there(torch.from_numpy(part.rows)), log_weights, x)
             done = new if done is None else done.merge(new)
         if done is None:
             raise ZeroDivisionError("the posterior of no images is not defined")
@@ -112,6 +112,13 @@ class DeviceStore:
                 answers[query] = among.at(chosen)
         return answers
 
+    def values_there(self, rows: torch.Tensor) -> torch.Tensor:
+        """Images (k, D) float32 in [-1, 1] of rows (k,) int64, on the device."""
+        if self._pixels is None:
+            return self._sent(self.store.values(rows.cpu().numpy()))
+        numbers = self._pixels[rows.to(self.device)].float()
+        return numbers * self.store.stored.scale + self.store.stored.offset
+
     def keep(self, of: object, make: Callable[[], torch.Tensor]) -> torch.Tensor:
         """What was made of an object, on the device; the longest unused makes room for others."""
         if id(of) not in self._kept:
@@ -125,17 +132,10 @@ class DeviceStore:
     def _held(self) -> int:
         return sum(tensor.nbytes for _, tensor in self._kept.values())
 
-    def _values(self, rows: I64) -> torch.Tensor:
-        """Images (k, D) float32 in [-1, 1]."""
-        if self._pixels is None:
-            return self._sent(self.store.values(rows))
-        numbers = self._pixels[self._sent(rows)].float()
-        return numbers * self.store.stored.scale + self.store.stored.offset
-
     def _vectors(self, metric: Vectors, rows: I64) -> torch.Tensor:
         vectors = metric.of_images(self.store)
         if vectors is None:
-            return self._values(rows)
+            return self.values_there(torch.from_numpy(rows))
         return self.keep(vectors, lambda: self._uploaded(vectors))[self._sent(rows)]
 
     def _uploaded(self, flat: NDArray[Any]) -> torch.Tensor:

@@ -229,12 +229,12 @@ def _restore(run: Run, state: dict[str, Any]) -> None:
     run.network.load_state_dict(state["network"])
     run.average.load_state_dict(state["average"])
     run.optimiser.load_state_dict(state["optimiser"])
-    if torch.device(state["settings"]["device"]).type == run.draws.device.type:
-        run.draws.set_state(state["draws"])
-    else:  # a device's draws are its own
-        run.draws.manual_seed(run.settings.seed + state["step"])
     torch.set_rng_state(state["torch"])
-    if state["cuda"] is not None and run.settings.device.startswith("cuda"):
-        torch.cuda.set_rng_state(state["cuda"])
+    if torch.device(state["settings"]["device"]).type != run.draws.device.type:
+        run.draws.manual_seed(run.settings.seed + state["step"])  # a device's draws are its own
+    else:
+        run.draws.set_state(state["draws"])
+        if state["cuda"] is not None:
+            torch.cuda.set_rng_state(state["cuda"])
     run.step, run.elapsed, run.recent = state["step"], state["elapsed"], state["recent"]
     run.history = [tuple(row) for row in state["history"]]

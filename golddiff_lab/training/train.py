@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from golddiff.oracles.parameterisations import EPSILON, TIMESTEPS, ddpm_alphas
+from golddiff.store.device import device_store
 from golddiff.store.images import ImageStore
 from golddiff.system.errors import ArgumentError
 from golddiff.system.files import check_writable
@@ -78,22 +78,21 @@ def train(
 
 
 class Examples:
-    """A store's images and labels on a device, which draws from them.
+    """A store's images and labels on a device.
 
     Attributes:
-        images: of rows (B,), (B, C, H, W) in [-1, 1]. Another device than the processor holds all.
+        n: how many.
+        images: of rows (B,), (B, C, H, W) in [-1, 1].
         labels: (n,) int64, or None.
     """
 
     def __init__(self, store: ImageStore, device: str) -> None:
-        self.n, self.device = store.n, device
+        self.n = store.n
         self.images: Callable[[torch.Tensor], torch.Tensor] = store.images
         self.labels = None if store.labels is None else store.labels.to(device)
         if device != "cpu":
-            pixels, scale = torch.from_numpy(np.array(store.flat)).to(device), store.stored.scale
-            self.images = lambda rows: (pixels[rows].float() * scale + store.stored.offset).view(
-                -1, *store.shape
-            )
+            there = device_store(store, torch.device(device))
+            self.images = lambda rows: there.values_there(rows).view(-1, *store.shape)
 
 
 def train_step(run: Run, examples: Examples, network: Callable[..., Any]) -> tuple[float, float]:
