@@ -96,7 +96,7 @@ def restore(options: _RestoreOptions) -> None:
     from golddiff.sources.picture import read_picture
 
     image = read_picture("picture", job.picture)
-    missing = _missing(job)
+    missing = _missing(job, image)
     if not job.colours and all(one is None for one in (missing, job.upscale, job.deblur)):
         raise ArgumentError(
             "hole: say what the picture lost: --hole, --mask, --upscale, --colours or --deblur, or "
@@ -231,22 +231,20 @@ def _check(job: _RestoreOptions) -> None:
         raise ArgumentError("softness: got 0, and --noise 0; expected one of them above 0")
 
 
-def _missing(job: _RestoreOptions) -> Image.Image | None:
+def _missing(job: _RestoreOptions, image: Image.Image) -> Image.Image | None:
     """What is missing of a picture, in white, in its own sides; None: nothing.
 
-    Without hole or mask it is what the picture is transparent in.
+    Without hole or mask it is where the picture is transparent: ``image`` has it on white.
     """
     from PIL import Image, ImageChops, ImageDraw
 
     from golddiff.sources.decode import read_header
     from golddiff.sources.picture import read_picture
 
-    if job.mask is None and job.hole is None:  # what was erased shows the ground, whatever that is
-        white, black = (
-            read_picture("picture", job.picture, ground).convert("L")
-            for ground in ("white", "black")
-        )
-        erased = ImageChops.difference(white, black).point(WHITE_OR_BLACK)
+    if job.mask is None and job.hole is None:
+        black = read_picture("picture", job.picture, ground="black")
+        shown = ImageChops.difference(image.convert("L"), black.convert("L"))
+        erased = shown.point(WHITE_OR_BLACK)
         return erased if erased.getbbox() else None
     width, height, _ = read_header(job.picture.read_bytes())
     if job.mask is not None:
