@@ -47,6 +47,7 @@ def test_an_unknown_method_lists_those_there_are(fails):
         (["--data", "moons", "--labels", ""], "--labels: got '', which is empty"),
         (["--data", "patches", "--limit", "20", "--labels", "1"], "the store has no labels"),
         (["--out", ""], "--out: got '', which is empty"),
+        (["--out="], "--out: got '', which is empty"),
         (["--n", "0"], "n: got 0, expected an integer of 1 or more"),
         (["--n", "99999999999"], "n = 99,999,999,999 images would take about"),
         (["--n", "many"], "--n"),

@@ -100,7 +100,8 @@ def run(arguments: Sequence[str]) -> int:
 def run_app(commands: typer.Typer, arguments: Sequence[str], program: str) -> int:
     """Run a command line of any commands; its exit status, after a line where it went wrong."""
     try:
-        for option, value in pairwise(arguments):
+        words = [w for a in arguments for w in (a.split("=", 1) if a.startswith("--") else [a])]
+        for option, value in pairwise(words):
             if option.startswith("--") and not value:  # a path of no name is the current folder
                 raise ArgumentError(f"{option}: got '', which is empty")
         status = commands(list(arguments), prog_name=program, standalone_mode=False)
