@@ -81,8 +81,8 @@ def _temporary_folder() -> Iterator[Path]:
         yield folder
     finally:
         # A run that still computes finds no folder of this name, and writes nothing into it.
-        ended = folder.rename(folder.with_name(f"{folder.name}-ended"))
-        shutil.rmtree(ended, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # the system's cleaner was first
+            shutil.rmtree(folder.rename(folder.with_name(f"{folder.name}-ended")), True)
 
 
 def _warm_up(library: Library, ended: threading.Event) -> None:
