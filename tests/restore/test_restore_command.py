@@ -1,0 +1,114 @@
+"""``golddiff restore``: what it reads, writes, says and refuses."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import golddiff
+from golddiff.cli import run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, smooth_images):
+    """Pictures of 16 x 16 in photos/, and one that is not among them."""
+    root = tmp_path_factory.mktemp("pictures")
+    (root / "photos").mkdir()
+    for i, image in enumerate(smooth_images(24, (3, 16, 16)).permute(0, 2, 3, 1).numpy()):
+        place = root / ("damaged.png" if i == 0 else f"photos/{i:02d}.png")
+        Image.fromarray(image).save(place)
+    return root
+
+
+def test_the_command_from_end_to_end(folder, capsys, monkeypatch):
+    monkeypatch.setenv("GOLDDIFF_CACHE", str(folder / "cache"))
+    asked = ["restore", str(folder / "damaged.png"), "--data", str(folder / "photos"), "--n", "2"]
+    asked += ["--steps", "3", "--method", "golddiff-pca", "--out", str(folder / "out.png")]
+    explained = ["--hole", "4,4,6,6", "--explain", str(folder / "why.html")]
+    assert run([*asked, *explained, "--json", str(folder / "run.json")]) == 0
+    figures = json.loads((folder / "run.json").read_text())
+    assert (figures["hole"], figures["mask"], figures["upscale"]) == ([4, 4, 6, 6], None, None)
+    assert golddiff.ImageStore.open(figures["store"]["path"]).n == 23
+    said = capsys.readouterr().out
+    assert "2 restorations" in said
+    assert "noise" in said
+    assert "novelty" in said
+    with Image.open(folder / "out.png") as picture:
+        assert picture.width > 3 * picture.height
+    assert "FAIL" not in (folder / "why.html").read_text()
+    assert run([*asked, "--upscale", "2", "--colours"]) == 0
+    for wrong, message in (
+        ([], "say what the picture lost"),
+        (["--hole", "4,4,60,6"], "--hole: got 4,4,60,6, which is not inside"),
+        (["--hole", "4,4,6"], "--hole: got 4,4,6"),
+        (["--upscale", "3"], "--upscale: got 3"),
+        (["--hole", "0,0,16,16"], "which is all of the picture"),
+        (["--deblur", "0"], "--deblur"),
+        (["--colours", "--method", "wiener"], "--method: got wiener"),
+        (["--colours", "--size", "64"], "picture: has 16 x 16 pixels, expected 64 x 64"),
+        (["--mask", str(folder / "out.png")], "--out: "),
+        (["--mask", str(folder / "out.png"), "--out", str(folder / "a.png")], "--mask: has"),
+        (["--colours", "--json", str(folder / "out.png")], "is also what --out writes"),
+    ):
+        assert run([*asked, *wrong]) == 2
+        err = capsys.readouterr().err
+        assert message in err
+        assert err.count("\n") == 1
+    # Refused before a store is looked for.
+    soft = ["--noise", "0", "--softness", "0"]
+    for wrong in (["--n", "0"], ["--steps", "0"], ["--hole", "4,4,60,6"], ["--hole", "a,b"], soft):
+        assert run([*asked, "--colours", *wrong]) == 2
+        assert "using the store" not in capsys.readouterr().out
+    monkeypatch.chdir(folder)
+    assert run(["index", "photos", "photos.store"]) == 0
+    assert run(["restore", "damaged.png", "--store", "photos.store", "--size", "8"]) == 2
+    assert "--size: does not apply to a store" in capsys.readouterr().err
+
+
+def test_a_hole_is_in_pixels_of_the_file_however_large_it_is(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    with Image.open("damaged.png") as picture:
+        picture.resize((2048, 2048)).save("large.png")
+    assert run(["index", "photos", "large.store"]) == 0
+    asked = ["restore", "large.png", "--store", "large.store", "--n", "1", "--steps", "1"]
+    assert run([*asked, "--hole", "1200,1200,500,500", "--out", "large.npz"]) == 0
+
+
+def test_a_mask_is_painted_on_black_or_on_nothing(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert run(["index", "photos", "masked.store"]) == 0
+    layer = Image.new("LA", (16, 16))
+    layer.paste((255, 255), (4, 4, 10, 10))
+    layer.save("layer.png")
+    layer.getchannel("L").save("black.png")
+    asked = ["restore", "damaged.png", "--store", "masked.store", "--n", "1", "--steps", "1"]
+    found = []
+    for name in ("layer", "black"):
+        assert run([*asked, "--mask", f"{name}.png", "--out", f"{name}.npz"]) == 0
+        found.append(np.load(f"{name}.npz")["images"])
+    assert (found[0] == found[1]).all()
+
+
+def test_what_was_erased_of_a_picture_is_its_hole(folder, monkeypatch, fails):
+    monkeypatch.chdir(folder)
+    assert run(["index", "photos", "erased.store"]) == 0
+    with Image.open("damaged.png") as picture:
+        erased = picture.convert("RGBA")
+    erased.save("whole.png")
+    erased.paste((0, 0, 0, 0), (4, 4, 10, 10))
+    erased.save("erased.png")
+    asked = ["--store", "erased.store", "--n", "1", "--steps", "1", "--noise", "0"]
+    for name, words in (("erased", []), ("damaged", ["--hole", "4,4,6,6"])):
+        assert run(["restore", f"{name}.png", *asked, *words, "--out", f"{name}.npz"]) == 0
+    found = [np.load(f"{name}.npz")["images"] for name in ("erased", "damaged")]
+    assert (found[0] == found[1]).all()
+    assert "--hole: say what the picture lost" in fails("restore", "whole.png", *asked)
+
+
+def test_a_photograph_is_no_mask(folder, monkeypatch, fails):
+    monkeypatch.chdir(folder)
+    grey = np.linspace(0, 255, 256).astype(np.uint8).reshape(16, 16)
+    Image.fromarray(grey).save("photograph.png")
+    words = fails("restore", "damaged.png", "--data", "photos", "--mask", "photograph.png")
+    assert "--mask: 75% of it is grey" in words
