@@ -1,6 +1,6 @@
 """Compare methods with a network of your own, from the same noise.
 
-Usage: python compare.py     the network here is untrained: put yours in its place
+Usage: python compare.py     the network here is untrained: replace it by yours
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""Does a model copy its training set? Any model's pictures, as an array in [-1, 1].
+"""Check whether any model's pictures copy its training set.
 
-Usage: python copies.py [PICTURES.npy TRAINING_SET]
+Usage: python copies.py [PICTURES.npy TRAINING_SET]     pictures (n, C, H, W) in [-1, 1]
 """
 
 import sys
@@ -12,9 +12,9 @@ import golddiff
 
 
 def main(pictures=None, training_set="digits"):
-    """Count copies, and print the pictures that are nearest to a training image."""
+    """Count copies, and print the five pictures with the least novelty."""
     store = golddiff.load(training_set)
-    if pictures is None:  # an example: three training images, five new ones
+    if pictures is None:  # an example: three training images and five new pictures
         new = golddiff.sample(golddiff.recommended(store), n=5, seed=0).images
         images = torch.cat([store.images([3, 4, 5]), new])
     else:

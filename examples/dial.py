@@ -1,4 +1,4 @@
-"""The novelty dial: the same noise, from your own pictures again to new ones.
+"""The novelty dial: from copies of your pictures to new ones, with the same noise.
 
 Usage: python dial.py [FOLDER [SIZE]]     writes dial.png
 """
@@ -12,7 +12,7 @@ from golddiff.system.pictures import draw_grid
 
 
 def main(source="digits", size=None):
-    """Draw four rows of eight pictures."""
+    """Draw four rows of eight pictures, one row for each novelty."""
     store = golddiff.load(source, size=size and int(size))
     rows = []
     for asked in (0.0, 0.3, 0.7, 1.0):

@@ -1,4 +1,4 @@
-"""A sampler of your own: a denoiser is only a call D(x, sigma).
+"""Write your own sampler: it only needs to call D(x, sigma).
 
 Usage: python own_sampler.py     writes own.png
 """
@@ -10,7 +10,7 @@ from golddiff.system.pictures import draw_grid
 
 
 def ancestral(denoiser, noise, sigmas, generator):
-    """Euler's steps with fresh noise at each (k-diffusion's euler_ancestral)."""
+    """Euler steps with fresh noise after each step (k-diffusion's euler_ancestral)."""
     x = noise * sigmas[0]
     for sigma, following in zip(sigmas, [*sigmas[1:], 0.0], strict=True):
         x0 = denoiser(x, sigma)

@@ -1,6 +1,6 @@
-"""A stock pipeline of diffusers, with a denoiser in the place of the U-Net.
+"""Run an unmodified diffusers pipeline with a denoiser instead of a U-Net.
 
-Usage: python pipeline.py     writes pipeline-0.png and so on
+Usage: python pipeline.py     writes pipeline-0.png to pipeline-3.png
 """
 
 import torch
