@@ -74,8 +74,8 @@ class Denoiser(ABC):
             (B, *store.shape) float32 on x's device.
 
         Raises:
-            ArgumentError: x has another shape, is not finite, or its norm is ten million times
-                that of images plus noise; sigma is not positive and finite; a label has no images.
+            ArgumentError: x has another shape, is not finite, or has more than ten million times
+                the norm of images plus noise; sigma is not positive and finite; unknown label.
         """
         if torch.is_grad_enabled() and any(getattr(a, "requires_grad", False) for a in (x, sigma)):
             return with_gradient(x, sigma, partial(self.posterior, labels=labels))
@@ -275,7 +275,7 @@ class Estimator(Denoiser):
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over a part of ``images``.
 
-        ``part`` has at most ``part_size`` rows. Runs in one thread; many parts run in parallel.
+        ``part`` has at most ``part_size`` rows. Must stay in its thread: parts run in parallel.
         """
 
     def make_ready(self, sigma: float) -> Any:
@@ -387,7 +387,7 @@ class Estimator(Denoiser):
         Raises:
             ArgumentError: the estimator does not implement attribution.
         """
-        raise ArgumentError(f"denoiser: {type(self).__name__} does not tell its output's sources")
+        raise ArgumentError(f"denoiser: {type(self).__name__} does not support attribution")
 
     @abstractmethod
     def working_bytes(self, images: int) -> tuple[int, int]:

@@ -219,13 +219,13 @@ def sample(
             "attribute 'store', the ImageStore that gives the images' shape"
         )
     if attribution and not isinstance(denoiser, Denoiser):
-        raise ArgumentError(f"attribution: {type(denoiser).__name__} names no training images")
+        raise ArgumentError(f"attribution: {type(denoiser).__name__} weighs no training images")
     classes = None if labels is None else numbers_of("labels", labels, "integers")
     if classes is not None and classes.ndim == 1 and len(classes) not in (1, n):
         raise ArgumentError(f"labels: got {len(classes)} of them for {n} images")
     batch = getattr(denoiser, "batch", 1)
     if batch not in (1, n):
-        raise ArgumentError(f"n: got {n}, expected {batch}: the denoiser has a condition for each")
+        raise ArgumentError(f"n: got {n}, expected {batch}, the denoiser's number of conditions")
     batch_size = max(batch_size, batch)
     levels = _levels(sigmas, steps, sampler, start)
     shape = (n, *denoiser.store.shape)
@@ -325,7 +325,7 @@ def _noise(
     generator: Any,
 ) -> torch.Tensor:
     if x_init is not None and generator is not None:
-        raise ArgumentError("generator: draws the starting noise, which x_init is already")
+        raise ArgumentError("generator: got one together with x_init, expected only one of the two")
     if x_init is not None:
         return _of_shape("x_init", x_init, (shape,))
     if generator is not None:
