@@ -112,7 +112,7 @@ class Denoiser(ABC):
         and GaussianMixture condition their Gaussians instead; they need a linear A and noise > 0.
 
         Raises:
-            ArgumentError: as :meth:`given` and :func:`golddiff.log_likelihood`.
+            ArgumentError: as in :meth:`given` and :func:`golddiff.log_likelihood`.
         """
         return self.given(log_likelihood(self.store, operator, y, noise))
 

@@ -359,8 +359,8 @@ def _saved_by_a_run(path: Path) -> bool:
             texts = picture.info
     except Exception:  # the file may hold anything
         return False
-    ours = str(texts.get("software")).startswith("golddiff ")
-    return ours and texts.get("image") == str(int(path.stem))
+    by_golddiff = str(texts.get("software")).startswith("golddiff ")
+    return by_golddiff and texts.get("image") == str(int(path.stem))
 
 
 def _method(denoiser: Denoises) -> str:

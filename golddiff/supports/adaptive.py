@@ -81,7 +81,7 @@ class AdaptiveSchedule:
         self.guarantee = guarantee
 
     def fitted(self, estimator: Any) -> FittedSchedule:
-        """The schedule for one estimator; :class:`golddiff.GoldDiff` asks for it.
+        """The schedule for one estimator, as :class:`golddiff.GoldDiff` uses it.
 
         Raises:
             ArgumentError: ``index=True`` or ``guarantee=True`` with a sharded store.
@@ -166,7 +166,7 @@ class FittedSchedule:
         return n, n
 
     def describe(self, sigma: float, label: Prior = None) -> str:
-        """A sentence that says how the images of a noise level are chosen."""
+        """A description of how the images of a noise level are chosen."""
         images = self.estimator.store.count_of(label)
         if self.settings.guarantee:
             return f"weighs what proves an RMSE of {self.settings.tol:g}, or all {images:,} images"
@@ -175,12 +175,12 @@ class FittedSchedule:
         metric, narrow = self.comparison(sigma)
         side = metric.side
         tiles = f"{side}x{side}" if isinstance(side, int) else str(side)
-        each = "" if side is None else f" for each tile ({tiles})"
-        chosen = f"the nearest{each}" if side or self.estimator.one_logit else "all"
-        decided = f"; where single ones decide, {chosen}"
+        per_tile = "" if side is None else f" for each tile ({tiles})"
+        chosen = f"the nearest{per_tile}" if side or self.estimator.one_logit else "all"
+        decisive = f"; where single ones decide, {chosen}"
         return (
             f"draws some of {images:,} images by weight, until the estimated RMSE is within "
-            f"{self.settings.tol:g}{decided if narrow or self.estimator.one_logit else ''}"
+            f"{self.settings.tol:g}{decisive if narrow or self.estimator.one_logit else ''}"
         )
 
     def uses_subsets(self, label: Prior) -> bool:
@@ -192,8 +192,8 @@ class FittedSchedule:
             one_logit or not isinstance(self.estimator.store, ImageStore)
         ):
             return False  # the index and sharded stores do not support log weights
-        enough = self.estimator.store.count_of(label) > rule.MIN_IMAGES
-        return enough and self.settings.tol > 0 and self.estimator.merges
+        large = self.estimator.store.count_of(label) > rule.MIN_IMAGES
+        return large and self.settings.tol > 0 and self.estimator.merges
 
     def _certified(self, x: F32, sigma: float, label: Prior) -> dict[int, Weighed]:
         """The results of queries (b, D) by index, without those that need all images."""
@@ -274,7 +274,7 @@ class _LevelSearch:
 
         def search(within: _Candidates, *selected: _Next) -> None:
             queries = [i for i, outcome in outcomes.items() if outcome in selected]
-            outcomes.update(zip(queries, self._searched(x[queries], within), strict=True))
+            outcomes.update(zip(queries, self._outcomes(x[queries], within), strict=True))
 
         images, one_logit = len(self._everything), self._estimator.one_logit
         *samples, _ = rule.samples_of(images, one_logit) if self._prior is None else [images]
@@ -287,7 +287,7 @@ class _LevelSearch:
             self._schedule.log_full_scan(self._sigma)
         return results
 
-    def _searched(self, x: F32, within: _Candidates) -> Iterator[_Outcome]:
+    def _outcomes(self, x: F32, within: _Candidates) -> Iterator[_Outcome]:
         """The outcome of each query (b, D) over the candidates ``within``."""
         store, metric = self._estimator.store, self._metric
         tiles = 1 if metric.side is None else tile_count(store.shape, metric.side)
