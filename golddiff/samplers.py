@@ -1,6 +1,6 @@
 """Samplers as generators of steps: DDIM as the paper runs it, and EDM's deterministic Heun.
 
-Code that shows, records or measures a run iterates over :func:`steps`, as :func:`golddiff.sample`.
+:func:`golddiff.sample`, and code that shows, records or measures a run, iterate over :func:`steps`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Space(Protocol):
 
     @property
     def is_pixels(self) -> bool:
-        """Whether values lie in [-1, 1]; predictions are then clipped to that range."""
+        """Whether values lie in [-1, 1]; DDIM then clips predictions to that range."""
         ...
 
 
