@@ -54,7 +54,7 @@ class AnalyticDenoiser(Denoiser):  # type: ignore[misc]
 
         Args:
             x: noisy images in deepinv's range.
-            sigma: noise level in deepinv's range: a number, or a tensor of one number per image.
+            sigma: noise level in deepinv's range: a number, or one per image in any shape.
             *args: ignored; deepinv passes them to some models.
             **kwargs: ignored.
         """

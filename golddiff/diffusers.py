@@ -154,7 +154,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         if levels.ndim == 1 and len(levels) not in (1, len(sample)):
             raise ArgumentError(f"timestep: got {len(levels)} of them for {len(sample)} samples")
         sigma = torch.from_numpy(levels)
-        level = sigma.reshape(-1, 1, 1, 1).to(sample.device)  # B or 1 of them
+        level = sigma.reshape(-1, 1, 1, 1).to(sample.device)  # (B, 1, 1, 1), or one level
         noisy, scale = sample.double(), (1 + level**2).sqrt()  # 1 / sqrt(alpha)
         x0 = self.denoiser(noisy * scale, sigma, class_labels).double()
         epsilon = (noisy * scale - x0) / level
