@@ -1,4 +1,4 @@
-"""What ``golddiff.NAME`` is; ``lazy_loader`` reads it when the package is imported."""
+"""The public names of ``golddiff``, which ``lazy_loader`` reads when the package is imported."""
 
 from . import cluster as cluster
 from . import diffusers as diffusers

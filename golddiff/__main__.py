@@ -1,4 +1,4 @@
-"""``python -m golddiff``: the command line."""
+"""``python -m golddiff`` runs the command line."""
 
 from golddiff.cli import main
 

@@ -1,8 +1,8 @@
-"""Where did this pixel come from: the training images behind an output, and their weights.
+"""Attribution: the training images behind an output, and their weights.
 
-Every output of Optimal, PCA and Kamb is a weighted sum of known training values; here are the
-weights, from which the output can be summed again. GoldDiff's are those of its base estimator over
-the golden subset.
+Every output of Optimal, PCA and Kamb is a weighted sum of training values. This module returns the
+weights, from which the output can be recomputed. GoldDiff has the weights of its base estimator
+over the golden subset.
 """
 
 from __future__ import annotations
@@ -22,37 +22,36 @@ from golddiff.system.numbers import F32, F64, I64, check_count, is_whole
 from golddiff.system.pictures import png
 from golddiff.system.residency import parts
 
-IMAGES_AT_ONCE = 4096  # whose values are in memory
-SHOWN = 7  # images beside the output
+IMAGES_AT_ONCE = 4096  # images whose values are in memory at once
+SHOWN = 7  # training images shown beside the output in notebooks
 
 
 @dataclass(frozen=True)
 class Attribution:
     """The sources of one denoised image.
 
-    A location is where a set of weights applies: the whole image (Optimal, L = 1), each output
-    value (PCA, L = C*H*W) or each pixel (Kamb, L = H*W). A source is a training image, or with
-    Kamb an image and a position in it. Weights are shares: at each location they sum to 1 over
-    all sources. Pixels are numbered y * W + x, outputs c * H * W + y * W + x; points (D,) are
-    images of one row.
+    A location is a part of the output that has its own weights: the whole image (Optimal, L = 1),
+    an output value (PCA, L = C*H*W) or a pixel (Kamb, L = H*W). A source is a training image, or
+    with Kamb a position in a training image. The weights of all sources of a location sum to 1.
+    Pixels are numbered y * W + x, outputs c * H * W + y * W + x. Points (D,) are images of one row.
 
     Attributes:
         store: the training set.
         locations: "image", "value" or "pixel".
         sources: (L, top) rows of the main sources, heaviest first.
-        positions: (L, top) pixel of the source that is copied from, or None: the same place.
-        weights: (L, top) the weights of ``sources``.
-        mass: (L,) the share that ``sources`` hold together.
+        positions: (L, top) pixel of the source that is copied; None: the output's own position.
+        weights: (L, top) weights of ``sources``.
+        mass: (L,) sum of ``weights``.
         effective: (L,) effective number of images: exp of the entropy (in nats) of the images'
             weights at the location. N equal weights give N, a single image 1.
         images: (k,) rows of all images weighed.
-        image_weights: (k,) their weights averaged over locations; they sum to 1.
+        image_weights: (k,) weights of ``images`` averaged over locations; they sum to 1.
         tile: side of the tiles in pixels.
         tile_sources: (rows of tiles, columns of tiles, top) heaviest images of each tile.
-        tile_weights: the same shape, their weights averaged over the tile.
-        main: (H, W) heaviest image of each pixel (over its channels), points (D,).
-        main_weights: the same shape, its weight.
-        total: (D,) all weights times all values, summed in float64.
+        tile_weights: weights of ``tile_sources`` averaged over the tile, same shape.
+        main: (H, W) heaviest image of each pixel, averaged over channels; (D,) for points.
+        main_weights: weights of ``main``, same shape.
+        total: (D,) float64 sum of all weights times all values.
     """
 
     store: Any = field(repr=False)
@@ -72,29 +71,29 @@ class Attribution:
     total: F64 = field(repr=False)
 
     def top_images(self, count: int = 16) -> tuple[I64, F64]:
-        """The heaviest images of the whole picture and their mean weights, heaviest first."""
+        """Rows and mean weights of the heaviest images of the whole output, heaviest first."""
         order = np.lexsort((self.images, -self.image_weights))[:count]
         return self.images[order], self.image_weights[order]
 
     def patchwork(self) -> I64:
-        """For each pixel the row of its main source, (H, W); for points (D,)."""
+        """The row of each pixel's main source, (H, W); (D,) for points."""
         return self.main
 
     def reconstruct(self) -> torch.Tensor:
-        """All weights times all training values, (*shape) float64: the denoiser's output again."""
+        """The output recomputed from all weights and training values, (*shape) float64."""
         return torch.from_numpy(self.total.copy()).reshape(self.store.shape)
 
     def _repr_png_(self) -> bytes | None:
-        """The output, and beside it its heaviest images, for notebooks."""
+        """A picture of the output and its heaviest images, for notebooks."""
         if len(self.store.shape) != 3:
             return None
         rows, _ = self.top_images(SHOWN)
         return png(torch.cat([self.reconstruct()[None].float(), self.store.images(rows)]))
 
     def from_top(self) -> torch.Tensor:
-        """What ``sources`` alone explain: their weights scaled to sum to 1, (*shape) float64.
+        """The output from ``sources`` alone, weights scaled to sum to 1, (*shape) float64.
 
-        ``mass`` says how much they were before scaling, ``top_error`` how far this is off.
+        ``mass`` is the sum before scaling; :meth:`top_error` is the error to the full output.
         """
         copies = self.store.d // len(self.sources)
         rows, weights = np.tile(self.sources, (copies, 1)), np.tile(self.weights, (copies, 1))
@@ -113,18 +112,18 @@ class Attribution:
 
 @dataclass(frozen=True)
 class PixelSources:
-    """The sources of one pixel, or of one channel of it.
+    """The sources of one pixel, or of one channel of a pixel.
 
     Attributes:
-        images: (k,) rows of all images weighed, ascending.
-        weights: (k,) their weights, averaged over the channels where each has its own (PCA).
-        sources: (top,) rows of the main sources, heaviest first; with Kamb the same image may
-            come more than once, with other positions.
-        positions: (top,) pixel of the source that is copied from, y * W + x.
-        source_weights: (top,) their weights.
+        images: (k,) ascending rows of all images weighed.
+        weights: (k,) weights of ``images``, averaged over channels if each has its own (PCA).
+        sources: (top,) rows of the main sources, heaviest first; with Kamb an image may occur
+            more than once, at different positions.
+        positions: (top,) pixel of the source that is copied, y * W + x.
+        source_weights: (top,) weights of ``sources``.
         effective: effective number of images, as in :class:`Attribution`; mean over channels.
-        value: (C,) or, for one channel, (1,) all weights times all values: the output, but for
-            ``PCA(share="seamless")``, whose outputs fit their neighbours' values too.
+        value: (C,) sum of all weights times all values, (1,) for one channel. This is the output,
+            except for ``PCA(share="seamless")``, whose outputs also depend on their neighbours.
     """
 
     images: I64 = field(repr=False)
@@ -190,20 +189,21 @@ def pixel_sources(
     top: int = 16,
     labels: Labels = None,
 ) -> PixelSources:
-    """All weights of one pixel, without those of the others: fast enough for a click.
+    """The sources of a single pixel, fast enough for interactive use.
 
     Args:
         denoiser: a method that weighs training images.
         x: (C, H, W) or (1, C, H, W) noisy image.
         sigma: noise level.
         y: row of the pixel.
-        x_col: its column.
-        channel: one channel of it; None: the mean over all.
-        top: main sources to rank.
+        x_col: column of the pixel.
+        channel: channel of the pixel; None: the mean over all channels.
+        top: number of main sources to rank.
         labels: class, as in a call.
 
     Raises:
-        ArgumentError: a pixel outside the image; points; more than one image; as ``attribute``.
+        ArgumentError: the pixel is outside the image; the data are points; x has more than one
+            image; as in ``attribute``.
     """
     store = denoiser.store
     if len(store.shape) != 3:
@@ -223,12 +223,12 @@ def pixel_sources(
     estimator, support = denoiser.estimator_supports(query, level[0], label[0])[0]
     weights = Weights(estimator, support, query[0], level[0], top, pixel)
     ranked = weights.ranked()
-    chosen = slice(None) if channel is None else slice(channel, channel + 1)
-    places = slice(None) if len(ranked.scores) == 1 else chosen
+    channels = slice(None) if channel is None else slice(channel, channel + 1)
+    locations = slice(None) if len(ranked.scores) == 1 else channels
     per_image, values = [], np.zeros(len(outputs_at(store, pixel)))
     best = Ranking.empty(1, weights.top)
     for part, w in weights:
-        per_image.append(w[places].mean(axis=0))
+        per_image.append(w[locations].mean(axis=0))
         values += _summed(w, part.values)
         best = best.offered(per_image[-1][None], part.rows)
     best = best.descending() if ranked.positions is None else ranked
@@ -239,19 +239,19 @@ def pixel_sources(
         best.rows[0],
         positions,
         best.scores[0],
-        float(weights.effective[places].mean()),
-        values[chosen],
+        float(weights.effective[locations].mean()),
+        values[channels],
     )
 
 
 def _values(store: Any, rows: I64, columns: I64) -> F64:
-    """Values (like ``rows``) of one output each, in units of x0."""
-    distinct, places = np.unique(rows, return_inverse=True)
-    places, columns = places.reshape(rows.shape), np.broadcast_to(columns, rows.shape)
+    """Values of images ``rows`` at outputs ``columns``, in units of x0; shaped like ``rows``."""
+    distinct, index = np.unique(rows, return_inverse=True)
+    index, columns = index.reshape(rows.shape), np.broadcast_to(columns, rows.shape)
     values = np.empty(rows.shape)
     for start, part in parts(distinct, IMAGES_AT_ONCE):
-        of_part = (places >= start) & (places < start + len(part))
-        values[of_part] = store.values(part)[places[of_part] - start, columns[of_part]]
+        mask = (index >= start) & (index < start + len(part))
+        values[mask] = store.values(part)[index[mask] - start, columns[mask]]
     return values
 
 
@@ -263,7 +263,7 @@ def _summed(weights: F64, values: NDArray[np.floating]) -> F64:
 
 
 def _by_pixel(weights: F64, grid: tuple[int, ...]) -> F64:
-    """Weights (L, k) as the mean over channels at each pixel, (H*W, k)."""
+    """Weights (L, k) averaged over the channels of each pixel, (H*W, k)."""
     locations, images = weights.shape
     pixels = grid[1] * grid[2]
     if locations == 1:
@@ -273,7 +273,7 @@ def _by_pixel(weights: F64, grid: tuple[int, ...]) -> F64:
 
 
 def _by_tile(weights: F64, side: int) -> F64:
-    """Weights (H, W, k) averaged over tiles, (tiles, k); those at a ragged edge are smaller."""
+    """Weights (H, W, k) averaged over tiles, (tiles, k); edge tiles may be smaller."""
     for axis in (0, 1):
         length = weights.shape[axis]
         starts = np.arange(0, length, side)

@@ -1,7 +1,7 @@
-"""A denoiser of golddiff where deepinv takes one: DPS, PiGDM, DDRM, DiffPIR, PosteriorDiffusion.
+"""golddiff denoisers for deepinv: DPS, PiGDM, DDRM, DiffPIR, PosteriorDiffusion.
 
-Needs the extra ``deepinv``. deepinv's images lie in [0, 1], half as far apart as here, and so does
-its noise: D'(x, s) = (D(2 x - 1, 2 s) + 1) / 2.
+Needs the extra ``deepinv``. Images of deepinv are in [0, 1] instead of [-1, 1], which halves noise
+levels as well: D'(x, s) = (D(2 x - 1, 2 s) + 1) / 2.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ except ImportError as error:
 
 
 class AnalyticDenoiser(Denoiser):  # type: ignore[misc]
-    """The denoiser as a ``deepinv.models.Denoiser``: its range, its noise levels, its gradients.
+    """A denoiser as a ``deepinv.models.Denoiser``, with deepinv's range and noise levels.
 
-    Over ``Optimal`` it is deepinv's own ``MMSE``, computed faster.
+    Gradients are supported. With ``Optimal`` it equals deepinv's ``MMSE``, but is faster.
 
     Args:
-        denoiser: of golddiff, over pixels.
-        labels: a class for all images, or one each; None: all classes.
+        denoiser: golddiff denoiser over pixels.
+        labels: a class for all images, or one per image; None: all classes.
 
     Raises:
-        ArgumentError: no denoiser; one over latents or points, which have no range [0, 1].
+        ArgumentError: not a denoiser, or one over latents or points, which have no range [0, 1].
     """
 
     def __init__(self, denoiser: Any, labels: Labels = None) -> None:
@@ -46,17 +46,17 @@ class AnalyticDenoiser(Denoiser):  # type: ignore[misc]
         self.denoiser, self.labels = denoiser, labels
 
     def extra_repr(self) -> str:
-        """The denoiser, in what ``print`` shows."""
+        """The denoiser, for ``print``."""
         return repr(self.denoiser)
 
     def forward(self, x: torch.Tensor, sigma: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """E[x0 | x] in [0, 1] of noisy images (B, C, H, W).
+        """E[x0 | x] in [0, 1] for noisy images (B, C, H, W).
 
         Args:
             x: noisy images in deepinv's range.
-            sigma: noise level in that range: a number, or one for each image in any shape.
-            *args: what deepinv hands to some models; not used.
-            **kwargs: likewise.
+            sigma: noise level in deepinv's range: a number, or one per image in any shape.
+            *args: ignored; deepinv passes them to some models.
+            **kwargs: ignored.
         """
         level = torch.as_tensor(sigma, device=x.device).to(torch.float64).reshape(-1)
         level = level if level.numel() > 1 else level.reshape(())

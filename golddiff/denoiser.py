@@ -1,4 +1,4 @@
-"""What every denoiser shares: one call, ``D(x, sigma, labels) -> E[x0 | x]``, and its checks."""
+"""The base classes of all denoisers: the call ``D(x, sigma, labels) -> E[x0 | x]``."""
 
 from __future__ import annotations
 
@@ -37,97 +37,97 @@ SIGMAS_KEPT = 128
 
 
 class Denoiser(ABC):
-    """A denoiser over a store: x = x0 + sigma * eps in, the posterior mean E[x0 | x] out.
+    """Maps x = x0 + sigma * eps to the posterior mean E[x0 | x] over the images of a store.
 
-    Convention of EDM and k-diffusion; x0 in [-1, 1]. Queries may differ in sigma and label.
+    Convention of EDM and k-diffusion, x0 in [-1, 1]. Queries may differ in sigma and label.
     """
 
-    priors: tuple[LogWeights, ...] = ()  # what was given, one for all queries or one each
-    batch = 1  # images of every call, where something was given for each of them; 1: any number
-    weighs_images = False  # whether its output is made of training images by their weights
+    priors: tuple[LogWeights, ...] = ()  # set by given(): one for all queries, or one per query
+    batch = 1  # required batch size if given() got one prior per query; 1 allows any batch size
+    weighs_images = False  # whether the output is a weighted mean of training images
 
     def __init__(self, store: StoreOrPath) -> None:
         self.store = opened(store)
 
     def __repr__(self) -> str:
-        """The constructor's call, without what has its default."""
-        words = []
+        """The constructor call, without arguments that have their default value."""
+        arguments = []
         for name, parameter in inspect.signature(type(self)).parameters.items():
             value = getattr(self, name, parameter.default)
             if parameter.default is parameter.empty:
-                words.append(repr(value))
+                arguments.append(repr(value))
             elif value is not parameter.default and value != parameter.default:
-                words.append(f"{name}={value!r}")
-        made = f"{type(self).__name__}({', '.join(words)})"
-        return f"{made}.given(...)" if self.priors else made
+                arguments.append(f"{name}={value!r}")
+        call = f"{type(self).__name__}({', '.join(arguments)})"
+        return f"{call}.given(...)" if self.priors else call
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
         """Denoise a batch.
 
         Args:
-            x: (B, *store.shape) noisy images, any float type, any device. On a GPU the work is
-                done there, where the method can be (docs/guides/gpu.md), else on the CPU.
+            x: (B, *store.shape) noisy images, any float type, any device. If x is on a GPU, methods
+                that support it run there (docs/guides/gpu.md); the others run on the CPU.
             sigma: noise level > 0 in units of x0 (x0 in [-1, 1]); one number or (B,).
-            labels: class index for all, or (B,) of them: only that class's images are used.
+            labels: class index, one or (B,); a query then uses only the images of its class.
 
         Returns:
             (B, *store.shape) float32 on x's device.
 
         Raises:
-            ArgumentError: x of another shape, not finite, or ten million times as long as images
-                and noise are; sigma not positive and finite; a label that no image has.
+            ArgumentError: x has another shape, is not finite, or has more than ten million times
+                the norm of images plus noise; sigma is not positive and finite; unknown label.
         """
         if torch.is_grad_enabled() and any(getattr(a, "requires_grad", False) for a in (x, sigma)):
             return with_gradient(x, sigma, partial(self.posterior, labels=labels))
         queries, groups = self._groups(x, sigma, labels)
-        there = self if x.device.type == "cpu" else self.to(x.device)
+        denoiser = self if x.device.type == "cpu" else self.to(x.device)
         out = np.empty_like(queries)
         for key, group in groups.items():
-            out[group] = there.denoise(queries[group], *key)
+            out[group] = denoiser.denoise(queries[group], *key)
         return torch.from_numpy(out).reshape(x.shape).to(x.device)
 
     def given(self, log_weights: Any) -> Self:
-        """The same denoiser under further evidence: a log weight for every training image.
+        """A copy of the denoiser with a log weight added to the prior of every training image.
 
-        Its prior p(x_i) becomes proportional to p(x_i) exp(log_weights_i), by Bayes' rule; labels
-        are the case of 0 and -inf. What was given before stays: log weights add up.
+        By Bayes' rule, the prior p(x_i) becomes proportional to p(x_i) exp(log_weights_i). A label
+        is the special case of weights 0 and -inf. Log weights of repeated calls add up.
 
         Args:
-            log_weights: (N,) natural logs, or (B, N) for batches of B queries; -inf excludes.
+            log_weights: (N,) natural logs, or (B, N) for batches of B; -inf excludes an image.
 
         Raises:
-            ArgumentError: another shape, NaN, +inf, or all images excluded; a method that weighs
-                no training images, or whose error is proved.
+            ArgumentError: log_weights have another shape, hold NaN or +inf, or exclude all images;
+                the method weighs no training images, or guarantees its error.
         """
         self._check_weighs("given")
-        made = copy.copy(self)
-        made.priors = added_priors(self.store, self.priors, log_weights)
-        made.batch = len(made.priors)
-        return made
+        denoiser = copy.copy(self)
+        denoiser.priors = added_priors(self.store, self.priors, log_weights)
+        denoiser.batch = len(denoiser.priors)
+        return denoiser
 
     def given_measurement(self, operator: Any, y: torch.Tensor, noise: float) -> Denoiser:
-        """The same given y = A x0 + noise eps, by :func:`golddiff.log_likelihood` as log weights.
+        """A copy of the denoiser conditioned on a measurement y = A x0 + noise eps.
 
-        Its arguments are those of that function. Wiener and GaussianMixture condition their
-        Gaussians instead: there A has to be linear, and the noise above 0.
+        The log weights are :func:`golddiff.log_likelihood`, which takes the same arguments. Wiener
+        and GaussianMixture condition their Gaussians instead; they need a linear A and noise > 0.
 
         Raises:
-            ArgumentError: as :meth:`given` and :func:`golddiff.log_likelihood`.
+            ArgumentError: as in :meth:`given` and :func:`golddiff.log_likelihood`.
         """
         return self.given(log_likelihood(self.store, operator, y, noise))
 
-    def _check_weighs(self, what: str) -> None:
+    def _check_weighs(self, name: str) -> None:
         if not self.weighs_images:
             raise ArgumentError(
-                f"{what}: {type(self).__name__} does not weigh training images; expected a method "
+                f"{name}: {type(self).__name__} does not weigh training images; expected a method "
                 "that does, such as Optimal, PCA, Kamb or GoldDiff"
             )
 
     def posterior(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> ExactPosterior:
-        """All that is known of x0 given x, in closed form; its arguments are those of a call.
+        """The exact posterior of x0 given x; takes the arguments of a call.
 
         Raises:
-            ArgumentError: as a call; a method that is no posterior in closed form, such as SCFDM.
+            ArgumentError: as in a call; the method has no closed-form posterior (such as SCFDM).
         """
         queries, groups = self._groups(x, sigma, labels)
         parts = [(group, self.exact(queries[group], *key)) for key, group in groups.items()]
@@ -137,7 +137,7 @@ class Denoiser(ABC):
         """Log p_sigma(x), (B,) float64 in nats; see :attr:`ExactPosterior.log_density`.
 
         Raises:
-            ArgumentError: as :meth:`posterior`; a method without a joint posterior (PCA, Kamb).
+            ArgumentError: as in :meth:`posterior`; no joint posterior exists (PCA, Kamb).
         """
         return self.posterior(x, sigma, labels).log_density
 
@@ -145,17 +145,17 @@ class Denoiser(ABC):
         """(D(x) - x) / sigma^2, (B, *shape) float32: the gradient of :meth:`log_density`, if any.
 
         Raises:
-            ArgumentError: as a call.
+            ArgumentError: as in a call.
         """
-        off = self(x, sigma, labels).double() - x.double()
+        residual = self(x, sigma, labels).double() - x.double()
         levels = torch.as_tensor(sigma, dtype=torch.float64, device=x.device).expand(len(x))
-        return (off / levels.reshape(-1, *[1] * (x.ndim - 1)).square()).float()
+        return (residual / levels.reshape(-1, *[1] * (x.ndim - 1)).square()).float()
 
     def exact(self, x: F32, sigma: float, prior: Prior) -> Exact:
-        """The posterior of queries (b, D) that share sigma and prior.
+        """The exact posterior of queries (b, D) that share sigma and prior.
 
         Raises:
-            ArgumentError: a method that is no posterior under one prior.
+            ArgumentError: the output is not a posterior mean under a single prior.
         """
         self._check_weighs("posterior")
         pairs = self.estimator_supports(x, sigma, prior)
@@ -167,7 +167,7 @@ class Denoiser(ABC):
     def _groups(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels
     ) -> tuple[F32, dict[tuple[float, Prior], list[int]]]:
-        """Queries (b, D), and which of them share noise level and prior."""
+        """Checked queries (B, D), and the indices of the queries of each (sigma, prior)."""
         queries, sigmas, priors = self.checked(x, sigma, labels)
         groups: dict[tuple[float, Prior], list[int]] = {}
         for i, key in enumerate(zip(sigmas, priors, strict=True)):
@@ -176,31 +176,31 @@ class Denoiser(ABC):
 
     @abstractmethod
     def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
-        """Posterior means (b, D) of queries (b, D) that share sigma and label."""
+        """Posterior means (b, D) of queries (b, D) that share sigma and prior."""
 
     def to(self, device: torch.device) -> Denoiser:
-        """The same denoiser with its images on a device; a method that has none stays as it is."""
+        """The denoiser with its images on a device; itself if the method runs only on the CPU."""
         return self
 
     def attribute(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels = None, top: int = 16, tile: int = 4
     ) -> list[Attribution]:
-        """Which training images, and with what weight, every location of the output comes from.
+        """The training images, and their weights, behind every location of the output.
 
         Args:
             x: (B, *store.shape) noisy images.
             sigma: noise level, as in a call.
             labels: classes, as in a call.
-            top: main sources to keep for each location.
-            tile: side in pixels of the squares that weights are also averaged over.
+            top: number of main sources to keep for each location.
+            tile: side in pixels of the square tiles that weights are also averaged over.
 
         Returns:
-            One :class:`golddiff.attribution.Attribution` a query.
+            One :class:`golddiff.attribution.Attribution` per query.
 
         Raises:
-            ArgumentError: as in a call; a method that weighs no training images (Wiener).
+            ArgumentError: as in a call; the method weighs no training images (Wiener).
         """
-        from golddiff.attribution import attribute  # its kernels import slowly
+        from golddiff.attribution import attribute  # importing its kernels is slow
 
         queries, sigmas, classes = self.checked(x, sigma, labels)
         return [
@@ -213,10 +213,10 @@ class Denoiser(ABC):
     def estimator_supports(
         self, x: F32, sigma: float, prior: Prior
     ) -> list[tuple[Estimator, AnySupport]]:
-        """For each query (b, D): the estimator that weighs images, and which ones it weighs.
+        """For each query (b, D), the estimator that weighs images and the support it weighs.
 
         Raises:
-            ArgumentError: a method that weighs no training images.
+            ArgumentError: the method weighs no training images.
         """
         raise ArgumentError(
             f"denoiser: {type(self).__name__} weighs no training images, so its output has no "
@@ -226,40 +226,40 @@ class Denoiser(ABC):
     def checked(
         self, x: torch.Tensor, sigma: Sigma, labels: Labels
     ) -> tuple[F32, list[float], list[Prior]]:
-        """The arguments of a call, checked: queries (b, D), a noise level and a prior for each."""
+        """Check the arguments of a call; return queries (B, D), their sigmas and their priors."""
         queries, sigmas = checked_queries(self.store, x, sigma)
         classes = [None] * len(x) if labels is None else classes_of(labels, len(x)).tolist()
         return queries, sigmas, priors_of(self.store, self.priors, classes)
 
 
 class Estimator(Denoiser):
-    """A denoiser that weighs training images: it can run over any support, wherever images are.
+    """A denoiser that weighs training images, over any support and wherever the images are.
 
-    A subclass says how some images weigh (:meth:`weigh`), and what it needs for that of the whole
-    training set (:meth:`make_ready`). Where images lie on other machines, a copy goes to each:
-    there ``images`` are those of that machine, and ``store``, the whole, is out of reach.
+    Subclasses implement :meth:`weigh`, which weighs a few images, and optionally
+    :meth:`make_ready`, which computes what a noise level needs from the whole training set. For a
+    sharded store each machine gets a copy: ``images`` is its shard, and ``store`` is unavailable.
 
     Args:
         store: the training set.
-        memory_limit: bytes of working memory that a call may take beyond the store's own mapping
-            and what is kept for each sigma; larger batches are cut to fit. Default 1e9.
+        memory_limit: bytes of working memory per call, excluding the memory-mapped store and the
+            cache for each sigma; larger batches are split to fit. Default 1e9.
 
     Attributes:
-        images: the part of the training set that lies here.
-        sums: V, the values that images give to the sums of outputs: D, or more, for ``joining``.
-        joining: makes outputs (b, D) of means (b, V), as :mod:`golddiff.estimators.seamless` does;
-            None where those are the outputs.
-        tile_sides: of the tiles of outputs that can choose their images each, coarse first; none
-            where one choice serves the whole image.
+        images: the part of the training set on this machine.
+        sums: V, the number of values that an image contributes: D, or more with ``joining``.
+        joining: maps means (b, V) to outputs (b, D), as :mod:`golddiff.estimators.seamless` does;
+            None if the means are the outputs.
+        tile_sides: sides of the output tiles that may each have their own support, largest first;
+            empty if the whole image shares one support.
     """
 
     weighs_images = True
     provable = False  # whether the error of a golden subset has a proved bound (Theorem 1)
-    part_size = 512  # images that weigh() is given at a time, at most
-    in_flight = IN_FLIGHT  # partial posteriors that wait to be merged, for each thread
-    one_logit = False  # whether an image has one for all outputs: weighing all is comparing all
-    merges = True  # whether its mean is that of its merged posteriors
-    joint = False  # whether its outputs have one posterior together; see Optimal's methods
+    part_size = 512  # maximum number of images per call of weigh()
+    in_flight = IN_FLIGHT  # partial posteriors per thread that wait to be merged
+    one_logit = False  # whether one logit per image serves all outputs
+    merges = True  # whether the output is the mean of the merged partial posteriors
+    joint = False  # whether all outputs share one posterior; requires Optimal's extra methods
 
     def __init__(self, store: StoreOrPath, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> None:
         super().__init__(store)
@@ -273,20 +273,20 @@ class Estimator(Denoiser):
 
     @abstractmethod
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
-        """The partial posterior of queries (b, D) over a part of ``images``, on this thread alone.
+        """The partial posterior of queries (b, D) over a part of ``images``.
 
-        ``part`` has at most ``part_size`` rows.
+        ``part`` has at most ``part_size`` rows. Must stay in its thread: parts run in parallel.
         """
 
     def make_ready(self, sigma: float) -> Any:
-        """What a noise level needs of the whole training set: made once, where the whole is.
+        """Compute what a noise level needs from the whole training set, such as masks.
 
-        :meth:`ready` gives it.
+        Called once per sigma, where ``store`` is available; read the result with :meth:`ready`.
         """
         return None
 
     def ready(self, sigma: float, made: Any = None) -> Any:
-        """What :meth:`make_ready` made for a noise level, or ``made``; the last ones are kept."""
+        """The cached :meth:`make_ready` of a noise level; on a miss, caches ``made`` if given."""
         if sigma not in self._ready:
             if len(self._ready) >= SIGMAS_KEPT:
                 self._ready.pop(next(iter(self._ready)))
@@ -294,24 +294,24 @@ class Estimator(Denoiser):
         return self._ready[sigma]
 
     def denoise(self, x: F32, sigma: float, prior: Prior) -> F32:
-        """Full scan: every image of the store, or of the class."""
+        """Full scan over every image that the prior allows."""
         return self.denoise_over(x, sigma, self.store.everything(prior))
 
     def to(self, device: torch.device) -> Estimator:
-        """The same, its images weighed on a device by :meth:`on_device`.
+        """A copy whose images are weighed on a device by :meth:`on_device`.
 
-        A subclass that weighs in a way of its own stays here, until it has one of its own too.
+        Returns self if a subclass overrides :meth:`weigh` but not :meth:`on_device`.
         """
-        if not issubclass(_definer(self, "on_device"), _definer(self, "weigh")):
+        if not issubclass(_defining_class(self, "on_device"), _defining_class(self, "weigh")):
             return self
-        made = copy.copy(self)
-        made.store = device_store(self.store, device)
-        return made
+        estimator = copy.copy(self)
+        estimator.store = device_store(self.store, device)
+        return estimator
 
     def on_device(self, sigma: float, store: DeviceStore) -> Weigh | None:
-        """What weighs images on a device; None: nothing does, and the processor has to.
+        """The function that weighs images on a device; None if only the CPU can.
 
-        ``store`` keeps what is made there.
+        ``store`` caches the tensors created on the device.
 
         Returns:
             (values (m, D), log weights (m,) or None, queries (b, D)) -> their partial posterior.
@@ -324,43 +324,43 @@ class Estimator(Denoiser):
         """Posterior means (b, D) of queries (b, D), each over its support.
 
         Raises:
-            ArgumentError: one query needs more than ``memory_limit``; tiles for one location.
+            ArgumentError: one query exceeds ``memory_limit``; the estimator does not support tiles.
         """
-        self.ready(sigma)  # once, before each thread asks for it
+        self.ready(sigma)  # fill the cache before threads read it
         means = self.store.posterior(self, x, sigma, supports).mean()
         return self.composed(means, sigma).astype(np.float32)
 
     def composed(self, means: F64, sigma: float) -> F64:
-        """The outputs (n, D) that posterior means of :meth:`weigh` make; here they are them."""
-        joined: F64 = means if self.joining is None else self.joining.joined(means)
-        return joined
+        """Map posterior means (n, V) of :meth:`weigh` to outputs (n, D); by default ``joining``."""
+        outputs: F64 = means if self.joining is None else self.joining.joined(means)
+        return outputs
 
     def terms(
         self, x: torch.Tensor, gain: torch.Tensor, sigma: float, part: Support, known: Known
     ) -> Terms:
-        """The logits of a part of ``images`` for queries (b, D), to take derivatives from.
+        """Differentiable logits of a part of ``images`` for queries (b, D).
 
-        ``x`` is float64, ``gain`` (b, 1) 1 / (2 sigma^2); ``known`` is of the posterior, by an
-        earlier pass.
+        ``x`` is float64, ``gain`` (b, 1) is 1 / (2 sigma^2), and ``known`` holds the results of an
+        earlier pass over the posterior.
 
         Raises:
-            ArgumentError: an estimator that does not tell its logits.
+            ArgumentError: the estimator has no closed-form posterior.
         """
         raise ArgumentError(f"denoiser: {type(self).__name__} has no posterior in closed form")
 
     def relevance(self, sigma: float, side: Side | None = None) -> F32:
-        """How much of each squared difference the logits hold, (T, D) shares in [0, 1].
+        """The share in [0, 1] of each squared difference in each tile's mean logit, (T, D).
 
-        A tile's mean logit is -sum_n share_n (x_n - x_in)^2 / (2 sigma^2). ``side`` is that of the
-        tiles, row by row; None: all outputs are one.
+        A tile's mean logit is -sum_n share_n (x_n - x_in)^2 / (2 sigma^2). Tiles have side ``side``
+        and are in row-major order; None is a single tile of all outputs.
         """
         return np.ones((1, self.store.d), np.float32)
 
     def tiled_posterior(self, x: F32, sigma: float, support: TiledSupport) -> Posterior:
-        """The partial posterior of queries (b, D), each tile's outputs over the tile's ``images``.
+        """The partial posterior of queries (b, D), with a separate support for each tile.
 
         Raises:
-            ArgumentError: an estimator that has no tiles.
+            ArgumentError: the estimator does not support tiles.
         """
         raise ArgumentError(
             f"support: got tiles, but {type(self).__name__} needs one support for the image"
@@ -369,31 +369,31 @@ class Estimator(Denoiser):
     def estimator_supports(
         self, x: F32, sigma: float, prior: Prior
     ) -> list[tuple[Estimator, AnySupport]]:
-        """Itself, over every image that the prior lets in."""
+        """This estimator, over every image that the prior allows."""
         return [(self, self.store.everything(prior))] * len(x)
 
     def contributions(
         self, x: F32, sigma: float, support: AnySupport, top: int = 1, pixel: int | None = None
     ) -> Iterator[Contribution]:
-        """The terms of one query's posterior (D,), some of ``images`` at a time.
+        """The terms of one query's posterior, one block of ``images`` at a time.
 
         Args:
             x: (D,) query.
             sigma: noise level.
-            support: the images that it is compared with, in rows of ``images``.
-            top: (image, position) pairs to rank, where a source is one (Kamb).
-            pixel: y * W + x; only the locations and outputs of this pixel. None: all.
+            support: the images to weigh, as rows of ``images``.
+            top: number of (image, position) pairs to rank, if sources have positions (Kamb).
+            pixel: y * W + x, to get only the locations and outputs of this pixel; None: all.
 
         Raises:
-            ArgumentError: an estimator that cannot tell its terms apart.
+            ArgumentError: the estimator does not implement attribution.
         """
-        raise ArgumentError(f"denoiser: {type(self).__name__} does not tell its output's sources")
+        raise ArgumentError(f"denoiser: {type(self).__name__} does not support attribution")
 
     @abstractmethod
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """Memory that so many images take: (fixed, for each query)."""
+        """Bytes needed to weigh ``images`` images: (fixed, per query)."""
 
 
-def _definer(estimator: Estimator, method: str) -> type:
-    """The class that says what a method of the estimator does."""
+def _defining_class(estimator: Estimator, method: str) -> type:
+    """The class in the estimator's MRO that defines a method."""
     return next(kind for kind in type(estimator).__mro__ if method in vars(kind))

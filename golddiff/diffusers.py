@@ -1,8 +1,8 @@
-"""Analytical denoisers in diffusers' pipelines: a stand-in for a trained ``UNet2DModel``.
+"""Analytical denoisers in diffusers' pipelines, in place of a trained ``UNet2DModel``.
 
-A U-Net sees x_t = sqrt(alpha) x0 + sqrt(1 - alpha) eps at a timestep of a beta schedule; a denoiser
-sees x = x_t / sqrt(alpha) at sigma = sqrt((1 - alpha) / alpha). Schedulers that hold x itself
-(Euler, Heun) divide by sqrt(1 + sigma^2) in ``scale_model_input``, which gives the same x_t.
+A U-Net takes x_t = sqrt(alpha) x0 + sqrt(1 - alpha) eps at a timestep of a beta schedule; denoisers
+take x = x_t / sqrt(alpha) at sigma = sqrt((1 - alpha) / alpha). Schedulers that keep x itself
+(Euler, Heun) divide it by sqrt(1 + sigma^2) in ``scale_model_input``, which gives the same x_t.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ __all__ = ["AnalyticUNet", "decode", "index_latents"]
 
 PREDICTIONS = ("epsilon", "sample", "v_prediction")
 
-# What diffusers holds alpha at where a schedule ends in pure noise, and a sigma of 1e-5: a
-# schedule that starts without noise.
-LEAST_ALPHA, MOST_ALPHA = 2.0**-24, 1 - 1e-10
+# Bounds of alpha: diffusers' own for schedules that end in pure noise, and a sigma of 1e-5 for
+# schedules that start without noise.
+MIN_ALPHA, MAX_ALPHA = 2.0**-24, 1 - 1e-10
 
-# What a saved configuration has, and of which type.
+# Keys of a saved configuration and the types of their values.
 _SAVED: dict[str, type] = {
     "denoiser": dict,
     "store": str,
@@ -46,7 +46,7 @@ _SAVED: dict[str, type] = {
     "log_spaced": bool,
 }
 
-# Schedulers set to one of these space their levels in log sigma, others in sigma.
+# Scheduler options that space noise levels in log sigma; the default spacing is in sigma.
 LOG_SPACED = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas")
 
 
@@ -55,18 +55,18 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
 
     Args:
         denoiser: any denoiser of images (C, H, W), pixels or latents.
-        prediction_type: what the call returns: "epsilon", "sample" (x0) or "v_prediction". None:
-            that of ``scheduler_config``, or "epsilon". The scheduler must be set to the same; see
-            :attr:`scheduler_settings`.
-        num_train_timesteps: timesteps of the beta schedule.
-        beta_start: its first beta.
-        beta_end: its last.
-        beta_schedule: its shape, as diffusers names them.
-        scheduler_config: configuration of a diffusers scheduler, in place of these four.
+        prediction_type: output of the call: "epsilon", "sample" (x0) or "v_prediction"; None: as in
+            ``scheduler_config``, or "epsilon". The scheduler must have the same prediction type;
+            see :attr:`scheduler_settings`.
+        num_train_timesteps: number of timesteps of the beta schedule.
+        beta_start: first beta.
+        beta_end: last beta.
+        beta_schedule: diffusers' name of the schedule's shape.
+        scheduler_config: configuration of a diffusers scheduler, which replaces these four.
 
     Raises:
-        ArgumentError: points instead of images; another prediction type; betas that diffusers has
-            not, or a scheduler without them (flow matching, EDM).
+        ArgumentError: the store holds points; the prediction type or the beta schedule is unknown;
+            the scheduler has no betas (flow matching, EDM).
     """
 
     config_name = "config.json"
@@ -89,13 +89,13 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             raise ArgumentError(
                 f"denoiser: its store holds data of shape {shape}, expected images (C, H, W)"
             )
-        given = dict(scheduler_config or {})
-        if "num_train_timesteps" in given and "beta_schedule" not in given:
+        config = dict(scheduler_config or {})
+        if "num_train_timesteps" in config and "beta_schedule" not in config:
             raise ArgumentError(
                 "scheduler_config: got one without betas, as of flow matching or EDM, expected "
                 "one with beta_schedule, such as DDIM's, Euler's or DPM-Solver's"
             )
-        prediction = prediction_type or given.get("prediction_type", "epsilon")
+        prediction = prediction_type or config.get("prediction_type", "epsilon")
         if prediction not in PREDICTIONS:
             raise ArgumentError(
                 f"prediction_type: got {prediction!r}, expected one of {', '.join(PREDICTIONS)}"
@@ -105,11 +105,11 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             "beta_start": beta_start,
             "beta_end": beta_end,
             "beta_schedule": beta_schedule,
-        } | {name: given[name] for name in SCHEDULE if given.get(name) is not None}
+        } | {name: config[name] for name in SCHEDULE if config.get(name) is not None}
         self.denoiser = denoiser
         self._sigmas = _sigmas(schedule)
-        self._log_spaced = any(given.get(name) for name in LOG_SPACED)
-        # Carries the device and type that pipelines ask for; there is nothing to learn.
+        self._log_spaced = any(config.get(name) for name in LOG_SPACED)
+        # Pipelines read device and dtype from a tensor of the model; there are no parameters.
         self.register_buffer("anchor", torch.zeros(()), persistent=False)
         self.register_to_config(
             sample_size=shape[1] if shape[1] == shape[2] else list(shape[1:]),
@@ -121,12 +121,12 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         )
 
     def extra_repr(self) -> str:
-        """The denoiser, in what ``print`` shows."""
+        """The denoiser, for ``print``."""
         return repr(self.denoiser)
 
     @property
     def scheduler_settings(self) -> dict[str, Any]:
-        """What a scheduler must be made with to fit: ``DDIMScheduler(**these)``."""
+        """Arguments for a matching scheduler: ``DDIMScheduler(**scheduler_settings)``."""
         return {**self.config.schedule, "prediction_type": self.config.prediction_type}
 
     def forward(
@@ -136,40 +136,39 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         class_labels: Labels = None,
         return_dict: bool = True,
     ) -> UNet2DOutput | tuple[torch.Tensor]:
-        """What a U-Net trained to optimality on the store would predict.
+        """The prediction of a U-Net trained to optimality on the store.
 
         Args:
             sample: (B, C, H, W) x_t, any float type.
-            timestep: one, or (B,); whole, or fractional between two trained ones.
-            class_labels: class index for all, or (B,) of them.
-            return_dict: return ``UNet2DOutput(sample=...)``, else a tuple.
+            timestep: one, or (B,); an integer, or a fraction between two integer timesteps.
+            class_labels: class index, one for all or (B,).
+            return_dict: return ``UNet2DOutput(sample=...)`` instead of a tuple.
 
         Returns:
-            (B, C, H, W) of the type and on the device of ``sample``.
+            (B, C, H, W) with the dtype and device of ``sample``.
 
         Raises:
-            ArgumentError: a timestep outside the schedule; as a call of the denoiser.
+            ArgumentError: a timestep outside the schedule; as in a call of the denoiser.
         """
         levels = self.sigma(timestep)
         if levels.ndim == 1 and len(levels) not in (1, len(sample)):
             raise ArgumentError(f"timestep: got {len(levels)} of them for {len(sample)} samples")
         sigma = torch.from_numpy(levels)
-        # (B, 1, 1, 1), or one number that suits any batch.
-        spread = sigma.reshape(-1, 1, 1, 1).to(sample.device)
-        noisy, scale = sample.double(), (1 + spread**2).sqrt()  # 1 / sqrt(alpha)
+        level = sigma.reshape(-1, 1, 1, 1).to(sample.device)  # (B, 1, 1, 1), or one level
+        noisy, scale = sample.double(), (1 + level**2).sqrt()  # 1 / sqrt(alpha)
         x0 = self.denoiser(noisy * scale, sigma, class_labels).double()
-        epsilon = (noisy * scale - x0) / spread
+        epsilon = (noisy * scale - x0) / level
         if self.config.prediction_type == "epsilon":
             predicted = epsilon
         elif self.config.prediction_type == "sample":
             predicted = x0
         else:
-            predicted = (epsilon - spread * x0) / scale
+            predicted = (epsilon - level * x0) / scale
         predicted = predicted.to(sample.dtype)
         return UNet2DOutput(sample=predicted) if return_dict else (predicted,)
 
     def sigma(self, timestep: torch.Tensor | float) -> F64:
-        """The noise level of each timestep, () or (B,); fractional ones are interpolated.
+        """The noise level of each timestep, () or (B,); fractional timesteps are interpolated.
 
         Raises:
             ArgumentError: a timestep outside the schedule.
@@ -184,22 +183,22 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
             levels = np.exp(np.interp(times, steps, np.log(self._sigmas)))
         else:
             levels = np.interp(times, steps, self._sigmas)
-        # Whole timesteps exactly: what depends on sigma is kept for each, to the last bit.
+        # Integer timesteps are exact: denoisers cache results by the bits of sigma.
         whole = np.rint(times)
         return np.asarray(np.where(times == whole, self._sigmas[whole.astype(int)], levels))
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **unused: Any) -> None:
-        """Write ``config.json``: the method, its settings, and where its store lies.
+        """Write ``config.json``: the method, its settings, and the path of its store.
 
-        A store inside ``save_directory`` is named relative to it, so that both move together.
+        The path of a store inside ``save_directory`` is relative, so that both can move together.
 
         Args:
-            save_directory: folder, made where it is missing.
-            unused: what pipelines pass for weights, of which there are none.
+            save_directory: folder; created if it does not exist.
+            unused: options of pipelines about weights, which this model does not have.
 
         Raises:
-            ArgumentError: a denoiser with log weights, or of a kind that has no description; the
-                folder cannot be written.
+            ArgumentError: the denoiser has log weights, or is of a class that cannot be described;
+                the folder cannot be written.
         """
         if self.denoiser.priors:
             raise ArgumentError(
@@ -207,14 +206,14 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
                 "them, and give them again when it is opened"
             )
         folder = Path(save_directory)
-        store, place = self.denoiser.store.path.resolve(), folder.resolve()
-        inside = store.is_relative_to(place)
+        store, parent = self.denoiser.store.path.resolve(), folder.resolve()
+        inside = store.is_relative_to(parent)
         saved = {
             "_class_name": type(self).__name__,
             "_diffusers_version": __version__,
             **{k: v for k, v in self.config.items() if not k.startswith("_")},
             "denoiser": describe(self.denoiser),
-            "store": store.relative_to(place).as_posix() if inside else str(store),
+            "store": store.relative_to(parent).as_posix() if inside else str(store),
         }
         text = json.dumps(saved, indent=2, default=list) + "\n"
         with written_whole("save_directory", folder / self.config_name) as temporary:
@@ -227,17 +226,17 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         store: ImageStore | str | os.PathLike[str] | None = None,
         **given: Any,
     ) -> AnalyticUNet:
-        """Open what :meth:`save_pretrained` wrote.
+        """Load a model that :meth:`save_pretrained` wrote.
 
         Args:
             pretrained_model_name_or_path: the folder.
-            store: the store, where it lies elsewhere now.
-            given: ``subfolder`` and ``torch_dtype``; the rest of what pipelines pass concerns
-                weights, of which there are none.
+            store: the store or its path, if it has moved.
+            given: ``subfolder`` and ``torch_dtype``; other options of pipelines concern weights and
+                are ignored.
 
         Raises:
-            ArgumentError: no configuration there, or not one of an ``AnalyticUNet``.
-            StoreError: the store is not where the configuration says, or does not open.
+            ArgumentError: the folder has no configuration of an ``AnalyticUNet``.
+            StoreError: the store is not at the configured path, or cannot be opened.
         """
         folder = Path(pretrained_model_name_or_path) / (given.get("subfolder") or "")
         path = folder / cls.config_name
@@ -250,8 +249,8 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
                     raise TypeError(f"{name} is a {type(saved[name]).__name__}")
             if not isinstance(store, ImageStore):
                 try:
-                    place = folder / saved["store"] if store is None else Path(store)
-                    store = ImageStore.open(place)
+                    store_path = folder / saved["store"] if store is None else Path(store)
+                    store = ImageStore.open(store_path)
                 except StoreError as error:
                     raise StoreError(
                         f"{path}: {error}; give store= to say where it lies"
@@ -264,7 +263,7 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
         except GoldDiffError:
             raise
         except Exception as error:
-            # Values that are not as written make the rest raise nearly anything.
+            # A damaged configuration can raise nearly any exception.
             raise ArgumentError(
                 f"pretrained_model_name_or_path: {path} is not the configuration of an "
                 f"AnalyticUNet ({type(error).__name__}: {one_line(error, 200)})"
@@ -277,5 +276,5 @@ class AnalyticUNet(ModelMixin, ConfigMixin):  # type: ignore[misc]
 
 def _sigmas(schedule: Mapping[str, Any]) -> F64:
     """The noise level of each timestep, ascending."""
-    held = [min(max(float(alpha), LEAST_ALPHA), MOST_ALPHA) for alpha in vp_alphas(schedule)]
-    return np.array([sigma_of_alpha(alpha) for alpha in held])
+    alphas = [min(max(float(alpha), MIN_ALPHA), MAX_ALPHA) for alpha in vp_alphas(schedule)]
+    return np.array([sigma_of_alpha(alpha) for alpha in alphas])

@@ -1,3 +1,3 @@
-"""The errors that golddiff raises, for those who catch them."""
+"""The exceptions that golddiff raises."""
 
 from golddiff.system.errors import *  # noqa: F403

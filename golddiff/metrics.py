@@ -1,4 +1,4 @@
-"""Likeness to a reference, as Kamb, Lukoianov and the paper measure it; sharpness and speckle."""
+"""MSE and r2 to a reference, as in Kamb, Lukoianov and the paper; sharpness and speckle."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from golddiff.system.errors import ArgumentError
 
 
 def mse(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-    """Mean over the batch of :func:`mse_per_image`, a scalar tensor: the paper's figure."""
+    """Mean of :func:`mse_per_image` over the batch, a scalar tensor, as the paper reports."""
     return mse_per_image(images, reference).mean()
 
 
 def r2(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-    """Mean over the batch of :func:`r2_per_image`, a scalar tensor: the paper's figure.
+    """Mean of :func:`r2_per_image` over the batch, a scalar tensor, as the paper reports.
 
-    NaN if any reference image is constant: r2 is not defined there, and is not made up.
+    NaN if any reference image is constant, since r2 is not defined for it.
     """
     return r2_per_image(images, reference).mean()
 
@@ -29,13 +29,13 @@ def mse_per_image(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor
 
     Args:
         images: (B, *shape).
-        reference: (B, *shape), the neural oracle's images from the same noise.
+        reference: (B, *shape), such as a neural oracle's images from the same noise.
 
     Returns:
         (B,) float64.
 
     Raises:
-        ArgumentError: different shapes.
+        ArgumentError: the shapes differ.
     """
     a, b = _unit_range(images, reference)
     return ((a - b) ** 2).mean(dim=1)
@@ -52,10 +52,10 @@ def r2_per_image(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
         reference: (B, *shape).
 
     Returns:
-        (B,) float64; NaN where the reference image is constant, for which r2 is not defined.
+        (B,) float64; NaN where the reference image is constant.
 
     Raises:
-        ArgumentError: different shapes.
+        ArgumentError: the shapes differ.
     """
     a, b = _unit_range(images, reference)
     variance = b.var(dim=1, unbiased=True)
@@ -65,25 +65,24 @@ def r2_per_image(images: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
 
 
 def sharpness(images: torch.Tensor, reference: torch.Tensor) -> float:
-    """Mean absolute Laplacian of images over that of a reference: below 1 blurred, above ragged.
+    """Mean absolute Laplacian, relative to the reference; below 1 is blurred, above 1 is ragged.
 
-    The Laplacian of a value is four times it less its four neighbours; values at the border, which
-    lack some, are left out.
+    The Laplacian is four times a value minus its four neighbours. Border values are excluded.
 
     Args:
         images: (B, C, H, W), H and W at least 3.
         reference: (N, C, H, W) images of the same kind, such as training images.
 
     Raises:
-        ArgumentError: no such images.
+        ArgumentError: a shape is not as above.
     """
     return _ratio(_laplacian, images, reference)
 
 
 def speckle(images: torch.Tensor, reference: torch.Tensor) -> float:
-    """Mean distance of values to their 3 x 3 median, over that of a reference: above 1 speckled.
+    """Mean distance to the 3 x 3 median, relative to the reference; above 1 is speckled.
 
-    Args and errors as :func:`sharpness`.
+    Takes the arguments of :func:`sharpness` and raises the same errors.
     """
     return _ratio(_off_median, images, reference)
 
@@ -107,10 +106,10 @@ def _ratio(
             raise ArgumentError(
                 f"{name}: got shape {tuple(batch.shape)}, expected (B, C, H, W) of 3 x 3 or more"
             )
-    own, theirs = (
+    value, baseline = (
         float(measure(batch.detach().double().cpu()).abs().mean()) for batch in (images, reference)
     )
-    return own / theirs if theirs > 0 else math.nan
+    return value / baseline if baseline > 0 else math.nan
 
 
 def _check_tensors(images: torch.Tensor, reference: torch.Tensor) -> None:

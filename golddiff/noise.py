@@ -1,4 +1,4 @@
-"""Noise levels: sigma in EDM's convention, x = x0 + sigma * eps, and how VP steps map to it."""
+"""Noise levels: sigma in EDM's convention, x = x0 + sigma * eps, and its conversion from VP."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from diffusers import DDIMScheduler
 
 
-Sigma = float | torch.Tensor  # one noise level, or one for each query
-Labels = int | Sequence[int] | torch.Tensor | None  # one class, one for each query, or all images
+Sigma = float | torch.Tensor  # one noise level, or one per query
+Labels = int | Sequence[int] | torch.Tensor | None  # one class, one per query, or all images
 
-# diffusers loads its parts when they are first asked for, and fails where two threads ask at once.
+# diffusers imports its submodules lazily, and fails if two threads import at the same time.
 LOADING = threading.Lock()
 
-EDM_LEAST, RHO = 0.002, 7.0  # EDM's last noise level, and how its levels are spaced
-SAME_LEVEL = 1e-5  # relative; neighbouring timesteps are a hundred times as far apart, or more
+EDM_LEAST, RHO = 0.002, 7.0  # EDM's last noise level, and the exponent of its spacing
+SAME_LEVEL = 1e-5  # relative; neighbouring timesteps differ at least a hundred times more
 
 
 def normalised_noise(sigma: float) -> float:
@@ -35,13 +35,13 @@ def normalised_noise(sigma: float) -> float:
 def precision(sigma: float) -> float:
     """1 / (2 sigma^2), the factor of squared distances in every logit.
 
-    Held at 1e18: past it the nearest image has all the weight, and float32 would overflow.
+    Clipped to 1e18: above it the nearest image has all the weight, and float32 would overflow.
     """
     return min(0.5 / sigma / sigma, 1e18)
 
 
 def hashed(seeds: tuple[int, ...], numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """64 random bits for each number >= 0, which hang on it and the seeds alone (splitmix64)."""
+    """64 random bits per number >= 0, a function of the number and the seeds (splitmix64)."""
     key = np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0]
     with np.errstate(over="ignore"):
         z: NDArray[np.uint64] = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key
@@ -51,14 +51,14 @@ def hashed(seeds: tuple[int, ...], numbers: NDArray[np.int64]) -> NDArray[np.uin
 
 
 def bits(sigma: float) -> int:
-    """The 64 bits of a noise level: a seed for random numbers of its own.
+    """The 64 bits of a noise level, as a seed.
 
-    Of a level next to one of the 1,000 timesteps, that one's: schedulers round them differently
-    from processor to processor, and a seed must not follow.
+    A level within ``SAME_LEVEL`` of one of the 1,000 timesteps is snapped to it first: schedulers
+    round differently on different processors, and the seed must not change.
     """
     levels = timestep_sigmas()
-    place = bisect(levels, sigma)
-    nearest = min(levels[max(0, place - 1) : place + 1], key=lambda level: abs(level - sigma))
+    index = bisect(levels, sigma)
+    nearest = min(levels[max(0, index - 1) : index + 1], key=lambda level: abs(level - sigma))
     level = nearest if abs(nearest - sigma) < SAME_LEVEL * sigma else sigma
     return int(np.float64(level).view(np.uint64))
 
@@ -71,15 +71,14 @@ def timestep_sigmas() -> list[float]:
 
 
 def _betas() -> NDArray[np.float32]:
-    """1,000 betas from 1e-4 to 0.02 in float32, as diffusers has them.
+    """The 1,000 betas from 1e-4 to 0.02 in float32, equal to those of diffusers.
 
-    In an order of operations of our own: torch's linspace rounds differently from processor to
-    processor.
+    Not computed by ``torch.linspace``, which rounds differently on different processors.
     """
     first, last = np.float32(1e-4), np.float32(0.02)
     steps = np.float64(np.float32((last - first) / np.float32(999))) * np.arange(500)
-    both = np.concatenate([np.float64(first) + steps, np.float64(last) - steps[::-1]])
-    betas: NDArray[np.float32] = both.astype(np.float32)
+    exact = np.concatenate([np.float64(first) + steps, np.float64(last) - steps[::-1]])
+    betas: NDArray[np.float32] = exact.astype(np.float32)
     return betas
 
 
@@ -94,11 +93,11 @@ def alpha_of_sigma(sigma: float) -> float:
 
 
 def ddim_scheduler(steps: int, *, clip: bool) -> DDIMScheduler:
-    """Diffusers' DDIM scheduler as the paper and its peers set it, at timesteps 900, 800 ... 0.
+    """Diffusers' DDIM scheduler with the settings of the paper; 10 steps are at 900, 800 ... 0.
 
     Args:
         steps: number of denoising steps.
-        clip: clip predictions to [-1, 1]: right for pixels, not for latents or points.
+        clip: clip predictions to [-1, 1]; use it for pixels, not for latents or points.
     """
     with LOADING:
         from diffusers import DDIMScheduler
@@ -115,11 +114,11 @@ def ddim_scheduler(steps: int, *, clip: bool) -> DDIMScheduler:
 
 def ddim_sigmas(steps: int) -> list[float]:
     """The noise levels of :func:`ddim_scheduler`, descending: 60.8 to 0.010 for 10 steps."""
-    every = 1000 // steps
-    return [timestep_sigmas()[i * every] for i in reversed(range(steps))]
+    stride = 1000 // steps
+    return [timestep_sigmas()[i * stride] for i in reversed(range(steps))]
 
 
 def edm_sigmas(steps: int, sigma_max: float = 80.0) -> list[float]:
-    """Karras et al. 2022, Eq. 5: levels evenly spaced in sigma^(1/7), down to 0.002."""
+    """Noise levels evenly spaced in sigma^(1/7), down to 0.002 (Karras et al. 2022, Eq. 5)."""
     high, low = sigma_max ** (1 / RHO), EDM_LEAST ** (1 / RHO)
     return [(high + i / max(steps - 1, 1) * (low - high)) ** RHO for i in range(steps)]

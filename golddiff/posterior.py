@@ -1,8 +1,8 @@
 """The posterior accumulator: running (max, sum of exp, weighted sum), merged exactly.
 
-A posterior mean over a training set is sum_i exp(l_i) v_i / sum_i exp(l_i), with a logit l_i an
-image. Any part of the set gives a partial posterior of three arrays; partials merge exactly
-(online softmax), in any order, so they may come from chunks, threads or machines.
+A posterior mean over a training set is sum_i exp(l_i) v_i / sum_i exp(l_i), with one logit l_i per
+image. Each part of the set yields a partial posterior of three arrays. Partial posteriors merge
+exactly (online softmax), in any order, so they may come from chunks, threads or machines.
 Source: the "unbiased streaming softmax" of the paper, Sec. 3.2; design notes, part 3.
 """
 
@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 
 @dataclass
 class Posterior:
-    """Partial posterior mean over some part of the training set.
+    """Partial posterior over a part of the training set.
 
     Attributes:
-        log_max: (b, L) largest logit seen; -inf where nothing was seen.
+        log_max: (b, L) largest logit; -inf if there were no images.
         total: (b, L) sum of exp(logit - log_max).
         weighted: (b, D) sum of exp(logit - log_max) * value.
 
-    L is D where each output value has its own logits (PCA), 1 where one logit serves the whole
-    image (Optimal), and H*W where it serves all channels of a pixel (Kamb; D = C*H*W).
+    L is D if each output value has its own logits (PCA), 1 if one logit serves the whole image
+    (Optimal), and H*W if one logit serves all channels of a pixel (Kamb; D = C*H*W).
     """
 
     log_max: NDArray[np.float64]
@@ -39,11 +39,11 @@ class Posterior:
 
     @classmethod
     def of_queries(cls, parts: Sequence[Posterior], queries: Sequence[int]) -> Posterior:
-        """The posterior of queries whose posteriors were made apart.
+        """Concatenate posteriors of different queries, in query order.
 
         Args:
-            parts: of some queries each.
-            queries: which query each row of theirs belongs to, one part after the other.
+            parts: posteriors of disjoint sets of queries.
+            queries: the query index of each row of the concatenated parts.
         """
         if len(parts) == 1:
             return parts[0]
@@ -52,34 +52,34 @@ class Posterior:
         return cls(*(np.concatenate([getattr(p, name) for p in parts])[order] for name in names))
 
     def of(self, queries: Sequence[int]) -> Posterior:
-        """That of some of the queries."""
+        """The posterior of a subset of the queries."""
         return Posterior(*(array[list(queries)] for array in vars(self).values()))
 
     def merge(self, other: Posterior) -> Posterior:
-        """The posterior over both parts together (exact, associative, commutative)."""
+        """The posterior over both parts (exact, associative, commutative)."""
         both = Posterior(self.log_max, self.total.copy(), self.weighted.copy())
         both.add(other)
         return both
 
     def add(self, other: Posterior) -> None:
-        """As :meth:`merge`, in place; own sums are scaled only where a larger logit came."""
+        """In-place :meth:`merge`; own sums are rescaled only if a logit of ``other`` is larger."""
         log_max = np.maximum(self.log_max, other.log_max)
-        # -inf - -inf would be NaN: where neither part saw an image any scale will do.
+        # Avoid NaN from -inf - -inf: if neither part has images, any scale gives 0.
         safe = np.where(np.isneginf(log_max), 0.0, log_max)
         if (self.log_max < log_max).any():
-            mine = np.exp(self.log_max - safe)
-            self.total *= mine
-            self.weighted *= self._spread(mine)
-        theirs = np.exp(other.log_max - safe)
-        self.total += other.total * theirs
-        self.weighted += other.weighted * self._spread(theirs)
+            own_scale = np.exp(self.log_max - safe)
+            self.total *= own_scale
+            self.weighted *= self._spread(own_scale)
+        other_scale = np.exp(other.log_max - safe)
+        self.total += other.total * other_scale
+        self.weighted += other.weighted * self._spread(other_scale)
         self.log_max = log_max
 
     def add_to(self, queries: Sequence[int], other: Posterior) -> None:
-        """As :meth:`add`, to some of the queries alone."""
-        some = self.of(queries)
-        some.add(other)
-        for name, array in vars(some).items():
+        """:meth:`add` to a subset of the queries."""
+        subset = self.of(queries)
+        subset.add(other)
+        for name, array in vars(subset).items():
             getattr(self, name)[list(queries)] = array
 
     def mean(self) -> NDArray[np.float64]:

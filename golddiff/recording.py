@@ -1,4 +1,4 @@
-"""What a run weighed at each denoising step, and where its last step's output comes from."""
+"""Records the images that each denoising step of a run weighs, and the sources of its output."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from golddiff.system.numbers import F64, I64
 
 @dataclass(frozen=True)
 class Subsets:
-    """How many images each denoiser call of a run weighed, for each of n images.
+    """The number of images that each denoiser call of a run weighed, for each of n outputs.
 
-    One entry a call: DDIM's steps; Heun's too, with its corrections between them.
+    One entry per call: one per step for DDIM; Heun's corrections are calls of their own.
 
     Attributes:
         sigmas: noise level of each call.
-        screened: (calls, n) candidates m that a golden subset was chosen from; all images, where
-            the method has no subset.
-        kept: (calls, n) images k that were weighed.
-        effective: (calls, n) effective number of them, exp of the weights' entropy, averaged over
-            the locations that have weights of their own.
+        screened: (calls, n) number m of candidates for the golden subset; all images if the method
+            has no subset.
+        kept: (calls, n) number k of images weighed.
+        effective: (calls, n) effective number of images, exp of the weights' entropy, averaged
+            over locations.
     """
 
     sigmas: list[float]
@@ -36,7 +36,7 @@ class Subsets:
 
     @classmethod
     def joined(cls, batches: list[Subsets]) -> Subsets:
-        """The figures of consecutive batches of one run."""
+        """Concatenate the figures of consecutive batches of one run."""
         screened, kept, effective = (
             np.concatenate([getattr(batch, name) for batch in batches], axis=1)
             for name in ("screened", "kept", "effective")
@@ -45,7 +45,7 @@ class Subsets:
 
 
 class Recorder:
-    """A denoiser that writes down what each of its calls weighed."""
+    """Wraps a denoiser and records the images that each call weighs."""
 
     def __init__(self, denoiser: Any) -> None:
         self.denoiser = denoiser
@@ -54,7 +54,7 @@ class Recorder:
         self._last: tuple[torch.Tensor, Sigma, Labels] | None = None
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
-        """Denoise as ``denoiser`` does; see there."""
+        """Call ``denoiser``, and record its supports."""
         queries, levels, classes = self.denoiser.checked(x, sigma, labels)
         counts = []
         for query, level, label in zip(queries, levels, classes, strict=True):
@@ -67,7 +67,7 @@ class Recorder:
         return x0
 
     def subsets(self) -> Subsets:
-        """The figures of all calls so far; every call was of the same images."""
+        """The figures of all calls so far, which must be of the same images."""
         columns = [list(zip(*counts, strict=True)) for _, counts in self._calls]
         screened, kept, effective = zip(*columns, strict=True)
         return Subsets(
@@ -80,8 +80,8 @@ class Recorder:
     def attributions(self, top: int = 16, tile: int = 4) -> list[Attribution]:
         """The sources of the last call's outputs."""
         assert self._last is not None
-        found: list[Attribution] = self.denoiser.attribute(*self._last, top=top, tile=tile)
-        return found
+        sources: list[Attribution] = self.denoiser.attribute(*self._last, top=top, tile=tile)
+        return sources
 
     def _screened(self, sigma: float, label: int | None) -> int:
         images = self.store.count_of(label)

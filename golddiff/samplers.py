@@ -1,6 +1,6 @@
-"""Samplers as one generator of steps: DDIM as the paper runs it, and EDM's deterministic Heun.
+"""Samplers as generators of steps: DDIM as the paper runs it, and EDM's deterministic Heun.
 
-Whatever shows, records or measures a run iterates over :func:`steps`; :func:`golddiff.sample` too.
+:func:`golddiff.sample`, and code that shows, records or measures a run, iterate over :func:`steps`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_STEPS = 1000
 
 
 class Space(Protocol):
-    """What a sampler reads of a denoiser's store."""
+    """The attributes of a store that a sampler reads."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -29,20 +29,20 @@ class Space(Protocol):
 
     @property
     def is_pixels(self) -> bool:
-        """Whether values lie in [-1, 1], so that predictions are clipped to it."""
+        """Whether values lie in [-1, 1]; DDIM then clips predictions to that range."""
         ...
 
 
 class Denoises(Protocol):
-    """What a sampler needs: a denoiser, or something that looks like one."""
+    """The interface of a denoiser that a sampler needs."""
 
     @property
     def store(self) -> Space:
-        """The training images, or what else has the shape of an image."""
+        """The training set, or another object that has the shape of an image."""
         ...
 
     def __call__(self, x: torch.Tensor, sigma: Sigma, labels: Labels = None) -> torch.Tensor:
-        """E[x0 | x], as :meth:`golddiff.denoiser.Denoiser.__call__`."""
+        """E[x0 | x]; see :meth:`golddiff.denoiser.Denoiser.__call__`."""
         ...
 
 
@@ -52,8 +52,8 @@ class State:
 
     Attributes:
         sigma: noise level.
-        x: (n, *shape) the noisy images that the denoiser saw, x0 + sigma * eps.
-        x0: (n, *shape) the images that it predicts from them; the last step's are the result.
+        x: (n, *shape) noisy images x0 + sigma * eps, the input of the denoiser.
+        x0: (n, *shape) images that the denoiser predicts; at the last step, the result.
     """
 
     sigma: float
@@ -68,10 +68,10 @@ Stepper = Callable[[Denoise, torch.Tensor, Sequence[float], bool], Iterator[Stat
 def _ddim(
     denoise: Denoise, x_init: torch.Tensor, sigmas: Sequence[float], clip: bool
 ) -> Iterator[State]:
-    """Song et al. 2021, eta 0, of x_t = x / sqrt(1 + sigma^2), in diffusers' order of rounding."""
+    """DDIM (Song et al. 2021), eta 0, on x_t = x / sqrt(1 + sigma^2); rounds as diffusers does."""
     squares = torch.tensor([*sigmas, 0.0], dtype=torch.float64, device="cpu") ** 2
     alphas = (1 / (1 + squares)).float()
-    # 1 - alpha, which has no digits left in float32 where sigma is small.
+    # 1 - alpha; for small sigma the float32 difference would lose all digits.
     betas = torch.where(alphas < 0.5, 1 - alphas, (squares / (1 + squares)).float())
     x_t = x_init
     for (sigma, alpha, beta), (_, next_alpha, next_beta) in pairwise(
@@ -79,7 +79,7 @@ def _ddim(
     ):
         x = x_t / float(alpha) ** 0.5
         x0 = denoise(x, sigma)
-        eps = (x_t - alpha**0.5 * x0) / beta**0.5  # of the prediction before it is clipped
+        eps = (x_t - alpha**0.5 * x0) / beta**0.5  # from the unclipped prediction
         x0 = x0.clamp(-1, 1) if clip else x0
         yield State(sigma, x, x0)
         x_t = next_alpha**0.5 * x0 + next_beta**0.5 * eps
@@ -88,7 +88,7 @@ def _ddim(
 def _heun(
     denoise: Denoise, x_init: torch.Tensor, sigmas: Sequence[float], clip: bool
 ) -> Iterator[State]:
-    """Karras et al. 2022, Algorithm 1, whose last step goes to the prediction. Never clips."""
+    """EDM's Heun sampler (Karras et al. 2022, Algorithm 1); the last step is Euler. Never clips."""
     x = x_init * sigmas[0]
     for sigma, following in zip_longest(sigmas, sigmas[1:]):
         x0 = denoise(x, sigma)
@@ -102,13 +102,13 @@ def _heun(
 
 @dataclass(frozen=True)
 class Sampler:
-    """One sampler.
+    """A sampler.
 
     Attributes:
-        levels: its noise levels for so many steps, descending.
-        below: so many noise levels from a given one on, which is the first of them.
-        spread: x / x_init at a noise level: what unit normal noise is scaled by.
-        run: its steps.
+        levels: maps a number of steps to descending noise levels.
+        below: maps a first noise level and a number of steps to descending noise levels.
+        spread: maps a noise level to x / x_init, the scale of unit normal starting noise.
+        run: the generator of steps.
     """
 
     levels: Callable[[int], list[float]]
@@ -118,19 +118,19 @@ class Sampler:
 
 
 def _ddim_below(sigma: float, steps: int) -> list[float]:
-    """DDIM's levels at evenly spaced timesteps from the one that holds this much noise."""
+    """Sigma, then DDIM's levels at evenly spaced timesteps below it."""
     below = [level for level in ddim_sigmas(MOST_STEPS) if level < sigma]
     count = min(steps - 1, len(below))
     return [sigma, *(below[(i + 1) * len(below) // count - 1] for i in range(count))]
 
 
 def _heun_below(sigma: float, steps: int) -> list[float]:
-    """EDM's levels from this one on, itself as it is; below their last it alone."""
+    """EDM's levels from sigma on; only sigma if it is at most EDM's last level."""
     return [sigma, *(edm_sigmas(steps, sigma)[1:] if sigma > EDM_LEAST else [])]
 
 
 SAMPLERS = {
-    # DDIM's start has unit variance, the little that is left of the image included.
+    # DDIM starts from x_t of unit variance, which includes the remaining image signal.
     "ddim": Sampler(ddim_sigmas, _ddim_below, lambda sigma: (1 + sigma**2) ** 0.5, _ddim),
     "heun": Sampler(edm_sigmas, _heun_below, lambda sigma: sigma, _heun),
 }
@@ -143,24 +143,24 @@ def steps(
     sampler: str = "ddim",
     labels: Labels = None,
 ) -> Iterator[State]:
-    """Denoise step by step: one :class:`State` a noise level.
+    """Denoise step by step; yields one :class:`State` per noise level.
 
-    For example, the pictures of a run as they come::
+    For example, to show the images of a run at each step::
 
         x_init = initial_noise(4, store.shape, seed=0)
         for state in steps(denoiser, x_init, noise_levels(10, "ddim")):
             show(state.x0)
 
     Args:
-        denoiser: any ``D(x, sigma, labels)`` with a ``store``, whose ``is_pixels`` says whether
-            DDIM clips predictions to [-1, 1].
-        x_init: (n, *shape) unit normal noise, or what :func:`noised` made of an image.
+        denoiser: any ``D(x, sigma, labels)`` with a ``store``; if ``store.is_pixels``, DDIM clips
+            predictions to [-1, 1].
+        x_init: (n, *shape) unit normal noise, or the result of :func:`noised`.
         sigmas: noise levels, descending and positive.
-        sampler: "ddim", the paper's, or "heun", EDM's (two calls a step but for the last).
-        labels: class index for all images, or one for each.
+        sampler: "ddim", the paper's, or "heun", EDM's (two calls per step, one in the last).
+        labels: class index for all images, or one per image.
 
     Raises:
-        ArgumentError: no noise levels, or some that do not fall; an unknown sampler.
+        ArgumentError: sigmas are empty, not positive or not descending; the sampler is unknown.
     """
     levels, chosen = checked_levels(sigmas), sampler_named(sampler)
 
@@ -171,22 +171,22 @@ def steps(
 
 
 def initial_noise(n: int, shape: Sequence[int], seed: int) -> torch.Tensor:
-    """Unit normal noise (n, *shape): the same for a seed whatever else differs."""
+    """Unit normal noise (n, *shape), which depends on the seed alone."""
     return normal((n, *shape), torch.Generator("cpu").manual_seed(seed))
 
 
 def normal(shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
-    """Unit normal float32 on the processor, whatever torch's default type and device are."""
-    where = generator.device
-    return torch.randn(shape, generator=generator, dtype=torch.float32, device=where).cpu()
+    """Unit normal float32 noise on the CPU, regardless of torch's default dtype and device."""
+    device = generator.device
+    return torch.randn(shape, generator=generator, dtype=torch.float32, device=device).cpu()
 
 
 def noised(
     image: torch.Tensor, sigma: float, noise: torch.Tensor, sampler: str = "ddim"
 ) -> torch.Tensor:
-    """Start a run from an image: the ``x_init`` whose first state has x = image + sigma * noise.
+    """The ``x_init`` of a run whose first state has x = image + sigma * noise.
 
-    An image (*shape), or (n, *shape) of them; unit normal noise (n, *shape).
+    Takes images (*shape) or (n, *shape), and unit normal noise (n, *shape).
     """
     return (image + sigma * noise) / sampler_named(sampler).spread(sigma)
 
@@ -195,26 +195,26 @@ def noise_levels(steps: int, sampler: str, start: float | None = None) -> list[f
     """The sigma of each step of a sampler, descending.
 
     Args:
-        steps: how many; fewer where a start leaves no room for as many.
+        steps: number of steps; the result has fewer if there are too few levels below ``start``.
         sampler: "ddim" or "heun".
-        start: the first of them, for a run that starts from an image; None: pure noise.
+        start: first noise level, for a run that starts from an image; None: pure noise.
 
     Raises:
-        ArgumentError: an unknown sampler.
+        ArgumentError: the sampler is unknown.
     """
     chosen = sampler_named(sampler)
     return chosen.levels(steps) if start is None else chosen.below(start, steps)
 
 
 def level_of_strength(strength: float) -> float:
-    """The noise level of a run from an image, by the share of DDIM's steps that it goes back."""
+    """The starting noise level of a run from an image that covers this share of DDIM's steps."""
     if not 0 < strength <= 1:
         raise ArgumentError(f"strength: got {strength}, expected above 0 to 1")
     return ddim_sigmas(MOST_STEPS)[MOST_STEPS - max(1, round(strength * MOST_STEPS))]
 
 
 def checked_levels(sigmas: Iterable[float]) -> list[float]:
-    """Noise levels as floats."""
+    """Noise levels as floats, checked to be positive and descending."""
     try:
         levels = [float(sigma) for sigma in sigmas]
     except (TypeError, ValueError):
@@ -226,14 +226,14 @@ def checked_levels(sigmas: Iterable[float]) -> list[float]:
 
 
 def sampler_named(name: str, argument: str = "sampler") -> Sampler:
-    """The sampler of a name; raises where there is none such."""
+    """The sampler of this name; raises ArgumentError if it is unknown."""
     if name not in SAMPLERS:
         raise ArgumentError(f"{argument}: got {name!r}, expected one of {', '.join(SAMPLERS)}")
     return SAMPLERS[name]
 
 
 def check_settings(n: int, steps: int, sampler: str, seed: int, batch_size: int = 64) -> None:
-    """Raise where :func:`golddiff.sample` would, before a store is opened or built for it."""
+    """Check the arguments of :func:`golddiff.sample` before a store is opened or built."""
     for name, value in (("n", n), ("steps", steps), ("batch_size", batch_size)):
         check_count(name, value)
     if steps > MOST_STEPS:

@@ -1,4 +1,4 @@
-"""``golddiff.sample``: a whole run, in batches, and what is kept of it."""
+"""``golddiff.sample``: a sampling run in batches, and its results."""
 
 from __future__ import annotations
 
@@ -51,26 +51,26 @@ __all__ = [
 OnStep = Callable[[int], None]
 Start = tuple[torch.Tensor, float]
 
-STATES = 3  # of all images at once: the noise, and answers before and after they are joined
+STATES = 3  # tensors of all images in memory: noise, outputs per batch, concatenated outputs
 
 
 @dataclass(frozen=True, repr=False)
 class Samples:
-    """What :func:`sample` returns: ``len`` images, which iterating gives one by one.
+    """The result of :func:`sample`; iterates over its images.
 
     Attributes:
         images: (n, *shape) float32; pixels in [-1, 1].
-        x_init: (n, *shape) float32, the unit normal noise that the run started from.
+        x_init: (n, *shape) float32, the unit normal starting noise.
         sigmas: noise level of each step, descending.
         trajectory: (steps, n, *shape) predicted x0 at each step, or None.
-        attribution: where each image of the last step comes from, n of them, or None.
+        attribution: the sources of each of the n images at the last step, or None.
         subsets: how many images each denoiser call weighed, or None.
-        errors: (calls, n) estimated RMSE of each denoiser call to the full scan, where the method
+        errors: (calls, n) estimated RMSE of each denoiser call to the full scan, if the method
             estimates it (``AdaptiveSchedule``); else None.
-        share: of the training images that was seen at every step; below 1 where shards of a store
-            were missing.
-        about: method, sampler, steps, seed and version, as text; PNGs carry it.
-        store: the training set, or what else gave the images' shape.
+        share: smallest share of the training images available at any step; below 1 if shards of
+            the store were missing.
+        about: method, sampler, steps, seed and version as text, which PNG files also carry.
+        store: the training set, or another object that has the shape of the images.
     """
 
     images: torch.Tensor
@@ -86,10 +86,10 @@ class Samples:
 
     @cached_property
     def novelty(self) -> Novelty:
-        """How new each image is, and its nearest training image; found when first asked for.
+        """The novelty of each image and its nearest training image; computed on first access.
 
         Raises:
-            ArgumentError: as :func:`golddiff.novelty`; no training set.
+            ArgumentError: as in :func:`golddiff.novelty`; the denoiser has no training set.
         """
         if not hasattr(self.store, "nearest"):
             raise ArgumentError("novelty: the denoiser has no training set to compare with")
@@ -112,39 +112,39 @@ class Samples:
         """Each image as a ``PIL.Image``, grey or RGB.
 
         Raises:
-            ArgumentError: points, which are no pictures.
+            ArgumentError: the samples are points, not images.
         """
         from PIL import Image
 
         return [Image.fromarray(pixels) for pixels in to_pixels(self._pictures())]
 
     def grid(self, columns: int | None = None) -> Image.Image:
-        """All images as one picture, at least 512 pixels wide.
+        """All images in one grid picture, at least 512 pixels wide.
 
         Args:
-            columns: images in a row; default as square as they fill.
+            columns: images per row; None: as close to a square as possible.
 
         Raises:
-            ArgumentError: points, which are no pictures.
+            ArgumentError: the samples are points, not images.
         """
         return draw_grid(self._pictures(), columns)
 
     def save(self, path: str | Path, name: str = "path") -> None:
-        """Write the images: as one picture, as arrays, or each as a picture of its own.
+        """Write the images as one grid picture, as arrays, or as one picture per image.
 
         Args:
-            path: ``x.png`` (or .jpg, .webp) for the grid; ``x.npz`` for images, x_init, sigmas and
-                trajectory as arrays; a folder for grid.png, 0000.png, 0001.png and so on, from
-                which pictures of an earlier, longer run are taken away.
-            name: the argument that ``path`` is, for messages.
+            path: ``x.png`` (or .jpg, .webp) for the grid; ``x.npz`` for the arrays images, x_init,
+                sigmas and trajectory; a folder for grid.png, 0000.png, 0001.png and so on. Leftover
+                pictures of an earlier, longer run are deleted from the folder.
+            name: name of the ``path`` argument in error messages.
 
         Raises:
-            ArgumentError: points as a picture, another ending, or a place that cannot be written.
+            ArgumentError: points as a picture; an unknown suffix; ``path`` cannot be written.
         """
         target = Path(path)
         if target.suffix.lower() == ".npz":
-            kept = {"images": self.images, "x_init": self.x_init, "trajectory": self.trajectory}
-            arrays = {key: values.numpy() for key, values in kept.items() if values is not None}
+            tensors = {"images": self.images, "x_init": self.x_init, "trajectory": self.trajectory}
+            arrays = {key: values.numpy() for key, values in tensors.items() if values is not None}
             with written_whole(name, target) as temporary:
                 np.savez_compressed(temporary, sigmas=np.array(self.sigmas), **arrays)  # type: ignore[arg-type]
         elif target.suffix and not target.is_dir():
@@ -155,7 +155,7 @@ class Samples:
             for i, image in enumerate(self.to_pil()):
                 save(name, image, target / f"{i:04d}.png", {**self.about, "image": str(i)})
             for path in target.glob("[0-9]*.png"):
-                if path.stem.isdecimal() and int(path.stem) >= len(self) and _is_of_a_run(path):
+                if path.stem.isdecimal() and int(path.stem) >= len(self) and _saved_by_a_run(path):
                     path.unlink()
 
     def _pictures(self) -> torch.Tensor:
@@ -187,28 +187,28 @@ def sample(
     """Generate images from noise.
 
     Args:
-        denoiser: any ``D(x, sigma, labels)`` with a ``store``, which gives the images' shape.
+        denoiser: any ``D(x, sigma, labels)`` with a ``store``, which has the shape of an image.
         n: number of images.
-        steps: denoising steps, 1 to 1000.
+        steps: number of denoising steps, 1 to 1000.
         sampler: "ddim", the paper's, or "heun", EDM's (2 * steps - 1 denoiser calls).
-        seed: of the starting noise; the images do not depend on the batch size.
-        labels: class index for all images, or one for each.
-        batch_size: images denoised together; all, where the denoiser was given something for each
-            of n images (log weights, measurements, classes to guide to).
+        seed: seed of the starting noise; the images do not depend on the batch size.
+        labels: class index for all images, or one per image.
+        batch_size: number of images per batch; always n if the denoiser has a separate condition
+            (log weights, measurement, class to guide to) for each of the n images.
         trajectory: keep the predicted x0 of every step.
-        on_step: called after each step of each batch with the number of images in it.
-        attribution: also find out where the images come from, and how many training images each
+        on_step: called after each step of each batch, with the number of images in the batch.
+        attribution: also compute the sources of the images, and how many training images each
             step weighed; takes a few times longer.
-        sigmas: noise levels of one's own, descending, in place of ``steps``.
-        x_init: (n, *shape) unit normal noise of one's own, in place of the seed's.
-        start: an image (*shape), or (n, *shape) of them, and the noise level added to it: begin
-            there instead of at pure noise.
-        generator: draws the starting noise, in place of the seed.
-        progress: show a bar on stderr.
+        sigmas: descending noise levels, instead of ``steps``.
+        x_init: (n, *shape) unit normal starting noise, instead of ``seed``.
+        start: a pair of images, (*shape) or (n, *shape), and a noise level: start from these
+            images with noise of that level instead of from pure noise.
+        generator: generator of the starting noise, instead of ``seed``.
+        progress: show a progress bar on stderr.
 
     Raises:
-        ArgumentError: an argument outside its range, an unknown sampler; a denoiser without a
-            store, or given something for another number of images; attribution of a method that
+        ArgumentError: an argument is out of range; the sampler is unknown; the denoiser has no
+            store, or conditions for another number of images; ``attribution`` with a method that
             weighs no training images.
     """
     check_settings(n, steps, sampler, seed, batch_size)
@@ -219,14 +219,14 @@ def sample(
             "attribute 'store', the ImageStore that gives the images' shape"
         )
     if attribution and not isinstance(denoiser, Denoiser):
-        raise ArgumentError(f"attribution: {type(denoiser).__name__} names no training images")
+        raise ArgumentError(f"attribution: {type(denoiser).__name__} weighs no training images")
     classes = None if labels is None else numbers_of("labels", labels, "integers")
     if classes is not None and classes.ndim == 1 and len(classes) not in (1, n):
         raise ArgumentError(f"labels: got {len(classes)} of them for {n} images")
-    each = getattr(denoiser, "batch", 1)
-    if each not in (1, n):
-        raise ArgumentError(f"n: got {n}, but the denoiser was given something for each of {each}")
-    batch_size = max(batch_size, each)
+    batch = getattr(denoiser, "batch", 1)
+    if batch not in (1, n):
+        raise ArgumentError(f"n: got {n}, expected {batch}, the denoiser's number of conditions")
+    batch_size = max(batch_size, batch)
     levels = _levels(sigmas, steps, sampler, start)
     shape = (n, *denoiser.store.shape)
     check_room(n, shape[1:], len(levels) if trajectory else 0)
@@ -243,49 +243,49 @@ def sample(
     if x_init is not None or generator is not None:
         about["seed"] = "noise given"
     estimating = not attribution and getattr(denoiser, "estimates", False)
-    callers: list[Any] = []  # of each batch; they keep what they noticed
-    made: list[list[torch.Tensor]] = []
+    callers: list[Any] = []  # one per batch; they record errors or attribution
+    outputs: list[list[torch.Tensor]] = []  # predicted x0, [batch][step]
     share = 1.0
     with progress_bar(progress) as bar:
         task = bar.add_task(f"sampling with {about['method']}", total=n * len(levels))
         for rows in (slice(i, i + batch_size) for i in range(0, n, batch_size)):
             caller: Denoises = _Estimating(denoiser) if estimating else denoiser
             if attribution:
-                from golddiff.recording import Recorder  # its kernels import slowly
+                from golddiff.recording import Recorder  # importing its kernels is slow
 
                 caller = Recorder(denoiser)
             callers.append(caller)
             own = classes[rows] if classes is not None and classes.numel() == n > 1 else classes
-            made.append([])
+            outputs.append([])
             for state in samplers.steps(caller, first[rows], levels, sampler, own):
-                made[-1] = [*made[-1], state.x0] if trajectory else [state.x0]
+                outputs[-1] = [*outputs[-1], state.x0] if trajectory else [state.x0]
                 share = min(share, getattr(denoiser.store, "share", 1.0))
                 on_step(len(state.x0))
                 bar.advance(task, len(state.x0))
     return Samples(
-        torch.cat([predictions[-1] for predictions in made]),
+        torch.cat([predictions[-1] for predictions in outputs]),
         noise,
         levels,
-        torch.cat([torch.stack(predictions) for predictions in made], dim=1)
+        torch.cat([torch.stack(predictions) for predictions in outputs], dim=1)
         if trajectory
         else None,
-        [found for one in callers for found in one.attributions()] if attribution else None,
+        [a for caller in callers for a in caller.attributions()] if attribution else None,
         _joined(callers) if attribution else None,
         share,
         about,
-        torch.cat([torch.stack(one.errors) for one in callers], dim=1) if estimating else None,
+        torch.cat([torch.stack(c.errors) for c in callers], dim=1) if estimating else None,
         denoiser.store,
     )
 
 
 def check_room(n: int, shape: tuple[int, ...], kept: int) -> None:
-    """Raise where a run, with so many predictions of each image kept, takes more than is free."""
+    """Raise if a run of n images that keeps ``kept`` predictions of each exceeds free memory."""
     needed = 4 * n * math.prod(shape) * (STATES + kept)
     require_memory(needed, f"n = {n:,} images", "ask for fewer at a time")
 
 
 class _Estimating:
-    """A denoiser that estimates its errors, and keeps those of each call."""
+    """Calls a denoiser and records the estimated error of each call."""
 
     def __init__(self, denoiser: Any) -> None:
         self.store, self._denoiser = denoiser.store, denoiser
@@ -325,7 +325,7 @@ def _noise(
     generator: Any,
 ) -> torch.Tensor:
     if x_init is not None and generator is not None:
-        raise ArgumentError("generator: draws the starting noise, which x_init is already")
+        raise ArgumentError("generator: got one together with x_init, expected only one of the two")
     if x_init is not None:
         return _of_shape("x_init", x_init, (shape,))
     if generator is not None:
@@ -350,21 +350,21 @@ def _of_shape(name: str, values: torch.Tensor, shapes: Sequence[tuple[int, ...]]
     return values.detach().to("cpu", torch.float32)
 
 
-def _is_of_a_run(path: Path) -> bool:
-    """Whether a picture says that it is the one of its number in a run, as ``save`` wrote it."""
+def _saved_by_a_run(path: Path) -> bool:
+    """Whether the metadata of a picture says that ``save`` wrote it under this number."""
     from PIL import Image
 
     try:
         with Image.open(path) as picture:
             texts = picture.info
-    except Exception:  # it may be anything
+    except Exception:  # the file may hold anything
         return False
-    ours = str(texts.get("software")).startswith("golddiff ")
-    return ours and texts.get("image") == str(int(path.stem))
+    by_golddiff = str(texts.get("software")).startswith("golddiff ")
+    return by_golddiff and texts.get("image") == str(int(path.stem))
 
 
 def _method(denoiser: Denoises) -> str:
-    """'GoldDiff(PCA)': the class, and that of the estimator inside it."""
+    """The name of the method with that of its base estimator, such as 'GoldDiff(PCA)'."""
     base = getattr(denoiser, "base", None)
     name = type(denoiser).__name__
     return name if base is None else f"{name}({type(base).__name__})"

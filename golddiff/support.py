@@ -1,4 +1,4 @@
-"""A support: which training images are weighed at one step, with what importance."""
+"""Supports and priors: which training images are weighed at a step, with which log weights."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-ABSENT = -1e300  # a log weight of nothing, finite, so that differences of two are no NaN
+ABSENT = -1e300  # log weight of an excluded image; finite, so that differences are not NaN
 
 
 @dataclass(frozen=True)
 class Support:
-    """The training images that one query (or several alike) is compared with.
+    """The training images that are weighed for one query, or for several that share them.
 
     Attributes:
         rows: (k,) int64 indices into the store, ascending (store order).
-        log_weights: (k,) float64 log importance weights added to the logits, or None for all 0.
-            An image drawn at random with probability p stands for 1/p images: log weight -log p.
+        log_weights: (k,) float64 log importance weights, added to the logits; None: all 0. An image
+            drawn at random with probability p represents 1/p images: log weight -log p.
     """
 
     rows: NDArray[np.int64]
@@ -29,20 +29,20 @@ class Support:
         return len(self.rows)
 
     def log_importance(self) -> NDArray[np.float64]:
-        """The log weights (k,), zeros where there are none."""
+        """The log weights (k,); zeros if ``log_weights`` is None."""
         return np.zeros(len(self.rows)) if self.log_weights is None else self.log_weights
 
     def at(self, places: NDArray[np.int64]) -> Support:
-        """The images at some places of it, with their weights."""
+        """The images at the given positions in ``rows``, with their weights."""
         weights = self.log_weights
         return Support(self.rows[places], None if weights is None else weights[places])
 
     def sampled(self, sample: RandomSample) -> Support:
-        """Some of its images drawn at random: heavy ones are likelier to be in, and stay right.
+        """A random subset by priority sampling: heavier images are kept more often.
 
-        Image i has priority w_i / u_i, u_i uniform; the highest are in, and each then weighs at
-        least what the best of the others had. Sums over them are unbiased (Duffield, Lund & Thorup
-        2007), and images of equal weight are in with equal chances.
+        Image i has priority w_i / u_i with u_i uniform. The images of highest priority are kept;
+        their weights are raised to at least the highest priority left out, which keeps weighted
+        sums unbiased (Duffield, Lund & Thorup 2007). Without log weights, the draw is uniform.
         """
         if self.log_weights is None:
             return self.at(sample.places(len(self)))
@@ -51,8 +51,8 @@ class Support:
         order = np.argsort(-priority, kind="stable")
         if len(order) <= sample.count:
             return self
-        kept, bar = np.sort(order[: sample.count]), priority[order[sample.count]]
-        return Support(self.rows[kept], np.maximum(self.log_weights[kept], bar))
+        kept, threshold = np.sort(order[: sample.count]), priority[order[sample.count]]
+        return Support(self.rows[kept], np.maximum(self.log_weights[kept], threshold))
 
     def split(self, size: int) -> list[Support]:
         """Consecutive parts of at most ``size`` images, in order."""
@@ -67,9 +67,9 @@ class Support:
 
 @dataclass(frozen=True)
 class OfChannel:
-    """Square tiles of the outputs of one channel: those of the first channel, row by row, first.
+    """The side of square tiles that cover a single channel, in order (channel, row, column).
 
-    An int instead is the side in pixels of tiles that hold the outputs of all channels.
+    A :data:`Side` that is an int means tiles that span all channels.
     """
 
     side: int  # in pixels
@@ -82,90 +82,90 @@ Side = int | OfChannel
 
 
 def pixels(side: Side) -> int:
-    """The side in pixels."""
+    """The side of a tile in pixels."""
     return side.side if isinstance(side, OfChannel) else side
 
 
 def as_image(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """(C, H, W); points (D,) are images of one row."""
+    """The shape as (C, H, W); points (D,) become images of one row."""
     return shape if len(shape) == 3 else (1, 1, *shape)
 
 
 def tile_count(shape: tuple[int, ...], side: Side) -> int:
-    """How many tiles images of a shape (C, H, W) have."""
+    """The number of tiles of an image of shape (C, H, W)."""
     rows, columns = tile_grid(shape, pixels(side))
     return rows * columns * (shape[0] if isinstance(side, OfChannel) else 1)
 
 
 def tile_grid(shape: tuple[int, ...], side: int) -> tuple[int, int]:
-    """(rows, columns) of the tiles of a side that cover images of a shape (C, H, W)."""
+    """The grid (rows, columns) of tiles that covers an image of shape (C, H, W)."""
     return -(-shape[1] // side), -(-shape[2] // side)
 
 
 def tile_of_each(shape: tuple[int, ...], side: Side) -> NDArray[np.int64]:
-    """The tile that each output value (D,) lies in, counted row by row."""
-    channel, place = np.divmod(np.arange(int(np.prod(shape))), shape[1] * shape[2])
-    long = pixels(side)
-    rows, columns = tile_grid(shape, long)
-    tiles: NDArray[np.int64] = place // shape[2] // long * columns + place % shape[2] // long
+    """The tile index of each output value, (D,), in row-major order of the tiles."""
+    channel, pixel = np.divmod(np.arange(int(np.prod(shape))), shape[1] * shape[2])
+    length = pixels(side)
+    rows, columns = tile_grid(shape, length)
+    tiles: NDArray[np.int64] = pixel // shape[2] // length * columns + pixel % shape[2] // length
     return tiles + channel * (rows * columns) if isinstance(side, OfChannel) else tiles
 
 
 @dataclass(frozen=True)
 class TiledSupport:
-    """A support for each square tile of the outputs, for estimators that weigh pixel by pixel."""
+    """One support per square tile, for estimators with separate weights per pixel or value."""
 
-    side: Side  # of the tiles, in pixels or of a channel; those at a ragged edge are smaller
-    tiles: Sequence[Support]  # their supports, row by row
+    side: Side  # side of the tiles; tiles at the right and bottom edges may be smaller
+    tiles: Sequence[Support]  # the support of each tile, in row-major order
 
     def __len__(self) -> int:
-        """The images of the tile that has fewest."""
+        """The size of the smallest tile support."""
         return min(map(len, self.tiles))
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """Every image that some tile weighs, ascending."""
+        """The rows that at least one tile weighs, ascending."""
         return np.unique(np.concatenate([tile.rows for tile in self.tiles]))
 
     def of_tile(self, tile: int, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """A tile's log importance weights of some rows, ``ABSENT`` for those it does not weigh."""
+        """Log importance weights of the given rows in a tile; ``ABSENT`` if it lacks a row."""
         support = self.tiles[tile]
         weights = np.full(len(rows), ABSENT)
-        _, theirs, mine = np.intersect1d(rows, support.rows, return_indices=True)
-        weights[theirs] = support.log_importance()[mine]
+        _, targets, sources = np.intersect1d(rows, support.rows, return_indices=True)
+        weights[targets] = support.log_importance()[sources]
         return weights
 
 
 @dataclass(frozen=True)
 class RandomSample:
-    """Images drawn at random without replacement, all with the same chance.
+    """A uniform random sample without replacement.
 
     Attributes:
-        count: how many.
-        seeds: of the draw: the first ``count`` of ``default_rng(seeds).permutation(images)``.
+        count: sample size.
+        seeds: the sample is the first ``count`` of ``default_rng(seeds).permutation(images)``.
     """
 
     count: int
     seeds: tuple[int, ...]
 
     def places(self, images: int) -> NDArray[np.int64]:
-        """Which of so many images they are, ascending; 8 bytes for each of all while it runs."""
+        """Ascending positions of the sample among ``images``; needs 8 bytes per image."""
         drawn: NDArray[np.int64] = np.random.default_rng(self.seeds).permutation(images)
         return np.sort(drawn[: self.count])
 
 
 @dataclass(frozen=True, eq=False)
 class DescribedSupport:
-    """A support that is described, not listed: the images of a class, or a sample of them.
+    """A support given by a rule (a class, or a random sample of it) instead of a list of rows.
 
-    Who holds the images lists them, each part of a training set its own.
+    Each shard of a training set expands the rule into its own rows.
 
     Attributes:
-        images: how many there are of the class, in all parts of the training set.
-        listing: gives the rows of this support, where somebody asks for them.
+        images: number of images of the class in the whole training set.
+        listing: function that returns the rows of this support.
         label: the class; None: all images.
-        sample: drawn of them; None: all.
-        place: how many images of the class the parts before have, where this is one part's.
+        sample: random sample of the class; None: the whole class.
+        place: offset of the shard within the class: the class's images in all earlier shards.
     """
 
     images: int
@@ -179,30 +179,30 @@ class DescribedSupport:
         return self.images if self.sample is None else self.sample.count
 
     def sampled(self, sample: RandomSample) -> DescribedSupport:
-        """Some of its images drawn at random."""
+        """A random sample of the images."""
         return replace(self, sample=sample)
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
-        """(k,) rows, ascending: 8 bytes an image, made where they are asked for."""
+        """(k,) ascending rows; computed on first access, 8 bytes per image."""
         return self.listing(self)
 
     @cached_property
     def listed(self) -> Support:
-        """The same with its rows; one object, so queries that shared this one share it."""
+        """The support with explicit rows; cached, so that queries share a single object."""
         return Support(self.rows)
 
     def rows_in(self, of_class: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Its rows among those of the class (in the part of the training set), ascending."""
+        """The ascending rows of this support, given the shard's rows of the class."""
         if self.sample is None:
             return of_class
         drawn = self.sample.places(self.images)
-        mine = slice(*np.searchsorted(drawn, [self.place, self.place + len(of_class)]))
-        return of_class[drawn[mine] - self.place]
+        own = slice(*np.searchsorted(drawn, [self.place, self.place + len(of_class)]))
+        return of_class[drawn[own] - self.place]
 
 
 def joined(parts: Sequence[Support]) -> Support:
-    """The parts of a support, one after the other."""
+    """The concatenation of several supports."""
     rows = np.concatenate([part.rows for part in parts])
     if all(part.log_weights is None for part in parts):
         return Support(rows)
@@ -214,10 +214,10 @@ AnySupport = Support | TiledSupport | DescribedSupport
 
 @dataclass(frozen=True, eq=False)
 class LogWeights:
-    """A prior over the training images: a log weight for every one of them.
+    """A prior over the training images, as one log weight per image.
 
     Attributes:
-        values: (N,) float64 natural logs, 0 for the heaviest, -inf for an image that is excluded.
+        values: (N,) float64 natural logs, scaled so that the largest is 0; -inf excludes an image.
     """
 
     values: NDArray[np.float64]
@@ -225,7 +225,7 @@ class LogWeights:
 
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> LogWeights:
-        """Of log weights some of which are finite; only their differences count."""
+        """Normalise log weights, at least one of them finite; only differences matter."""
         return cls(values - values.max())
 
     @cached_property
@@ -236,7 +236,7 @@ class LogWeights:
         return Support(rows, weights if weights.any() else None)
 
     def of_class(self, label: int, rows: NDArray[np.int64]) -> LogWeights:
-        """The same within a class, whose rows are given, not all of them excluded; made once."""
+        """The prior restricted to the rows of a class, not all of them excluded; cached."""
         if label not in self._of_class:
             values = np.full(len(self.values), -np.inf)
             values[rows] = self.values[rows]
@@ -244,29 +244,29 @@ class LogWeights:
         return self._of_class[label]
 
     def added_to(self, support: Support) -> Support:
-        """A support of images chosen by other means, under this prior as well."""
+        """A support with this prior's log weights added to its own."""
         rows = support.rows
         return Support(rows, support.log_importance() + self.values[rows])
 
 
-# Which images an output may come from: all alike, those of a class, or all by their log weights.
+# The prior over training images: uniform (None), uniform over a class (int), or log weights.
 Prior = int | LogWeights | None
 
 
 def stream_of(prior: Prior) -> int:
-    """A number that keeps the random numbers of one class apart from those of another."""
+    """A seed component that gives each class its own random stream."""
     return prior + 1 if isinstance(prior, int) else 0
 
 
 def one_each(supports: AnySupport | Sequence[AnySupport], queries: int) -> Sequence[AnySupport]:
-    """A support for each of so many queries, of one for all or of one each."""
+    """One support per query; a single support is repeated for all queries."""
     if isinstance(supports, Support | TiledSupport | DescribedSupport):
         return [supports] * queries
     return supports
 
 
 def grouped(supports: Sequence[AnySupport]) -> list[tuple[AnySupport, list[int]]]:
-    """Each support once, with the queries that share it (the same object)."""
+    """The distinct support objects, each with the indices of the queries that share it."""
     groups: dict[int, tuple[AnySupport, list[int]]] = {}
     for query, support in enumerate(supports):
         groups.setdefault(id(support), (support, []))[1].append(query)
@@ -274,5 +274,5 @@ def grouped(supports: Sequence[AnySupport]) -> list[tuple[AnySupport, list[int]]
 
 
 def listed(support: Support | DescribedSupport) -> Support:
-    """The support with its rows listed."""
+    """The support with explicit rows."""
     return support if isinstance(support, Support) else support.listed

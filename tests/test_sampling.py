@@ -195,7 +195,7 @@ def test_a_call_without_a_store_has_no_shape_to_sample():
         ({"x_init": torch.zeros(3, 1, 8, 8)}, r"x_init: got \(3, 1, 8, 8\)"),
         ({"x_init": np.zeros((4, 1, 8, 8))}, "x_init: got ndarray"),
         ({"x_init": torch.full((4, 1, 8, 8), torch.nan)}, "not finite"),
-        ({"x_init": torch.zeros(4, 1, 8, 8), "generator": torch.Generator()}, "generator: draws"),
+        ({"x_init": torch.zeros(4, 1, 8, 8), "generator": torch.Generator()}, "generator: got one"),
         ({"generator": np.random.default_rng(0)}, "generator: got numpy"),
         ({"start": torch.zeros(1, 8, 8)}, "start: got Tensor, expected a pair"),
         ({"start": (torch.zeros(8, 8), 0.5)}, r"start: got \(8, 8\)"),

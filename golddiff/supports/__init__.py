@@ -1,1 +1,1 @@
-"""Which training images are weighed at a noise level."""
+"""Schedules: which training images are weighed at each noise level."""

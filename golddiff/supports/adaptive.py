@@ -1,4 +1,4 @@
-"""Supports of the size that each query's own error takes, not a fixed share of the images."""
+"""Adaptive supports: each query's support grows until its estimated error is small enough."""
 
 from __future__ import annotations
 
@@ -43,34 +43,33 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64
 from golddiff.system.parallel import map_ordered
 
-INDEXED_FROM = 100_000  # images; of fewer all pixels are compared
-HELD = 1e8  # bytes of distances that are in memory at once
-KEPT = 32
+INDEXED_ABOVE = 100_000  # images; smaller stores are compared by all pixels
+MAX_DISTANCE_BYTES = 1e8  # distances in memory at once
+LEVELS_CACHED = 32
 NO_IMAGES = Support(np.empty(0, np.int64))
 
 log = logging.getLogger("golddiff")
 
 
 class AdaptiveSchedule:
-    """As few images as keep each query's error within ``tol``, by an estimate of its own.
+    """Weighs as few images as keep each query's estimated error within ``tol``.
 
-    The error is the RMSE to the full scan. A query starts with a few images drawn by weight;
-    estimates from them how far their mean is from that of all; and takes more, or for each tile
-    the nearest where single images decide, until the estimate is within ``tol``, or all were
-    weighed (:mod:`golddiff.supports.enlarging`). Nothing is measured beforehand, and no query
-    depends on another.
+    The error is the RMSE to the full scan. Each query starts with a small importance sample and
+    estimates its error from that sample. It draws more images, or takes each tile's nearest images
+    if a few images carry most of the weight, until the estimate is within ``tol`` or all images
+    are weighed (:mod:`golddiff.supports.enlarging`). Queries are independent of each other.
 
     Args:
         tol: RMSE to the full scan, in units of x0 in [-1, 1]; 0 is the full scan.
-        index: whether images are looked for through the store's index instead of comparing all as
-            finely; None: where there are more than 100,000 of them. Without it ``Optimal`` weighs
-            all, which takes no longer than to compare them.
-        guarantee: prove it instead of estimating it (``Optimal`` alone): each query's images are
-            added until the bound of :mod:`golddiff.supports.certificate` is at most ``tol``. Where
-            a hundredth of them does not prove it, as at high noise, all are weighed.
+        index: search through the store's index instead of comparing all pixels; None: only for
+            stores of more than 100,000 images. Without an index ``Optimal`` weighs all images,
+            since comparing images costs it as much as weighing them.
+        guarantee: prove the error bound instead of estimating it (``Optimal`` only). Images are
+            added until the bound of :mod:`golddiff.supports.certificate` is at most ``tol``. If
+            1% of the images do not suffice, as at high noise, all are weighed.
 
     Raises:
-        ArgumentError: tol is no finite number of 0 or more.
+        ArgumentError: tol is not a finite number >= 0.
     """
 
     def __init__(
@@ -82,10 +81,10 @@ class AdaptiveSchedule:
         self.guarantee = guarantee
 
     def fitted(self, estimator: Any) -> FittedSchedule:
-        """The schedule for one estimator; :class:`golddiff.GoldDiff` asks for it.
+        """The schedule for one estimator, as :class:`golddiff.GoldDiff` uses it.
 
         Raises:
-            ArgumentError: over a store in shards, with ``index=True`` or ``guarantee=True``.
+            ArgumentError: ``index=True`` or ``guarantee=True`` with a sharded store.
         """
         single = isinstance(estimator.store, ImageStore)
         if not single and (self.index or self.guarantee):
@@ -94,8 +93,8 @@ class AdaptiveSchedule:
                 f"{name}: got True over a store in shards; that works on a single store "
                 "(golddiff.ImageStore)"
             )
-        kind = getattr(estimator, "fitted_schedule", FittedSchedule)
-        fitted: FittedSchedule = kind(estimator, self)
+        schedule_class = getattr(estimator, "fitted_schedule", FittedSchedule)
+        fitted: FittedSchedule = schedule_class(estimator, self)
         return fitted
 
     def __repr__(self) -> str:
@@ -106,22 +105,22 @@ class AdaptiveSchedule:
 
 @dataclass(frozen=True)
 class Weighed:
-    """What was made of one query."""
+    """The result of one query."""
 
-    mean: F64  # (D,) float64, the posterior mean over the images weighed
-    error: float  # estimated RMSE to the full scan; 0 where all images were weighed
-    images: float  # how many were weighed, on average over the outputs
-    support: AnySupport | None  # what was weighed; None: all images
+    mean: F64  # (D,) posterior mean over the support
+    error: float  # estimated or proved RMSE to the full scan; 0 if all images were weighed
+    images: float  # number of images weighed, averaged over the outputs
+    support: AnySupport | None  # the images weighed; None: all images
 
 
 class FittedSchedule:
-    """An :class:`AdaptiveSchedule` over one estimator."""
+    """An :class:`AdaptiveSchedule` for one estimator."""
 
     def __init__(self, estimator: Any, settings: AdaptiveSchedule) -> None:
         self.estimator, self.settings = estimator, settings
         self._comparisons: dict[float, tuple[Metric, bool]] = {}
-        self._said = False
-        large = estimator.store.n > INDEXED_FROM and isinstance(estimator.store, ImageStore)
+        self._logged_full_scan = False
+        large = estimator.store.n > INDEXED_ABOVE and isinstance(estimator.store, ImageStore)
         self.indexed = large if settings.index is None else settings.index
 
     def __repr__(self) -> str:
@@ -129,24 +128,24 @@ class FittedSchedule:
 
     @cached_property
     def index(self) -> Index:
-        """The store's; built where there is none."""
+        """The index of the store; built if it does not exist."""
         store = self.estimator.store
         assert isinstance(store, ImageStore)
         return open_or_build(store)
 
     def weighed(self, x: F32, sigma: float, label: Prior, seed: int) -> list[Weighed]:
-        """Posterior means of queries (b, D) and what is known of them; each by itself."""
-        made: dict[int, Weighed] = {}
+        """The result of each query (b, D), independent of the other queries."""
+        results: dict[int, Weighed] = {}
         if self.settings.guarantee:
-            made = self._proved(x, sigma, label)
-        elif self.saves(label):
-            made = _Level(self, sigma, label, seed).weighed(x)
-        left = [i for i in range(len(x)) if i not in made]
+            results = self._certified(x, sigma, label)
+        elif self.uses_subsets(label):
+            results = _LevelSearch(self, sigma, label, seed).weighed(x)
+        left = [i for i in range(len(x)) if i not in results]
         if left:
             images = float(self.estimator.store.count_of(label))
             for i, mean in zip(left, self.estimator.denoise(x[left], sigma, label), strict=True):
-                made[i] = Weighed(mean.astype(np.float64), 0.0, images, None)
-        return [made[i] for i in range(len(x))]
+                results[i] = Weighed(mean.astype(np.float64), 0.0, images, None)
+        return [results[i] for i in range(len(x))]
 
     def means(self, x: F32, sigma: float, label: Prior, seed: int) -> F32:
         """Posterior means (b, D) of queries (b, D)."""
@@ -155,73 +154,73 @@ class FittedSchedule:
     def supports(
         self, store: TrainingSet, x: F32, sigma: float, label: Prior, seed: int
     ) -> Sequence[AnySupport]:
-        """The support of each query (b, D): all that was weighed for it."""
+        """The support that was weighed for each query (b, D)."""
         everything = store.everything(label)
-        if not (self.saves(label) or self.settings.guarantee):
+        if not (self.uses_subsets(label) or self.settings.guarantee):
             return [everything] * len(x)
-        found = self.weighed(x, sigma, label, seed)
-        return [everything if one.support is None else one.support for one in found]
+        supports = [result.support for result in self.weighed(x, sigma, label, seed)]
+        return [everything if support is None else support for support in supports]
 
     def budgets(self, sigma: float, n: int) -> tuple[int, int]:
-        """(images compared, images kept at most) of n."""
+        """(images compared, maximum number of images kept), out of n."""
         return n, n
 
     def describe(self, sigma: float, label: Prior = None) -> str:
-        """How a noise level's images are chosen, in words."""
+        """A description of how the images of a noise level are chosen."""
         images = self.estimator.store.count_of(label)
         if self.settings.guarantee:
             return f"weighs what proves an RMSE of {self.settings.tol:g}, or all {images:,} images"
-        if not self.saves(label):
+        if not self.uses_subsets(label):
             return f"weighs all {images:,} images"
         metric, narrow = self.comparison(sigma)
         side = metric.side
         tiles = f"{side}x{side}" if isinstance(side, int) else str(side)
-        each = "" if side is None else f" for each tile ({tiles})"
-        chosen = f"the nearest{each}" if side or self.estimator.one_logit else "all"
-        decided = f"; where single ones decide, {chosen}"
+        per_tile = "" if side is None else f" for each tile ({tiles})"
+        chosen = f"the nearest{per_tile}" if side or self.estimator.one_logit else "all"
+        decisive = f"; where single ones decide, {chosen}"
         return (
             f"draws some of {images:,} images by weight, until the estimated RMSE is within "
-            f"{self.settings.tol:g}{decided if narrow or self.estimator.one_logit else ''}"
+            f"{self.settings.tol:g}{decisive if narrow or self.estimator.one_logit else ''}"
         )
 
-    def saves(self, label: Prior) -> bool:
-        """Whether fewer images than all are tried."""
+    def uses_subsets(self, label: Prior) -> bool:
+        """Whether queries may be answered from a subset of the images."""
         one_logit = self.estimator.one_logit
         if one_logit and not self.indexed:
-            return False  # to choose images takes as long as to weigh them all
+            return False  # ranking all images costs as much as weighing them
         if isinstance(label, LogWeights) and (
             one_logit or not isinstance(self.estimator.store, ImageStore)
         ):
-            return False  # neither an index nor shards know log weights
-        enough = self.estimator.store.count_of(label) > rule.FEWEST
-        return enough and self.settings.tol > 0 and self.estimator.merges
+            return False  # the index and sharded stores do not support log weights
+        large = self.estimator.store.count_of(label) > rule.MIN_IMAGES
+        return large and self.settings.tol > 0 and self.estimator.merges
 
-    def _proved(self, x: F32, sigma: float, label: Prior) -> dict[int, Weighed]:
-        """What is made of queries (b, D), by number; not of those that take all images."""
-        assert not isinstance(label, LogWeights)  # which weigh all; given() refuses a guarantee
-        root, made = math.sqrt(self.estimator.store.d), {}
+    def _certified(self, x: F32, sigma: float, label: Prior) -> dict[int, Weighed]:
+        """The results of queries (b, D) by index, without those that need all images."""
+        assert not isinstance(label, LogWeights)  # given() refuses guaranteed denoisers
+        root, results = math.sqrt(self.estimator.store.d), {}
         most = self.settings.tol * root
-        enough = rule.MOST_PROVED * self.estimator.store.count_of(label)
+        enough = rule.MAX_SHARE_PROVED * self.estimator.store.count_of(label)
         for i, query in enumerate(x):
-            one = certify(self.index, query, sigma, label=label, most=most, enough=enough)
-            if one.bound <= most:
-                images = float(len(one.rows))
-                made[i] = Weighed(one.mean, one.bound / root, images, Support(one.rows))
-        return made
+            proof = certify(self.index, query, sigma, label=label, most=most, enough=enough)
+            if proof.bound <= most:
+                images = float(len(proof.rows))
+                results[i] = Weighed(proof.mean, proof.bound / root, images, Support(proof.rows))
+        return results
 
     def comparison(self, sigma: float) -> tuple[Metric, bool]:
-        """Distances as each tile sees the images, and whether masks hold few of the inputs.
+        """The metric that ranks images for each tile, and whether masks are narrow; cached.
 
-        The store's or the index's; made once a noise level and kept.
+        The metric compares the store's pixels, or the numbers of the index.
         """
         if sigma not in self._comparisons:
-            while len(self._comparisons) >= KEPT:
+            while len(self._comparisons) >= LEVELS_CACHED:
                 self._comparisons.pop(next(iter(self._comparisons)))
             estimator = self.estimator
             width = float(estimator.relevance(sigma).mean())
             sides = estimator.tile_sides
-            # An index keeps blocks of 8x8: it tells little more of smaller tiles, whose distances
-            # to 1.28 million images take four times the memory and time.
+            # The index stores 8x8 blocks. Smaller tiles would gain little from it, at four times
+            # the memory and time.
             sides = (SIDE,) if self.indexed and SIDE in sides else sides
             side = rule.side_of(sides, width)
             relevance = estimator.relevance(sigma, side)
@@ -232,33 +231,33 @@ class FittedSchedule:
                 metric = KeptNumbers(self.index)
             else:
                 metric = KeptBlocks.of(self.index, relevance, side)
-            self._comparisons[sigma] = metric, width < rule.WIDE
+            self._comparisons[sigma] = metric, width < rule.WIDE_MASKS
         return self._comparisons[sigma]
 
-    def say_all(self, sigma: float) -> None:
-        """Say, once, that some queries take all images."""
-        if not self._said:
-            self._said = True
+    def log_full_scan(self, sigma: float) -> None:
+        """Log, once, that some queries need all images."""
+        if not self._logged_full_scan:
+            self._logged_full_scan = True
             log.info(
                 "tol=%g takes all images for some queries, first at sigma %.3g",
                 self.settings.tol, sigma,
             )  # fmt: skip
 
 
-class _Else(Enum):
-    """What a query takes whose error is not small enough."""
+class _Next(Enum):
+    """What to try next for a query whose error is still too large."""
 
     LARGER_SAMPLE = 1
-    ALL_COMPARED = 2  # since single images decide, which no sample is sure to hold
-    EVERYTHING = 3
+    COMPARE_ALL = 2  # a few images have most of the weight, and a sample may lack them
+    WEIGH_ALL = 3
 
 
-_Within = Support | DescribedSupport
-_Outcome = Weighed | _Else
+_Candidates = Support | DescribedSupport
+_Outcome = Weighed | _Next
 
 
-class _Level:
-    """Queries of one noise level and prior: draws from ever larger samples, or the nearest."""
+class _LevelSearch:
+    """Answers queries of one noise level and prior, from ever larger samples of the images."""
 
     def __init__(self, schedule: FittedSchedule, sigma: float, label: Prior, seed: int) -> None:
         self._schedule, self._sigma = schedule, sigma
@@ -270,65 +269,65 @@ class _Level:
         self._seeds = (seed, bits(sigma), stream_of(label))
 
     def weighed(self, x: F32) -> dict[int, Weighed]:
-        """What is made of queries (b, D), by number; not of those that take all images."""
-        outcome: dict[int, _Outcome] = dict.fromkeys(range(len(x)), _Else.LARGER_SAMPLE)
+        """The results of queries (b, D) by index, without those that need all images."""
+        outcomes: dict[int, _Outcome] = dict.fromkeys(range(len(x)), _Next.LARGER_SAMPLE)
 
-        def search(within: _Within, *wanted: _Else) -> None:
-            queries = [i for i, found in outcome.items() if found in wanted]
-            outcome.update(zip(queries, self._searched(x[queries], within), strict=True))
+        def search(within: _Candidates, *selected: _Next) -> None:
+            queries = [i for i, outcome in outcomes.items() if outcome in selected]
+            outcomes.update(zip(queries, self._outcomes(x[queries], within), strict=True))
 
         images, one_logit = len(self._everything), self._estimator.one_logit
         *samples, _ = rule.samples_of(images, one_logit) if self._prior is None else [images]
         for size in samples:
             within = self._everything.sampled(RandomSample(size, (3, *self._seeds)))
-            search(within, _Else.LARGER_SAMPLE)
-        search(self._everything, _Else.LARGER_SAMPLE, _Else.ALL_COMPARED)
-        made = {i: found for i, found in outcome.items() if isinstance(found, Weighed)}
-        if len(made) < len(x):
-            self._schedule.say_all(self._sigma)
-        return made
+            search(within, _Next.LARGER_SAMPLE)
+        search(self._everything, _Next.LARGER_SAMPLE, _Next.COMPARE_ALL)
+        results = {i: result for i, result in outcomes.items() if isinstance(result, Weighed)}
+        if len(results) < len(x):
+            self._schedule.log_full_scan(self._sigma)
+        return results
 
-    def _searched(self, x: F32, within: _Within) -> Iterator[_Outcome]:
-        """What is made of queries (b, D) from their distances to some images."""
+    def _outcomes(self, x: F32, within: _Candidates) -> Iterator[_Outcome]:
+        """The outcome of each query (b, D) over the candidates ``within``."""
         store, metric = self._estimator.store, self._metric
         tiles = 1 if metric.side is None else tile_count(store.shape, metric.side)
-        at_once = max(1, int(HELD // (4 * tiles * len(within))))
+        at_once = max(1, int(MAX_DISTANCE_BYTES // (4 * tiles * len(within))))
         weights = within.log_weights
-        further = None if weights is None else (weights / -self._gain).astype(np.float32)
+        offsets = None if weights is None else (weights / -self._gain).astype(np.float32)
         for start in range(0, len(x), at_once):
-            some = x[start : start + at_once]
+            batch = x[start : start + at_once]
             search: Search
             if isinstance(store, ImageStore):
-                search = NeighborSearch(store, metric, some, within.rows, self._gain, further)
+                search = NeighborSearch(store, metric, batch, within.rows, self._gain, offsets)
             else:
                 assert isinstance(within, DescribedSupport)
-                search = SearchInParts(store, metric, some, within, self._gain)
-            yield from map_ordered(partial(self._drawn, some, search), range(len(some)))
+                search = SearchInParts(store, metric, batch, within, self._gain)
+            yield from map_ordered(partial(self._from_draws, batch, search), range(len(batch)))
 
-    def _drawn(self, x: F32, search: Search, query: int) -> _Outcome:
-        """From draws out of the images that were compared, a sample or all; or the nearest."""
+    def _from_draws(self, x: F32, search: Search, query: int) -> _Outcome:
+        """Answer a query from draws; from its nearest images if a few have most of the weight."""
         images, one_logit = len(self._everything), self._estimator.one_logit
         sample = search.images < images
-        most, beyond = rule.MOST * images, _Else.EVERYTHING
+        most, fallback = rule.MAX_SHARE_DRAWN * images, _Next.WEIGH_ALL
 
-        def ranked() -> _Outcome:
-            return _Else.ALL_COMPARED if sample else self._ranked(x, search, query)
+        def from_nearest() -> _Outcome:
+            return _Next.COMPARE_ALL if sample else self._from_nearest(x, search, query)
 
         if sample or one_logit:
             effective = search.summary(query).effective
-            if one_logit and effective * rule.SHARED < 1:
-                return ranked()
+            if one_logit and effective * rule.DECISIVE_SHARE < 1:
+                return from_nearest()
             if sample:
-                # As many images as share its weight are all that a sample is worth.
-                most, beyond = effective, _Else.LARGER_SAMPLE
+                # More draws than the sample has effective images add no information.
+                most, fallback = effective, _Next.LARGER_SAMPLE
         if most < rule.FIRST_DRAW:
-            return beyond
+            return fallback
 
         def draw(count: int, turn: int) -> Support:
             return search.drawn(query, count, (2, *self._seeds, turn))
 
         def weigh(supports: Sequence[Support]) -> list[Posterior]:
-            return self._weighed(x, query, [self._under(support) for support in supports])
+            return self._posteriors(x, query, [self._with_prior(support) for support in supports])
 
         compose = partial(self._estimator.composed, sigma=self._sigma)
         group_of = partial(groups, (4, *self._seeds))
@@ -338,62 +337,63 @@ class _Level:
             drawn.enlarge(count)
             square, directions = drawn.square()
             excess = square * rule.margin(directions) ** 2 / self._tol**2
-            alone = drawn.largest_share() > rule.SHARED
-            if one_logit and alone:
-                # The index may mistake one image for another, and the draw would not tell.
-                return ranked()
-            if alone and self._narrow and self._metric.side is None:
-                # Each output has its own, which the draw may lack and not tell.
-                return beyond
+            decisive = drawn.largest_share() > rule.DECISIVE_SHARE
+            if one_logit and decisive:
+                # The index may rank the wrong image first, which draws cannot detect.
+                return from_nearest()
+            if decisive and self._narrow and self._metric.side is None:
+                # Each output has its own decisive images; draws cannot detect missing ones.
+                return fallback
             if excess <= 1:
                 return Weighed(
-                    drawn.mean(), math.sqrt(square), float(count), self._under(drawn.support())
+                    drawn.mean(), math.sqrt(square), float(count), self._with_prior(drawn.support())
                 )
-            if alone and self._narrow:
-                return ranked()
-            count = int(count * min(max(rule.AIM * excess, 1.5), rule.MOST_AT_ONCE))
+            if decisive and self._narrow:
+                return from_nearest()
+            count = int(count * min(max(rule.DRAW_OVERSHOOT * excess, 1.5), rule.MAX_DRAW_GROWTH))
             if count > most:
-                return beyond
+                return fallback
 
-    def _ranked(self, x: F32, search: Search, query: int) -> _Outcome:
-        """From the nearest images, of each tile or of the whole image."""
+    def _from_nearest(self, x: F32, search: Search, query: int) -> _Outcome:
+        """Answer a query from the nearest images of each tile, or of the whole image."""
         side, store = self._metric.side, self._estimator.store
         tile = np.zeros(store.d, np.int64) if side is None else tile_of_each(store.shape, side)
         share = np.bincount(tile) / len(tile)
 
-        def together(parts: Mapping[int, Support]) -> AnySupport:
-            each = [self._under(parts.get(t, NO_IMAGES)) for t in range(len(share))]
-            return each[0] if side is None else TiledSupport(side, each)
+        def combined(parts: Mapping[int, Support]) -> AnySupport:
+            tiles = [self._with_prior(parts.get(t, NO_IMAGES)) for t in range(len(share))]
+            return tiles[0] if side is None else TiledSupport(side, tiles)
 
         def weigh(parts: Mapping[int, Support]) -> Posterior:
-            return self._weighed(x, query, [together(parts)])[0]
+            return self._posteriors(x, query, [combined(parts)])[0]
 
-        def settled(squares: F64) -> bool:
-            still = bool(share @ squares * rule.MARGIN**2 <= self._tol**2)
-            if side is not None or not still:
-                return still
-            # Of images that the index tells little of, the one that decides may be anywhere.
-            assert isinstance(search, NeighborSearch)  # parts have no index
+        def converged(squares: F64) -> bool:
+            within_tol = bool(share @ squares * rule.NEAREST_MARGIN**2 <= self._tol**2)
+            if side is not None or not within_tol:
+                return within_tol
+            # If the index describes the images poorly, the nearest one may have any rank.
+            assert isinstance(search, NeighborSearch)  # sharded stores have no index
             expected = search.overlooked(query, int(near.counts[0]), -near.largest() / self._gain)
-            return expected < rule.OVERLOOKED
+            return expected < rule.MAX_OVERLOOKED
 
         near = NearestImages(partial(search.rings, query), weigh, tile, search.images)
         while True:
             squares, images = near.squares(), float(share @ near.counts)
-            if settled(squares):
+            if converged(squares):
                 error = math.sqrt(share @ squares)
-                return Weighed(near.mean(), error, images, together(near.supports()))
-            more = [0] if side is None else near.short_of(squares, (self._tol / rule.MARGIN) ** 2)
-            if images + share[more] @ near.counts[more] > rule.MOST_OF_TILES * search.images:
-                return _Else.EVERYTHING
+                return Weighed(near.mean(), error, images, combined(near.supports()))
+            target = (self._tol / rule.NEAREST_MARGIN) ** 2
+            more = [0] if side is None else near.tiles_to_enlarge(squares, target)
+            if images + share[more] @ near.counts[more] > rule.MAX_SHARE_OF_TILES * search.images:
+                return _Next.WEIGH_ALL
             near.enlarge(more)
 
-    def _under(self, support: Support) -> Support:
-        """The same with the images' own log weights."""
+    def _with_prior(self, support: Support) -> Support:
+        """The support with the log weights of the prior added."""
         return support if self._prior is None else self._prior.added_to(support)
 
-    def _weighed(self, x: F32, query: int, supports: Sequence[AnySupport]) -> list[Posterior]:
-        """The partial posterior of one query over each of some supports."""
+    def _posteriors(self, x: F32, query: int, supports: Sequence[AnySupport]) -> list[Posterior]:
+        """The partial posterior of one query over each support."""
         copies = np.repeat(x[query : query + 1], len(supports), axis=0)
-        made = self._estimator.store.posterior(self._estimator, copies, self._sigma, supports)
-        return [made.of([i]) for i in range(len(supports))]
+        posterior = self._estimator.store.posterior(self._estimator, copies, self._sigma, supports)
+        return [posterior.of([i]) for i in range(len(supports))]

@@ -1,16 +1,16 @@
-"""One query's posterior over more and more images, until what is there is good enough.
+"""One query's posterior over a growing set of images, with an estimate of its error.
 
-Images are drawn for the whole image, or each tile takes its nearest; both estimate their error:
+Images are drawn at random for the whole image, or each tile takes its nearest images:
 
-- **Drawn.** Images are in one of four groups at random. The mean without one of the groups, the
-  others standing for it, differs from the mean as one draw does from another (the jackknife).
-- **Nearest.** The mean moves as rings of images are added: what is still to come is about as much
-  as the last two rings together moved it, more where their movements are aligned. Two rings and
-  not one, since a tile stops where its movement happens to be small. With movements that shrink by
-  g and have a cosine c with the next, the square of what is to come is (1 + c g) / (1 - c g) times
-  that of movements at right angles.
+- **Drawn.** Each image is in one of four random groups. The error is estimated by the jackknife,
+  from the means that leave out one group and reweigh the other three.
+- **Nearest.** The mean moves as rings of images are added. The remaining movement is estimated from
+  the last two rings, and is larger if their movements are aligned. A single ring is not enough: a
+  tile would stop when its movement happens to be small. If movements shrink by g per ring and have
+  cosine c with the next, the squared remaining movement is (1 + c g) / (1 - c g) times that of
+  orthogonal movements.
 
-Partial posteriors merge exactly, so nothing is weighed twice.
+Partial posteriors merge exactly, so only new images are weighed.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 
 from golddiff.posterior import Posterior
 from golddiff.support import Support
+from golddiff.supports import rule
 from golddiff.supports.index.drawing import GROUPS
-from golddiff.supports.rule import BEYOND, FIRST_RING, GROWTH, LACKING, UNKNOWN, USUAL
 from golddiff.system.numbers import F64, I64
 
 Weigh = Callable[[Sequence[Support]], list[Posterior]]
-Draw = Callable[[int, int], Support]  # of so many images, the number of the round
-Rings = Callable[[Mapping[int, tuple[int, int]]], dict[int, I64]]
+Draw = Callable[[int, int], Support]  # (number of images, round) -> support
+Rings = Callable[[Mapping[int, tuple[int, int]]], dict[int, I64]]  # {tile: (first, stop) rank}
 
-# Of four vectors three that are independent of each other, and of what all four share.
+# Orthonormal contrasts of four vectors: independent of each other and of the common mean.
 _CONTRASTS = np.array([[1, 1, -1, -1], [1, -1, 1, -1], [1, -1, -1, 1]]) / 2
 
 
@@ -38,16 +38,16 @@ class DrawnImages:
     """Images drawn by weight, in rounds.
 
     Args:
-        draw: about so many images; the second number makes a round differ from the others.
-        group_of: of images (k,) by their rows. One that is drawn in two rounds must be in the same
-            group in both, or groups would share images and differ too little.
-        weigh: some images each to their partial posteriors.
-        stands_for: how many images of the training set each stands for that competes; above 1
-            where a random sample of them does.
-        compose: posterior means (n, V) to what is wanted (n, D); see ``Estimator.composed``.
+        draw: draws about the given number of images; the second argument is the round.
+        group_of: maps rows (k,) to groups. An image drawn in two rounds must have the same group in
+            both: groups that share images would differ too little.
+        weigh: maps supports to their partial posteriors.
+        stands_for: number of training images per candidate; above 1 if the candidates are a random
+            sample of the training set.
+        compose: maps posterior means (n, V) to outputs (n, D); see ``Estimator.composed``.
 
     Attributes:
-        count: images drawn, about.
+        count: approximate number of images drawn.
     """
 
     def __init__(
@@ -59,76 +59,76 @@ class DrawnImages:
         compose: Callable[[F64], F64] = lambda means: means,
     ) -> None:
         self._draw, self._group_of, self._weigh = draw, group_of, weigh
-        self._each = np.log(stands_for)
+        self._log_stands_for = np.log(stands_for)
         self._compose = compose
         self.count = 0
         self._rounds: list[tuple[int, Support]] = []
-        self._parts: list[Posterior | None] = [None] * (GROUPS + 1)  # the sure ones, each group's
+        # The posterior of the images drawn with certainty, then of each group.
+        self._parts: list[Posterior | None] = [None] * (GROUPS + 1)
 
     def enlarge(self, count: int) -> None:
-        """Draw until there are about so many images; rounds count by their shares of them."""
+        """Draw until there are about ``count`` images; rounds are weighted by their sizes."""
         more = count - self.count
         drawn = self._draw(more, len(self._rounds))
-        support = Support(drawn.rows, drawn.log_importance() + self._each)
-        group, sure = self._group_of(drawn.rows), support.log_importance() <= 0
-        parts = [sure, *(~sure & (group == g) for g in range(GROUPS))]
-        held = [part for part, mask in enumerate(parts) if mask.any()]
-        weighed = self._weigh([support.at(np.flatnonzero(parts[part])) for part in held])
-        old = [part and _scaled(part, self.count / count) for part in self._parts]
-        for part, made in zip(held, weighed, strict=True):
-            mine, scaled = old[part], _scaled(made, more / count)
-            old[part] = scaled if mine is None else mine.merge(scaled)
-        self._parts, self.count = old, count
+        support = Support(drawn.rows, drawn.log_importance() + self._log_stands_for)
+        group, certain = self._group_of(drawn.rows), support.log_importance() <= 0
+        masks = [certain, *(~certain & (group == g) for g in range(GROUPS))]
+        nonempty = [part for part, mask in enumerate(masks) if mask.any()]
+        weighed = self._weigh([support.at(np.flatnonzero(masks[part])) for part in nonempty])
+        parts = [part and _scaled(part, self.count / count) for part in self._parts]
+        for part, posterior in zip(nonempty, weighed, strict=True):
+            old, new = parts[part], _scaled(posterior, more / count)
+            parts[part] = new if old is None else old.merge(new)
+        self._parts, self.count = parts, count
         self._rounds.append((more, support))
-        self._totals, self._sums = _aligned(old)
+        self._totals, self._sums = _aligned(parts)
 
     def mean(self) -> F64:
-        """(D,)."""
+        """The posterior mean, (D,)."""
         mean: F64 = self._compose(_ratio(self._sums.sum(axis=0), self._totals.sum(axis=0))[None])[0]
         return mean
 
     def square(self) -> tuple[float, float]:
-        """The estimated mean squared error, and in about how many directions the error lies.
+        """The estimated mean squared error, and the effective number of directions of the error.
 
-        Infinite, and 1, where a group is all there is.
+        Returns (inf, 1) if a single group holds all images of an output.
         """
         totals, sums = self._totals, self._sums
-        # Without a group the other three stand for it.
-        rest = np.where(np.eye(GROUPS), 0.0, GROUPS / (GROUPS - 1))
-        total = totals[0] + rest @ totals[1:]
+        # Each row leaves out one group and scales up the other three.
+        scale = np.where(np.eye(GROUPS), 0.0, GROUPS / (GROUPS - 1))
+        total = totals[0] + scale @ totals[1:]
         if not (total > 0).all():
             return np.inf, 1.0
-        without = self._compose(_ratio(sums[0] + rest @ sums[1:], total))
-        moved = without - self.mean()
+        left_out = self._compose(_ratio(sums[0] + scale @ sums[1:], total))
+        moved = left_out - self.mean()
         square = (GROUPS - 1) / GROUPS * float(np.square(moved).sum()) / moved.shape[1]
         return square, _directions(_CONTRASTS @ moved)
 
     def largest_share(self) -> float:
-        """Of the weight that one image has of what was drawn, on average over the outputs."""
+        """The largest weight share of one drawn image, averaged over the outputs."""
         return float(np.mean(1 / self._totals.sum(axis=0)))
 
     def support(self) -> Support:
-        """What was weighed; an image that was drawn twice stands for both."""
-        shares = [np.log(count / self.count) for count, _ in self._rounds]
-        some = [support for _, support in self._rounds]
-        rows, place = np.unique(np.concatenate([s.rows for s in some]), return_inverse=True)
+        """The images weighed; the weights of an image drawn repeatedly are added."""
+        drawn = np.concatenate([support.rows for _, support in self._rounds])
+        rows, position = np.unique(drawn, return_inverse=True)
         weights = np.full(len(rows), -np.inf)
-        each = [s.log_importance() + share for s, share in zip(some, shares, strict=True)]
-        np.logaddexp.at(weights, place, np.concatenate(each))
+        per_round = [s.log_importance() + np.log(n / self.count) for n, s in self._rounds]
+        np.logaddexp.at(weights, position, np.concatenate(per_round))
         return Support(rows, weights)
 
 
 class NearestImages:
-    """The nearest images of each tile, ring after ring.
+    """The nearest images of each tile, added in rings.
 
     Args:
-        rings: rows of some tiles' images by rank, from one to before another.
-        weigh: images of each tile to a partial posterior.
-        of_output: (D,) the tile that each output lies in.
-        images: how many there are.
+        rings: maps {tile: (first, stop)} to the rows of the tile's images of these ranks.
+        weigh: maps {tile: support} to a partial posterior.
+        of_output: (D,) the tile of each output.
+        images: number of candidates.
 
     Attributes:
-        counts: (T,) images of each tile.
+        counts: (T,) number of images of each tile.
     """
 
     def __init__(
@@ -143,20 +143,20 @@ class NearestImages:
         self.counts = np.zeros(len(self._sizes), np.int64)
         self._last, self._before = (np.full(len(of_output), np.nan) for _ in range(2))
         tiles = range(len(self._sizes))
-        self._posterior = self._added(dict.fromkeys(tiles, FIRST_RING))
+        self._posterior = self._added(dict.fromkeys(tiles, rule.FIRST_RING))
         self.enlarge(tiles)
 
     def enlarge(self, tiles: Sequence[int]) -> None:
-        """Take twice as many images for some tiles."""
+        """Double the images of the given tiles."""
         old = self.mean()
         more = self._added({t: min(2 * int(self.counts[t]), self._images) for t in tiles})
         self._posterior = self._posterior.merge(more)
-        here = np.isin(self._tile, list(tiles))
-        self._before[here] = self._last[here]
-        self._last[here] = (self.mean() - old)[here]
+        selected = np.isin(self._tile, list(tiles))
+        self._before[selected] = self._last[selected]
+        self._last[selected] = (self.mean() - old)[selected]
 
     def mean(self) -> F64:
-        """(D,), 0 where no images were weighed."""
+        """The posterior mean, (D,); 0 if no images were weighed."""
         return _ratio(self._posterior.weighted[0], self._posterior.total[0])
 
     def squares(self) -> F64:
@@ -165,28 +165,28 @@ class NearestImages:
         both = ~np.isnan(self._before)
         before = np.where(both, self._before, 0.0)
         lengths = np.linalg.norm(last[both]) * np.linalg.norm(before[both])
-        aligned = UNKNOWN if not both.any() else last @ before / lengths if lengths else 0.0
-        # Each movement is aligned so much with the next, its power with the ones behind it.
-        passed_on = max(0.0, float(aligned)) / np.sqrt(GROWTH)
-        factor = BEYOND * np.sqrt((1 + passed_on) / (1 - passed_on))
-        # The movement before is on average GROWTH times the last in its square.
-        moved = (last**2 + np.where(both, before**2, GROWTH * last**2)) / (1 + GROWTH)
+        c = rule.DEFAULT_COSINE if not both.any() else last @ before / lengths if lengths else 0.0
+        # Movements n rings apart have cosine c^n: the cross terms form a geometric series.
+        ratio = max(0.0, float(c)) / np.sqrt(rule.DECAY)
+        factor = rule.REMAINING_MOVEMENT * np.sqrt((1 + ratio) / (1 - ratio))
+        # The squared movement of the ring before is on average DECAY times the last.
+        moved = (last**2 + np.where(both, before**2, rule.DECAY * last**2)) / (1 + rule.DECAY)
         means = np.bincount(self._tile, moved, len(self._sizes)) / self._sizes
         squares: F64 = factor**2 * means
         squares[self.counts >= self._images] = 0.0
         return squares
 
     def largest(self) -> float:
-        """The largest logit of what was weighed."""
+        """The largest logit of the images weighed."""
         return float(self._posterior.log_max.max())
 
-    def short_of(self, squares: F64, square: float) -> list[int]:
-        """The tiles to take more images for, from their errors (T,) towards one of all outputs."""
-        lacking = best_counts(squares, self.counts, self._sizes, square) / self.counts
-        return np.flatnonzero(lacking >= min(LACKING, lacking.max())).tolist()
+    def tiles_to_enlarge(self, squares: F64, target: float) -> list[int]:
+        """The tiles that need more images, given their squared errors (T,) and a target mean."""
+        lacking = best_counts(squares, self.counts, self._sizes, target) / self.counts
+        return np.flatnonzero(lacking >= min(rule.MIN_LACKING, lacking.max())).tolist()
 
     def supports(self) -> dict[int, Support]:
-        """What was weighed."""
+        """The support of each tile."""
         spans = {t: (0, int(count)) for t, count in enumerate(self.counts)}
         return {t: Support(rows) for t, rows in self._rings(spans).items()}
 
@@ -199,59 +199,58 @@ class NearestImages:
 
 
 def best_counts(squares: F64, counts: I64, sizes: I64, square: float) -> F64:
-    """(T,) the fewest images of each tile for a mean squared error over all outputs.
+    """The image counts (T,) that reach a mean squared error over all outputs with fewest images.
 
-    A tile's mean squared error falls as a k^-p. Of all counts with the same mean over the outputs
-    those are best where a k^-(p + 1) is one for all tiles: where more images are taken, the error
-    is larger still.
+    A tile's mean squared error falls as a k^-p with its count k. The total count is least if
+    a k^-(p + 1) is the same for all tiles.
 
     Args:
-        squares: (T,) mean squared errors.
-        counts: (T,) of so many images.
-        sizes: (T,) outputs of each tile.
-        square: wanted.
+        squares: (T,) mean squared errors of the tiles.
+        counts: (T,) image counts that have these errors.
+        sizes: (T,) number of outputs of each tile.
+        square: target mean squared error.
     """
-    p = np.log2(GROWTH)
+    p = np.log2(rule.DECAY)
     scale = (squares * counts**p) ** (1 / (p + 1))
     best: F64 = scale * (scale @ sizes / sizes.sum() / square) ** (1 / p)
     return best
 
 
-def _directions(some: F64) -> float:
-    """In how many directions independent vectors (n, D) of one covariance S lie, tr(S)^2 / tr(S^2).
+def _directions(vectors: F64) -> float:
+    """Effective rank tr(S)^2 / tr(S^2) of the covariance S of independent vectors (n, D).
 
-    The square of a product of two of them is tr(S^2) on average. That of three vectors' products
-    varies by as much as it is, so ``USUAL`` directions count as much as they do.
+    The squared product of two vectors has mean tr(S^2). Its estimate from three vectors has a
+    relative error of about 1, so it is averaged with the prior value ``rule.PRIOR_DIRECTIONS``.
     """
-    products = some @ some.T
-    square = (products.trace() / len(some)) ** 2
+    products = vectors @ vectors.T
+    square = (products.trace() / len(vectors)) ** 2
     if not square:
-        return USUAL
-    pairs = np.square(products[np.triu_indices(len(some), 1)]).mean()
-    return max(1.0, 2 / float(pairs / square + 1 / USUAL))
+        return rule.PRIOR_DIRECTIONS
+    pairs = np.square(products[np.triu_indices(len(vectors), 1)]).mean()
+    return max(1.0, 2 / float(pairs / square + 1 / rule.PRIOR_DIRECTIONS))
 
 
 def _aligned(parts: Sequence[Posterior | None]) -> tuple[F64, F64]:
-    """Sums of weights (n, L) and of weighted values (n, D), in units of the largest weight."""
-    some = [part for part in parts if part is not None]
-    top = np.max([part.log_max for part in some], axis=0)
+    """Sums of weights (n, L) and of weighted values (n, D), relative to the largest weight."""
+    nonempty = [part for part in parts if part is not None]
+    top = np.max([part.log_max for part in nonempty], axis=0)
     totals = np.zeros((len(parts), top.shape[1]))
-    sums = np.zeros((len(parts), some[0].weighted.shape[1]))
-    for place, part in enumerate(parts):
+    sums = np.zeros((len(parts), nonempty[0].weighted.shape[1]))
+    for i, part in enumerate(parts):
         if part is not None:
-            shrink = np.exp(part.log_max - top)
-            totals[place] = part.total * shrink
-            sums[place] = (part.weighted.reshape(-1, top.shape[1]) * shrink).ravel()
+            scale = np.exp(part.log_max - top)
+            totals[i] = part.total * scale
+            sums[i] = (part.weighted.reshape(-1, top.shape[1]) * scale).ravel()
     return totals, sums
 
 
 def _scaled(posterior: Posterior, factor: float) -> Posterior:
-    """Every weight times a factor."""
+    """The posterior with every weight multiplied by a factor."""
     return Posterior(posterior.log_max + np.log(factor), posterior.total, posterior.weighted)
 
 
 def _ratio(sums: F64, totals: F64) -> F64:
-    """Sums (..., D) over the totals (..., L) that their channels share; 0 where those are."""
-    each = sums.reshape(*sums.shape[:-1], -1, totals.shape[-1])
-    mean: F64 = (each / np.where(totals > 0, totals, np.inf)[..., None, :]).reshape(sums.shape)
+    """Sums (..., D) divided by the totals (..., L) that channels share; 0 if a total is 0."""
+    channels = sums.reshape(*sums.shape[:-1], -1, totals.shape[-1])
+    mean: F64 = (channels / np.where(totals > 0, totals, np.inf)[..., None, :]).reshape(sums.shape)
     return mean

@@ -1,4 +1,4 @@
-"""Which golden subset each query gets at each noise level: the paper's schedule."""
+"""The paper's schedule: the size and choice of golden subsets at each noise level."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ Size = int | float
 class PaperSchedule:
     """The golden subsets of the paper (Sec. 3.4, Eqs. 4 to 6) or of its released code.
 
-    With g = sigma / sqrt(1 + sigma^2): the golden subset has k = k_min + (k_max - k_min) g images.
+    With g = sigma / sqrt(1 + sigma^2), a golden subset has k = k_min + (k_max - k_min) g images.
 
-    ``variant="text"``: the m = m_min + (m_max - m_min)(1 - g) images nearest in a proxy pooled to
-    a quarter of each side, of those the k nearest in all pixels.
+    ``variant="text"`` screens the m = m_min + (m_max - m_min)(1 - g) nearest images in a proxy
+    pooled to a quarter of each side, and keeps the k of them that are nearest in all pixels.
 
-    ``variant="released"``: m images drawn at random, m = k_max + (N - k_max)(1 - g); of those the
-    k_max nearest in a proxy of side 16, of those the k nearest in all pixels. At high noise that
-    is a random subset, in the text a nearest one. One draw serves all queries of a noise level
-    (the released code draws for each query), so that a query's images do not depend on its batch.
+    ``variant="released"`` draws m = k_max + (N - k_max)(1 - g) images at random, screens the k_max
+    nearest of them in a proxy of side 16, and keeps the k nearest in all pixels. At high noise this
+    is a random subset, where the text takes the nearest. All queries of a noise level share one
+    draw, so that a query's subset does not depend on its batch; the released code draws per query.
 
     Args:
-        k_min, k_max, m_min, m_max: an int counts images; a float in (0, 1] is a fraction of the
-            images there are (of the class, when conditional). Of a k_min above k_max (the paper's
-            Fig. 6 b) k is k_min at every noise level.
-        variant: "text" or "released" (which does not use m_min and m_max).
+        k_min, k_max, m_min, m_max: an int is a number of images; a float in (0, 1] is a fraction of
+            all images (of the class, when conditional). If k_min is above k_max (the paper's
+            Fig. 6 b), k is k_min at every noise level.
+        variant: "text" or "released" (which ignores m_min and m_max).
 
     Raises:
-        ArgumentError: a count below 1, a fraction outside (0, 1], another variant.
+        ArgumentError: a count is below 1, a fraction is outside (0, 1], or the variant is unknown.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class PaperSchedule:
         self.variant = variant
 
     def budgets(self, sigma: float, n: int) -> tuple[int, int]:
-        """(m, k): candidates screened and golden subset size, of n images at a noise level.
+        """(m, k): number of candidates and golden subset size, out of n images at a noise level.
 
-        1 <= k <= m <= n: where the sizes given say otherwise, k is at least 1 and m at least k.
+        1 <= k <= m <= n: k is raised to at least 1, and m to at least k.
 
         Raises:
             ArgumentError: a size given as a count is larger than n.
@@ -78,31 +78,31 @@ class PaperSchedule:
     def supports(
         self, store: TrainingSet, x: F32, sigma: float, label: Prior, seed: int
     ) -> Sequence[AnySupport]:
-        """The golden support of each query (b, D); a query's does not depend on the others.
+        """The golden support of each query (b, D), independent of the other queries.
 
-        Under log weights (``label``) what is near is what the prior and the pixels make likely.
+        If ``label`` is a prior with log weights, images are ranked by prior times likelihood.
         """
         n = store.count_of(label)
         m, k = self.budgets(sigma, n)
-        among: Support | DescribedSupport = store.everything(label)
+        candidates: Support | DescribedSupport = store.everything(label)
         shape, nat = quarter_shape(store.shape), 1 / precision(sigma)
         if k == n:
-            return [among] * len(x)
+            return [candidates] * len(x)
         if self.variant == "released":
             shape = side_16_shape(store.shape)
             if m < n:
-                among = among.sampled(RandomSample(m, seeds_of(seed, sigma, label)))
-        if among.log_weights is None:
+                candidates = candidates.sampled(RandomSample(m, seeds_of(seed, sigma, label)))
+        if candidates.log_weights is None:
             nat = 0.0
         pooled = Pooled(shape, nat * math.prod(shape) / store.d)
-        screened = store.nearest(x, self.screened(sigma, n), pooled, among)
+        screened = store.nearest(x, self.screened(sigma, n), pooled, candidates)
         return store.nearest(x, k, Pixels(nat), screened)
 
     def screened(self, sigma: float, n: int) -> int:
-        """How many images the proxy lets through: m, and of the released code's pre-sample k_max.
+        """Number of images kept by the proxy: m, or k_max for the released variant.
 
         Raises:
-            ArgumentError: as :meth:`budgets`.
+            ArgumentError: as in :meth:`budgets`.
         """
         m, k = self.budgets(sigma, n)
         return m if self.variant == "text" else max(k, _floor(_resolve("k_max", self.k_max, n)))
@@ -115,12 +115,12 @@ class PaperSchedule:
 
 
 def seeds_of(seed: int, sigma: float, label: Prior) -> tuple[int, ...]:
-    """Of a random stream of its own for each noise level and class."""
+    """Seeds that give each noise level and class its own random stream."""
     return seed, bits(sigma), stream_of(label)
 
 
 def _checked_size(name: str, size: Size) -> Size:
-    """The same as Python's number."""
+    """The size as a Python int or float."""
     if is_whole(size):
         if size < 1:
             raise ArgumentError(f"{name}: got {size} images, expected 1 or more")
@@ -145,5 +145,5 @@ def _resolve(name: str, size: Size, n: int) -> float:
 
 
 def _floor(value: float) -> int:
-    # 0.1 * 50000 may round to just below 5000.
+    # Rounding may put fraction * n just below a whole number.
     return math.floor(value + 1e-9)

@@ -1,70 +1,70 @@
-"""The constants of :mod:`.adaptive`, measured once: see ``docs/results/adaptive-rules.md``."""
+"""Constants of :mod:`.adaptive`; ``docs/results/adaptive-rules.md`` has the measurements."""
 
 from __future__ import annotations
 
 from golddiff.support import OfChannel, Side
 
-# Of what one image weighs of some hundred drawn, on average over the outputs: below, draws show
-# their error and it falls as they grow; above, single images decide, and each tile looks for its.
-SHARED = 0.25
-WIDE = 0.5  # share of the inputs that masks hold: above, one support serves the whole image
-MEDIUM = 0.25  # above, each 8x8 tile of a channel takes its nearest; below, each 4x4 tile
+# Largest weight share of one image among a few hundred draws, averaged over the outputs. Below it,
+# draws estimate their error well; above it, a few images dominate and tiles take their nearest.
+DECISIVE_SHARE = 0.25
+WIDE_MASKS = 0.5  # share of inputs in a mask; above it, one support serves the whole image
+MEDIUM_MASKS = 0.25  # above it, tiles are 8x8 pixels of one channel; below it, 4x4 pixels
 
-FEWEST = 1024  # images of a training set that is always weighed whole
-SAMPLE = 8192  # images at random that the first are drawn from
-AT_ONCE = 8  # times a sample: of fewer images all are compared, where an image has one logit
-SAMPLE_GROWTH = 16  # times as many as the last sample are in the next
-FIRST_DRAW = 256  # images drawn at first: the kernels take each of four groups in one piece
-MOST_AT_ONCE = 8  # times as many images are drawn at once
-# Times the images that a draw's estimate asks for: an image that two rounds both draw is weighed
-# twice and counts no more, so that one round of many is better than two.
-AIM = 1.3
-FIRST_RING = 64  # nearest images, then as many again, then twice as many ...
-# Images that are expected to be nearer than all that were weighed: of noise, of whose images an
-# index holds a fifteenth, one query in a hundred took a wrong one.
-OVERLOOKED = 0.01
-# All images are weighed where more than such a share of them would be: an image that each tile
-# weighs for itself takes about three times as long as one that the whole image weighs.
-MOST, MOST_OF_TILES = 1 / 2, 1 / 8
-# Weighed for a proof, in float64, an image takes a hundred times as long as in a full scan.
-MOST_PROVED = 1 / 100
+MIN_IMAGES = 1024  # training sets of at most this size are weighed whole
+FIRST_SAMPLE = 8192  # size of the random sample that the first draws come from
+MIN_SAMPLE_RATIO = 8  # smallest ratio of all images to a sample, for estimators with one logit
+SAMPLE_GROWTH = 16  # ratio of the next sample's size to the last
+FIRST_DRAW = 256  # images in the first round of draws; its four groups fit one kernel block each
+MAX_DRAW_GROWTH = 8  # largest growth of the number of draws per round
+# Factor on the number of draws that an estimate asks for: an image drawn in two rounds is weighed
+# twice without benefit, so one large round is better than two.
+DRAW_OVERSHOOT = 1.3
+FIRST_RING = 64  # size of the first two rings of nearest images; later rings double the total
+# Largest expected number of images nearer than all weighed ones. At this value about 1% of the
+# queries on noise images, which the index describes worst, were answered from a wrong image.
+MAX_OVERLOOKED = 0.01
+# Above these shares of the images all are weighed; an image that is weighed separately for each
+# tile takes about three times as long as one that is weighed for the whole image.
+MAX_SHARE_DRAWN, MAX_SHARE_OF_TILES = 1 / 2, 1 / 8
+# For a proof, an image is weighed in float64, which takes 100 times as long as in a full scan.
+MAX_SHARE_PROVED = 1 / 100
 
-# The root mean square of what is still to come, in units of the last movement of the mean, from
-# k / 2 to the nearest k, where movements are at right angles.
-BEYOND = 1.4
-UNKNOWN = 0.7  # the cosine that the first movement is taken to have with the next
-GROWTH = 1.74  # of a movement's square to the next one's: errors fall as k^-0.4
-LACKING = 1.4  # times the images of a tile that would do best are worth twice as many
-USUAL = 60.0  # directions that the error of a draw lies in: 6 at high noise, 20 to 100 below
-MARGIN = 1.4  # an estimate of the nearest times this must be within the tolerance
+# Root mean square of the remaining movement of the mean, relative to its last movement (from the
+# nearest k / 2 to the nearest k images), for orthogonal movements.
+REMAINING_MOVEMENT = 1.4
+DEFAULT_COSINE = 0.7  # assumed cosine between the first movement and the next
+DECAY = 1.74  # ratio of a movement's square to the next one's; errors fall as k^-0.4
+MIN_LACKING = 1.4  # a tile doubles its images if its best count is this many times its count
+PRIOR_DIRECTIONS = 60.0  # typical rank of a draw's error: 6 at high noise, 20 to 100 below
+NEAREST_MARGIN = 1.4  # factor on the error estimate of nearest images before the test with tol
 
 
 def side_of(sides: tuple[Side, ...], width: float) -> Side | None:
-    """Of an estimator's tiles those that images are compared for; None: there are none.
+    """The tile side to rank images for, out of an estimator's ``sides``; None: no tiles.
 
-    By the mean share of the inputs that an output's mask holds (``width``).
+    ``width`` is the mean share of the inputs in an output's mask.
     """
-    order: list[Side] = [OfChannel(8), 8, 4] if width >= MEDIUM else [4, 8]
-    return next((side for side in order[width >= WIDE :] if side in sides), None)
+    order: list[Side] = [OfChannel(8), 8, 4] if width >= MEDIUM_MASKS else [4, 8]
+    return next((side for side in order[width >= WIDE_MASKS :] if side in sides), None)
 
 
 def margin(directions: float) -> float:
-    """What a draw's estimate is multiplied by, of an error that lies in so many directions.
+    """Safety factor on the error estimate of a draw, whose error lies in d ``directions``.
 
-    Of few, both the error and its estimate from three differences are often far from their means:
-    about the root of the F distribution's 95 % with d and 3 d degrees of freedom.
+    It approximates the root of the 95% quantile of the F distribution with d and 3 d degrees of
+    freedom. If d is small, the error and its estimate from three contrasts vary widely.
     """
     return 1.1 + 5 / directions
 
 
 def samples_of(images: int, one_logit: bool) -> list[int]:
-    """How many images are compared, stage after stage; the last time all.
+    """The number of images compared in each stage; the last stage compares all.
 
-    Where an image has one logit an index compares 16 in the time that one is weighed, so a sample
-    saves nothing unless it is a small part of all.
+    With one logit per image, the index compares 16 images in the time that one is weighed. A
+    sample then saves time only if it is a small part of all images.
     """
-    least = AT_ONCE if one_logit else 2
-    sizes = [SAMPLE]
+    min_ratio = MIN_SAMPLE_RATIO if one_logit else 2
+    sizes = [FIRST_SAMPLE]
     while sizes[-1] < images:
         sizes.append(sizes[-1] * SAMPLE_GROWTH)
-    return [size for size in sizes if least * size <= images] + [images]
+    return [size for size in sizes if min_ratio * size <= images] + [images]

@@ -172,7 +172,7 @@ def test_how_much_is_held_at_once_changes_nothing(pictures, monkeypatch):
     store, others = pictures
     x = noised(others[:5], 2.0)
     before = GoldDiff(PCA(store, 0.05), AdaptiveSchedule(0.1))(x, 2.0)
-    monkeypatch.setattr(adaptive, "HELD", 1.0)
+    monkeypatch.setattr(adaptive, "MAX_DISTANCE_BYTES", 1.0)
     assert torch.equal(GoldDiff(PCA(store, 0.05), AdaptiveSchedule(0.1))(x, 2.0), before)
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from golddiff.posterior import Posterior
 from golddiff.supports.enlarging import DrawnImages, best_counts
 from golddiff.supports.index.drawing import drawn, groups, uniform
-from golddiff.supports.rule import GROWTH
+from golddiff.supports.rule import DECAY
 
-P = np.log2(GROWTH)
+P = np.log2(DECAY)
 
 
 @given(st.integers(1, 8), st.floats(1e-6, 1e2), st.integers(0, 999))

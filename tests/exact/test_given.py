@@ -295,5 +295,5 @@ def test_what_each_image_of_a_run_was_given_is_its_own_whatever_the_batch_size(s
     ):
         made, together = (golddiff.sample(d, 3, 4, batch_size=b).images for b in (2, 3))
         assert torch.equal(made, together)
-        with pytest.raises(golddiff.ArgumentError, match="n: got 6, but the denoiser was given"):
+        with pytest.raises(golddiff.ArgumentError, match="n: got 6, expected 3"):
             golddiff.sample(d, 6)
