@@ -1,4 +1,4 @@
-"""The arguments of a denoiser's call: noisy images, noise levels, and which images have a say."""
+"""Checks of a denoiser's arguments: noisy images, noise levels, and priors over images."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from golddiff.system.arguments import check_batch, levels_of, numbers_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32
 
-# Past these noise levels float32 answers are the same, and squares overflow.
+# Beyond these noise levels float32 results no longer change, and squares overflow.
 LEAST_SIGMA, MOST_SIGMA = 1e-15, 1e16
-FURTHEST = 1e7  # times as long as images and noise a query may be; squares would overflow
+FURTHEST = 1e7  # largest allowed ratio of a query's norm to its usual norm; squares would overflow
 
 
 def checked_queries(store: Any, x: torch.Tensor, sigma: Sigma) -> tuple[F32, list[float]]:
-    """Noisy images as queries (b, D), and a noise level for each."""
+    """Check noisy images and noise levels; return queries (b, D) and one sigma for each."""
     check_batch("x", x, store.shape, "store")
     _check_plain("x", x)
     _check_plain("sigma", sigma)
@@ -43,13 +43,13 @@ def checked_queries(store: Any, x: torch.Tensor, sigma: Sigma) -> tuple[F32, lis
 
 
 def _check_plain(name: str, value: object) -> None:
-    """Raise inside forward mode and vmap: they would see nothing of what is computed here."""
+    """Raise for forward-mode and vmap tensors, which cannot follow NumPy computations."""
     if not isinstance(value, torch.Tensor):
         return
     try:
         value.data_ptr()
         plain = forward_ad.unpack_dual(value).tangent is None  # type: ignore[no-untyped-call]
-    except RuntimeError:  # a tensor of torch.func has no numbers of its own
+    except RuntimeError:  # torch.func's wrapper tensors have no storage
         plain = False
     if not plain:
         raise ArgumentError(
@@ -61,7 +61,7 @@ def _check_plain(name: str, value: object) -> None:
 def added_priors(
     store: Any, before: Sequence[LogWeights], log_weights: Any
 ) -> tuple[LogWeights, ...]:
-    """What was given before, and log weights (N,) or (B, N) besides: one for all or one a query."""
+    """The earlier priors with log weights (N,), or (B, N) for B queries, added to them."""
     numbers = numbers_of("log_weights", log_weights, "natural logs (N,) or (B, N)")
     if numbers.is_complex():
         raise ArgumentError(f"log_weights: got {numbers.dtype}, expected real numbers")
@@ -79,7 +79,7 @@ def added_priors(
             f"log_weights: got {len(rows)} rows, but {len(before)} were given before"
         )
     if before:
-        rows = rows + np.stack([one.values for one in before])
+        rows = rows + np.stack([prior.values for prior in before])
     for i, row in enumerate(rows):
         if not np.isfinite(row).any():
             raise ArgumentError(f"log_weights: row {i} is all -inf, so no image is left")
@@ -89,7 +89,7 @@ def added_priors(
 def priors_of(
     store: Any, given: Sequence[LogWeights], classes: Sequence[int | None]
 ) -> list[Prior]:
-    """The prior of each query: its class, what was given, or both."""
+    """The prior of each query: its class, the given log weights, or both."""
     for label in set(classes):
         store.count_of(label)  # raises where the class has no images
     if not given:
@@ -98,11 +98,11 @@ def priors_of(
         raise ArgumentError(
             f"x: got {len(classes)} images, but log weights were given for {len(given)}"
         )
-    made: list[Prior] = []
-    each = list(given) * len(classes) if len(given) == 1 else given
-    for prior, label in zip(each, classes, strict=True):
+    priors: list[Prior] = []
+    weights = list(given) * len(classes) if len(given) == 1 else given
+    for log_weights, label in zip(weights, classes, strict=True):
         rows = store.rows_of(label)
-        if not np.isfinite(prior.values[rows]).any():
+        if not np.isfinite(log_weights.values[rows]).any():
             raise ArgumentError(f"labels: got {label}, but the log weights exclude all of it")
-        made.append(prior if label is None else prior.of_class(label, rows))
-    return made
+        priors.append(log_weights if label is None else log_weights.of_class(label, rows))
+    return priors
