@@ -1,4 +1,4 @@
-"""The exact posterior of clean images given noisy ones; what ``Denoiser.posterior`` returns."""
+"""The exact posterior of clean images given noisy ones, as ``Denoiser.posterior`` returns it."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ class ExactPosterior:
             seed: seed of the random numbers.
 
         Raises:
-            ArgumentError: n or seed is out of range, the method has no joint posterior, or the
-                samples do not fit in memory.
+            ArgumentError: n or seed is out of range; the method has no joint posterior; the samples
+                do not fit in memory.
         """
         n, seed = check_count("n", n), check_seed(seed)
         require_memory(8 * n * math.prod(self._shape), f"n = {n:,} draws", "draw fewer at a time")
@@ -155,21 +155,21 @@ class _Mean(torch.autograd.Function):
     """The posterior mean as an autograd function that also works under ``torch.func``.
 
     There, x and sigma are plain tensors only in ``forward``, so ``forward`` computes the posterior
-    and stores it in ``kept`` for ``backward``.
+    and stores it in ``memo`` for ``backward``.
     """
 
     @staticmethod
-    def forward(x: torch.Tensor, sigma: Any, posterior: Any, kept: SimpleNamespace) -> torch.Tensor:
-        kept.posterior = posterior(x.detach(), sigma)
-        return kept.posterior.mean.clone()  # type: ignore[no-any-return]
+    def forward(x: torch.Tensor, sigma: Any, posterior: Any, memo: SimpleNamespace) -> torch.Tensor:
+        memo.posterior = posterior(x.detach(), sigma)
+        return memo.posterior.mean.clone()  # type: ignore[no-any-return]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
-        _, ctx.sigma, _, ctx.kept = inputs
+        _, ctx.sigma, _, ctx.memo = inputs
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> Any:
-        in_x, in_sigma = _Pull.apply(cotangent, ctx.kept)  # type: ignore[no-untyped-call]
+        in_x, in_sigma = _Pull.apply(cotangent, ctx.memo)  # type: ignore[no-untyped-call]
         if not ctx.needs_input_grad[1]:
             return in_x, None, None, None
         return in_x, in_sigma.to(ctx.sigma.device).sum_to_size(ctx.sigma.shape), None, None
@@ -177,8 +177,8 @@ class _Mean(torch.autograd.Function):
 
 class _Pull(torch.autograd.Function):
     @staticmethod
-    def forward(cotangent: torch.Tensor, kept: SimpleNamespace) -> Any:
-        return kept.posterior.pulled(cotangent)
+    def forward(cotangent: torch.Tensor, memo: SimpleNamespace) -> Any:
+        return memo.posterior.pulled(cotangent)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:

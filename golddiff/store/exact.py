@@ -26,7 +26,7 @@ from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.closed_form import main_directions
 from golddiff.store.images import ImageStore
-from golddiff.store.posterior_draw import TopImages, PosteriorDraw
+from golddiff.store.posterior_draw import PosteriorDraw, TopImages
 from golddiff.store.posteriors import at_level, over
 from golddiff.support import AnySupport, Support, TiledSupport, one_each, tile_of_each
 from golddiff.system.errors import ArgumentError
@@ -93,7 +93,7 @@ class PosteriorPass:
         return self._sums(x, sigma, part, torch.from_numpy(part.log_importance())[:, None])
 
     def tiled_posterior(self, x: F64, sigma: float, support: TiledSupport) -> Posterior:
-        """The sums for queries, the outputs of each tile over that tile's images."""
+        """The sums for queries (b, D + 2 V + L + 1), each tile's outputs over the tile's images."""
         tiles = tile_of_each(self.images.shape, support.side)
         total: Posterior | None = None
         for part in Support(support.rows).split(self.part_size):
@@ -215,8 +215,8 @@ class ImagesPosterior:
         self._log_prior = log_prior
         size = 8 * len(x) * estimator.store.n
         single = isinstance(estimator.store, ImageStore) and estimator.joint
-        few = single and size <= KEPT_SHARE * estimator.memory_limit
-        self._cache = np.empty((len(x), estimator.store.n)) if few else None
+        cached = single and size <= KEPT_SHARE * estimator.memory_limit
+        self._cache = np.empty((len(x), estimator.store.n)) if cached else None
 
     @cached_property
     def _first(self) -> Posterior:

@@ -31,7 +31,7 @@ class Factors:
         if label not in self._computed:
             saved = self._load() if label is None else None
             if saved is None:
-                return self._compute(label, None, 0, progress)
+                return self._fit(label, None, 0, progress)
             self._computed[label] = saved
         return self._computed[label]
 
@@ -70,7 +70,7 @@ class Factors:
         """
         if images is not None and not (is_whole(images) and images >= 2):
             raise ArgumentError(f"images: got {images!r}, expected a number of 2 or more, or None")
-        return self._compute(None, images, seed, progress)
+        return self._fit(None, images, seed, progress)
 
     def is_kept(self) -> bool:
         """Whether the factor of all images is saved."""
@@ -99,9 +99,7 @@ class Factors:
         n, d = self._images.n, self._images.d
         return int(of) if of.isdecimal() else default_images(n, d)
 
-    def _compute(
-        self, label: int | None, images: int | None, seed: int, progress: Progress
-    ) -> Factor:
+    def _fit(self, label: int | None, images: int | None, seed: int, progress: Progress) -> Factor:
         factor: Factor = self._images._make_factor(label, images, seed, progress)
         self._computed[label] = factor
         if label is None:

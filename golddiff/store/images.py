@@ -45,11 +45,9 @@ class ImageStore(TrainingSet):
         d: number of values of one image.
         labels: (n,) int64 tensor of class indices, or None.
         class_names: a name for each class index, or None.
-        class_counts: number of images of each non-empty class, ascending by class; empty without
-            labels.
+        class_counts: number of images of each non-empty class, ascending; empty without labels.
         classes: the non-empty classes.
-        names: the file name of each image in its folder, archive or table; None if the source
-            has no files.
+        names: file name of each image in its folder, archive or table; None if it has none.
         is_pixels: whether the store holds 8-bit images, whose values lie in [-1, 1].
         flat: (n, d) uint8 or float32, memory-mapped.
         stored: ``flat`` with its scale and offset to [-1, 1]: value = flat * scale + offset.
@@ -102,8 +100,7 @@ class ImageStore(TrainingSet):
 
         Raises:
             ArgumentError: ``memory_limit`` is not a number above 0.
-            StoreError: the store is missing, incomplete, truncated, altered, or of another format
-                version.
+            StoreError: the store is missing, incomplete, truncated, altered or of another version.
         """
         folder = path_of("path", path)
         manifest = Manifest.read(folder)
@@ -135,9 +132,8 @@ class ImageStore(TrainingSet):
         An interrupted build leaves no store behind. :func:`golddiff.load` chooses a path itself.
 
         Args:
-            source: any source of :func:`golddiff.sources.open_source`: tensor, array, list,
-                Dataset, folder, parquet, zip, npz, npy, pt, idx or CIFAR file, hub name, built-in
-                or store.
+            source: a source of :func:`golddiff.sources.open_source`: tensor, array, list, Dataset,
+                folder, parquet, zip, npz, npy, pt, idx or CIFAR file, hub name, built-in or store.
             path: folder to create.
             labels: (N,) class indices >= 0 that replace the source's own.
             size: resize the shorter side to this and crop the centre.
@@ -154,8 +150,7 @@ class ImageStore(TrainingSet):
             progress: show a progress bar.
 
         Raises:
-            ArgumentError: an argument is invalid, or ``path`` exists and may not be replaced or
-                opened.
+            ArgumentError: a bad argument; ``path`` exists and may not be replaced or opened.
             SourceError: the source cannot be read.
             StoreError: the disk is full or not writable.
         """

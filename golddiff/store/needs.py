@@ -26,10 +26,7 @@ def mask_bytes(n: int, d: int) -> float:
 def check_images(
     n: int, shape: tuple[int, ...], needed: Callable[[int, int], float], what: str
 ) -> None:
-    """Raise ArgumentError if ``needed(n, d)`` bytes do not fit in memory; ``what`` names the work.
-
-    The message suggests an image size that fits.
-    """
+    """Raise ArgumentError if ``needed(n, d)`` bytes do not fit in memory; ``what`` is the work."""
     side = 0
     if len(shape) == 3:
         side = largest_side(lambda side: needed(n, shape[0] * side * side))

@@ -86,7 +86,7 @@ class TrainingSet(ABC):
     @property
     def factors(self) -> Factors:
         """Mean and covariance of all images and of each class."""
-        return Factors(self)  # made per access: a reference cycle would keep the files mapped
+        return Factors(self)  # not stored: a reference cycle would keep the files mapped
 
     @abstractmethod
     def posterior(self, estimator: Any, x: F32, sigma: float, supports: Supports) -> Posterior:
@@ -110,8 +110,8 @@ class TrainingSet(ABC):
         if searched:
             candidates = [supports[i] for i in searched]
             neighbors = self.answer(Nearest(metric), x[searched], candidates, k)
-            for i, found in zip(searched, neighbors, strict=True):
-                side, tiles = metric.side, found.tiles
+            for i, nearest in zip(searched, neighbors, strict=True):
+                side, tiles = metric.side, nearest.tiles
                 supports[i] = tiles[0] if side is None else TiledSupport(side, tiles)
         return supports
 
@@ -134,7 +134,7 @@ class TrainingSet(ABC):
         """Images as float32, (k, *shape): in [-1, 1], or the original values of a float store.
 
         Args:
-            indices: rows to read, in any order; None for all.
+            indices: rows to read, in the order of the result; None for all.
 
         Raises:
             ArgumentError: an index outside 0..n-1.
