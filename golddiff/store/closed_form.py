@@ -186,7 +186,7 @@ class _Pull(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor) -> Any:
-        raise ArgumentError("denoiser: got second derivatives to take, expected first ones alone")
+        raise ArgumentError("denoiser: got second derivatives, expected first derivatives only")
 
 
 def main_directions(times: Callable[[F64], F64], d: int, k: int) -> tuple[F64, F64]:

@@ -208,8 +208,8 @@ class ImagesPosterior:
     ) -> None:
         if not estimator.merges:
             raise ArgumentError(
-                f"posterior: the mean of {type(estimator).__name__} is not that of one posterior; "
-                "expected Optimal, Kamb, or PCA with weighting 'ss'"
+                f"posterior: the mean of {type(estimator).__name__} does not come from one "
+                "posterior; expected Optimal, Kamb, or PCA with weighting 'ss'"
             )
         self.estimator, self.x, self.sigma, self.supports = estimator, x, sigma, supports
         self._log_prior = log_prior
@@ -306,6 +306,7 @@ class ImagesPosterior:
     def _require_joint(self, what: str) -> None:
         if not self.estimator.joint:
             raise ArgumentError(
-                f"{what}: {type(self.estimator).__name__} weighs images anew for every output, so "
-                "its outputs have no joint posterior; expected Optimal, Wiener or GaussianMixture"
+                f"{what}: {type(self.estimator).__name__} weighs images separately for every "
+                "output, so they have no joint posterior; expected Optimal, Wiener or "
+                "GaussianMixture"
             )

@@ -87,8 +87,9 @@ def applied(operator: Operator, images: torch.Tensor, shape: tuple[int, ...]) ->
         got = getattr(output, "shape", type(output).__name__)
         got = tuple(got) if isinstance(got, torch.Size) else got
         raise ArgumentError(
-            f"operator: makes {got} of {tuple(images.shape)}, but y is of {(len(images), *shape)}"
+            f"operator: got output {got} for images {tuple(images.shape)}, expected "
+            f"{(len(images), *shape)}, the shape of y"
         )
     if not torch.isfinite(output).all():
-        raise ArgumentError("operator: makes numbers that are not finite")
+        raise ArgumentError("operator: got NaN or infinity in its output, expected finite values")
     return output

@@ -45,8 +45,8 @@ def open_store(path: Path, options: SourceOptions) -> Rows:
     for name in ("size", "channels"):
         if getattr(options, name) is not None:
             raise ArgumentError(
-                f"{name}={getattr(options, name)} does not apply to a store, whose images are as "
-                "they are; index the images that it was made from"
+                f"{name}={getattr(options, name)} does not apply to a store, whose images keep "
+                "their shape; index the images that it was built from"
             )
     try:
         manifest = Manifest.read(path)

@@ -33,11 +33,10 @@ def checked_queries(store: Any, x: torch.Tensor, sigma: Sigma) -> tuple[F32, lis
     lengths = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
     usual = sigmas.numpy() * store.d**0.5 + store.radius
     bad = int(np.argmax(lengths / usual)) if len(x) else 0
-    if len(x) and lengths[bad] > min(FURTHEST * usual[bad], MOST_SIGMA):
+    if len(x) and lengths[bad] > (most := min(FURTHEST * usual[bad], MOST_SIGMA)):
         raise ArgumentError(
-            f"x: image {bad} of the batch is of norm {lengths[bad]:.3g}; images and noise of "
-            f"sigma {sigmas[bad]:g} are of {usual[bad]:.3g}, expected at most "
-            f"{FURTHEST:g} times that, and {MOST_SIGMA:g}"
+            f"x: image {bad} of the batch has norm {lengths[bad]:.3g}, expected at most {most:.3g} "
+            f"at sigma {sigmas[bad]:g}, where {usual[bad]:.3g} is usual"
         )
     return np.ascontiguousarray(queries), sigmas.tolist()
 
