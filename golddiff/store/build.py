@@ -55,7 +55,7 @@ def build(
     busy = f"the store: another process is building {path}; wait for it, or give another path"
     with folder_in_place("the store", path, busy) as folder, progress_bar(progress) as bar:
         _check_free(path, overwrite)  # another process may have built it since the first check
-        _fill(folder, source, bar, factor)
+        _write_store(folder, source, bar, factor)
 
 
 def is_store_of(path: Path, source: Source) -> bool:
@@ -95,7 +95,7 @@ def _empty_manifest(info: SourceInfo) -> Manifest:
     )  # fmt: skip
 
 
-def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> None:
+def _write_store(folder: Path, source: Source, bar: Progress, with_factor: bool) -> None:
     info = source.info
     manifest = _empty_manifest(info)
     scale, offset = map(np.float32, manifest.scaling)

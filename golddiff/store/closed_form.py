@@ -15,7 +15,7 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
 from golddiff.system.numbers import F32, F64, check_count, check_seed
 
-SMALL = 64  # up to this many values per image, the whole covariance matrix is formed
+DENSE_LIMIT = 64  # up to this many values per image, the whole covariance matrix is formed
 
 
 class Exact(Protocol):
@@ -199,7 +199,7 @@ def main_directions(times: Callable[[F64], F64], d: int, k: int) -> tuple[F64, F
     """
     from scipy.sparse.linalg import LinearOperator, eigsh  # imports slowly
 
-    if k >= d - 1 or d <= SMALL:
+    if k >= d - 1 or d <= DENSE_LIMIT:
         rows = np.stack([times(row[None])[0] for row in np.eye(d)])
         values, columns = np.linalg.eigh((rows + rows.T) / 2)
     else:

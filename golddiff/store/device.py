@@ -22,9 +22,9 @@ from golddiff.support import AnySupport, Support, TiledSupport, grouped, listed,
 from golddiff.system.numbers import F32, I64
 
 RESIDENT_SHARE = 0.6  # share of free memory for the pixels; larger sets are uploaded in parts
-KEPT_SHARE = 0.2  # share of free memory for cached masks and proxies
+CACHE_SHARE = 0.2  # share of free memory for cached masks and proxies
 WORK_BYTES = 1 << 28  # size limit of one temporary array
-UPLOADED = 8192  # images uploaded in one batch
+UPLOAD_BATCH = 8192  # images uploaded in one batch
 
 Weigh = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor], Partial]
 
@@ -32,12 +32,8 @@ Weigh = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor], Partial]
 class DeviceStore:
     """A store's images on a torch device.
 
-    Args:
-        store: the store on disk.
-        device: the device to compute on.
-        free: bytes of device memory that may be used; default all that is free.
-        resident: whether to keep all pixels on the device; default if they fit. Otherwise the
-            images of each support are uploaded for every call.
+    ``free`` is the device memory to use in bytes, by default all that is free. ``resident`` keeps
+    all pixels on the device, by default if they fit; otherwise every call uploads its images.
     """
 
     def __init__(
@@ -49,7 +45,7 @@ class DeviceStore:
     ) -> None:
         self.store, self.device = store, device
         available = free_bytes(device) if free is None else free
-        self._cache_limit = KEPT_SHARE * available
+        self._cache_limit = CACHE_SHARE * available
         self._cache: OrderedDict[int, tuple[object, torch.Tensor]] = OrderedDict()
         fits = store.n * store.d * store.flat.itemsize <= RESIDENT_SHARE * available
         self.resident = fits if resident is None else resident
@@ -103,11 +99,9 @@ class DeviceStore:
             if len(support) <= k:
                 continue
             candidates = whole(support)
-            parts = [
-                squared_distances(self._vectors(metric, part.rows), targets[queries])
-                for part in candidates.split(max(1, WORK_BYTES // (4 * targets.shape[1])))
-            ]
-            distances = torch.cat(parts, dim=1)
+            parts = candidates.split(max(1, WORK_BYTES // (4 * targets.shape[1])))
+            vectors = (self._vectors(metric, part.rows) for part in parts)
+            distances = torch.cat([squared_distances(v, targets[queries]) for v in vectors], dim=1)
             if candidates.log_weights is not None and metric.nat:
                 bonus = (metric.nat * candidates.log_weights).astype(np.float32)
                 distances = distances - self._sent(bonus)
@@ -145,8 +139,8 @@ class DeviceStore:
     def _uploaded(self, flat: NDArray[Any]) -> torch.Tensor:
         dtype = torch.from_numpy(np.empty(0, flat.dtype)).dtype
         tensor = torch.empty(flat.shape, dtype=dtype, device=self.device)
-        for i in range(0, len(flat), UPLOADED):
-            tensor[i : i + UPLOADED] = torch.from_numpy(np.array(flat[i : i + UPLOADED]))
+        for i in range(0, len(flat), UPLOAD_BATCH):
+            tensor[i : i + UPLOAD_BATCH] = torch.from_numpy(np.array(flat[i : i + UPLOAD_BATCH]))
         return tensor
 
     def _sent(self, array: NDArray[Any]) -> torch.Tensor:

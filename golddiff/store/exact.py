@@ -34,7 +34,7 @@ from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import results_held
 
 FIRST, VARIANCE, PULL = "first", "variance", "pull"
-KEPT_SHARE = 1 / 16  # share of the memory limit for logits cached between passes
+CACHE_SHARE = 1 / 16  # share of the memory limit for logits cached between passes
 
 
 class PosteriorPass:
@@ -80,8 +80,8 @@ class PosteriorPass:
             own: tuple[int, int] = self._estimator.working_bytes(images)
             return own
         part = 8 * (6 * self.images.d + 2 * self._v) * min(images, self._decoded)
-        held = results_held(self.in_flight) + 4
-        return part * torch.get_num_threads(), 8 * held * self._v
+        posteriors = results_held(self.in_flight) + 4
+        return part * torch.get_num_threads(), 8 * posteriors * self._v
 
     def weigh(self, x: F64, sigma: float, part: Support) -> Posterior:
         """The sums over the images of ``part`` for queries (b, D + 2 V + L + 1)."""
@@ -104,33 +104,31 @@ class PosteriorPass:
         return total
 
     def _sums(self, x: F64, sigma: float, part: Support, prior: torch.Tensor) -> Posterior:
-        estimator, d = over(self.ready(sigma), self.images), self.images.d
+        estimator, d, v = over(self.ready(sigma), self.images), self.images.d, self._v
         packed = torch.from_numpy(np.asarray(x, np.float64))
-        v = self._v
         ends = [d, d + v, d + 2 * v, x.shape[1] - 1]
         query, mean, cotangent, log_total, _ = packed.tensor_split(ends, dim=1)
         logits = None if self._cache is None else self._cache[_numbers(x), part.rows]
         known = Known(mean, log_total, logits)
         if self._native and self.mode == VARIANCE:
-            squares = estimator.squares(query.numpy(), sigma, part, known)
-            return _additive(torch.from_numpy(squares))
+            return _additive(estimator.squares(query.numpy(), sigma, part, known))
         if self._native:
             pulled = estimator.pulled(query.numpy(), sigma, part, known, cotangent.numpy())
-            return _additive(torch.from_numpy(pulled))
+            return _additive(pulled)
         gain = torch.full((len(x), 1), precision(sigma), dtype=torch.float64, device="cpu")
         if self.mode != PULL:
             with torch.no_grad():
                 terms = estimator.terms(query, gain, sigma, part, known)
                 if self.mode == FIRST:
                     return _posterior(terms, prior, len(x), v)
-                return _additive(_variance(terms, prior, known))
+                return _additive(_variance(terms, prior, known).numpy())
         with torch.enable_grad():
             inputs = query.clone().requires_grad_(), gain.requires_grad_()
             terms = estimator.terms(*inputs, sigma, part, known)
             score = _surrogate(terms, prior, known, cotangent, inputs[1])
             slopes = torch.cat(torch.autograd.grad(score, inputs), dim=1)
             # float64 sums need no correction for rounding: the two correction columns are 0.
-            return _additive(torch.nn.functional.pad(slopes, (0, 2)))
+            return _additive(torch.nn.functional.pad(slopes, (0, 2)).numpy())
 
 
 def _numbers(x: F64) -> I64:
@@ -185,10 +183,10 @@ def _surrogate(
     return score
 
 
-def _additive(sums: torch.Tensor) -> Posterior:
+def _additive(sums: F64) -> Posterior:
     """Plain sums as a posterior with log_max 0, so that a merge adds them."""
     ones = np.ones((len(sums), 1))
-    return Posterior(np.zeros_like(ones), ones, sums.detach().numpy())
+    return Posterior(np.zeros_like(ones), ones, sums)
 
 
 class ImagesPosterior:
@@ -215,7 +213,7 @@ class ImagesPosterior:
         self._log_prior = log_prior
         size = 8 * len(x) * estimator.store.n
         single = isinstance(estimator.store, ImageStore) and estimator.joint
-        cached = single and size <= KEPT_SHARE * estimator.memory_limit
+        cached = single and size <= CACHE_SHARE * estimator.memory_limit
         self._cache = np.empty((len(x), estimator.store.n)) if cached else None
 
     @cached_property
@@ -306,7 +304,6 @@ class ImagesPosterior:
     def _require_joint(self, what: str) -> None:
         if not self.estimator.joint:
             raise ArgumentError(
-                f"{what}: {type(self.estimator).__name__} weighs images separately for every "
-                "output, so they have no joint posterior; expected Optimal, Wiener or "
-                "GaussianMixture"
+                f"{what}: {type(self.estimator).__name__} weighs images per output value, so it "
+                "has no joint posterior; expected Optimal, Wiener or GaussianMixture"
             )

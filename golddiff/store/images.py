@@ -32,7 +32,7 @@ from golddiff.system.numbers import F32, I64
 from golddiff.system.pictures import png
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
 
-SHOWN = 24  # images in a notebook preview
+PREVIEW = 24  # images in a notebook preview
 
 
 class ImageStore(TrainingSet):
@@ -217,7 +217,7 @@ class ImageStore(TrainingSet):
 
     def _repr_png_(self) -> bytes | None:
         """A preview of the first images, for notebooks."""
-        return png(self.images(range(min(SHOWN, self.n)))) if len(self.shape) == 3 else None
+        return png(self.images(range(min(PREVIEW, self.n)))) if len(self.shape) == 3 else None
 
     def __str__(self) -> str:
         classes = "no labels" if self.labels is None else f"{len(self.class_counts)} classes"

@@ -16,10 +16,10 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, F64, I64
 
 SPACING = "spacing-1"
-SPACED = 100  # number of training images sampled for ``spacing``
+SPACING_SAMPLE = 100  # number of training images sampled for ``spacing``
 QUERIES_AT_ONCE = 256
-SAME = 1e-6  # distances below this are rounding errors and count as 0
-LEAST_SPACING = 1e-12  # lower bound of ``spacing``, for sets of duplicates
+ROUNDING = 1e-6  # distances below this are rounding errors and count as 0
+MIN_SPACING = 1e-12  # lower bound of ``spacing``, for sets of duplicates
 
 Watch = Callable[[int, int], None]
 
@@ -98,7 +98,7 @@ def novelty(
         watch(i, len(x))
         parts.append(two_nearest(store, np.ascontiguousarray(x[i : i + QUERIES_AT_ONCE])))
     rows, distances = map(np.concatenate, zip(*parts, strict=True))
-    cleaned = torch.from_numpy(np.where(distances < SAME, 0.0, distances))
+    cleaned = torch.from_numpy(np.where(distances < ROUNDING, 0.0, distances))
     nearest = rows[:, 0].copy()
     files = store.names_of(nearest)
     return Novelty(cleaned[:, 0] / unit, torch.from_numpy(nearest), cleaned, unit, files)
@@ -110,10 +110,10 @@ def spacing(store: ImageStore) -> float:
         raise ArgumentError("novelty: needs two training images or more to compare with, got one")
     saved = store.artifacts.load(SPACING)
     if saved is None:
-        rows = np.unique(np.linspace(0, store.n - 1, SPACED).astype(np.int64))
+        rows = np.unique(np.linspace(0, store.n - 1, SPACING_SAMPLE).astype(np.int64))
         nearest, distances = two_nearest(store, store.values(rows))
         others = np.where(nearest == rows[:, None], np.inf, distances).min(axis=1)
-        saved = {"spacing": np.array(max(float(others.mean()), LEAST_SPACING))}
+        saved = {"spacing": np.array(max(float(others.mean()), MIN_SPACING))}
         store.artifacts.save(SPACING, saved)
     return float(saved["spacing"])
 

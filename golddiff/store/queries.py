@@ -16,8 +16,8 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32
 
 # Beyond these noise levels float32 results no longer change, and squares overflow.
-LEAST_SIGMA, MOST_SIGMA = 1e-15, 1e16
-FURTHEST = 1e7  # largest allowed ratio of a query's norm to its usual norm; squares would overflow
+MIN_SIGMA, MAX_SIGMA = 1e-15, 1e16
+MAX_NORM_RATIO = 1e7  # of a query's norm to its usual norm; beyond it, squares would overflow
 
 
 def checked_queries(store: Any, x: torch.Tensor, sigma: Sigma) -> tuple[F32, list[float]]:
@@ -29,11 +29,11 @@ def checked_queries(store: Any, x: torch.Tensor, sigma: Sigma) -> tuple[F32, lis
     if not np.isfinite(queries).all():
         bad = int(np.flatnonzero(~np.isfinite(queries).all(axis=1))[0])
         raise ArgumentError(f"x: image {bad} of the batch holds NaN or infinity")
-    sigmas = levels_of(sigma, len(x)).clamp(LEAST_SIGMA, MOST_SIGMA)
+    sigmas = levels_of(sigma, len(x)).clamp(MIN_SIGMA, MAX_SIGMA)
     lengths = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
     usual = sigmas.numpy() * store.d**0.5 + store.radius
     bad = int(np.argmax(lengths / usual)) if len(x) else 0
-    if len(x) and lengths[bad] > (most := min(FURTHEST * usual[bad], MOST_SIGMA)):
+    if len(x) and lengths[bad] > (most := min(MAX_NORM_RATIO * usual[bad], MAX_SIGMA)):
         raise ArgumentError(
             f"x: image {bad} of the batch has norm {lengths[bad]:.3g}, expected at most {most:.3g} "
             f"at sigma {sigmas[bad]:g}, where {usual[bad]:.3g} is usual"

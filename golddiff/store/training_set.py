@@ -174,7 +174,7 @@ class TrainingSet(ABC):
         if isinstance(prior, LogWeights):
             return prior.support
         count, rows_of = self.count_of(prior), self.rows_of
-        return DescribedSupport(count, lambda own: own.rows_in(rows_of(own.label)), prior)
+        return DescribedSupport(count, lambda part: part.rows_in(rows_of(part.label)), prior)
 
     def factor(self, label: int | None = None, progress: Callable[[int], None] = silent) -> Factor:
         """Mean and covariance factor of the store, or of one class; computed once and kept.

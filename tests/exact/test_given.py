@@ -250,7 +250,7 @@ def test_the_slope_in_sigma_is_right_next_to_large_log_weights(
     make_store, smooth_images, queries, sigma, kept, monkeypatch
 ):
     """The terms of it have float32's rounding, which log weights of -1000 must not multiply."""
-    monkeypatch.setattr("golddiff.store.exact.KEPT_SHARE", kept)
+    monkeypatch.setattr("golddiff.store.exact.CACHE_SHARE", kept)
     store = make_store(smooth_images(2 * ROWS_PER_TASK, (1, 4, 4)))  # more than one part
     weights = np.random.default_rng(3).normal(0, 1000, store.n)
     images, x = float64_images(store), queries(store, sigma)
