@@ -61,7 +61,7 @@ def test_what_is_kept_is_the_tree_that_was_made(store, monkeypatch):
     must_not_be_made(monkeypatch)
     again = ImageStore.open(store.path)
     assert same(kept_masks.tree_of(again, SIGMA, THRESHOLD), first)
-    assert again.factors._made == {}  # 1.2 GB at 64 x 64, not read for this
+    assert again.factors._computed == {}  # 1.2 GB at 64 x 64, not read for this
     again.verify()
 
 

@@ -243,7 +243,7 @@ class TestFactorOfSome:
         store = ImageStore.build(smooth_images(300, (1, 6, 6)), tmp_path / "store")
         other = ImageStore.open(store.path)
         before = store.factors.mark()
-        assert store.factors._made == {}  # which takes no factor
+        assert store.factors._computed == {}  # mark() computes no factor
         store.factor()
         other.factors.estimate(100, seed=3)
         assert store.factors.mark() == before
@@ -257,7 +257,7 @@ class TestFactorOfSome:
             store.factors.estimate(estimated)
         again = ImageStore.open(store.path)
         assert again.factors.images == (estimated or 60)
-        assert again.factors._made == {}
+        assert again.factors._computed == {}
         assert again.factor().images == again.factors.images
 
     @pytest.mark.parametrize(("n", "d", "images"), [(90, 4, 90), (90, 5, 50), (40, 5, 40)])

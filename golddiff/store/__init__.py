@@ -1,1 +1,1 @@
-"""The training set on disk, its statistics, its cache."""
+"""The training set on disk, its exact posteriors, its statistics and its cache."""

@@ -1,8 +1,8 @@
-"""What was computed from a training set and is kept with it: named arrays in files.
+"""Artifacts: named arrays computed from a training set and saved in its folder.
 
-A file says in its head of which images it was made, and of what else; and it has a checksum. One
-that is missing, damaged, of other images or made of something else is recomputed, never trusted;
-where the folder may not be written to nothing is kept.
+A file's header records the images and other inputs that it was computed from, and a checksum. A
+file that is missing, damaged or of other inputs is recomputed. Nothing is saved in a read-only
+folder.
 """
 
 from __future__ import annotations
@@ -30,46 +30,46 @@ Tensors = dict[str, NDArray[Any]]
 
 
 class Artifacts:
-    """The files of one training set."""
+    """The artifact files of one training set."""
 
     def __init__(self, folder: Path, identity: str) -> None:
         self.folder, self._identity = folder, identity
 
     def shipped(self) -> Artifacts:
-        """Those that come with the package: of its built-in images, and of use for no others."""
+        """The artifacts that ship with the package; they match its built-in images only."""
         return Artifacts(SHIPPED, self._identity)
 
     def path(self, name: str) -> Path:
-        """Where arrays of a name are kept; the name may have folders."""
+        """The file of an artifact; the name may contain folders."""
         return self.folder / f"{name}{SUFFIX}"
 
     def head(self, name: str) -> dict[str, str] | None:
-        """What a file says of itself; its arrays are not read. None: it is not of these images."""
+        """A file's header, without reading its arrays; None if it is not of these images."""
         path = self.path(name)
         if not path.is_file() or leads_out(self.folder, path):
             return None
         try:
             with safe_open(path, "numpy") as file:
-                said: dict[str, str] = file.metadata() or {}
+                header: dict[str, str] = file.metadata() or {}
         except (OSError, SafetensorError):
             return None
-        ours = {"format": FORMAT, "images": self._digest_of_images()}
-        return said if ours.items() <= said.items() and "digest" in said else None
+        required = {"format": FORMAT, "images": self._digest_of_images()}
+        return header if required.items() <= header.items() and "digest" in header else None
 
     def load(self, name: str, made_of: Mapping[str, str] | None = None) -> Tensors | None:
-        """The arrays of a name, or None where they have to be made."""
-        said = self.head(name)
-        if said is None or not (made_of or {}).items() <= said.items():
+        """The arrays of an artifact, or None if they must be computed; see :meth:`save`."""
+        header = self.head(name)
+        if header is None or not (made_of or {}).items() <= header.items():
             return None
         try:
             with safe_open(self.path(name), "numpy") as file:
                 tensors: Tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         except (OSError, SafetensorError, ValueError, TypeError):
             return None
-        if said["digest"] != digest_of(tensors):
+        if header["digest"] != digest_of(tensors):
             return None
         with contextlib.suppress(OSError):
-            os.utime(self.path(name))  # used now
+            os.utime(self.path(name))  # marks it as used recently
         return tensors
 
     def save(
@@ -79,10 +79,10 @@ class Artifacts:
         made_of: Mapping[str, str] | None = None,
         most: int | None = None,
     ) -> None:
-        """Keep arrays under a name, if the folder may be written to.
+        """Save arrays under a name, if the folder is writable.
 
-        ``made_of`` says what else they were made of. Files of its folder take ``most`` bytes at
-        most; those used longest ago go.
+        ``made_of`` records inputs other than the images. ``most`` limits the bytes of files in the
+        artifact's folder; the least recently used files are deleted.
         """
         path = self.path(name)
         if not self.folder.is_dir() or leads_out(self.folder, path.parent):
@@ -99,17 +99,17 @@ class Artifacts:
     def body(
         self, tensors: Mapping[str, NDArray[Any]], made_of: Mapping[str, str] | None = None
     ) -> bytes:
-        """What a file of these arrays holds, the same bytes every time; see :meth:`save`."""
-        made = {key: np.asarray(array, order="C") for key, array in tensors.items()}
-        ours = {"format": FORMAT, "images": self._digest_of_images(), "digest": digest_of(made)}
-        return _in_order(save(made, {**(made_of or {}), **ours}))
+        """The file contents for these arrays, always the same bytes; see :meth:`save`."""
+        arrays = {key: np.asarray(array, order="C") for key, array in tensors.items()}
+        own = {"format": FORMAT, "images": self._digest_of_images(), "digest": digest_of(arrays)}
+        return _sorted_metadata(save(arrays, {**(made_of or {}), **own}))
 
     def _digest_of_images(self) -> str:
         return hashlib.sha256(self._identity.encode()).hexdigest()
 
 
-def _in_order(body: bytes) -> bytes:
-    """A safetensors file with what it says of itself by name: the library's order is random."""
+def _sorted_metadata(body: bytes) -> bytes:
+    """The safetensors file with its metadata sorted by key; the library's order is random."""
     length = int.from_bytes(body[:8], "little")
     head = json.loads(body[8 : 8 + length])
     head["__metadata__"] = dict(sorted(head["__metadata__"].items()))

@@ -1,4 +1,4 @@
-"""Building a store: one streaming pass into a hidden folder, renamed when complete."""
+"""Builds a store in one streaming pass, in a hidden folder that is renamed when complete."""
 
 from __future__ import annotations
 
@@ -28,49 +28,49 @@ from golddiff.system.progress import progress_bar
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
 
 PIXELS, LABELS, PROXIES, NORMS = "pixels.bin", "labels.bin", "proxies.bin", "norms.bin"
-# Above this many values an image the factor takes minutes and gigabytes, and Optimal, Kamb and
-# their golden subsets do not need it: it is made when first asked for.
+# For images with more values than this, the factor takes minutes and gigabytes. It is then computed
+# on first use, because Optimal, Kamb and their golden subsets do not need it.
 FACTOR_AT_BUILD = 4096
 
-BATCH, BATCH_BYTES = 512, 1 << 25  # images read together, and bytes of them
-# Copies of a batch at a time: read ahead, cut into batches, and as float32.
+BATCH, BATCH_BYTES = 512, 1 << 25  # largest batch, in images and in bytes
+# Copies of a batch in memory at once: read ahead, sliced into batches, and converted to float32.
 COPIES = 16
 
 
 def build(
     source: Source, path: Path, *, overwrite: bool, progress: bool, factor: bool = True
 ) -> None:
-    """Write ``source``, read once from start to end, as a store at ``path``.
+    """Read ``source`` once, in order, and write it as a store at ``path``.
 
-    With mean and covariance (``factor``) where images are small; a shard needs none of its own.
+    ``factor`` adds the mean and covariance if images are small; shards do not need their own.
     """
     _check_free(path, overwrite)
     if path.exists() and not (path / "manifest.json").is_file():
         raise ArgumentError(f"path: {path} is not a golddiff store, so it is not overwritten")
     info = source.info
-    if info.count is not None:  # refused before the work starts, where the disk is too small
+    if info.count is not None:  # fail early if the disk is too small
         proxies = 4 * math.prod(quarter_shape(info.shape))
-        check_disk("the store", path, info.count * (_bytes_each(info) + proxies + 12))
+        check_disk("the store", path, info.count * (_image_bytes(info) + proxies + 12))
     check_images(1, info.shape, lambda n, d: COPIES * (BATCH_BYTES + 4.0 * d), "to read")
     busy = f"the store: another process is building {path}; wait for it, or give another path"
     with folder_in_place("the store", path, busy) as folder, progress_bar(progress) as bar:
-        _check_free(path, overwrite)  # built by another since it was looked for
-        _fill(folder, source, bar, factor)
+        _check_free(path, overwrite)  # another process may have built it since the first check
+        _write_store(folder, source, bar, factor)
 
 
 def is_store_of(path: Path, source: Source) -> bool:
-    """Whether a store holds what a source says of itself, and, of arrays, their very values.
+    """Whether a store matches a source's metadata and, for arrays, its values.
 
-    Encoded images are not decoded for this: files that changed in place count as the same.
+    Encoded images are not decoded, so files edited in place still match.
     """
-    manifest, said = Manifest.read(path), _unfilled(source.info)
-    same = ("shape", "dtype", "labelled", "class_names", "source")
-    if any(getattr(manifest, name) != getattr(said, name) for name in same):
+    manifest, expected = Manifest.read(path), _empty_manifest(source.info)
+    compared = ("shape", "dtype", "labelled", "class_names", "source")
+    if any(getattr(manifest, name) != getattr(expected, name) for name in compared):
         return False
     if source.info.count not in (None, manifest.n):
         return False
     if not isinstance(source, Rows):
-        labels = getattr(source, "labels", None)  # where they are known before it is read
+        labels = getattr(source, "labels", None)  # some sources know their labels before reading
         if labels is None or source.info.count is None:
             return True
         digest = hashlib.sha256(labels[: manifest.n].astype(np.int64).data)
@@ -86,8 +86,8 @@ def is_store_of(path: Path, source: Source) -> bool:
     )
 
 
-def _unfilled(info: SourceInfo) -> Manifest:
-    """The manifest of a source of which no image was read yet."""
+def _empty_manifest(info: SourceInfo) -> Manifest:
+    """The manifest of a source before any image is read."""
     names = None if info.class_names is None else [printable(name) for name in info.class_names]
     return Manifest(
         0, info.shape, info.dtype.name, info.labelled, names, quarter_shape(info.shape),
@@ -95,11 +95,11 @@ def _unfilled(info: SourceInfo) -> Manifest:
     )  # fmt: skip
 
 
-def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> None:
+def _write_store(folder: Path, source: Source, bar: Progress, with_factor: bool) -> None:
     info = source.info
-    manifest = _unfilled(info)
+    manifest = _empty_manifest(info)
     scale, offset = map(np.float32, manifest.scaling)
-    # Of images that may be left out the number is not known, but how many are read.
+    # With ``skip_bad`` the count is unknown, but ``total`` is the number of images to read.
     total = getattr(source, "total", info.count)
     task = bar.add_task(f"reading {manifest.source}", total=total)
     with contextlib.ExitStack() as stack:
@@ -107,22 +107,22 @@ def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> Non
             name: stack.enter_context((folder / name).open("wb"))
             for name in (PIXELS, PROXIES, NORMS, *([LABELS] if info.labelled else []))
         }
-        # Now, so that large files are not read once more.
+        # Computed while writing, so that large files are not read again.
         digests = {name: hashlib.sha256() for name in files}
-        size = max(1, min(BATCH, BATCH_BYTES // _bytes_each(info)))
+        size = max(1, min(BATCH, BATCH_BYTES // _image_bytes(info)))
         for pixels, labels in source.batches(size):
             values = pixels.astype(np.float32)
             if pixels.dtype == np.uint8:
                 values = values * scale + offset
             flat = values.reshape(len(values), -1)
-            made: dict[str, NDArray[Any]] = {
+            arrays: dict[str, NDArray[Any]] = {
                 PIXELS: pixels,
                 PROXIES: pool(values, manifest.proxy_shape),
                 NORMS: np.sqrt(np.einsum("nd,nd->n", flat, flat, dtype=np.float32)),
             }
             if labels is not None:
-                made[LABELS] = labels.astype(np.int64)
-            for name, array in made.items():
+                arrays[LABELS] = labels.astype(np.int64)
+            for name, array in arrays.items():
                 data = np.ascontiguousarray(array).data
                 files[name].write(data)
                 digests[name].update(data)
@@ -134,11 +134,11 @@ def _fill(folder: Path, source: Source, bar: Progress, with_factor: bool) -> Non
             file.flush()
             os.fsync(file.fileno())
             manifest.files[name] = FileRecord(file.tell(), digests[name].hexdigest())
-    # A table may give all its images one name.
+    # A table may give all its images the same name, which is not worth saving.
     if len(source.names) == manifest.n and (manifest.n == 1 or len(set(source.names)) > 1):
-        named = folder / FILE_NAMES
-        named.write_text("".join(f"{printable(n)}\n" for n in source.names), encoding="utf-8")
-        manifest.files[FILE_NAMES] = file_record(named)
+        names = folder / FILE_NAMES
+        names.write_text("".join(f"{printable(n)}\n" for n in source.names), encoding="utf-8")
+        manifest.files[FILE_NAMES] = file_record(names)
     manifest.skipped = len(source.skipped)
     if with_factor and math.prod(info.shape) <= FACTOR_AT_BUILD:
         _write_factor(folder, manifest, bar)
@@ -162,5 +162,5 @@ def _check_free(path: Path, overwrite: bool) -> None:
         raise ArgumentError(f"path: {path} exists already; give another path, or overwrite=True")
 
 
-def _bytes_each(info: SourceInfo) -> int:
+def _image_bytes(info: SourceInfo) -> int:
     return math.prod(info.shape) * (1 if info.dtype == np.uint8 else 4)

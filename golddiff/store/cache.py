@@ -1,4 +1,4 @@
-"""Stores of sources that were not indexed by hand: built once in a cache folder, then reused."""
+"""Stores built automatically in a cache folder, once for each source and its options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SourceOptions", "cache_folder", "cache_name", "cached_store", "entries", "load"]
 
-# Folders of the cache that are no stores.
+# Folders of the cache that are not stores, with the descriptions that users see.
 OTHERS = {
     "oracle-runs": "what networks made of starting noise",
     "cluster": "what is computed from shards without a folder of their own",
@@ -33,13 +33,13 @@ _CLUSTER = re.compile(r"^cluster-[0-9a-f]{16}$")
 
 
 def load(source: Any, labels: Any = None, *, progress: bool = True, **options: Any) -> ImageStore:
-    """The store of a training set, kept in the cache folder: built once, opened from then on.
+    """Open the cached store of a training set, building it on first use.
 
-    Files are known by name, size and time of change, what Python hands over by its contents.
+    Files are identified by name, size and modification time, Python objects by their contents.
 
     Args:
-        source: as :func:`golddiff.sources.open_source` takes it.
-        labels: (N,) class indices >= 0, in place of the source's own.
+        source: any source of :func:`golddiff.sources.open_source`.
+        labels: (N,) class indices >= 0 that replace the source's own.
         progress: show a bar while building, on a terminal or in a notebook.
         options: ``size``, ``channels``, ``limit`` ... of
             :class:`golddiff.sources.source_options.SourceOptions`.
@@ -47,7 +47,7 @@ def load(source: Any, labels: Any = None, *, progress: bool = True, **options: A
     Raises:
         ArgumentError: an option has a value that is not allowed or does not apply.
         SourceError: the source cannot be read.
-        StoreError: the cache cannot be written.
+        StoreError: the cache is not writable.
     """
     if isinstance(source, os.PathLike):
         source = os.path.abspath(os.path.expanduser(source))
@@ -62,10 +62,10 @@ def cached_store(
     progress: bool = False,
     needed: Callable[[int, int], float] | None = None,
 ) -> ImageStore:
-    """Open the cached store of a source, built first where there is none or it is damaged.
+    """Open the cached store of a source, building it if it is missing or damaged.
 
-    ``say`` is told in a line whether a store is built or used, and where. ``needed`` gives the
-    bytes that n images of d values take later: what is too much is refused before building.
+    ``say`` receives lines that report which store is built or used. ``needed(n, d)`` is the memory
+    in bytes for later work on n images of d values; it is checked before building.
     """
     from golddiff.store.build import build
     from golddiff.store.images import ImageStore
@@ -80,14 +80,14 @@ def cached_store(
         say(f"using the store of {_shown(source)} in {path}{note}")
         return store
     except StoreError:
-        # A folder that is there but does not open is damaged: its remains are replaced.
-        complete = (path / "manifest.json").is_file()
+        # A store that exists but does not open is damaged, and is replaced.
+        damaged = (path / "manifest.json").is_file()
     opened = open_source(source, **vars(options))
     if needed is not None:
         n = getattr(opened, "total", opened.info.count or 1)
         check_images(n, opened.info.shape, needed, "the covariance and masks of")
     say(f"building a store of {_shown(source)} in {path}")
-    build(opened, path, overwrite=complete, progress=progress)
+    build(opened, path, overwrite=damaged, progress=progress)
     for line in opened.skipped.lines():
         say(line)
     return ImageStore.open(path)
@@ -101,30 +101,31 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class Entry:
-    """A folder of the cache."""
+    """One folder of the cache."""
 
-    path: Path  # where it is
-    what: str  # what it holds, in words
-    bytes: int  # of all its files
-    used: float  # seconds since the epoch, of its newest file
+    path: Path
+    what: str  # description of its contents
+    bytes: int  # total size of its files
+    used: float  # modification time of its newest file, in seconds since the epoch
 
 
 def entries() -> list[Entry]:
-    """What the cache holds, the largest first; folders that golddiff did not make are left out."""
+    """The folders of the cache that golddiff made, largest first."""
     from golddiff.store.opening import is_store
 
-    found, folder = [], cache_folder()
-    for path in folder.iterdir() if folder.is_dir() else ():
+    folders, cache = [], cache_folder()
+    for path in cache.iterdir() if cache.is_dir() else ():
         what = OTHERS.get("cluster" if _CLUSTER.match(path.name) else path.name)
         if path.is_symlink() or not (what or is_store(path)):
             continue
-        status = [file.lstat() for file in path.rglob("*") if not file.is_dir()]
-        used = max((one.st_mtime for one in status), default=path.stat().st_mtime)
-        found.append(Entry(path, what or _of_store(path), sum(one.st_size for one in status), used))
-    return sorted(found, key=lambda entry: (-entry.bytes, entry.path.name))
+        stats = [file.lstat() for file in path.rglob("*") if not file.is_dir()]
+        used = max((stat.st_mtime for stat in stats), default=path.stat().st_mtime)
+        size = sum(stat.st_size for stat in stats)
+        folders.append(Entry(path, what or _describe(path), size, used))
+    return sorted(folders, key=lambda entry: (-entry.bytes, entry.path.name))
 
 
-def _of_store(path: Path) -> str:
+def _describe(path: Path) -> str:
     try:
         return f"store of {Manifest.read(path).source}"
     except StoreError:
@@ -132,14 +133,14 @@ def _of_store(path: Path) -> str:
 
 
 def cache_name(source: Any, options: SourceOptions) -> str:
-    """A folder name that changes whenever the source, the options or the store format do."""
+    """The folder name for a source; it changes with the source, the options or the format."""
     if not isinstance(source, str):
         contents = {"version": VERSION, "contents": _contents(source, options), **options.saved()}
         return _folder_name(type(source).__name__, contents)
     path = Path(source).expanduser()
     identity: dict[str, Any] = {
         "version": VERSION,
-        # A name that is no path here is a built-in's or a hub dataset's: nothing local to read.
+        # A name that is not a local path is a built-in or a hub dataset, with no files to check.
         "source": str(path.resolve()) if is_path(source) else source,
         "files": _fingerprint(path) if is_path(source) else None,
         **recorded(options),
@@ -148,11 +149,11 @@ def cache_name(source: Any, options: SourceOptions) -> str:
 
 
 def recorded(options: SourceOptions) -> dict[str, Any]:
-    """The options as files record them, and a digest of labels that were given."""
-    made = options.saved()
+    """The options as files record them, with a digest in place of given labels."""
+    fields = options.saved()
     if options.labels is not None:
-        made["labels"] = hashlib.sha256(repr(list(options.labels)).encode()).hexdigest()
-    return made
+        fields["labels"] = hashlib.sha256(repr(list(options.labels)).encode()).hexdigest()
+    return fields
 
 
 def _folder_name(name: str, identity: dict[str, Any]) -> str:
@@ -166,7 +167,7 @@ def _shown(source: Any) -> str:
 
 
 def _contents(source: Any, options: SourceOptions) -> str:
-    """A digest of what Python hands over: of all its images and labels."""
+    """A digest of all images and labels of a Python object."""
     from golddiff.store.opening import open_source
 
     opened = open_source(source, **vars(options))
@@ -178,27 +179,27 @@ def _contents(source: Any, options: SourceOptions) -> str:
 
 
 def is_path(source: str) -> bool:
-    """Whether a source is a file or folder that is there, and no built-in of that name."""
+    """Whether a source is an existing file or folder; the names of built-ins take precedence."""
     from golddiff.sources import BUILTINS
 
     return source not in BUILTINS and Path(source).expanduser().exists()
 
 
 def _fingerprint(path: Path) -> str:
-    """A digest of the name, size and time of change of every file of a source, but hidden ones."""
+    """A digest of the name, size and modification time of every non-hidden file of a source."""
     from golddiff.sources.folders import files_below
     from golddiff.store.opening import is_store
 
     if is_store(path):
-        files = [path / NAME]  # the others are checked by it, or were kept there since
+        files = [path / NAME]  # it holds checksums of the images; artifacts are added later
     elif path.is_dir():
         files = sorted(path / name for name in files_below(path)[0])
     else:
-        # MNIST's labels lie in a file of their own beside the images.
+        # MNIST keeps its labels in a separate file next to the images.
         files = [path, *sorted(path.parent.glob("*idx1-ubyte*"))]
     digest = hashlib.sha256()
     for file in files:
-        status = file.stat()
+        stat = file.stat()
         name = os.path.relpath(file, path.parent)
-        digest.update(os.fsencode(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n"))
+        digest.update(os.fsencode(f"{name}\0{stat.st_size}\0{stat.st_mtime_ns}\n"))
     return digest.hexdigest()

@@ -1,7 +1,6 @@
-"""A store whose images are weighed and compared on another device, by torch.
+"""A store whose posteriors and nearest-image searches run on another device, with torch.
 
-It answers two of a training set's questions there, and hands everything else to the store on
-disk: what has no torch code (supports that differ by tile, draws by weight) runs on the processor.
+Everything else, such as tiled supports and draws by weight, goes to the store on disk and the CPU.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from golddiff.store.posteriors import whole
 from golddiff.support import AnySupport, Support, TiledSupport, grouped, listed, one_each
 from golddiff.system.numbers import F32, I64
 
-RESIDENT_SHARE = 0.6  # of the memory that is free: pixels that stay; else they are sent in parts
-KEPT_SHARE = 0.2  # of it: masks and proxies
-WORK_BYTES = 1 << 28  # of one temporary array
-UPLOADED = 8192  # images at a time
+RESIDENT_SHARE = 0.6  # share of free memory for the pixels; larger sets are uploaded in parts
+CACHE_SHARE = 0.2  # share of free memory for cached masks and proxies
+WORK_BYTES = 1 << 28  # size limit of one temporary array
+UPLOAD_BATCH = 8192  # images uploaded in one batch
 
 Weigh = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor], Partial]
 
 
 class DeviceStore:
-    """A store's images on a device of torch's.
+    """A store's images on a torch device.
 
-    ``free`` bytes may be taken there, by default what is free. ``resident``: whether all pixels lie
-    there, by default where they fit; else those that are weighed are sent each time.
+    ``free`` is the device memory to use in bytes, by default all that is free. ``resident`` keeps
+    all pixels on the device, by default if they fit; otherwise every call uploads its images.
     """
 
     def __init__(
@@ -45,10 +44,10 @@ class DeviceStore:
         resident: bool | None = None,
     ) -> None:
         self.store, self.device = store, device
-        room = free_bytes(device) if free is None else free
-        self._room = KEPT_SHARE * room
-        self._kept: OrderedDict[int, tuple[object, torch.Tensor]] = OrderedDict()
-        fits = store.n * store.d * store.flat.itemsize <= RESIDENT_SHARE * room
+        available = free_bytes(device) if free is None else free
+        self._cache_limit = CACHE_SHARE * available
+        self._cache: OrderedDict[int, tuple[object, torch.Tensor]] = OrderedDict()
+        fits = store.n * store.d * store.flat.itemsize <= RESIDENT_SHARE * available
         self.resident = fits if resident is None else resident
         self._pixels = self._uploaded(store.flat) if self.resident else None
 
@@ -56,81 +55,80 @@ class DeviceStore:
         return getattr(self.store, name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickle holds the store, as a path, and the device: images are sent there anew."""
+        """Pickle the store's path and the device; unpickling uploads the images again."""
         return device_store, (self.store, self.device)
 
     def posterior(
         self, estimator: Any, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
     ) -> Posterior:
-        """As :meth:`golddiff.ImageStore.posterior`, in float32."""
+        """Like :meth:`golddiff.ImageStore.posterior`, in float32."""
         groups = grouped(one_each(supports, len(x)))
         weigh = estimator.on_device(sigma, self)
         if weigh is None or any(isinstance(support, TiledSupport) for support, _ in groups):
             return self.store.posterior(estimator, x, sigma, supports)
-        made, order = [], []
+        posteriors, order = [], []
         for support, queries in groups:
             assert not isinstance(support, TiledSupport)
-            there = torch.from_numpy(x[queries]).to(self.device)
-            part = self._weighed(weigh, there, listed(support))
-            numbers = (part.log_max, part.total, part.weighted)
-            made.append(Posterior(*(array.double().cpu().numpy() for array in numbers)))
+            on_device = torch.from_numpy(x[queries]).to(self.device)
+            part = self._weighed(weigh, on_device, listed(support))
+            sums = (part.log_max, part.total, part.weighted)
+            posteriors.append(Posterior(*(tensor.double().cpu().numpy() for tensor in sums)))
             order += queries
-        return Posterior.of_queries(made, order)
+        return Posterior.of_queries(posteriors, order)
 
     def _weighed(self, weigh: Weigh, x: torch.Tensor, support: Support) -> Partial:
-        done: Partial | None = None
+        total: Partial | None = None
         for part in support.split(max(1, WORK_BYTES // (4 * self.store.d))):
             weights = part.log_weights
             log_weights = None if weights is None else self._sent(weights.astype(np.float32))
-            new = weigh(self.values_there(torch.from_numpy(part.rows)), log_weights, x)
-            done = new if done is None else done.merge(new)
-        if done is None:
+            partial = weigh(self.values_there(torch.from_numpy(part.rows)), log_weights, x)
+            total = partial if total is None else total.merge(partial)
+        if total is None:
             raise ZeroDivisionError("the posterior of no images is not defined")
-        return done
+        return total
 
     def nearest(
         self, x: F32, k: int, metric: Metric, within: AnySupport | Sequence[AnySupport]
     ) -> list[AnySupport]:
-        """As :meth:`golddiff.ImageStore.nearest`; images nearly as near may change places."""
+        """Like :meth:`golddiff.ImageStore.nearest`; float32 may reorder nearly equal distances."""
         if not isinstance(metric, Vectors):
             return self.store.nearest(x, k, metric, within)
-        answers: list[AnySupport] = list(one_each(within, len(x)))
-        goals = self._sent(metric.of_queries(self.store, x))
-        for support, queries in grouped(answers):
+        supports: list[AnySupport] = list(one_each(within, len(x)))
+        targets = self._sent(metric.of_queries(self.store, x))
+        for support, queries in grouped(supports):
             if len(support) <= k:
                 continue
-            among = whole(support)
-            distances = [
-                squared_distances(self._vectors(metric, part.rows), goals[queries])
-                for part in among.split(max(1, WORK_BYTES // (4 * goals.shape[1])))
-            ]
-            all_ = torch.cat(distances, dim=1)
-            if among.log_weights is not None and metric.nat:
-                all_ = all_ - self._sent((metric.nat * among.log_weights).astype(np.float32))
-            places = lowest(all_, k).cpu().numpy()
+            candidates = whole(support)
+            parts = candidates.split(max(1, WORK_BYTES // (4 * targets.shape[1])))
+            vectors = (self._vectors(metric, part.rows) for part in parts)
+            distances = torch.cat([squared_distances(v, targets[queries]) for v in vectors], dim=1)
+            if candidates.log_weights is not None and metric.nat:
+                bonus = (metric.nat * candidates.log_weights).astype(np.float32)
+                distances = distances - self._sent(bonus)
+            places = lowest(distances, k).cpu().numpy()
             for query, chosen in zip(queries, places, strict=True):
-                answers[query] = among.at(chosen)
-        return answers
+                supports[query] = candidates.at(chosen)
+        return supports
 
     def values_there(self, rows: torch.Tensor) -> torch.Tensor:
-        """Images (k, D) float32 in [-1, 1] of rows (k,) int64, on the device."""
+        """The images (k, D) at ``rows`` (k,) int64, as float32 in [-1, 1] on the device."""
         if self._pixels is None:
             return self._sent(self.store.values(rows.cpu().numpy()))
-        numbers = self._pixels[rows.to(self.device)].float()
-        return numbers * self.store.stored.scale + self.store.stored.offset
+        stored = self._pixels[rows.to(self.device)].float()
+        return stored * self.store.stored.scale + self.store.stored.offset
 
     def keep(self, of: object, make: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """What was made of an object, on the device; the longest unused makes room for others."""
-        if id(of) not in self._kept:
-            made = make()
-            while self._kept and made.nbytes + self._held() > self._room:
-                self._kept.popitem(last=False)
-            self._kept[id(of)] = of, made  # the object too: while it lives, its id is its own
-        self._kept.move_to_end(id(of))
-        return self._kept[id(of)][1]
+        """The tensor that ``make`` computes for the object ``of``, from an LRU cache."""
+        if id(of) not in self._cache:
+            tensor = make()
+            while self._cache and tensor.nbytes + self._cached_bytes() > self._cache_limit:
+                self._cache.popitem(last=False)
+            self._cache[id(of)] = of, tensor  # holding the object keeps its id unique
+        self._cache.move_to_end(id(of))
+        return self._cache[id(of)][1]
 
-    def _held(self) -> int:
-        return sum(tensor.nbytes for _, tensor in self._kept.values())
+    def _cached_bytes(self) -> int:
+        return sum(tensor.nbytes for _, tensor in self._cache.values())
 
     def _vectors(self, metric: Vectors, rows: I64) -> torch.Tensor:
         vectors = metric.of_images(self.store)
@@ -140,27 +138,27 @@ class DeviceStore:
 
     def _uploaded(self, flat: NDArray[Any]) -> torch.Tensor:
         dtype = torch.from_numpy(np.empty(0, flat.dtype)).dtype
-        made = torch.empty(flat.shape, dtype=dtype, device=self.device)
-        for i in range(0, len(flat), UPLOADED):
-            made[i : i + UPLOADED] = torch.from_numpy(np.array(flat[i : i + UPLOADED]))
-        return made
+        tensor = torch.empty(flat.shape, dtype=dtype, device=self.device)
+        for i in range(0, len(flat), UPLOAD_BATCH):
+            tensor[i : i + UPLOAD_BATCH] = torch.from_numpy(np.array(flat[i : i + UPLOAD_BATCH]))
+        return tensor
 
     def _sent(self, array: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(array).to(self.device)
 
 
 def device_store(store: Any, device: torch.device) -> Any:
-    """The store on a device, one for all denoisers over it; a store in shards is where it is."""
+    """The store on a device, shared by its denoisers; a store in shards is returned unchanged."""
     if not isinstance(store, ImageStore):
         return store
-    kept: dict[torch.device, DeviceStore] = store.__dict__.setdefault("_on_device", {})
-    if device not in kept:
-        kept[device] = DeviceStore(store, device)
-    return kept[device]
+    copies: dict[torch.device, DeviceStore] = store.__dict__.setdefault("_on_device", {})
+    if device not in copies:
+        copies[device] = DeviceStore(store, device)
+    return copies[device]
 
 
 def free_bytes(device: torch.device) -> float:
-    """Memory that a device has free; of one that does not say, 4 GB."""
+    """Free memory of a CUDA device in bytes; 4 GB for any other device."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     return 4e9

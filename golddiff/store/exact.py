@@ -1,14 +1,13 @@
-"""The exact posterior over the images of a support: its spread, its draws, its derivatives.
+"""The exact posterior over the images of a support: its variance, its samples, its derivatives.
 
-With logits l_i(x) an image and location, weights w_i = exp(l_i) / sum_j exp(l_j) and mean
-m = sum_i w_i v_i, the rest takes one more pass over the same images with known weights:
+The first pass gives the weights w_i = exp(l_i) / sum_j exp(l_j) of the logits l_i(x) and the mean
+m = sum_i w_i v_i. A second pass over the same images gives
 
-    variance                    sum_i w_i (v_i - m)^2
-    derivative of u . m in x    sum_i w_i u . (v_i - m) dl_i/dx
+    variance                  sum_i w_i (v_i - m)^2
+    gradient of u . m in x    sum_i w_i u . (v_i - m) dl_i/dx
 
-Of Optimal the second is Cov[x0 | x] u / sigma^2; where each output has its own logits (PCA, Kamb),
-each comes with its own weights. A pass is asked of the training set as a posterior is: an
-estimator whose partial sums add up, wherever the images are.
+For Optimal, the gradient is Cov[x0 | x] u / sigma^2. For PCA and Kamb, every output has its own
+logits and weights. A pass is an estimator whose partial sums add up, so shards can run it too.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from golddiff.noise import precision
 from golddiff.posterior import Posterior
 from golddiff.store.closed_form import main_directions
 from golddiff.store.images import ImageStore
-from golddiff.store.posterior_draw import Best, PosteriorDraw
+from golddiff.store.posterior_draw import PosteriorDraw, TopImages
 from golddiff.store.posteriors import at_level, over
 from golddiff.support import AnySupport, Support, TiledSupport, one_each, tile_of_each
 from golddiff.system.errors import ArgumentError
@@ -35,66 +34,66 @@ from golddiff.system.numbers import F32, F64, I64
 from golddiff.system.parallel import results_held
 
 FIRST, VARIANCE, PULL = "first", "variance", "pull"
-KEPT_SHARE = 1 / 16  # of the memory limit: logits of one pass that are kept for the next
+CACHE_SHARE = 1 / 16  # share of the memory limit for logits cached between passes
 
 
-class SecondPass:
-    """One pass over images for a posterior's sums, as an estimator that a training set is asked.
+class PosteriorPass:
+    """One pass over the images of a support, run by a training set like an estimator.
 
-    A query is (D) x, and for all but the first pass (V) the means, (V) a cotangent and (L) the log
-    of the sum of weights, in float64; at last its number. V is D, or what outputs are composed of.
+    A query packs, in float64: x (D), the mean (V), a cotangent (V), the log of the sum of weights
+    (L) and the query's number. The first pass has no mean or weights yet. V is ``estimator.sums``.
 
     Args:
         estimator: weighs the images.
-        what: which sums: the posterior's own, (V) the variance, or (D + 3) the derivative in x of
-            the mean's product with the cotangent, and three sums for that in sigma, as
-            :meth:`golddiff.estimators.optimal.Optimal.pulled` has them.
-        kept: (b, N) the logits, which the first pass leaves here for those after it; None: they are
-            found anew. It stays in this process.
+        mode: FIRST computes the posterior's own sums, VARIANCE the variance (V), and PULL the
+            gradient of mean . cotangent as the (D + 3) sums of
+            :meth:`golddiff.estimators.optimal.Optimal.pulled`.
+        cache: (b, N) logits, written by the first pass and read by later ones in this process;
+            None recomputes them.
     """
 
-    def __init__(self, estimator: Any, what: str, kept: F64 | None = None) -> None:
-        self.images, self.store, self.what = estimator.images, estimator.store, what
+    def __init__(self, estimator: Any, mode: str, cache: F64 | None = None) -> None:
+        self.images, self.store, self.mode = estimator.images, estimator.store, mode
         self.memory_limit, self.in_flight = estimator.memory_limit, estimator.in_flight
         self._v = estimator.sums
-        self._decoded = estimator.part_size  # images, at a time and thread
-        self._itself = what != FIRST and estimator.joint  # nothing is decoded
-        self.part_size = self._decoded * (4 if self._itself else 1)
-        self._estimator, self._kept = estimator, kept
+        self._decoded = estimator.part_size  # images that a thread decodes at a time
+        self._native = mode != FIRST and estimator.joint  # the estimator sums without decoding
+        self.part_size = self._decoded * (4 if self._native else 1)
+        self._estimator, self._cache = estimator, cache
         self._ready: dict[float, Any] = {}
 
     def ready(self, sigma: float) -> Any:
-        """The estimator, as it goes to wherever the images are."""
+        """The estimator for one noise level, without images; shards receive this copy."""
         if sigma not in self._ready:
             self._ready[sigma] = at_level(self._estimator, sigma)
         return self._ready[sigma]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_estimator": None, "_kept": None}
+        return {**vars(self), "_estimator": None, "_cache": None}
 
     def on_device(self, sigma: float, store: Any) -> None:
-        """Nothing: it works on the processor."""
+        """None: a pass runs on the CPU only."""
 
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """As the estimator's, in float64, with what derivatives keep; sums in flight and merged."""
-        if self.what == FIRST and self._kept is not None:  # it weighs as it does by itself
+        """Bytes (fixed, for each query): float64 terms with autograd buffers, and partial sums."""
+        if self.mode == FIRST and self._cache is not None:  # the estimator's own weighing
             own: tuple[int, int] = self._estimator.working_bytes(images)
             return own
         part = 8 * (6 * self.images.d + 2 * self._v) * min(images, self._decoded)
-        held = results_held(self.in_flight) + 4
-        return part * torch.get_num_threads(), 8 * held * self._v
+        posteriors = results_held(self.in_flight) + 4
+        return part * torch.get_num_threads(), 8 * posteriors * self._v
 
     def weigh(self, x: F64, sigma: float, part: Support) -> Posterior:
-        """The sums of some images for queries (b, D + 2 V + L + 1)."""
-        if self.what == FIRST and self._kept is not None:
+        """The sums over the images of ``part`` for queries (b, D + 2 V + L + 1)."""
+        if self.mode == FIRST and self._cache is not None:
             estimator, query = over(self.ready(sigma), self.images), x[:, : self.images.d]
-            made, logits = estimator.weigh_with_logits(query.astype(np.float32), sigma, part)
-            self._kept[_numbers(x), part.rows] = logits
-            return made  # type: ignore[no-any-return]
+            posterior, logits = estimator.weigh_with_logits(query.astype(np.float32), sigma, part)
+            self._cache[_numbers(x), part.rows] = logits
+            return posterior  # type: ignore[no-any-return]
         return self._sums(x, sigma, part, torch.from_numpy(part.log_importance())[:, None])
 
     def tiled_posterior(self, x: F64, sigma: float, support: TiledSupport) -> Posterior:
-        """The sums of queries, each tile's outputs over the tile's images."""
+        """The sums for queries (b, D + 2 V + L + 1), each tile's outputs over the tile's images."""
         tiles = tile_of_each(self.images.shape, support.side)
         total: Posterior | None = None
         for part in Support(support.rows).split(self.part_size):
@@ -105,35 +104,35 @@ class SecondPass:
         return total
 
     def _sums(self, x: F64, sigma: float, part: Support, prior: torch.Tensor) -> Posterior:
-        estimator, d = over(self.ready(sigma), self.images), self.images.d
+        estimator, d, v = over(self.ready(sigma), self.images), self.images.d, self._v
         packed = torch.from_numpy(np.asarray(x, np.float64))
-        v = self._v
         ends = [d, d + v, d + 2 * v, x.shape[1] - 1]
         query, mean, cotangent, log_total, _ = packed.tensor_split(ends, dim=1)
-        logits = None if self._kept is None else self._kept[_numbers(x), part.rows]
+        logits = None if self._cache is None else self._cache[_numbers(x), part.rows]
         known = Known(mean, log_total, logits)
-        if self._itself and self.what == VARIANCE:
-            return _plain(torch.from_numpy(estimator.squares(query.numpy(), sigma, part, known)))
-        if self._itself:
+        if self._native and self.mode == VARIANCE:
+            return _additive(estimator.squares(query.numpy(), sigma, part, known))
+        if self._native:
             pulled = estimator.pulled(query.numpy(), sigma, part, known, cotangent.numpy())
-            return _plain(torch.from_numpy(pulled))
+            return _additive(pulled)
         gain = torch.full((len(x), 1), precision(sigma), dtype=torch.float64, device="cpu")
-        if self.what != PULL:
+        if self.mode != PULL:
             with torch.no_grad():
                 terms = estimator.terms(query, gain, sigma, part, known)
-                if self.what == FIRST:
+                if self.mode == FIRST:
                     return _posterior(terms, prior, len(x), v)
-                return _plain(_variance(terms, prior, known))
+                return _additive(_variance(terms, prior, known).numpy())
         with torch.enable_grad():
             inputs = query.clone().requires_grad_(), gain.requires_grad_()
             terms = estimator.terms(*inputs, sigma, part, known)
-            score = _pulled(terms, prior, known, cotangent, inputs[1])
+            score = _surrogate(terms, prior, known, cotangent, inputs[1])
             slopes = torch.cat(torch.autograd.grad(score, inputs), dim=1)
-            return _plain(torch.nn.functional.pad(slopes, (0, 2)))  # in float64 no rest is left
+            # float64 sums need no correction for rounding: the two correction columns are 0.
+            return _additive(torch.nn.functional.pad(slopes, (0, 2)).numpy())
 
 
 def _numbers(x: F64) -> I64:
-    """(b, 1) of queries, where they lie among what is kept."""
+    """The number (b, 1) of each packed query: its row in the cache of logits."""
     return x[:, -1:].astype(np.int64)
 
 
@@ -144,15 +143,15 @@ def _posterior(terms: Terms, prior: torch.Tensor, b: int, d: int) -> Posterior:
         top = weighted.amax(dim=1)
         weights = torch.exp(weighted - top[:, None])
         sums = _spread_sum(weights, values)
-        some = Posterior(*(array.numpy() for array in (top, weights.sum(dim=1), sums)))
+        partial = Posterior(*(array.numpy() for array in (top, weights.sum(dim=1), sums)))
         total = total or Posterior.empty(b, top.shape[1], d)
-        total.add_to(range(b)[queries], some)
+        total.add_to(range(b)[queries], partial)
     assert total is not None
     return total
 
 
 def _spread_sum(weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """Sum over images of weights (b, m, L) times values (m, V), channel by channel: (b, V)."""
+    """Sum of weights (b, m, L) times values (m, V) over images, for each channel: (b, V)."""
     by_channel = values.reshape(len(values), -1, weights.shape[2])
     return torch.einsum("bml,mcl->bcl", weights, by_channel).reshape(len(weights), -1)
 
@@ -169,12 +168,12 @@ def _variance(terms: Terms, prior: torch.Tensor, known: Known) -> torch.Tensor:
     return out
 
 
-def _pulled(
+def _surrogate(
     terms: Terms, prior: torch.Tensor, known: Known, cotangent: torch.Tensor, gain: torch.Tensor
 ) -> torch.Tensor:
-    """A number whose derivative is that of the mean's product with the cotangent."""
+    """A scalar that has the same gradient as mean . cotangent."""
     score = cotangent.new_zeros(())
-    # Weights times differences to the mean add up to 0: what all logits share may be left out.
+    # Weighted differences to the mean sum to 0, so a term shared by all logits may be subtracted.
     shared = known.log_total * (gain / gain.detach())
     for queries, images, logits, values in terms:
         u, centre = cotangent[queries], known.mean[queries]
@@ -184,17 +183,17 @@ def _pulled(
     return score
 
 
-def _plain(sums: torch.Tensor) -> Posterior:
-    """Sums that are added as they are."""
-    one = np.ones((len(sums), 1))
-    return Posterior(np.zeros_like(one), one, sums.detach().numpy())
+def _additive(sums: F64) -> Posterior:
+    """Plain sums as a posterior with log_max 0, so that a merge adds them."""
+    ones = np.ones((len(sums), 1))
+    return Posterior(np.zeros_like(ones), ones, sums)
 
 
 class ImagesPosterior:
-    """The posterior of queries (b, D) that share a noise level, each over its support.
+    """The posterior of queries (b, D) that share a noise level, each over its own support.
 
-    ``log_prior`` is the log of the sum of the weights that all images have before x is seen. An
-    estimator whose mean is not that of one posterior is refused: PCA with "wss", SCFDM.
+    ``log_prior`` is the log of the total prior weight of all images. Estimators whose mean is not
+    the mean of a single posterior are rejected: PCA with "wss", SCFDM.
     """
 
     def __init__(
@@ -207,66 +206,66 @@ class ImagesPosterior:
     ) -> None:
         if not estimator.merges:
             raise ArgumentError(
-                f"posterior: the mean of {type(estimator).__name__} is not that of one posterior; "
-                "expected Optimal, Kamb, or PCA with weighting 'ss'"
+                f"posterior: the mean of {type(estimator).__name__} does not come from one "
+                "posterior; expected Optimal, Kamb, or PCA with weighting 'ss'"
             )
         self.estimator, self.x, self.sigma, self.supports = estimator, x, sigma, supports
         self._log_prior = log_prior
         size = 8 * len(x) * estimator.store.n
         single = isinstance(estimator.store, ImageStore) and estimator.joint
-        few = single and size <= KEPT_SHARE * estimator.memory_limit
-        self._kept = np.empty((len(x), estimator.store.n)) if few else None
+        cached = single and size <= CACHE_SHARE * estimator.memory_limit
+        self._cache = np.empty((len(x), estimator.store.n)) if cached else None
 
     @cached_property
     def _first(self) -> Posterior:
-        if self.estimator.joint and self._kept is None:
-            found: Posterior = self.estimator.store.posterior(
+        if self.estimator.joint and self._cache is None:
+            posterior: Posterior = self.estimator.store.posterior(
                 self.estimator, self.x, self.sigma, self.supports
             )
-            return found
+            return posterior
         b = len(self.x)
         unknown = [np.zeros((b, 2 * self.estimator.sums)), np.full((b, 1), -np.inf)]
-        return self._asked(FIRST, np.concatenate([self.x, *unknown], axis=1))
+        return self._run(FIRST, np.concatenate([self.x, *unknown], axis=1))
 
     def mean(self) -> F64:
-        """(b, D)."""
-        found: F64 = self.estimator.composed(self._first.mean(), self.sigma)
-        return found
+        """Posterior means (b, D)."""
+        means: F64 = self.estimator.composed(self._first.mean(), self.sigma)
+        return means
 
     def variance(self) -> F64:
-        """(b, D) of each output."""
+        """Variance of each output value, (b, D)."""
         b, d = self.x.shape
         return self._second(VARIANCE, np.zeros((b, self.estimator.sums))).weighted[:, :d]
 
     def pull(self, cotangent: F64) -> tuple[F64, F64]:
-        """Derivatives of the mean's product with a cotangent (b, D): in x (b, D), in sigma (b,)."""
+        """Gradients of mean . cotangent (b, D) with respect to x (b, D) and sigma (b,)."""
         joining = self.estimator.joining
         cotangent = cotangent if joining is None else joining.transposed(cotangent)
-        found, d = self._second(PULL, cotangent).weighted, self.x.shape[1]
-        in_gain, rest, mean_slope = found[:, d:].T
-        in_gain = in_gain - rest * mean_slope
-        return found[:, :d], in_gain * (-2 * precision(self.sigma) / self.sigma)
+        sums, d = self._second(PULL, cotangent).weighted, self.x.shape[1]
+        in_gain, rounding, mean_slope = sums[:, d:].T
+        in_gain = in_gain - rounding * mean_slope
+        return sums[:, :d], in_gain * (-2 * precision(self.sigma) / self.sigma)
 
-    def _second(self, what: str, cotangent: F64) -> Posterior:
+    def _second(self, mode: str, cotangent: F64) -> Posterior:
         first = self._first
         log_total = first.log_max + np.log(first.total)
         packed = np.concatenate([self.x, first.mean(), cotangent, log_total], axis=1)
-        return self._asked(what, packed)
+        return self._run(mode, packed)
 
-    def _asked(self, what: str, queries: F64) -> Posterior:
+    def _run(self, mode: str, queries: F64) -> Posterior:
         numbered = np.concatenate([queries, np.arange(len(queries))[:, None]], axis=1)
-        found: Posterior = self.estimator.store.posterior(
-            SecondPass(self.estimator, what, self._kept), numbered, self.sigma, self.supports
+        sums: Posterior = self.estimator.store.posterior(
+            PosteriorPass(self.estimator, mode, self._cache), numbered, self.sigma, self.supports
         )
-        return found
+        return sums
 
     def log_density(self) -> F64:
-        """(b,) log of p_sigma(x) = sum_i p_i N(x; x_i, sigma^2 I), in nats.
+        """Log of p_sigma(x) = sum_i p_i N(x; x_i, sigma^2 I) in nats, (b,).
 
         Raises:
-            ArgumentError: an estimator without a joint posterior.
+            ArgumentError: the estimator has no joint posterior.
         """
-        self._whole("log density")
+        self._require_joint("log density")
         first, d = self._first, self.x.shape[1]
         log_total = (first.log_max + np.log(first.total))[:, 0]
         noise = d * (math.log(self.sigma) + 0.5 * math.log(2 * math.pi))
@@ -274,37 +273,37 @@ class ImagesPosterior:
         return density
 
     def times(self, vectors: F64) -> F64:
-        """The posterior's covariance times vectors (b, D)."""
+        """The posterior covariance times vectors (b, D)."""
         return self.pull(vectors)[0] * self.sigma**2
 
     def directions(self, k: int) -> tuple[F64, F64]:
         """The covariance's k largest eigenvalues (b, k), descending, and eigenvectors (b, k, D)."""
-        self._whole("directions")
+        self._require_joint("directions")
         b, d = self.x.shape
         values, vectors = zip(
-            *(main_directions(self._of(i).times, d, k) for i in range(b)), strict=True
+            *(main_directions(self._single(i).times, d, k) for i in range(b)), strict=True
         )
         return np.stack(values), np.stack(vectors)
 
     def draw(self, n: int, seed: int, places: Sequence[int]) -> F32:
-        """(n, b, D) images drawn by their weights; each query's hang on its place alone."""
-        self._whole("draws")
-        drawing = PosteriorDraw(self.estimator, self.sigma, n, seed, tuple(places))
-        best: Best = self.estimator.store.answer(drawing, self.x, self.supports)
-        values: F32 = self.estimator.store.values(best.rows.T.ravel())
+        """Images (n, b, D) drawn by weight; ``seed`` and ``places`` fix the random numbers."""
+        self._require_joint("draws")
+        question = PosteriorDraw(self.estimator, self.sigma, n, seed, tuple(places))
+        drawn: TopImages = self.estimator.store.answer(question, self.x, self.supports)
+        values: F32 = self.estimator.store.values(drawn.rows.T.ravel())
         return values.reshape(n, len(self.x), -1)
 
-    def _of(self, query: int) -> ImagesPosterior:
-        """That of one query."""
-        made, one = copy.copy(self), slice(query, query + 1)
-        made.x, made.supports = self.x[one], one_each(self.supports, len(self.x))[one]
-        made._kept = None if self._kept is None else self._kept[one]
-        made.__dict__["_first"] = self._first.of([query])
-        return made
+    def _single(self, query: int) -> ImagesPosterior:
+        """The posterior of one query of the batch."""
+        single, index = copy.copy(self), slice(query, query + 1)
+        single.x, single.supports = self.x[index], one_each(self.supports, len(self.x))[index]
+        single._cache = None if self._cache is None else self._cache[index]
+        single.__dict__["_first"] = self._first.of([query])
+        return single
 
-    def _whole(self, what: str) -> None:
+    def _require_joint(self, what: str) -> None:
         if not self.estimator.joint:
             raise ArgumentError(
-                f"{what}: {type(self.estimator).__name__} weighs images anew for every output, so "
-                "its outputs have no joint posterior; expected Optimal, Wiener or GaussianMixture"
+                f"{what}: {type(self.estimator).__name__} weighs images per output value, so it "
+                "has no joint posterior; expected Optimal, Wiener or GaussianMixture"
             )

@@ -1,4 +1,4 @@
-"""Mean and covariance of a training set, of all its images and of its classes: made once, kept."""
+"""Mean and covariance factors of a training set and of its classes, computed once and cached."""
 
 from __future__ import annotations
 
@@ -9,99 +9,99 @@ from golddiff.store.statistics import LARGE, Factor, default_images
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import is_whole
 
-BUILT = "factor"  # made with the store
-NAME = "factor-of-all"  # made since, in place of it
-FEW, OF_FEW = 2048, -1  # images, and what stands for them beside classes
+BUILT = "factor"  # artifact written when the store is built
+NAME = "factor-of-all"  # artifact computed later, which takes precedence
+FEW, OF_FEW = 2048, -1  # size of the small sample, and its key among the class labels
 Progress = Callable[[int], None]
 
 
 def silent(done: int) -> None:
-    """Progress that nobody watches."""
+    """A progress callback that does nothing."""
 
 
 class Factors:
-    """The factors of a training set, which holds those that are made, by class."""
+    """The factors of a training set, by class; they are cached on the training set itself."""
 
     def __init__(self, images: Any) -> None:
         self._images = images
-        self._made: dict[int | None, Factor] = images._factors
+        self._computed: dict[int | None, Factor] = images._factors
 
     def of(self, label: int | None, progress: Progress = silent) -> Factor:
-        """The factor of a class, or of all images; that of all is kept with the store."""
-        if label not in self._made:
-            kept = self._kept() if label is None else None
-            if kept is None:
-                return self._new(label, None, 0, progress)
-            self._made[label] = kept
-        return self._made[label]
+        """The factor of a class, or of all images for None, which is also saved in the folder."""
+        if label not in self._computed:
+            saved = self._load() if label is None else None
+            if saved is None:
+                return self._fit(label, None, 0, progress)
+            self._computed[label] = saved
+        return self._computed[label]
 
     def averaged(self) -> Factor:
-        """That of all images for masks that are averaged; of few of them where images are large.
+        """The factor for averaged masks: of all images, or of a small sample if images are large.
 
-        Of 20,000 images of 12,288 values the whole factor takes minutes, and each noise level's
-        matrix as many as its rank. Averages over a neighbourhood do not need it; a single output's
-        mask does.
+        For 20,000 images of 12,288 values, the full factor takes minutes, and each noise level's
+        matrix takes time proportional to the rank. A single output's mask needs that precision;
+        averages over a neighbourhood do not.
         """
         if not self.averages_few:
             return self.of(None)
-        if OF_FEW not in self._made:
-            self._made[OF_FEW] = self._images._make_factor(None, FEW, 0, silent)
-        return self._made[OF_FEW]
+        if OF_FEW not in self._computed:
+            self._computed[OF_FEW] = self._images._make_factor(None, FEW, 0, silent)
+        return self._computed[OF_FEW]
 
     def averaged_mark(self) -> str:
-        """Identifies it; that of few images is always the same, so it need not be made."""
+        """Identifier of :meth:`averaged`; constant for the sample, which is not computed here."""
         return f"of {FEW}" if self.averages_few else self.mark()
 
     @property
     def averages_few(self) -> bool:
-        """Whether it is of few of the images."""
+        """Whether :meth:`averaged` uses the small sample."""
         return bool(self._images.d > LARGE and self._images.n > FEW)
 
     def estimate(self, images: int | None, seed: int = 0, progress: Progress = silent) -> Factor:
-        """Make the factor of all from some images, and keep it in place of the one there is.
+        """Recompute the factor of the whole set from some of its images and save it.
 
-        Denoisers that were made before keep the masks that they have.
+        Existing denoisers keep their masks.
 
         Args:
-            images: how many, drawn at random without replacement; None for the default of
-                :meth:`golddiff.ImageStore.factor`; as many as there are, or more, for all.
-            seed: of the draw.
-            progress: called with the number of images done.
+            images: number of images, drawn at random without replacement; None for the default of
+                :meth:`golddiff.ImageStore.factor`. All images are used if there are no more.
+            seed: seed of the draw.
+            progress: called with the number of images processed.
         """
         if images is not None and not (is_whole(images) and images >= 2):
             raise ArgumentError(f"images: got {images!r}, expected a number of 2 or more, or None")
-        return self._new(None, images, seed, progress)
+        return self._fit(None, images, seed, progress)
 
     def is_kept(self) -> bool:
-        """Whether the factor of all images need not be made."""
+        """Whether the factor of all images is saved."""
         return self._head() is not None
 
     def mark(self) -> str:
-        """Identifies the factor of all images; it is made where there is none.
+        """Identifier of the factor of all images, which is computed if none is saved.
 
-        Of the one in use, if any: another process may have kept another one since.
+        The factor in use comes first: another process may have replaced the saved one.
         """
-        head = None if None in self._made else self._head()
+        head = None if None in self._computed else self._head()
         return self.of(None).digest if head is None else head["digest"]
 
     def put(self, factor: Factor) -> None:
-        """Take the factor of all images as given, and keep it."""
-        self._made[None] = factor
+        """Set the factor of all images and save it."""
+        self._computed[None] = factor
         if self._images.share == 1:
             self._images.artifacts.save(NAME, factor.tensors(), {"of": str(factor.images)})
 
     @property
     def images(self) -> int:
-        """Of how many images the factor of all is; it is neither made nor read for this."""
-        if None in self._made:
-            return self._made[None].images
+        """Number of images behind the factor of all images, found without loading the factor."""
+        if None in self._computed:
+            return self._computed[None].images
         of = (self._head() or {}).get("of", "")
         n, d = self._images.n, self._images.d
         return int(of) if of.isdecimal() else default_images(n, d)
 
-    def _new(self, label: int | None, images: int | None, seed: int, progress: Progress) -> Factor:
+    def _fit(self, label: int | None, images: int | None, seed: int, progress: Progress) -> Factor:
         factor: Factor = self._images._make_factor(label, images, seed, progress)
-        self._made[label] = factor
+        self._computed[label] = factor
         if label is None:
             self.put(factor)
         return factor
@@ -110,7 +110,7 @@ class Factors:
         heads = map(self._images.artifacts.head, (NAME, BUILT))
         return next((head for head in heads if head is not None), None)
 
-    def _kept(self) -> Factor | None:
+    def _load(self) -> Factor | None:
         for tensors in map(self._images.artifacts.load, (NAME, BUILT)):
             factor = None if tensors is None else Factor.of_tensors(tensors, self._images.d)
             if factor is not None:

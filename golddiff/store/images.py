@@ -1,8 +1,8 @@
 """The training set on disk: built once in one streaming pass, memory-mapped afterwards.
 
-A store is a folder: ``pixels.bin`` (uint8, or float32 for latents and points), ``labels.bin``,
+A store is a folder with ``pixels.bin`` (uint8, or float32 for latents and points), ``labels.bin``,
 ``proxies.bin`` (for screening), ``norms.bin``, ``factor.safetensors`` (mean and covariance), and
-a manifest with the format version and a checksum of each.
+a manifest with the format version and a checksum of each file.
 """
 
 from __future__ import annotations
@@ -32,32 +32,31 @@ from golddiff.system.numbers import F32, I64
 from golddiff.system.pictures import png
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
 
-SHOWN = 24  # images in a notebook
+PREVIEW = 24  # images in a notebook preview
 
 
 class ImageStore(TrainingSet):
     """A training set on disk, read by row.
 
     Attributes:
-        path: its folder.
+        path: the store's folder.
         n: number of images.
         shape: shape of one image, (C, H, W), or (D,) for points.
         d: number of values of one image.
         labels: (n,) int64 tensor of class indices, or None.
         class_names: a name for each class index, or None.
-        class_counts: images of each class that has any, ascending; empty without labels.
-        classes: these classes.
-        names: the file of each image, as it was called in its folder, archive or table; None where
-            images were no files.
-        is_pixels: whether the store holds 8-bit images: their values lie in [-1, 1].
+        class_counts: number of images of each non-empty class, ascending; empty without labels.
+        classes: the non-empty classes.
+        names: file name of each image in its folder, archive or table; None if it has none.
+        is_pixels: whether the store holds 8-bit images, whose values lie in [-1, 1].
         flat: (n, d) uint8 or float32, memory-mapped.
-        stored: the same, with scale and offset to [-1, 1]: value = flat * scale + offset.
+        stored: ``flat`` with its scale and offset to [-1, 1]: value = flat * scale + offset.
         norms: (n,) float32 Euclidean norms in [-1, 1] units.
         radius: R = max_i ||x_i||, the data radius of the paper's Theorem 1.
-        residency: how many bytes of its files may be in memory, and which are.
-        artifacts: what was computed from it and is kept with it.
-        factors: mean and covariance of all images and of classes.
-        first_row: where the images are a part of a larger training set, the row of the first there.
+        residency: tracks and limits the bytes of the store's files that are in memory.
+        artifacts: arrays computed from the store and saved in its folder.
+        factors: mean and covariance of all images and of each class.
+        first_row: row of the first image in the whole training set, if the store is a shard.
     """
 
     first_row = 0
@@ -69,7 +68,7 @@ class ImageStore(TrainingSet):
         self.flat = self._map(PIXELS, manifest.dtype, (self.n, self.d))
         self.stored = Stored(self.flat, *manifest.scaling)
         self.norms: F32 = self._map(NORMS, "float32", (self.n,))
-        # These are read, not mapped: their pages would count as resident.
+        # np.fromfile copies: pages of a mapping would count as resident.
         self.radius = float(np.fromfile(path / NORMS, np.float32).max())
         labels = np.fromfile(path / LABELS, np.int64) if manifest.labelled else None
         self.labels = None if labels is None else torch.from_numpy(labels)
@@ -86,22 +85,22 @@ class ImageStore(TrainingSet):
         return self.manifest.names(self.path)
 
     def names_of(self, rows: Sequence[int] | I64) -> list[str] | None:
-        """The files of some images; None where they were none."""
+        """File names of the images at ``rows``; None if the source has no files."""
         return None if self.names is None else [self.names[row] for row in rows]
 
     @classmethod
     def open(cls, path: str | Path, memory_limit: float = DEFAULT_LIMIT) -> ImageStore:
-        """Open the store at ``path``; its format, manifest and file sizes are checked.
+        """Open the store at ``path`` and check its format, manifest and file sizes.
 
         Args:
-            path: its folder.
+            path: the store's folder.
             memory_limit: bytes of the store's files that may be resident in this process at a
-                time; the store may be larger (docs/guides/large-sets.md). What methods need for
-                their own work comes on top: that is the limit of the same name of an estimator.
+                time; the store may be larger (docs/guides/large-sets.md). The working memory of
+                methods comes on top; an estimator's own ``memory_limit`` bounds it.
 
         Raises:
-            ArgumentError: ``memory_limit`` is no number above 0.
-            StoreError: missing, incomplete, of another format version, truncated or altered.
+            ArgumentError: ``memory_limit`` is not a number above 0.
+            StoreError: the store is missing, incomplete, truncated, altered or of another version.
         """
         folder = path_of("path", path)
         manifest = Manifest.read(folder)
@@ -130,30 +129,30 @@ class ImageStore(TrainingSet):
     ) -> ImageStore:
         """Build a store in one streaming pass and open it.
 
-        An interrupted build leaves nothing that opens. :func:`golddiff.load` chooses a place.
+        An interrupted build leaves no store behind. :func:`golddiff.load` chooses a path itself.
 
         Args:
-            source: as :func:`golddiff.sources.open_source` takes it: tensor, array, list, Dataset,
-                folder, parquet, zip, npz, npy, pt, idx or CIFAR file, hub name, built-in, store.
-            path: folder to make.
-            labels: (N,) class indices >= 0, in place of the source's own.
+            source: a source of :func:`golddiff.sources.open_source`: tensor, array, list, Dataset,
+                folder, parquet, zip, npz, npy, pt, idx or CIFAR file, hub name, built-in or store.
+            path: folder to create.
+            labels: (N,) class indices >= 0 that replace the source's own.
             size: resize the shorter side to this and crop the centre.
-            channels: 1 for grey, 3 for colour; None keeps what the source has.
+            channels: 1 for grey, 3 for colour; None keeps the source's channels.
             split: split of a data set.
-            column: column of a table, or array of a .npz, that holds the images; None: by its name.
-            label_column: that of the labels.
-            skip_bad: leave unreadable images out and count them, instead of stopping.
+            column: image column of a table, or image array of a .npz; None detects it by name.
+            label_column: label column of a table, or label array of a .npz.
+            skip_bad: skip and count unreadable images instead of raising an error.
             limit: use at most this many images.
-            seed: for the generated sources "moons" and "patches".
-            value_range: least and largest value of float images that are not in [-1, 1].
-            overwrite: replace a store that is already there, once the new one is complete.
-            exist_ok: open a store of the same source that is already there, and read nothing.
+            seed: seed of the generated sources "moons" and "patches".
+            value_range: smallest and largest value of float images that are not in [-1, 1].
+            overwrite: replace an existing store once the new one is complete.
+            exist_ok: open an existing store of the same source without reading the source again.
             progress: show a progress bar.
 
         Raises:
             ArgumentError: a bad argument; ``path`` exists and may not be replaced or opened.
             SourceError: the source cannot be read.
-            StoreError: the disk is full or cannot be written.
+            StoreError: the disk is full or not writable.
         """
         from golddiff.store.opening import open_source
 
@@ -162,13 +161,13 @@ class ImageStore(TrainingSet):
             label_column=label_column, skip_bad=skip_bad, limit=limit, seed=seed, labels=labels,
             value_range=value_range,
         )  # fmt: skip
-        place = path_of("path", path)
-        if not (exist_ok and place.exists() and is_store_of(place, opened)):
-            build(opened, place, overwrite=overwrite, progress=progress)
-        return cls.open(place)
+        folder = path_of("path", path)
+        if not (exist_ok and folder.exists() and is_store_of(folder, opened)):
+            build(opened, folder, overwrite=overwrite, progress=progress)
+        return cls.open(folder)
 
     def proxies(self, shape: tuple[int, ...]) -> F32:
-        """Average-pooled images of a shape, (n, d'); made when first asked for, and kept."""
+        """Images average-pooled to ``shape``, (n, d'); computed on first use and cached."""
         if shape not in self._pooled:
             self._pooled[shape] = pooled(self, shape)
         return self._pooled[shape]
@@ -177,7 +176,7 @@ class ImageStore(TrainingSet):
         """Recompute every checksum.
 
         Raises:
-            StoreError: names the first file whose contents changed.
+            StoreError: a checksum differs; the message names the first such file.
         """
         self.manifest.verify(self.path)
 
@@ -199,9 +198,9 @@ class ImageStore(TrainingSet):
         self, estimator: Any, x: F32, sigma: float, support: AnySupport, top: int,
         pixel: int | None,
     ) -> Iterator[Any]:  # fmt: skip
-        """See :class:`TrainingSet`; the estimator's own."""
-        images = support if isinstance(support, TiledSupport) else listed(support)
-        yield from estimator.contributions(x, sigma, images, top, pixel)
+        """See :class:`TrainingSet`; the estimator computes them."""
+        explicit = support if isinstance(support, TiledSupport) else listed(support)
+        yield from estimator.contributions(x, sigma, explicit, top, pixel)
 
     def _make_factor(
         self, label: int | None, images: int | None, seed: int, progress: Callable[[int], None]
@@ -210,15 +209,15 @@ class ImageStore(TrainingSet):
         return covariance_factor(self.stored, rows, progress)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickle holds the path and the limit; it opens the store where that is."""
+        """Pickle the path and the memory limit; unpickling opens the store at that path."""
         return ImageStore.open, (self.path.absolute(), self.residency.limit)
 
     def __repr__(self) -> str:
         return f"ImageStore.open({str(self.path)!r})"
 
     def _repr_png_(self) -> bytes | None:
-        """The first images, for notebooks."""
-        return png(self.images(range(min(SHOWN, self.n)))) if len(self.shape) == 3 else None
+        """A preview of the first images, for notebooks."""
+        return png(self.images(range(min(PREVIEW, self.n)))) if len(self.shape) == 3 else None
 
     def __str__(self) -> str:
         classes = "no labels" if self.labels is None else f"{len(self.class_counts)} classes"
@@ -232,7 +231,7 @@ StoreOrPath = ImageStore | str | Path
 
 
 def opened(store: StoreOrPath) -> ImageStore:
-    """A training set as it is, or the store in a folder."""
+    """Open the store if given a path; return a training set unchanged."""
     if isinstance(store, str | Path):
         return ImageStore.open(store)
     if not all(hasattr(store, name) for name in ("shape", "d", "posterior")):

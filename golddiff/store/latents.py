@@ -1,4 +1,4 @@
-"""Training sets of VAE latents: images encoded into a store, and latents decoded to images."""
+"""Training sets of VAE latents: encoding images into a store, decoding latents into images."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ def index_latents(
     progress: bool = False,
     **reading: Any,
 ) -> ImageStore:
-    """Build a store of the latents of images: float32, encoded as they stream by.
+    """Build a store of float32 latents, encoding images in one streaming pass.
 
     A latent is (mean of the VAE's posterior - shift) * scaling factor, the coordinates that latent
-    diffusion models are trained in; nothing is drawn at random.
+    diffusion models are trained in. Encoding is deterministic: it uses the mean, not a sample.
 
     Args:
-        source: images, as :meth:`golddiff.ImageStore.build` takes them.
-        path: folder to make.
-        vae: a diffusers autoencoder, on the device that is to encode.
+        source: images from any source of :meth:`golddiff.ImageStore.build`.
+        path: folder to create.
+        vae: a diffusers autoencoder, on the device to encode on.
         batch_size: images encoded together.
-        overwrite: replace a store that is already there.
+        overwrite: replace an existing store.
         progress: show a progress bar.
-        reading: ``size``, ``labels``, ``split``, ``limit`` ... of ``ImageStore.build``; the
-            number of channels is the VAE's.
+        reading: ``size``, ``labels``, ``split``, ``limit`` ... of ``ImageStore.build``; the VAE
+            sets the number of channels.
 
     Raises:
-        ArgumentError: a bad argument; images that the VAE does not take.
+        ArgumentError: an argument is invalid, or the VAE does not accept the images.
         SourceError: the source cannot be read.
-        StoreError: the disk is full or cannot be written.
+        StoreError: the disk is full or not writable.
     """
     batch_size = check_count("batch_size", batch_size)
     channels = int(vae.config.in_channels)
-    pictures = open_source(source, **{**_wanted_channels(source, channels), **reading})
-    build(_Latents(pictures, vae, batch_size), Path(path), overwrite=overwrite, progress=progress)
+    images = open_source(source, **{**_channel_option(source, channels), **reading})
+    build(_Latents(images, vae, batch_size), Path(path), overwrite=overwrite, progress=progress)
     return ImageStore.open(Path(path))
 
 
@@ -69,7 +69,7 @@ def encode(vae: AutoencoderKL, images: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def decode(vae: AutoencoderKL, latents: torch.Tensor, batch_size: int = 16) -> torch.Tensor:
-    """Images (b, C, H, W) float32 in [-1, 1] of scaled latents (b, c, h, w), on their device."""
+    """Images (b, C, H, W) float32 in [-1, 1] of scaled latents (b, c, h, w), on the same device."""
     images = []
     for start in range(0, len(latents), batch_size):
         part = latents[start : start + batch_size]
@@ -82,8 +82,8 @@ def _shift(vae: AutoencoderKL) -> float:
     return float(vae.config.get("shift_factor") or 0.0)
 
 
-def _wanted_channels(source: object, channels: int) -> dict[str, int]:
-    """Arrays of floats have the channels that they have; other sources are converted."""
+def _channel_option(source: object, channels: int) -> dict[str, int]:
+    """The ``channels`` option that fits the VAE; none for float arrays, which are not converted."""
     floats = getattr(getattr(source, "dtype", None), "is_floating_point", None)
     if floats is None:
         floats = isinstance(source, np.ndarray) and source.dtype.kind == "f"
@@ -91,30 +91,30 @@ def _wanted_channels(source: object, channels: int) -> dict[str, int]:
 
 
 class _Latents:
-    """The latents of another source's images, as a source."""
+    """A source that yields the latents of another source's images."""
 
-    def __init__(self, pictures: Source, vae: AutoencoderKL, batch_size: int) -> None:
-        shape = pictures.info.shape
+    def __init__(self, images: Source, vae: AutoencoderKL, batch_size: int) -> None:
+        shape = images.info.shape
         channels = int(vae.config.in_channels)
         if len(shape) != 3 or shape[0] != channels:
             raise ArgumentError(
                 f"source: got examples of shape {shape}, but the VAE takes ({channels}, H, W)"
             )
-        self._pictures, self._vae, self._batch_size = pictures, vae, batch_size
-        self.skipped, self.names = pictures.skipped, pictures.names
+        self._images, self._vae, self._batch_size = images, vae, batch_size
+        self.skipped, self.names = images.skipped, images.names
         self.info = replace(
-            pictures.info,
+            images.info,
             shape=tuple(encode(vae, torch.zeros(1, *shape)).shape[1:]),
             dtype=np.dtype(np.float32),
             description=(
-                f"latents of {pictures.info.description} ({type(vae).__name__}, "
+                f"latents of {images.info.description} ({type(vae).__name__}, "
                 f"scaling factor {vae.config.scaling_factor:g})"
             ),
         )
 
     def batches(self, size: int) -> Iterator[Batch]:
-        """Latents of at most ``size`` images at a time, in order."""
-        for pixels, labels in self._pictures.batches(min(size, self._batch_size)):
+        """Batches of at most ``size`` latents, in source order."""
+        for pixels, labels in self._images.batches(min(size, self._batch_size)):
             images = torch.from_numpy(pixels.astype(np.float32))
             if pixels.dtype == np.uint8:
                 images = images / 127.5 - 1

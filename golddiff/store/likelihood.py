@@ -1,4 +1,4 @@
-"""How likely a measurement is under every training image: the log weights that it gives them."""
+"""The likelihood of a measurement under every training image, as log weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from golddiff.system.arguments import check_dense, check_not_negative
 from golddiff.system.errors import ArgumentError
 from golddiff.system.memory import require_memory
 
-IMAGES_AT_ONCE = 64  # few enough to stay in a processor's cache
+IMAGES_AT_ONCE = 64  # small enough for the CPU cache
 
 Operator = Callable[[torch.Tensor], torch.Tensor]
 
@@ -24,19 +24,19 @@ def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float
     """Log N(y_b; A x_i, noise^2 I) of B measurements under all N images: weights for ``given``.
 
     Args:
-        store: the training set, or the path of one.
-        operator: A, a callable on images (b, *shape) in [-1, 1], or a deepinv physics (whose A is
-            taken, without its noise).
-        y: (B, *measured) measurements, of what A makes of an image.
-        noise: standard deviation of their noise, >= 0, in the units of y. At 0 only images that
-            fit exactly are left.
+        store: the training set, or the path of a store.
+        operator: A, a callable on images (b, *shape) in [-1, 1], or a deepinv physics, whose A is
+            used without its noise model.
+        y: (B, *measured) measurements, each of the shape of A's output for one image.
+        noise: standard deviation of the measurement noise, >= 0, in the units of y. At 0, only
+            images that fit exactly remain.
 
     Returns:
         (B, N) float64 natural logs; at noise 0 they are 0 where A x_i = y, else -inf.
 
     Raises:
-        ArgumentError: an operator that fails, or whose output is not of y's shape or not finite;
-            noise that is negative or not finite, or 0 where no image fits; more than memory holds.
+        ArgumentError: the operator fails, or its output is not finite or not of y's shape; noise is
+            negative or not finite, or 0 while no image fits; the weights do not fit in memory.
     """
     images: TrainingSet = opened(store)
     measured, forward = check_measured(y, noise), as_call(operator)
@@ -44,9 +44,9 @@ def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float
     logs = torch.empty(len(y), images.n, dtype=torch.float64, device="cpu")
     for start in range(0, images.n, IMAGES_AT_ONCE):
         rows = np.arange(start, min(start + IMAGES_AT_ONCE, images.n))
-        made = applied(forward, images.images(rows), tuple(y.shape[1:])).double()
-        made = made.reshape(len(rows), -1)
-        squares = torch.stack([(made - one).square().sum(dim=1) for one in measured])
+        outputs = applied(forward, images.images(rows), tuple(y.shape[1:])).double()
+        outputs = outputs.reshape(len(rows), -1)
+        squares = torch.stack([(outputs - y_b).square().sum(dim=1) for y_b in measured])
         if noise == 0:
             logs[:, rows] = torch.where(squares == 0, 0.0, -torch.inf).double()
         else:
@@ -58,7 +58,7 @@ def log_likelihood(store: Any, operator: Operator, y: torch.Tensor, noise: float
 
 
 def check_measured(y: torch.Tensor, noise: float) -> torch.Tensor:
-    """Measurements as (B, m) float64, if they and their noise are what they should be."""
+    """Check measurements and noise; return the measurements as (B, m) float64."""
     check_not_negative("noise", noise)
     if not isinstance(y, torch.Tensor) or y.ndim < 1 or not torch.isfinite(y).all():
         raise ArgumentError("y: expected a tensor (B, *measured) of finite numbers")
@@ -67,7 +67,7 @@ def check_measured(y: torch.Tensor, noise: float) -> torch.Tensor:
 
 
 def as_call(operator: Any) -> Operator:
-    """A of a deepinv physics, or the callable itself."""
+    """The operator A of a deepinv physics, or the callable itself."""
     forward: Operator = getattr(operator, "A", operator)
     if not callable(forward):
         raise ArgumentError(
@@ -77,18 +77,19 @@ def as_call(operator: Any) -> Operator:
 
 
 def applied(operator: Operator, images: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """What an operator makes of images (b, *): finite numbers (b, *shape)."""
+    """The operator's output for images (b, *), checked to be finite and of shape (b, *shape)."""
     try:
-        made = operator(images)
+        output = operator(images)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         message = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ArgumentError(f"operator: fails on {tuple(images.shape)}: {message}") from error
-    if not isinstance(made, torch.Tensor) or tuple(made.shape) != (len(images), *shape):
-        got = getattr(made, "shape", type(made).__name__)
+    if not isinstance(output, torch.Tensor) or tuple(output.shape) != (len(images), *shape):
+        got = getattr(output, "shape", type(output).__name__)
         got = tuple(got) if isinstance(got, torch.Size) else got
         raise ArgumentError(
-            f"operator: makes {got} of {tuple(images.shape)}, but y is of {(len(images), *shape)}"
+            f"operator: got output {got} for images {tuple(images.shape)}, expected "
+            f"{(len(images), *shape)}, the shape of y"
         )
-    if not torch.isfinite(made).all():
-        raise ArgumentError("operator: makes numbers that are not finite")
-    return made
+    if not torch.isfinite(output).all():
+        raise ArgumentError("operator: got NaN or infinity in its output, expected finite values")
+    return output

@@ -1,4 +1,4 @@
-"""The manifest of a store: what it holds, and a checksum for every file."""
+"""The manifest of a store: its metadata and a checksum for every file."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from golddiff.system.files import leads_out
 FORMAT = "golddiff-store"
 VERSION = 1
 NAME = "manifest.json"
-FILE_NAMES = "names.txt"  # of the file of each image, a line each, where they were files
-CHECKED_BYTES = 1 << 28  # of floats are looked through when a store is opened
+FILE_NAMES = "names.txt"  # the file name of each image, one per line, if the source has files
+CHECKED_BYTES = 1 << 28  # larger float stores are not scanned for NaN when opened
 
 
 @dataclass
@@ -29,29 +29,29 @@ class FileRecord:
 
 @dataclass
 class Manifest:
-    """What a store holds."""
+    """The metadata of a store."""
 
     n: int  # number of examples
     shape: tuple[int, ...]  # shape of one example, (C, H, W) or (D,)
     dtype: str  # "uint8" or "float32"
-    labelled: bool  # whether labels.bin is there
+    labelled: bool  # whether the store has labels.bin
     class_names: list[str] | None  # a name for each class index, or None
     proxy_shape: tuple[int, ...]  # shape of one screening proxy
-    source: str  # one line that says where the images came from
-    skipped: int = 0  # how many unreadable images were left out
-    files: dict[str, FileRecord] = field(default_factory=dict)  # a record for each file
+    source: str  # description of the images' source, in one line
+    skipped: int = 0  # number of unreadable images that were skipped
+    files: dict[str, FileRecord] = field(default_factory=dict)  # records by file name
 
     @property
     def bytes(self) -> int:
-        """Size of all files."""
+        """Total size of all files."""
         return sum(record.bytes for record in self.files.values())
 
     @property
     def images_checksum(self) -> str:
-        """One checksum of the images and labels, wherever the store lies."""
-        named = [n for n in ("pixels.bin", "labels.bin") if n in self.files]
+        """One checksum of the images and labels, independent of the store's location."""
+        names = [n for n in ("pixels.bin", "labels.bin") if n in self.files]
         return hashlib.sha256(
-            "\n".join(f"{n}:{self.files[n].sha256}" for n in named).encode()
+            "\n".join(f"{n}:{self.files[n].sha256}" for n in names).encode()
         ).hexdigest()
 
     @property
@@ -60,7 +60,7 @@ class Manifest:
         return (1 / 127.5, -1.0) if self.dtype == "uint8" else (1.0, 0.0)
 
     def write(self, folder: Path) -> None:
-        """Write the manifest, with a digest of its own contents."""
+        """Write the manifest with a digest of its contents."""
         (folder / NAME).write_text(sealed(FORMAT, VERSION, asdict(self)), encoding="utf-8")
 
     @classmethod
@@ -88,17 +88,17 @@ class Manifest:
         problem = _problem(body)
         if problem:
             raise StoreError(f"store: {path} {problem}; build the store again")
-        made = {name: body[name] for name in cls.__dataclass_fields__}
-        names, files = made["class_names"], made["files"]
-        return cls(**made | {
-            "shape": tuple(made["shape"]), "proxy_shape": tuple(made["proxy_shape"]),
+        fields = {name: body[name] for name in cls.__dataclass_fields__}
+        names, files = fields["class_names"], fields["files"]
+        return cls(**fields | {
+            "shape": tuple(fields["shape"]), "proxy_shape": tuple(fields["proxy_shape"]),
             "class_names": names and [printable(name) for name in names],
-            "source": printable(made["source"]),
+            "source": printable(fields["source"]),
             "files": {name: FileRecord(**record) for name, record in files.items()},
         })  # fmt: skip
 
     def names(self, folder: Path) -> list[str] | None:
-        """The file of each image of the store in ``folder``; None where its source was no files."""
+        """The file name of each image of the store in ``folder``; None if it has none."""
         if FILE_NAMES not in self.files:
             return None
         text = (folder / FILE_NAMES).read_text(encoding="utf-8", errors="replace")
@@ -108,8 +108,8 @@ class Manifest:
         return names
 
     def check_sizes(self, folder: Path) -> None:
-        """Check that every file is there and has its size, and that labels are class indices."""
-        implied = {
+        """Check that every file exists and has the right size, and that the values are valid."""
+        expected = {
             "pixels.bin": self.n * math.prod(self.shape) * (1 if self.dtype == "uint8" else 4),
             "proxies.bin": self.n * math.prod(self.proxy_shape) * 4,
             "norms.bin": self.n * 4,
@@ -121,7 +121,7 @@ class Manifest:
                 raise StoreError(f"store: {path} is missing; build the store again")
             _check_inside(folder, path)
             size = path.stat().st_size
-            if size != record.bytes or size != implied.get(name, size):
+            if size != record.bytes or size != expected.get(name, size):
                 raise StoreError(
                     f"store: {path} has {size} bytes, expected {record.bytes}; it was truncated "
                     "or altered; build the store again"
@@ -129,7 +129,7 @@ class Manifest:
         self._check_values(folder)
 
     def verify(self, folder: Path) -> None:
-        """Recompute every checksum, and look through all floats."""
+        """Recompute every checksum and check all values; raise StoreError on a mismatch."""
         for name, record in self.files.items():
             if file_record(folder / name) != record:
                 raise StoreError(
@@ -138,8 +138,8 @@ class Manifest:
         self._check_values(folder, math.inf)
 
     def _check_values(self, folder: Path, most: float = CHECKED_BYTES) -> None:
-        """Checksums are no secret either: a forged file may hold what no build would write."""
-        import numpy as np  # --help must not
+        """Check labels and float values, because a forged file can have a valid checksum."""
+        import numpy as np  # not at the top, to keep --help fast
 
         if self.labelled and np.fromfile(folder / "labels.bin", np.int64).min() < 0:
             raise StoreError(
@@ -165,13 +165,13 @@ def _check_inside(folder: Path, path: Path) -> None:
 
 
 def _problem(body: dict[str, Any]) -> str | None:
-    """What in a manifest is not as a store's must be; None where all is.
+    """The first problem of a manifest, in words; None if it is valid.
 
-    Its digest is no secret: a forged one agrees too.
+    The digest does not prove this, because a forged manifest can have a valid digest.
     """
     if "class_names" not in body:
         return "lacks fields of a manifest"
-    from golddiff.store.proxy import quarter_shape  # it imports torch, and --help must not
+    from golddiff.store.proxy import quarter_shape  # imports torch; not at the top for --help
 
     lists = body.get("shape"), body.get("proxy_shape")
     if not _whole(body.get("n"), 1):
@@ -186,18 +186,18 @@ def _problem(body: dict[str, Any]) -> str | None:
     if body.get("dtype") not in ("uint8", "float32"):
         return f"has the data type {body.get('dtype')!r}"
     names, files = body.get("class_names"), body.get("files")
-    named = names is None or (isinstance(names, list) and all(type(n) is str for n in names))
-    plain = isinstance(body.get("source"), str) and _whole(body.get("skipped"), 0)
-    if not (named and plain and isinstance(body.get("labelled"), bool)):
+    names_valid = names is None or (isinstance(names, list) and all(type(n) is str for n in names))
+    others_valid = isinstance(body.get("source"), str) and _whole(body.get("skipped"), 0)
+    if not (names_valid and others_valid and isinstance(body.get("labelled"), bool)):
         return "lacks fields of a manifest"
-    needed = {"pixels.bin", "proxies.bin", "norms.bin", *(["labels.bin"] * body["labelled"])}
-    if not isinstance(files, dict) or not needed <= files.keys():
+    required = {"pixels.bin", "proxies.bin", "norms.bin", *(["labels.bin"] * body["labelled"])}
+    if not isinstance(files, dict) or not required <= files.keys():
         return "lacks files of a store"
     return problem_of_files(files)
 
 
 def problem_of_files(files: dict[str, Any]) -> str | None:
-    """What is wrong with the records of files in a manifest, or None."""
+    """The first problem of the file records of a manifest, in words; None if they are valid."""
     for name, record in files.items():
         if name in ("", ".", "..") or Path(name).name != name or "\0" in name:
             return f"names a file outside its folder: {name!r}"
@@ -209,31 +209,31 @@ def problem_of_files(files: dict[str, Any]) -> str | None:
 
 
 def _whole(value: object, least: int) -> bool:
-    # Below 2^40: products of a few of them fit everywhere.
+    # The bound 2^40 keeps products of a few such numbers representable.
     return type(value) is int and least <= value < 2**40
 
 
 def identity_of(manifest: Manifest) -> str:
-    """The checksums of the pixels and labels: what a store holds, wherever it lies."""
+    """The checksums of pixels and labels, which identify a store's images in any location."""
     files = manifest.files
     return " ".join(files[name].sha256 for name in ("pixels.bin", "labels.bin") if name in files)
 
 
 def file_record(path: Path) -> FileRecord:
-    """Size and SHA-256 of a file, read in pieces."""
+    """Size and SHA-256 of a file."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return FileRecord(path.stat().st_size, digest)
 
 
 def sealed(form: str, version: int, body: dict[str, Any]) -> str:
-    """A record as text, with its format, version and a digest of all of it."""
-    whole = {"format": form, "version": version, **body}
-    return json.dumps({**whole, "digest": _digest(whole)}, indent=1) + "\n"
+    """A record as JSON text, with its format, version and a digest of all three."""
+    record = {"format": form, "version": version, **body}
+    return json.dumps({**record, "digest": _digest(record)}, indent=1) + "\n"
 
 
 def unsealed(path: str, text: str | bytes, form: str, version: int, kind: str) -> dict[str, Any]:
-    """The record that :func:`sealed` wrote; StoreError where it is none, or was altered."""
+    """The record that :func:`sealed` wrote; raises StoreError if it is invalid or altered."""
     try:
         body = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -1,9 +1,8 @@
 """The nearest images of a store under a metric, and the metrics of the paper's schedule.
 
-A distance is made of one query and one image alone (true differences, summed in a fixed order), and
-of images at the same distance the first in row order count as nearer. So the answer depends on
-neither batch, thread nor processor, and parts of a training set find together what it would find
-as one.
+A distance depends on one query and one image only: differences are summed in a fixed order. Ties
+go to the lower row. So the result is the same for every batch, thread count and processor, and
+shards find the same images as a single store.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from golddiff.store.proxy import pool
 from golddiff.support import AnySupport, Side, Support, grouped, joined, tile_count
 from golddiff.system.numbers import F32, F64, I64
 
-BYTES_AT_ONCE = 2.5e8  # of distances
+BYTES_AT_ONCE = 2.5e8  # size limit of one array of distances
 
 
 class Metric(Protocol):
-    """A distance of images to queries, of each location of an image.
+    """A distance between queries and images, one for each location of an image.
 
-    Plain data: it goes to wherever the images are.
+    A metric is plain data, so it can be sent to shards.
 
     Attributes:
-        side: of the tiles that have a distance each; None: one distance an image.
-        nat: distance that images of one more nat of log weight may be further away; a metric
-            without it ranks by distance alone.
+        side: side of the tiles, each with its own distance; None for one distance per image.
+        nat: extra distance that offsets one nat of log weight in the ranking; without this
+            attribute, images are ranked by distance alone.
     """
 
     @property
@@ -43,27 +42,26 @@ class Metric(Protocol):
         ...
 
     def distances(self, images: Any, x: F32, rows: I64) -> NDArray[np.floating[Any]]:
-        """Of some images (n,) to queries (b, D): (b, n), or (b, T, n) of T tiles."""
+        """Distances of the images at ``rows`` (n,) to queries (b, D): (b, n), or (b, T, n)."""
         ...
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """Squared distance of whole images; with ``nat`` 2 sigma^2 the order of posterior weights.
+    """Squared distance of whole images; ``nat`` = 2 sigma^2 ranks them by posterior weight.
 
-    Like :class:`Pooled` one vector an image (``of_images``, None: its pixels): any device can
-    compare them.
+    Like :class:`Pooled`, it compares one vector per image, so any device can compute it.
     """
 
     nat: float = 0.0
     side = None
 
     def of_queries(self, images: Any, x: F32) -> F32:
-        """Their vectors (b, d'): the queries themselves."""
+        """The queries themselves (b, D)."""
         return x
 
     def of_images(self, images: Any) -> None:
-        """The pixels themselves."""
+        """None: the images' own pixels are compared."""
 
     def distances(self, images: Any, x: F32, rows: I64) -> F64:
         """(b, n); see :class:`Metric`."""
@@ -74,8 +72,8 @@ class Pixels:
 class Pooled:
     """Squared distance of average-pooled images."""
 
-    shape: tuple[int, ...]  # of one, pooled
-    nat: float = 0.0  # pooled distances are less than all pixels' by the pooled area
+    shape: tuple[int, ...]  # shape of one pooled image
+    nat: float = 0.0  # as in Pixels, divided by the pixels pooled into one value
     side = None
 
     def of_queries(self, images: Any, x: F32) -> F32:
@@ -97,8 +95,8 @@ Vectors = Pixels | Pooled
 
 
 @dataclass(frozen=True)
-class Found:
-    """Of one query and each location its nearest images, and their distances (k,)."""
+class Neighbors:
+    """One query's nearest images for each location, with their distances (k,)."""
 
     tiles: list[Support]
     distances: list[NDArray[np.floating[Any]]]
@@ -106,44 +104,44 @@ class Found:
 
 @dataclass(frozen=True)
 class Nearest:
-    """A question: of each query (b, D) the k nearest images, or fewer where it has no more."""
+    """A question: the k nearest images of each query (b, D), or all if it has fewer candidates."""
 
     metric: Metric
 
-    def of_part(self, images: Any, x: F32, within: Sequence[AnySupport], k: int) -> list[Found]:
+    def of_part(self, images: Any, x: F32, within: Sequence[AnySupport], k: int) -> list[Neighbors]:
         """See :class:`golddiff.store.training_set.Question`."""
-        metric, answers = self.metric, dict[int, Found]()
+        metric, answers = self.metric, dict[int, Neighbors]()
         for support, queries in grouped(within):
-            among = whole(support)
-            named = Support(among.rows + images.first_row, among.log_weights)
+            candidates = whole(support)
+            global_rows = Support(candidates.rows + images.first_row, candidates.log_weights)
             locations = 1 if metric.side is None else tile_count(images.shape, metric.side)
-            step = max(1, int(BYTES_AT_ONCE / (8 * locations * max(1, len(among)))))
+            step = max(1, int(BYTES_AT_ONCE / (8 * locations * max(1, len(candidates)))))
             for i in range(0, len(queries), step):
-                some = queries[i : i + step]
-                distances = metric.distances(images, x[some], among.rows)
+                batch = queries[i : i + step]
+                distances = metric.distances(images, x[batch], candidates.rows)
                 nat = getattr(metric, "nat", 0.0)
-                if among.log_weights is not None and nat:
-                    distances = distances - nat * among.log_weights
-                for query, found in zip(some, distances, strict=True):
-                    tiles = np.atleast_2d(found)
+                if candidates.log_weights is not None and nat:
+                    distances = distances - nat * candidates.log_weights
+                for query, of_query in zip(batch, distances, strict=True):
+                    tiles = np.atleast_2d(of_query)
                     places = [lowest(tile, k) for tile in tiles]
-                    answers[query] = Found(
-                        [named.at(place) for place in places],
+                    answers[query] = Neighbors(
+                        [global_rows.at(place) for place in places],
                         [tile[place] for tile, place in zip(tiles, places, strict=True)],
                     )
         return [answers[query] for query in range(len(x))]
 
-    def merged(self, answers: Sequence[list[Found]], k: int) -> list[Found]:
+    def merged(self, answers: Sequence[list[Neighbors]], k: int) -> list[Neighbors]:
         """See :class:`golddiff.store.training_set.Question`."""
-        return [_nearest_of(parts, k) for parts in zip(*answers, strict=True)]
+        return [_merge(parts, k) for parts in zip(*answers, strict=True)]
 
 
-def _nearest_of(parts: Sequence[Found], k: int) -> Found:
-    """Of each location the k nearest of all parts, which come in the order of their rows."""
-    made = Found([], [])
+def _merge(parts: Sequence[Neighbors], k: int) -> Neighbors:
+    """The k nearest images of each location over all shards, which are given in row order."""
+    merged = Neighbors([], [])
     for tile in range(len(parts[0].tiles)):
         distances = np.concatenate([part.distances[tile] for part in parts])
         places = lowest(distances, k)
-        made.tiles.append(joined([part.tiles[tile] for part in parts]).at(places))
-        made.distances.append(distances[places])
-    return made
+        merged.tiles.append(joined([part.tiles[tile] for part in parts]).at(places))
+        merged.distances.append(distances[places])
+    return merged

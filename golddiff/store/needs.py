@@ -1,4 +1,4 @@
-"""How much memory the work over a training set takes, estimated before a store of it is built."""
+"""Estimates of the memory that a training set needs, checked before its store is built."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Callable
 
 from golddiff.system.memory import largest_side, require_memory
 
-# Measured for 400 x 60,000 up to 5,000 x 3,072: 4.1 to 4.6 arrays of (D, min(N, D)) float64 at a
-# time, LAPACK's two among them.
+# Peak number of (D, min(N, D)) float64 arrays, LAPACK's two included: 4.1 to 4.6 measured for N x D
+# from 400 x 60,000 to 5,000 x 3,072.
 _ARRAYS = 4.6
 
 
 def covariance_bytes(n: int, d: int) -> float:
-    """Bytes that the covariance of n images of d values, and its factor, take to make."""
+    """Bytes needed to compute and factor the covariance of n images of d values."""
     return _ARRAYS * 8 * d * min(n, d)
 
 
 def mask_bytes(n: int, d: int) -> float:
-    """Bytes that PCA over n images of d values takes for its masks, or for the covariance."""
-    # W in float32, what it is a product of, and the mask itself.
+    """Bytes that PCA over n images of d values needs for the covariance or its masks."""
+    # The Wiener matrix W and its factor in float32, and the mask of one byte per entry.
     return max(covariance_bytes(n, d), d * (4.0 * d + 4 * min(n, d) + d))
 
 
 def check_images(
     n: int, shape: tuple[int, ...], needed: Callable[[int, int], float], what: str
 ) -> None:
-    """Raise where the work over images would take more memory than there is."""
+    """Raise ArgumentError if ``needed(n, d)`` bytes do not fit in memory; ``what`` is the work."""
     side = 0
     if len(shape) == 3:
         side = largest_side(lambda side: needed(n, shape[0] * side * side))

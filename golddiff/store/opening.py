@@ -1,4 +1,4 @@
-"""What a store can be built of: any source, and another store, in its own order."""
+"""Opens the sources that a store can be built from, including other stores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from golddiff.system.residency import DEFAULT_LIMIT, Residency, resident_rows
 
 
 def open_source(source: Any, **options: Any) -> Source:
-    """As :func:`golddiff.sources.open_source`; a source may be the folder of a store too."""
+    """Like :func:`golddiff.sources.open_source`, but ``source`` may also be a store's folder."""
     if isinstance(source, str | os.PathLike) and source and source not in BUILTINS:
         path = Path(os.path.expanduser(os.fsdecode(source)))
         if is_store(path):
@@ -31,7 +31,7 @@ def open_source(source: Any, **options: Any) -> Source:
 
 
 def is_store(path: Path) -> bool:
-    """Whether a folder is a store of golddiff's, sound or not."""
+    """Whether a folder holds a golddiff store, even a damaged one."""
     try:
         body = json.loads((path / NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -40,13 +40,13 @@ def is_store(path: Path) -> bool:
 
 
 def open_store(path: Path, options: SourceOptions) -> Rows:
-    """The images of a store, in its order; the options ``limit`` and ``labels`` apply."""
+    """The images of a store in row order; only the options ``limit`` and ``labels`` apply."""
     options.refuse_columns("a store")
     for name in ("size", "channels"):
         if getattr(options, name) is not None:
             raise ArgumentError(
-                f"{name}={getattr(options, name)} does not apply to a store, whose images are as "
-                "they are; index the images that it was made from"
+                f"{name}={getattr(options, name)} does not apply to a store, whose images keep "
+                "their shape; index the images that it was built from"
             )
     try:
         manifest = Manifest.read(path)
@@ -59,8 +59,8 @@ def open_store(path: Path, options: SourceOptions) -> Rows:
 
     def read(start: int, stop: int) -> NDArray[Any]:
         with resident_rows(flat, np.arange(start, stop)) as (images, places):
-            copied: NDArray[Any] = images[places]
-        return copied.reshape(-1, *shape)
+            batch: NDArray[Any] = images[places]
+        return batch.reshape(-1, *shape)
 
     return Rows(
         read, n, shape, flat.dtype, options, manifest.source, labels,

@@ -1,6 +1,6 @@
-"""The posterior of queries over images of a store: threads, memory and the exact merge.
+"""Posteriors over the images of a store: cuts the work into tasks for threads and merges the sums.
 
-An estimator weighs some images for some queries on one thread; which ones, here.
+An estimator weighs one part of a support for one group of queries on one thread.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Task = tuple[int, Support]
 def weighed(
     estimator: Any, x: F32, sigma: float, supports: AnySupport | Sequence[AnySupport]
 ) -> Posterior:
-    """The posterior of queries (b, D), each over the images of its support.
+    """The posterior of queries (b, D), each over its own support.
 
-    Queries that share a support (the same object) go through its images together; parts of
-    different supports go side by side. Sums are added in the order of the images, so the result
-    does not depend on the number of threads.
+    Queries that share a support (the same object) are weighed together; parts of different
+    supports run in parallel. Sums are added in row order, so the result does not depend on the
+    number of threads.
     """
     groups: list[list[int]] = []
     tasks: list[Task] = []
@@ -45,8 +45,8 @@ def weighed(
 
     def weigh(task: Task) -> Posterior:
         group, part = task
-        made: Posterior = estimator.weigh(x[groups[group]], sigma, part)
-        return made
+        partial: Posterior = estimator.weigh(x[groups[group]], sigma, part)
+        return partial
 
     for (group, _), part in zip(tasks, map_ordered(weigh, tasks, estimator.in_flight), strict=True):
         if group in totals:
@@ -55,45 +55,45 @@ def weighed(
             totals[group] = part
     if len(totals) < len(groups):
         raise ZeroDivisionError("the posterior of no images is not defined")
-    made = [totals[group] for group in range(len(groups))]
-    return Posterior.of_queries(made, [query for queries in groups for query in queries])
+    posteriors = [totals[group] for group in range(len(groups))]
+    return Posterior.of_queries(posteriors, [query for queries in groups for query in queries])
 
 
 def queries_at_once(estimator: Any, images: int) -> int:
-    """How many queries can be weighed over so many images within the memory limit."""
-    fixed, each = estimator.working_bytes(images)
-    if fixed + each > estimator.memory_limit:
+    """Number of queries that fit in the memory limit when weighed over ``images`` images."""
+    fixed, per_query = estimator.working_bytes(images)
+    if fixed + per_query > estimator.memory_limit:
         raise ArgumentError(
             f"memory_limit: got {byte_size(int(estimator.memory_limit))}, but one query over "
-            f"{images:,} images needs {byte_size(fixed + each)}"
+            f"{images:,} images needs {byte_size(fixed + per_query)}"
         )
-    return max(1, int((estimator.memory_limit - fixed) // each))
+    return max(1, int((estimator.memory_limit - fixed) // per_query))
 
 
 def whole(support: AnySupport) -> Support:
-    """The support, which must be one for the whole image."""
+    """The support with its rows; raises ArgumentError if it differs by tile."""
     if isinstance(support, TiledSupport):
         raise ArgumentError("support: got one for each tile, expected one for the whole image")
     return listed(support)
 
 
 class Unsaved(dict[Any, Any]):
-    """A cache that copies of its owner share, and that a pickle or a deep copy begins anew."""
+    """A dict that shallow copies of its owner share; a pickle or a deep copy of it is empty."""
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         return Unsaved, ()
 
 
 def at_level(estimator: Any, sigma: float) -> Any:
-    """A copy for one noise level without any images: what goes to other machines."""
-    made = copy.copy(estimator)
-    made._ready = {sigma: estimator.ready(sigma)}
-    del made.images, made.store
-    return made
+    """A copy of the estimator for one noise level, without images, to send to other machines."""
+    copied = copy.copy(estimator)
+    copied._ready = {sigma: estimator.ready(sigma)}
+    del copied.images, copied.store
+    return copied
 
 
 def over(estimator: Any, images: Any) -> Any:
-    """The same over other images of the same shape; what is ready stays so."""
-    made = copy.copy(estimator)
-    made.images = images
-    return made
+    """A copy of the estimator over other images of the same shape; prepared state is shared."""
+    copied = copy.copy(estimator)
+    copied.images = images
+    return copied

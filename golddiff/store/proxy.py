@@ -18,13 +18,13 @@ from golddiff.system.numbers import F32
 from golddiff.system.residency import parts
 from golddiff.system.units import byte_size
 
-AT_ONCE = 1024  # images that are pooled together
+AT_ONCE = 1024  # images pooled in one batch
 
 
 def quarter_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The paper's proxy, Down_{1/4}: each side over four (28 -> 7, 32 -> 8, 64 -> 16).
+    """The paper's proxy shape, Down_{1/4}: each side divided by four (28 -> 7, 32 -> 8, 64 -> 16).
 
-    Points and vectors (D,) are their own proxy.
+    Points (D,) are their own proxy.
     """
     if len(shape) != 3:
         return shape
@@ -33,7 +33,7 @@ def quarter_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def side_16_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The released code's proxy: side 16, or the largest divisor below it (28 -> 14, 8 -> 8)."""
+    """The released code's proxy shape: side 16 or the largest divisor below (28 -> 14, 8 -> 8)."""
     if len(shape) != 3:
         return shape
     c, h, w = shape
@@ -49,25 +49,25 @@ def pool(images: F32, shape: tuple[int, ...]) -> F32:
 
 
 def pooled(store: Any, shape: tuple[int, ...]) -> F32:
-    """A store's average-pooled images (n, d'): in memory.
+    """A store's average-pooled images (n, d'), in memory or mapped from a temporary file.
 
-    Where that would take more than the store's memory limit, in a temporary file.
+    They go to a file if they exceed the store's memory limit.
     """
     size = store.n, math.prod(shape)
-    made = (
+    batches = (
         pool(store.values(rows).reshape(-1, *store.shape), shape)
         for _, rows in parts(np.arange(store.n), AT_ONCE)
     )
     if 4 * math.prod(size) > store.residency.limit:
-        return _in_a_file(store, made, size)
-    whole = np.empty(size, np.float32)
-    for start, part in zip(range(0, store.n, AT_ONCE), made, strict=True):
-        whole[start : start + len(part)] = part
-    return whole
+        return _mapped(store, batches, size)
+    array = np.empty(size, np.float32)
+    for start, batch in zip(range(0, store.n, AT_ONCE), batches, strict=True):
+        array[start : start + len(batch)] = batch
+    return array
 
 
-def _in_a_file(store: Any, made: Iterable[F32], shape: tuple[int, int]) -> F32:
-    """Consecutive rows of an array (n, d'), mapped from a file that goes with the process."""
+def _mapped(store: Any, batches: Iterable[F32], shape: tuple[int, int]) -> F32:
+    """An array (n, d') of consecutive batches, mapped from an unlinked temporary file."""
     folder = store.path if os.access(store.path, os.W_OK) else Path(tempfile.gettempdir())
     size, free = 4 * math.prod(shape), shutil.disk_usage(folder).free
     if size > free:
@@ -79,11 +79,11 @@ def _in_a_file(store: Any, made: Iterable[F32], shape: tuple[int, int]) -> F32:
         )
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".golddiff-") as file:
-            for part in made:
-                file.write(np.ascontiguousarray(part, np.float32).data)
+            for batch in batches:
+                file.write(np.ascontiguousarray(batch, np.float32).data)
             file.flush()
-            # The mapping keeps the data when the name goes.
-            rows: F32 = store.residency.map(Path(file.name), "float32", shape)
-            return rows
+            # The mapping keeps the data after the file is unlinked.
+            array: F32 = store.residency.map(Path(file.name), "float32", shape)
+            return array
     except OSError as error:
         raise StoreError(f"store: {folder} cannot be written ({error.strerror})") from error

@@ -1,4 +1,4 @@
-"""The arguments of a denoiser's call: noisy images, noise levels, and which images have a say."""
+"""Checks of a denoiser's arguments: noisy images, noise levels, and priors over images."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from golddiff.system.arguments import check_batch, levels_of, numbers_of
 from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32
 
-# Past these noise levels float32 answers are the same, and squares overflow.
-LEAST_SIGMA, MOST_SIGMA = 1e-15, 1e16
-FURTHEST = 1e7  # times as long as images and noise a query may be; squares would overflow
+# Beyond these noise levels float32 results no longer change, and squares overflow.
+MIN_SIGMA, MAX_SIGMA = 1e-15, 1e16
+MAX_NORM_RATIO = 1e7  # of a query's norm to its usual norm; beyond it, squares would overflow
 
 
 def checked_queries(store: Any, x: torch.Tensor, sigma: Sigma) -> tuple[F32, list[float]]:
-    """Noisy images as queries (b, D), and a noise level for each."""
+    """Check noisy images and noise levels; return queries (b, D) and one sigma for each."""
     check_batch("x", x, store.shape, "store")
     _check_plain("x", x)
     _check_plain("sigma", sigma)
@@ -29,27 +29,26 @@ def checked_queries(store: Any, x: torch.Tensor, sigma: Sigma) -> tuple[F32, lis
     if not np.isfinite(queries).all():
         bad = int(np.flatnonzero(~np.isfinite(queries).all(axis=1))[0])
         raise ArgumentError(f"x: image {bad} of the batch holds NaN or infinity")
-    sigmas = levels_of(sigma, len(x)).clamp(LEAST_SIGMA, MOST_SIGMA)
+    sigmas = levels_of(sigma, len(x)).clamp(MIN_SIGMA, MAX_SIGMA)
     lengths = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
     usual = sigmas.numpy() * store.d**0.5 + store.radius
     bad = int(np.argmax(lengths / usual)) if len(x) else 0
-    if len(x) and lengths[bad] > min(FURTHEST * usual[bad], MOST_SIGMA):
+    if len(x) and lengths[bad] > (most := min(MAX_NORM_RATIO * usual[bad], MAX_SIGMA)):
         raise ArgumentError(
-            f"x: image {bad} of the batch is of norm {lengths[bad]:.3g}; images and noise of "
-            f"sigma {sigmas[bad]:g} are of {usual[bad]:.3g}, expected at most "
-            f"{FURTHEST:g} times that, and {MOST_SIGMA:g}"
+            f"x: image {bad} of the batch has norm {lengths[bad]:.3g}, expected at most {most:.3g} "
+            f"at sigma {sigmas[bad]:g}, where {usual[bad]:.3g} is usual"
         )
     return np.ascontiguousarray(queries), sigmas.tolist()
 
 
 def _check_plain(name: str, value: object) -> None:
-    """Raise inside forward mode and vmap: they would see nothing of what is computed here."""
+    """Raise for forward-mode and vmap tensors, which cannot follow NumPy computations."""
     if not isinstance(value, torch.Tensor):
         return
     try:
         value.data_ptr()
         plain = forward_ad.unpack_dual(value).tangent is None  # type: ignore[no-untyped-call]
-    except RuntimeError:  # a tensor of torch.func has no numbers of its own
+    except RuntimeError:  # torch.func's wrapper tensors have no storage
         plain = False
     if not plain:
         raise ArgumentError(
@@ -61,7 +60,7 @@ def _check_plain(name: str, value: object) -> None:
 def added_priors(
     store: Any, before: Sequence[LogWeights], log_weights: Any
 ) -> tuple[LogWeights, ...]:
-    """What was given before, and log weights (N,) or (B, N) besides: one for all or one a query."""
+    """The earlier priors with log weights (N,), or (B, N) for B queries, added to them."""
     numbers = numbers_of("log_weights", log_weights, "natural logs (N,) or (B, N)")
     if numbers.is_complex():
         raise ArgumentError(f"log_weights: got {numbers.dtype}, expected real numbers")
@@ -79,7 +78,7 @@ def added_priors(
             f"log_weights: got {len(rows)} rows, but {len(before)} were given before"
         )
     if before:
-        rows = rows + np.stack([one.values for one in before])
+        rows = rows + np.stack([prior.values for prior in before])
     for i, row in enumerate(rows):
         if not np.isfinite(row).any():
             raise ArgumentError(f"log_weights: row {i} is all -inf, so no image is left")
@@ -89,7 +88,7 @@ def added_priors(
 def priors_of(
     store: Any, given: Sequence[LogWeights], classes: Sequence[int | None]
 ) -> list[Prior]:
-    """The prior of each query: its class, what was given, or both."""
+    """The prior of each query: its class, the given log weights, or both."""
     for label in set(classes):
         store.count_of(label)  # raises where the class has no images
     if not given:
@@ -98,11 +97,11 @@ def priors_of(
         raise ArgumentError(
             f"x: got {len(classes)} images, but log weights were given for {len(given)}"
         )
-    made: list[Prior] = []
-    each = list(given) * len(classes) if len(given) == 1 else given
-    for prior, label in zip(each, classes, strict=True):
+    priors: list[Prior] = []
+    weights = list(given) * len(classes) if len(given) == 1 else given
+    for log_weights, label in zip(weights, classes, strict=True):
         rows = store.rows_of(label)
-        if not np.isfinite(prior.values[rows]).any():
+        if not np.isfinite(log_weights.values[rows]).any():
             raise ArgumentError(f"labels: got {label}, but the log weights exclude all of it")
-        made.append(prior if label is None else prior.of_class(label, rows))
-    return made
+        priors.append(log_weights if label is None else log_weights.of_class(label, rows))
+    return priors

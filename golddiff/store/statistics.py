@@ -24,50 +24,49 @@ from golddiff.system.residency import parts, resident_rows
 # 1024 products of two integers in -128..127 sum to at most 2^24, which float32 holds exactly:
 # uint8 moments are exact integers and do not depend on the order of the images.
 CHUNK = 1024
-AT_ONCE = 4096  # images whose coordinates are made together
+AT_ONCE = 4096  # images projected in one batch
 
-# Products of a matrix with its own transpose are made in tiles of this side, from the diagonal on:
-# the other half is the same.
+# Symmetric products A A^T are computed in tiles of this side, on and above the diagonal only.
 SIDE = 512
 
 TENSORS = ("mean", "eigenvalues", "eigenvectors", "images")
 
-# Two operations an image and entry of the covariance: 1.28 million images of 3 x 64 x 64 take
-# 4e14, half an hour and more of a laptop, 100,000 of them a few minutes. What that changes in the
-# masks: docs/results/scale.md.
-LARGE = 4096  # values an image; up to that, all images
-FACTOR_IMAGES = 100_000  # of larger ones at most so many, at random
+# The covariance costs two operations per image and entry: over half an hour on a laptop for 1.28
+# million images of 3 x 64 x 64 (4e14 operations), a few minutes for 100,000 of them. The effect of
+# sampling on masks is in docs/results/scale.md.
+LARGE = 4096  # values per image up to which the factor uses all images
+FACTOR_IMAGES = 100_000  # largest random sample for images with more values
 
 
 @dataclass(frozen=True)
 class Factor:
-    """Mean and covariance of a set of images in [-1, 1] units."""
+    """Mean and factored covariance of a set of images in [-1, 1] units."""
 
     mean: F64  # (D,) float64
     # (r,) float64, descending, all > 0; r = rank, at most min(D, N - 1)
     eigenvalues: F64
     eigenvectors: F64  # (D, r) float64, orthonormal columns
-    images: int  # how many images they are the mean and covariance of
+    images: int  # number of images that the mean and covariance were computed from
 
     @classmethod
     def of_tensors(cls, tensors: dict[str, NDArray[Any]], d: int) -> Factor | None:
-        """The factor of :meth:`tensors`; None where they are none of images of d values."""
+        """The factor with these :meth:`tensors`; None if they do not fit images of d values."""
         values = tensors.get("eigenvalues", np.empty(()))
         rank = values.size
         shapes = {"mean": (d,), "eigenvalues": (rank,), "eigenvectors": (d, rank), "images": ()}
         if {name: array.shape for name, array in tensors.items()} != shapes:
             return None
         images = int(tensors.pop("images"))
-        sound = all(a.dtype == np.float64 and np.isfinite(a).all() for a in tensors.values())
-        return cls(**tensors, images=images) if sound and (values > 0).all() else None
+        valid = all(a.dtype == np.float64 and np.isfinite(a).all() for a in tensors.values())
+        return cls(**tensors, images=images) if valid and (values > 0).all() else None
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """The same as arrays, for a file."""
+        """The fields as named arrays, for an artifact."""
         return {name: np.asarray(getattr(self, name)) for name in TENSORS}
 
     @cached_property
     def digest(self) -> str:
-        """A checksum of it, as the head of its file has it."""
+        """Checksum of :meth:`tensors`, equal to the one in the artifact's header."""
         return digest_of(self.tensors())
 
     def shrinkage(self, sigma: float) -> F64:
@@ -76,9 +75,9 @@ class Factor:
         return gains
 
     def halves(self, sigma: float, dtype: type[np.floating], entries: int) -> NDArray[Any]:
-        """H of the Wiener matrix W = U diag(L / (L + sigma^2)) U^T = H H^T, (D, rank).
+        """H (D, rank) of the Wiener matrix W = U diag(L / (L + sigma^2)) U^T = H H^T.
 
-        ``entries`` is how many of W are held besides: the memory of both is checked.
+        ``entries`` of W will be stored beside it; the memory check covers both.
         """
         d = len(self.mean)
         require_memory(
@@ -112,27 +111,26 @@ class Factor:
 
 @dataclass(frozen=True, eq=False)
 class Axes:
-    """Some directions that images are projected on."""
+    """Directions to project images on."""
 
-    mean: F32  # (D,) float32, where coordinates are 0
+    mean: F32  # (D,) float32, the origin of the coordinates
     columns: F32  # (D, r) float32, the directions
 
     def coordinates(self, values: Callable[[I64], F32], rows: I64) -> F32:
-        """Of images by row, (k, r); ``values`` gives them (k, D)."""
-        made = [(values(part) - self.mean) @ self.columns for _, part in parts(rows, AT_ONCE)]
-        return np.concatenate([np.empty((0, self.columns.shape[1]), np.float32), *made])
+        """Coordinates (k, r) of the images at ``rows``; ``values(rows)`` reads them, (k, D)."""
+        batches = [(values(part) - self.mean) @ self.columns for _, part in parts(rows, AT_ONCE)]
+        return np.concatenate([np.empty((0, self.columns.shape[1]), np.float32), *batches])
 
 
 def default_images(n: int, d: int) -> int:
-    """Of how many of n images of d values a factor is made where nobody asks for a number."""
+    """Default number of images to compute a factor from, for n images of d values."""
     return min(n, FACTOR_IMAGES) if d > LARGE else n
 
 
 def factor_rows(rows: I64, d: int, images: int | None = None, seed: int = 0) -> I64:
-    """The images, of those in ``rows``, that a factor is made from, ascending.
+    """The rows among ``rows`` to compute a factor from, ascending.
 
-    ``images`` of them, drawn at random without replacement; None: all, or ``FACTOR_IMAGES`` where
-    there are more than that, of more than ``LARGE`` values each.
+    ``images`` of them are drawn at random without replacement; None draws :func:`default_images`.
     """
     n = len(rows)
     if images is None:
@@ -146,17 +144,17 @@ def factor_rows(rows: I64, d: int, images: int | None = None, seed: int = 0) -> 
 
 @dataclass(frozen=True)
 class Moments:
-    """Sums over stored values v less a shift, of some images; those of parts of a set add up."""
+    """Sums over the stored values v of a set of images; sums of disjoint sets add up."""
 
-    n: int  # how many images
-    shift: float  # 128 for uint8, 0 for floats
+    n: int  # number of images
+    shift: float  # subtracted from v: 128 for uint8, 0 for floats
     first: F64  # (D,) float64 sum of v - shift
-    # (D, D) float64 sum of (v - shift)(v - shift)^T; made only in blocks of side ``SIDE`` from the
-    # diagonal on, 0 in the others
+    # (D, D) float64 sum of (v - shift)(v - shift)^T in tiles of side ``SIDE`` on and above the
+    # diagonal, 0 in the others
     second: F64
 
     def merge(self, other: Moments) -> Moments:
-        """The moments of both parts together; exact for uint8."""
+        """The moments of the union of two disjoint sets; exact for uint8."""
         return Moments(
             self.n + other.n, self.shift, self.first + other.first, self.second + other.second
         )
@@ -164,17 +162,17 @@ class Moments:
     def factor(self, scale: float, offset: float) -> Factor:
         """Mean and covariance factor of the images value = v * scale + offset.
 
-        It is made in the place of ``second``, of which a copy may take a gigabyte.
+        This overwrites ``second``, because a copy may take a gigabyte.
         """
         n, d = self.n, len(self.first)
         if n == 0:
             raise ZeroDivisionError("the covariance of no images is not defined")
         mean = self.first / n
         for i in range(0, d, SIDE):
-            rows_here = self.second[i : i + SIDE, i:]
-            rows_here -= np.outer(n * mean[i : i + SIDE], mean[i:])
-            rows_here *= scale**2 / max(n - 1, 1)
-        return _cleaned(mean * scale + offset + scale * self.shift, *_eigen(self.second), n)
+            block = self.second[i : i + SIDE, i:]
+            block -= np.outer(n * mean[i : i + SIDE], mean[i:])
+            block *= scale**2 / max(n - 1, 1)
+        return _truncated(mean * scale + offset + scale * self.shift, *_eigen(self.second), n)
 
 
 def moments(
@@ -182,7 +180,7 @@ def moments(
     rows: I64 | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Moments:
-    """The moments of stored images (N, D), uint8 or float32, or of some rows of them."""
+    """The moments of stored images (N, D), uint8 or float32, at ``rows`` or all rows."""
     d = flat.shape[1]
     first = torch.zeros(d, dtype=torch.float64)
     second = torch.zeros(d, d, dtype=torch.float64)
@@ -203,15 +201,15 @@ def _shift(flat: NDArray[np.generic]) -> float:
 def _shifted(flat: NDArray[np.generic], rows: I64 | None) -> Iterator[torch.Tensor]:
     dtype = torch.float32 if flat.dtype == np.uint8 else torch.float64
     for _, part in parts(np.arange(len(flat)) if rows is None else rows, CHUNK):
-        with resident_rows(flat, part) as (held, places):
-            stored = torch.from_numpy(held[places])
+        with resident_rows(flat, part) as (images, places):
+            stored = torch.from_numpy(images[places])
         yield stored.to(dtype) - _shift(flat)
 
 
 def covariance_factor(
     stored: Stored, rows: I64 | None = None, progress: Callable[[int], None] = lambda done: None
 ) -> Factor:
-    """Factor the covariance of images, of all or some rows."""
+    """Mean and covariance factor of the stored images at ``rows``, or of all."""
     flat, scale, offset = stored.flat, stored.scale, stored.offset
     n = len(flat) if rows is None else len(rows)
     if n == 0:
@@ -219,12 +217,12 @@ def covariance_factor(
     check_images(n, flat.shape[1:], covariance_bytes, "the covariance of")
     if n <= flat.shape[1]:
         values = torch.cat(list(_shifted(flat, rows))).double()
-        return _factor_of_few(values, scale, offset + scale * _shift(flat))
+        return _gram_factor(values, scale, offset + scale * _shift(flat))
     return moments(flat, rows, progress).factor(scale, offset)
 
 
-def _factor_of_few(values: torch.Tensor, scale: float, offset: float) -> Factor:
-    """Fewer images than dimensions: the (N, N) Gram matrix has the same eigenvalues."""
+def _gram_factor(values: torch.Tensor, scale: float, offset: float) -> Factor:
+    """The factor of N <= D images, from the (N, N) Gram matrix with the same eigenvalues."""
     n = len(values)
     mean = values.mean(0)
     centred = ((values - mean) * scale).numpy()
@@ -232,25 +230,25 @@ def _factor_of_few(values: torch.Tensor, scale: float, offset: float) -> Factor:
     rank = np.count_nonzero(eigenvalues > 1e-12 * max(eigenvalues[0], 1e-300))
     eigenvalues, coefficients = eigenvalues[:rank], coefficients[:, :rank]
     eigenvectors = centred.T @ coefficients / np.sqrt(eigenvalues * max(n - 1, 1))
-    return _cleaned((mean * scale + offset).numpy(), eigenvalues, eigenvectors, n)
+    return _truncated((mean * scale + offset).numpy(), eigenvalues, eigenvectors, n)
 
 
 def _eigen(matrix: F64) -> tuple[F64, F64]:
-    """Eigenvalues, descending, and eigenvectors of a symmetric matrix, which is destroyed.
+    """Eigenvalues, descending, and eigenvectors of a symmetric matrix, which is overwritten.
 
-    Only what lies on and above the diagonal is read. In float64 whatever the size: float32 errs by
-    about 1e-7 of the largest eigenvalue, which is more than the smallest ones are (on CIFAR-10 at
-    sigma 0.01 it changed a mask entry in 30, and Wiener's output by up to 3e-3). SciPy's LAPACK
-    works in place, and took 0.6 times as long as torch's on 4,608 values.
+    Only the upper triangle is read. The precision is always float64: float32 errors of about 1e-7
+    of the largest eigenvalue exceed the smallest eigenvalues. On CIFAR-10 at sigma 0.01 they
+    changed one mask entry in 30, and Wiener's output by up to 3e-3. SciPy's LAPACK works in place
+    and took 0.6 times as long as torch's on 4,608 values.
     """
     eigenvalues, eigenvectors = eigh(matrix.T, overwrite_a=True, check_finite=False, driver="evd")
     return eigenvalues[::-1], eigenvectors[:, ::-1]
 
 
-def _cleaned(mean: F64, eigenvalues: F64, eigenvectors: F64, images: int) -> Factor:
-    """Drop directions that do not vary: what rounding leaves there is not a variance."""
+def _truncated(mean: F64, eigenvalues: F64, eigenvectors: F64, images: int) -> Factor:
+    """The factor without directions whose eigenvalue is only rounding error."""
     top = float(eigenvalues[0]) if len(eigenvalues) else 0.0
-    rank = np.count_nonzero(eigenvalues > 1e-13 * top)  # descending: the first ones
+    rank = np.count_nonzero(eigenvalues > 1e-13 * top)
     return Factor(
         np.ascontiguousarray(mean),
         np.ascontiguousarray(eigenvalues[:rank]),

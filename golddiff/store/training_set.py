@@ -1,4 +1,4 @@
-"""A training set: what denoisers, schedules and attribution may ask, wherever its images are."""
+"""The interface of a training set, whether its images are in one store or in shards."""
 
 from __future__ import annotations
 
@@ -31,39 +31,39 @@ from golddiff.system.errors import ArgumentError
 from golddiff.system.numbers import F32, I64
 
 Indices = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
-Supports = AnySupport | Sequence[AnySupport]  # one for all queries, or one each
+Supports = AnySupport | Sequence[AnySupport]  # one for all queries, or one for each query
 
 
 class Question(Protocol):
-    """What every part of a training set says of its own images, and all of them together.
+    """A query that each shard answers over its own images, with a rule that merges the answers.
 
-    Plain data, but for ``more``, which it is asked with: it goes to wherever the images are, once.
-    Rows in answers are those of the whole set: a part's ``first_row`` and the row in it.
+    A question is plain data and is sent to each shard once; the arguments ``more`` go with every
+    call. Answers count rows in the whole set: ``first_row`` plus the row within the shard.
     """
 
     def of_part(self, images: Any, x: F32, within: Sequence[AnySupport], *more: Any) -> Any:
-        """A part's answer for queries (b, D); ``within`` are its rows that each may have."""
+        """One shard's answer for queries (b, D); ``within`` holds each query's candidates in it."""
         ...
 
     def merged(self, answers: Sequence[Any], *more: Any) -> Any:
-        """The parts' answers, in the order of their rows, as one of the same kind."""
+        """Merge the shards' answers, given in row order, into one answer of the same type."""
         ...
 
 
 class TrainingSet(ABC):
-    """An :class:`golddiff.ImageStore` on this disk, or shards of one on other machines.
+    """The base class of :class:`golddiff.ImageStore` and of stores in shards on other machines.
 
-    It has shape and number of its images, their classes and statistics. It weighs images
-    (:meth:`posterior`), finds the nearest (:meth:`nearest`), and answers other questions about them
-    (:meth:`answer`). Rows are those of the whole set.
+    A training set describes its images (shape, number, classes, statistics), computes posteriors
+    (:meth:`posterior`), finds nearest images (:meth:`nearest`) and answers other queries
+    (:meth:`answer`). Rows are counted in the whole set.
     """
 
     labels: torch.Tensor | None
-    class_counts: dict[int, int]  # of those that have images, ascending
+    class_counts: dict[int, int]  # number of images of each non-empty class, ascending by class
     radius: float
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
-        """What a manifest says, and what is kept in a folder."""
+        """Read the metadata from ``manifest``; artifacts are kept in the folder ``path``."""
         self.path, self.manifest = path, manifest
         self.n, self.shape, self.d = manifest.n, manifest.shape, math.prod(manifest.shape)
         self.class_names, self.is_pixels = manifest.class_names, manifest.dtype == "uint8"
@@ -75,65 +75,66 @@ class TrainingSet(ABC):
 
     @property
     def classes(self) -> list[int]:
-        """The classes that have images, ascending."""
+        """The classes with at least one image, ascending."""
         return list(self.class_counts)
 
     @property
     def share(self) -> float:
-        """Of the images that results see; below 1 where some cannot be reached."""
+        """Fraction of the images that results are based on; below 1 if a shard is missing."""
         return 1.0
 
     @property
     def factors(self) -> Factors:
-        """Mean and covariance of all images and of classes."""
-        return Factors(self)  # for whoever asks: in a circle, files would stay mapped
+        """Mean and covariance of all images and of each class."""
+        return Factors(self)  # not stored: a reference cycle would keep the files mapped
 
     @abstractmethod
     def posterior(self, estimator: Any, x: F32, sigma: float, supports: Supports) -> Posterior:
-        """The posterior of queries (b, D), each over its support."""
+        """The posterior of queries (b, D), each over its own support."""
 
     def nearest(self, x: F32, k: int, metric: Metric, within: Supports) -> list[AnySupport]:
-        """Of each query (b, D) the k nearest images, of those that it may have.
+        """The k nearest images of each query (b, D) among its candidates.
 
         Args:
             x: queries.
-            k: how many, for each location of the metric; of equally near ones the first rows.
-            metric: what is near.
-            within: the images that compete, for all queries or for each; where they are no more
-                than k, they come back as they are.
+            k: number of images for each location of the metric; ties go to the lower row.
+            metric: the distance.
+            within: the candidates, for all queries or for each query. A support of at most k
+                images is returned unchanged.
 
         Returns:
-            A support for each query, rows ascending, with the log weights they have in ``within``.
+            A support for each query, rows ascending, with the log weights of ``within``.
         """
-        answers = list(one_each(within, len(x)))
-        some = [i for i, support in enumerate(answers) if len(support) > k]
-        if some:
-            found = self.answer(Nearest(metric), x[some], [answers[i] for i in some], k)
-            for i, one in zip(some, found, strict=True):
-                side, tiles = metric.side, one.tiles
-                answers[i] = tiles[0] if side is None else TiledSupport(side, tiles)
-        return answers
+        supports = list(one_each(within, len(x)))
+        searched = [i for i, support in enumerate(supports) if len(support) > k]
+        if searched:
+            candidates = [supports[i] for i in searched]
+            neighbors = self.answer(Nearest(metric), x[searched], candidates, k)
+            for i, nearest in zip(searched, neighbors, strict=True):
+                side, tiles = metric.side, nearest.tiles
+                supports[i] = tiles[0] if side is None else TiledSupport(side, tiles)
+        return supports
 
     @abstractmethod
     def answer(self, question: Question, x: F32, within: Supports, *more: Any) -> Any:
-        """What all images say to a question about queries (b, D); see :class:`Question`."""
+        """The merged answer of all shards to a :class:`Question` about queries (b, D)."""
 
     @abstractmethod
     def contributions(
         self, estimator: Any, x: F32, sigma: float, support: AnySupport, top: int,
         pixel: int | None,
     ) -> Iterator[Any]:  # fmt: skip
-        """The terms of one query's posterior (D,), some images at a time, for attribution."""
+        """The terms of one query's posterior (D,), in batches of images, for attribution."""
 
     @abstractmethod
     def values(self, rows: I64, onto: Axes | None = None) -> F32:
-        """Flattened images as float32 in [-1, 1], (k, d); or coordinates along axes, (k, r)."""
+        """Flattened images as float32 in [-1, 1], (k, d); with ``onto``, coordinates (k, r)."""
 
     def images(self, indices: Indices | None = None) -> torch.Tensor:
-        """Images as float32 in [-1, 1] (float stores: as they were given), (k, *shape).
+        """Images as float32, (k, *shape): in [-1, 1], or the original values of a float store.
 
         Args:
-            indices: rows to read, in the order wanted; None for all.
+            indices: rows to read, in the order of the result; None for all.
 
         Raises:
             ArgumentError: an index outside 0..n-1.
@@ -142,7 +143,7 @@ class TrainingSet(ABC):
         return torch.from_numpy(self.values(rows)).reshape(len(rows), *self.shape)
 
     def rows_of(self, prior: Prior) -> I64:
-        """Ascending rows of the images that a prior lets in: a class, all for None.
+        """Ascending rows of the images that a prior allows: a class, or all images for None.
 
         Raises:
             ArgumentError: the store has no labels, or no image of that class.
@@ -155,7 +156,7 @@ class TrainingSet(ABC):
         return np.flatnonzero(self.labels.numpy() == prior)
 
     def count_of(self, prior: Prior) -> int:
-        """How many they are; raises as :meth:`rows_of`."""
+        """Number of images that a prior allows; raises the errors of :meth:`rows_of`."""
         if prior is None or isinstance(prior, LogWeights):
             return self.n if prior is None else len(prior.support)
         if not self.manifest.labelled:
@@ -169,21 +170,21 @@ class TrainingSet(ABC):
         return self.class_counts[prior]
 
     def everything(self, prior: Prior) -> Support | DescribedSupport:
-        """The support of all of them, with their log weights; raises as :meth:`rows_of`."""
+        """All images that a prior allows, with log weights; raises as :meth:`rows_of` does."""
         if isinstance(prior, LogWeights):
             return prior.support
-        count, rows = self.count_of(prior), self.rows_of
-        return DescribedSupport(count, lambda one: one.rows_in(rows(one.label)), prior)
+        count, rows_of = self.count_of(prior), self.rows_of
+        return DescribedSupport(count, lambda part: part.rows_in(rows_of(part.label)), prior)
 
     def factor(self, label: int | None = None, progress: Callable[[int], None] = silent) -> Factor:
-        """Mean and covariance factor of the store, or of one class (computed once, kept).
+        """Mean and covariance factor of the store, or of one class; computed once and kept.
 
-        Of all its images; of 100,000 drawn at random where there are more, of more than 4,096
-        values each (``Factor.images`` says). ``factors.estimate`` takes another number.
+        It uses all images, or a random 100,000 of them if images have more than 4,096 values.
+        ``Factor.images`` is the number used; ``factors.estimate`` takes another number.
 
         Args:
             label: the class; None for all images.
-            progress: called with the number of images done, where it is computed.
+            progress: called with the number of images processed, while the factor is computed.
         """
         return self.factors.of(label, progress)
 
@@ -191,11 +192,11 @@ class TrainingSet(ABC):
     def _make_factor(
         self, label: int | None, images: int | None, seed: int, progress: Callable[[int], None]
     ) -> Factor:
-        """The factor of a class, of some of its images drawn by a seed; see :class:`Factors`."""
+        """Compute the factor of a class from ``images`` of its images; see :class:`Factors`."""
 
 
 def _checked_rows(indices: Indices | None, n: int) -> I64:
-    """The rows that indices stand for, of n; None: all."""
+    """Valid int64 rows for ``indices`` into n images; None selects all."""
     if indices is None:
         return np.arange(n)
     if isinstance(indices, slice):

@@ -12,7 +12,7 @@ from golddiff.cluster.shard import pack, unpack
 from golddiff.cluster.slices import Borders, listed_here
 from golddiff.kernels.lowest import lowest
 from golddiff.posterior import Posterior
-from golddiff.store.nearest import Found, Nearest, Pixels
+from golddiff.store.nearest import Nearest, Neighbors, Pixels
 from golddiff.support import DescribedSupport, RandomSample, Support
 
 
@@ -57,7 +57,7 @@ def test_thenearest_of_all_shards_are_those_of_one(sizes, k, distinct, seed):
         tiles = [lowest(tile[start:stop], k) for tile in distances]
         supports = [Support(start + p, weights[start:stop][p]) for p in tiles]
         parts = [tile[start:stop][p] for tile, p in zip(distances, tiles, strict=True)]
-        found.append([Found(supports, parts)])
+        found.append([Neighbors(supports, parts)])
     (whole,) = Nearest(Pixels()).merged(found, k)
     for tile, support in zip(distances, whole.tiles, strict=True):
         np.testing.assert_array_equal(support.rows, lowest(tile, k))

@@ -47,8 +47,8 @@ X = torch.zeros(2, 1, 4, 4)
         ([[0.0]], "x: got list, expected a torch.Tensor"),
         (torch.zeros(2, 1, 4, 4, device="meta"), "x: got torch.strided on meta, expected a dense"),
         (torch.zeros(2, 1, 4, 4).to_sparse(), "x: got torch.sparse_coo on cpu, expected a dense"),
-        (torch.full((2, 1, 4, 4), 1e19), r"x: image 0 of the batch is of norm 4e\+19; .* expected"),
-        (torch.full((2, 1, 4, 4), 3e38), r"x: image 0 of the batch is of norm"),
+        (torch.full((2, 1, 4, 4), 1e19), r"x: image 0 of the batch has norm 4e\+19, expected"),
+        (torch.full((2, 1, 4, 4), 3e38), r"x: image 0 of the batch has norm"),
     ],
 )
 def test_x(denoiser, x, message):
@@ -103,7 +103,7 @@ def test_every_noise_level_and_far_query_has_an_answer_or_one_line(denoiser, nam
         except ArgumentError as error:
             found = torch.zeros(())
             message = str(error)
-            assert re.fullmatch("x: image 0 of the batch is of norm [^\n]*", message)
+            assert re.fullmatch("x: image 0 of the batch has norm [^\n]*", message)
         assert found.isfinite().all()
 
 

@@ -204,7 +204,7 @@ def test_refusals_name_what_came(store, queries):
         (lambda: d.given(none_of_1)(x, 1.0, 1), "labels: got 1, but the log weights exclude"),
         (lambda: golddiff.Wiener(store).given(np.zeros(90)), "given: Wiener does not weigh"),
         (lambda: golddiff.GoldDiff(d.given(np.zeros(90))), "base: has log weights"),
-        (lambda: golddiff.PCA(store).log_density(x, 1.0), "log density: PCA weighs images anew"),
+        (lambda: golddiff.PCA(store).log_density(x, 1.0), "log density: PCA weighs images"),
         (lambda: golddiff.Kamb(store, 3).posterior(x, 1.0).draw(2), "draws: Kamb weighs images"),
         (lambda: golddiff.PatchMixture(store).posterior(x, 1.0), "posterior: PatchMixture does"),
         (lambda: golddiff.PCA(store, weighting="wss").posterior(x, 1.0), "posterior: the mean"),
@@ -217,7 +217,7 @@ def test_refusals_name_what_came(store, queries):
         (lambda: golddiff.guided(d, 1.5, 1.0), "labels: got torch.float32"),
         (lambda: golddiff.log_likelihood(store, abs, x, -1), "noise: got -1"),
         (lambda: golddiff.log_likelihood(store, 3, x, 1.0), "operator: got int"),
-        (lambda: golddiff.log_likelihood(store, abs, x[:, :, 1:], 1.0), "operator: makes (64, 1"),
+        (lambda: golddiff.log_likelihood(store, abs, x[:, :, 1:], 1.0), "operator: got output (64"),
         (lambda: golddiff.log_likelihood(store, abs, [1.0], 1.0), "y: expected a tensor"),
     ]
     for call, message in cases:
@@ -250,7 +250,7 @@ def test_the_slope_in_sigma_is_right_next_to_large_log_weights(
     make_store, smooth_images, queries, sigma, kept, monkeypatch
 ):
     """The terms of it have float32's rounding, which log weights of -1000 must not multiply."""
-    monkeypatch.setattr("golddiff.store.exact.KEPT_SHARE", kept)
+    monkeypatch.setattr("golddiff.store.exact.CACHE_SHARE", kept)
     store = make_store(smooth_images(2 * ROWS_PER_TASK, (1, 4, 4)))  # more than one part
     weights = np.random.default_rng(3).normal(0, 1000, store.n)
     images, x = float64_images(store), queries(store, sigma)

@@ -333,7 +333,7 @@ def test_a_gradient_takes_the_logits_of_the_first_pass_or_finds_them_anew(
     x, found = queries(store, 0.5, 3), []
 
     def mean(share):
-        monkeypatch.setattr("golddiff.store.exact.KEPT_SHARE", share)
+        monkeypatch.setattr("golddiff.store.exact.CACHE_SHARE", share)
         found.append(x.clone().requires_grad_())
         return golddiff.Optimal(store)(found[-1], 0.5).square().sum()
 

@@ -247,7 +247,7 @@ def test_a_class_and_a_prior_still_count(make_store, smooth_images, other):
             {"y": torch.full((1, 3, 4, 4), torch.nan)},
             "y: expected a tensor",
         ),
-        ({"y": torch.zeros(1, 3, 5, 5)}, "operator: makes"),
+        ({"y": torch.zeros(1, 3, 5, 5)}, "operator: got output"),
         ({"y": torch.zeros(1, 3, 4, 4, dtype=torch.int32)}, "y: got"),
         ({"operator": 3}, "operator: got int"),
         ({"operator": lambda x: OPERATORS["smaller"](x) ** 2}, "not linear"),

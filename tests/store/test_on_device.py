@@ -108,7 +108,7 @@ def test_masks_that_find_no_room_are_made_again(make_store, images, queries):
     x = queries(made, 1.0, 1)
     for sigma in (1.0, 2.0, 1.0):
         torch.testing.assert_close(pca.to(DEVICE)(x, sigma), pca(x, sigma), rtol=0, atol=5e-5)
-        assert len(there._kept) == 1
+        assert len(there._cache) == 1
     mask = locality_mask(made.factor(), 1.0, 0.05)
     np.testing.assert_array_equal(dense_mask(pca.ready(1.0).tree, made.d), mask)
 
