@@ -91,10 +91,10 @@ def connect(address: str | None = None, num_cpus: int | None = None) -> None:
 
 @contextlib.contextmanager
 def _listening_locally() -> Iterator[None]:
-    """A context in which a started cluster listens only on the loopback address.
+    """Context in which a new cluster listens only on the loopback address.
 
-    Ray replaces 127.0.0.1 by the machine's external address, except on systems where it does not
-    support clusters of several machines; this context makes it treat this machine as such a system.
+    Ray replaces 127.0.0.1 by the machine's external address, except where it does not support
+    clusters of several machines. This context turns that support off.
     """
     constants: Any = importlib.import_module("ray._private.ray_constants")
     setting, before = os.environ.get(SEVERAL_MACHINES), constants.ENABLE_RAY_CLUSTER

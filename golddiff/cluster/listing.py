@@ -76,7 +76,7 @@ class Listing:
 
     @classmethod
     def of(cls, source: str | Path | Sequence[str | Path]) -> Listing:
-        """Read a list of shards from its path or its folder's, or take the shards' own paths.
+        """From the path of a list or of its folder, or from the paths of the shards.
 
         Raises:
             StoreError: the list cannot be read.
@@ -177,9 +177,8 @@ def without_scheme(path: str) -> str:
 def local_folder(path: str) -> Path:
     """The shard's folder on this machine.
 
-    A shard at an address (s3://, gs://, https://, zip://...::...) is copied to the cache folder
-    ($GOLDDIFF_CACHE) at first use and its checksums are verified. The copy's name changes with the
-    contents.
+    The first use of an address (s3://, gs://, https://, zip://...::...) copies the shard to the
+    cache folder ($GOLDDIFF_CACHE) and verifies its checksums. The copy is named by its contents.
     """
     if is_local(path):
         return Path(without_scheme(path))

@@ -189,8 +189,8 @@ def _prepare_folder(folder: Path, plan: str, overwrite: bool) -> None:
         if overwrite:
             for part in (*folder.glob("shard-*"), *folder.glob(".shard-*.building-*")):
                 shutil.rmtree(part)
-            for kept in (folder / NAME, *folder.glob("*.safetensors")):
-                kept.unlink(missing_ok=True)
+            for derived in (folder / NAME, *folder.glob("*.safetensors")):
+                derived.unlink(missing_ok=True)
             shutil.rmtree(folder / MASKS, ignore_errors=True)
         elif file.read_text(encoding="utf-8") != plan:
             raise ArgumentError(

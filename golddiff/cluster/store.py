@@ -225,7 +225,7 @@ class ShardedStore(TrainingSet):
         return None if None in names else names.tolist()
 
     def _from_owners(self, method: str, rows: I64, *more: Any) -> Iterator[tuple[I64, Any]]:
-        """Ask each shard that holds some of the rows; yields their places in ``rows``, answer."""
+        """Ask each shard that holds some of the rows; yields (indices into ``rows``, answer)."""
         starts = np.array(self.borders.first_rows)
         owner = np.searchsorted(starts, rows, side="right") - 1
         places = {int(shard): np.flatnonzero(owner == shard) for shard in np.unique(owner)}

@@ -149,11 +149,11 @@ def _distances(flat, rows, whole, norm, cross, unit, out, begin):  # type: ignor
                     out[query, begin + first + j] = max(square, 0.0)
 
 
-def byte_distances(kept: Stored, rows: I64, queries: WholeNumbers, out: F32, begin: int) -> None:
+def byte_distances(stored: Stored, rows: I64, queries: WholeNumbers, out: F32, begin: int) -> None:
     """Write ||z_q - scale (byte_i - 128)||^2 to out[q, begin + i], on one thread.
 
     Args:
-        kept: (N, K) bytes in memory.
+        stored: (N, K) bytes in memory.
         rows: (n,) images i to compare.
         queries: the quantized queries z.
         out: (Q, ...) receives the distances.
@@ -162,5 +162,5 @@ def byte_distances(kept: Stored, rows: I64, queries: WholeNumbers, out: F32, beg
     q, k = queries.whole.shape
     whole = np.zeros((-(-q // QUERIES) * QUERIES, -(-k // WIDTH) * WIDTH), np.int16)
     whole[:q, :k] = queries.whole
-    norm, cross = np.square(queries.values).sum(axis=1), 2 * queries.units * kept.scale
-    _distances(kept.flat, rows, whole, norm, cross, kept.scale**2, out, begin)
+    norm, cross = np.square(queries.values).sum(axis=1), 2 * queries.units * stored.scale
+    _distances(stored.flat, rows, whole, norm, cross, stored.scale**2, out, begin)

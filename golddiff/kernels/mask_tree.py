@@ -145,12 +145,12 @@ def check(added: Additions, shape: tuple[int, ...]) -> None:
     nodes = sum(c * rows * columns for rows, columns in _grids(h, w))
     counts, inputs = added.counts, added.inputs
     if counts.shape != (nodes,) or inputs.ndim != 1:
-        raise ValueError("additions of another shape of images")
+        raise ValueError("additions for images of another shape")
     # A node adds each input at most once; this bound also keeps sums of counts from overflowing.
     if counts.min() < 0 or counts.max() > c * h * w or counts.sum() != len(inputs):
-        raise ValueError("counts that do not fit the inputs")
+        raise ValueError("counts that do not match the inputs")
     if len(inputs) and (inputs.min() < 0 or inputs.max() >= c * h * w):
-        raise ValueError("inputs that there are not")
+        raise ValueError("inputs out of range")
 
 
 def _grids(h: int, w: int) -> list[tuple[int, int]]:
