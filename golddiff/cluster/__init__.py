@@ -1,4 +1,4 @@
-"""Past one machine: a store in shards on a Ray cluster. Needs the extra ``cluster``.
+"""A store in shards on a Ray cluster of several machines. Needs the extra ``cluster``.
 
 golddiff.cluster.connect("head:6379")
 store = golddiff.cluster.ShardedStore.open("s3://bucket/photos")

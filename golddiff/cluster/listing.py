@@ -1,6 +1,6 @@
-"""``shards.json``: which shards a store is made of, in which order; their folders.
+"""``shards.json``, the ordered list of a store's shards, and the shards' folders.
 
-A shard's folder lies on this machine, or is copied there once from an object store.
+A shard's folder is on this machine, or is copied there once from an object store.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from golddiff.system.files import leads_out, written_whole
 NAME = "shards.json"
 FORMAT = "golddiff-shards"
 VERSION = 1
-ALIKE = ("shape", "dtype", "labelled", "class_names", "proxy_shape")
+SHARED_FIELDS = ("shape", "dtype", "labelled", "class_names", "proxy_shape")
 
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """One shard; of a plain list of paths its path alone is known."""
+    """One entry of the list; only the path is known for a plain list of paths."""
 
-    path: str  # as seen from the list
-    n: int = 0  # its images
-    identity: str = ""  # its checksum
+    path: str  # relative to the list
+    n: int = 0  # number of images
+    identity: str = ""  # checksum
 
 
 @dataclass(frozen=True)
-class About:
-    """What a shard says of itself."""
+class ShardInfo:
+    """Manifest and statistics that a shard reports when it is opened."""
 
-    manifest: Manifest  # of its store
-    counts: dict[int, int]  # images of each class; empty without labels
-    radius: float  # the largest norm of an image
+    manifest: Manifest
+    counts: dict[int, int]  # number of images of each class; empty without labels
+    radius: float  # largest norm of an image
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Listing:
     """The shards of a store in the order of their rows."""
 
     shards: Sequence[ShardRecord]
-    home: str | None = None  # folder or address that the list lies in; None for a plain list
+    home: str | None = None  # folder or address that contains the list; None for a plain list
 
     def __post_init__(self) -> None:
         if not self.shards:
@@ -64,22 +64,23 @@ class Listing:
 
     @property
     def paths(self) -> list[str]:
-        """The shards' paths, those of folders absolute: actors run in other folders."""
+        """The shards' paths; local ones are absolute, as actors run in other folders."""
         paths = [joined(self.home or "", shard.path) for shard in self.shards]
         return [os.path.abspath(without_scheme(p)) if is_local(p) else p for p in paths]
 
     def write(self, folder: Path) -> None:
-        """Write the list into a folder, whole or not at all."""
+        """Write the list into a folder, atomically."""
         body = {"shards": [asdict(shard) for shard in self.shards]}
         with written_whole("out", folder / NAME) as temporary:
             temporary.write_text(sealed(FORMAT, VERSION, body), encoding="utf-8")
 
     @classmethod
     def of(cls, source: str | Path | Sequence[str | Path]) -> Listing:
-        """The shards that a user names: a folder with a list in it, the list, or several paths.
+        """From the path of a list or of its folder, or from the paths of the shards.
 
         Raises:
-            StoreError, ArgumentError: a list that cannot be read; no shard, or one twice.
+            StoreError: the list cannot be read.
+            ArgumentError: no shard is given, or one twice.
         """
         if isinstance(source, str | Path):
             return cls._read(str(source))
@@ -90,27 +91,28 @@ class Listing:
             )
         return cls([ShardRecord(str(path)) for path in source])
 
-    def agreed(self, abouts: Sequence[About | None]) -> str:
-        """One checksum for all shards in their order, once what each says of itself fits.
+    def checked_identity(self, infos: Sequence[ShardInfo | None]) -> str:
+        """Check that the shards form one store; returns one checksum for all of them in order.
 
         Raises:
-            StoreError, ArgumentError: shards that do not make one store.
+            StoreError: shards differ in shape, dtype, labels or class names, or from the list.
+            ArgumentError: a shard is listed twice.
         """
-        first: tuple[str, Manifest] | None = None
+        reference: tuple[str, Manifest] | None = None
         seen: dict[str, str] = {}
         digests = []
-        for record, path, about in zip(self.shards, self.paths, abouts, strict=True):
-            if about is None:
+        for record, path, info in zip(self.shards, self.paths, infos, strict=True):
+            if info is None:
                 digests.append(record.identity or "missing")
                 continue
-            manifest, digest = about.manifest, identity_of(about.manifest)
-            first = first or (path, manifest)
-            for name in ALIKE:
-                mine, other = getattr(manifest, name), getattr(first[1], name)
-                if mine != other:
+            manifest, digest = info.manifest, identity_of(info.manifest)
+            reference = reference or (path, manifest)
+            for field in SHARED_FIELDS:
+                value, expected = getattr(manifest, field), getattr(reference[1], field)
+                if value != expected:
                     raise StoreError(
-                        f"store: shard {path} has {name} {mine}, but {first[0]} has {other}; the "
-                        "shards of a store are alike"
+                        f"store: shard {path} has {field} {value}, but {reference[0]} has "
+                        f"{expected}; the shards of a store must agree"
                     )
             if record.identity and (record.n, record.identity) != (manifest.n, digest):
                 raise StoreError(f"store: shard {path} is not the one that its list names")
@@ -143,7 +145,7 @@ class Listing:
 
 
 def _leads_out(home: str, path: str) -> bool:
-    """Whether a shard's path is no name below the list's folder, or a link that leads out of it."""
+    """Whether a shard's path is outside the list's folder, by its name or through a link."""
     parts = path.replace("\\", "/").split("/")
     if not path or ".." in parts or os.path.isabs(path) or "://" in path:
         return True
@@ -152,19 +154,19 @@ def _leads_out(home: str, path: str) -> bool:
 
 
 def is_local(path: str) -> bool:
-    """Whether a path is a folder's, and no address that fsspec reads."""
+    """Whether a path is a local folder, as opposed to an address for fsspec."""
     return "://" not in path or path.startswith("file://")
 
 
 def joined(base: str, name: str) -> str:
-    """A name below a folder or an address; an absolute name or an address stays as it is."""
+    """Join a name to a folder or address; an absolute path or an address is unchanged."""
     if "://" in name or os.path.isabs(name):
         return name
     if is_local(base):
         return str(Path(without_scheme(base)) / name)
-    first, chain, rest = base.partition("::")
-    made = first + name if first.endswith("://") else first.rstrip("/") + "/" + name
-    return made + chain + rest
+    outer, chain, rest = base.partition("::")
+    address = outer + name if outer.endswith("://") else outer.rstrip("/") + "/" + name
+    return address + chain + rest
 
 
 def without_scheme(path: str) -> str:
@@ -175,18 +177,17 @@ def without_scheme(path: str) -> str:
 def local_folder(path: str) -> Path:
     """The shard's folder on this machine.
 
-    An address (s3://, gs://, https://, zip://...::...) is copied whole to the cache folder
-    ($GOLDDIFF_CACHE) at first use, its checksums are verified, and it is found there afterwards
-    under a name that changes with its contents.
+    The first use of an address (s3://, gs://, https://, zip://...::...) copies the shard to the
+    cache folder ($GOLDDIFF_CACHE) and verifies its checksums. The copy is named by its contents.
     """
     if is_local(path):
         return Path(without_scheme(path))
     text = _read_text(joined(path, MANIFEST))
-    place = cache_folder() / "shards" / hashlib.sha256(text.encode()).hexdigest()[:24]
-    if place.is_dir():
-        return place
-    place.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
+    folder = cache_folder() / "shards" / hashlib.sha256(text.encode()).hexdigest()[:24]
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         (partial / MANIFEST).write_text(text, encoding="utf-8")
         files, root = _file_system(path)
@@ -194,9 +195,9 @@ def local_folder(path: str) -> Path:
             files.get_file(f"{root.rstrip('/')}/{name}", str(partial / name))
         ImageStore.open(partial).verify()
         try:
-            os.rename(partial, place)
-        except OSError:  # another process of this machine was quicker
-            if not place.is_dir():
+            os.rename(partial, folder)
+        except OSError:  # another process on this machine finished first
+            if not folder.is_dir():
                 raise
     except (OSError, KeyError, ValueError) as error:
         if isinstance(error, StoreError):
@@ -204,7 +205,7 @@ def local_folder(path: str) -> Path:
         raise _unreadable(path, error) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return place
+    return folder
 
 
 def _read_text(path: str) -> str:
@@ -216,7 +217,7 @@ def _read_text(path: str) -> str:
 
 
 def _file_system(path: str) -> tuple[Any, str]:
-    import fsspec  # a part of datasets' requirements
+    import fsspec  # a requirement of datasets
 
     try:
         files, root = fsspec.core.url_to_fs(path)

@@ -1,8 +1,8 @@
-"""The Ray actors of a store's shards: asking all of them, and what to do where none answers.
+"""The Ray actors of a store's shards: parallel calls to all of them, and their failures.
 
-Ray starts a process that died again and gives it its call once more. A shard is lost when its files
-cannot be opened, when Ray gives its process up, or when it gives no sign of life for as long as the
-pool's patience; one that works for long gives them from another thread.
+Ray restarts a process that died and repeats its call. A shard is lost when its files cannot be
+opened, when Ray stops restarting its process, or when it sends no heartbeat for ``patience``
+seconds. A second thread of the actor sends heartbeats during long calls.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from typing import Any
 
 from golddiff import __version__
 from golddiff.cluster.joining import ray_package
-from golddiff.cluster.shard import KEPT, Shard, pack, unpack
+from golddiff.cluster.shard import CACHE_SIZE, Shard, pack, unpack
 from golddiff.system.errors import ArgumentError, ClusterError, GoldDiffError, StoreError
 
-RETRIES = 4  # of one call over which a shard's process died
-SILENCE = 2.0  # seconds after which a shard is asked for a sign of life
-WAIT = 0.5  # seconds for answers, before signs of life are looked for
+RETRIES = 4  # retries of one call whose process died
+SILENCE = 2.0  # seconds without an answer before a heartbeat is requested
+WAIT = 0.5  # seconds to wait for answers between checks of heartbeats
 
 log = logging.getLogger("golddiff")
 
 
 @dataclass
 class Traffic:
-    """Bytes between the driver and the shards."""
+    """Counters of the traffic between the driver and the shards."""
 
-    sent: int = 0  # arguments of the steps' calls
-    received: int = 0  # their answers
-    calls: int = 0  # how many calls
-    rounds: int = 0  # how many times shards were asked at once
+    sent: int = 0  # bytes of arguments
+    received: int = 0  # bytes of answers
+    calls: int = 0  # number of calls
+    rounds: int = 0  # number of rounds of parallel calls
     given: int = 0  # bytes that each machine fetches once: estimators with their masks, metrics
 
 
 class Pool:
-    """The actors of a store's shards; arguments as of :meth:`golddiff.cluster.ShardedStore.open`.
+    """The actors of a store's shards; arguments as in :meth:`golddiff.cluster.ShardedStore.open`.
 
     Attributes:
-        missing: paths of shards given up, and why.
-        traffic: what was sent and received.
-        on_answer: called with the shard's number whenever one has weighed its part of a step.
-        pids: by path, of each shard's process, once it has answered.
+        missing: path of each lost shard, with the reason.
+        traffic: counters of bytes and calls.
+        on_answer: called with the shard's number at each answer to a ``posterior`` call.
+        pids: process id by path, for shards that have answered.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class Pool:
         self.traffic = Traffic()
         self.on_answer: Callable[[int], None] = lambda shard: None
         self.pids: dict[str, int] = {}
-        self._once: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()
-        self._heartbeats: dict[int, Any] = {}  # by shard, that were asked for
-        self._heard: dict[int, float] = {}  # when each last gave a sign of life, or was asked
+        self._references: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()
+        self._heartbeats: dict[int, Any] = {}  # pending heartbeat call of each shard
+        self._last_seen: dict[int, float] = {}  # time of each shard's last call or heartbeat
         cores = self.ray.cluster_resources().get("CPU", 1) / len(paths)
         threads = threads or max(1, int(num_cpus or cores))
         actor = self.ray.remote(concurrency_groups={"heartbeat": 1})(Shard).options(
@@ -84,24 +84,24 @@ class Pool:
 
     @property
     def present(self) -> list[int]:
-        """The shards that are not given up."""
+        """Numbers of the shards that are not lost."""
         return [i for i, path in enumerate(self.paths) if path not in self.missing]
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """A reference to what ``make`` makes, for many questions; fetched once a machine."""
-        name: Any = key
+        """A reference to ``make()``, cached by key; each machine fetches the object once."""
+        hashable: Any = key
         try:
             hash(key)
         except TypeError:
-            name = id(key)
-        if name not in self._once:
-            while len(self._once) >= KEPT:
-                self._once.popitem(last=False)
-            # Ray's own pickle knows classes of the user's script too.
+            hashable = id(key)
+        if hashable not in self._references:
+            while len(self._references) >= CACHE_SIZE:
+                self._references.popitem(last=False)
+            # cloudpickle also serializes classes of the user's script.
             packed = self.ray.cloudpickle.dumps(make())
             self.traffic.given += len(packed)
-            self._once[name] = key, self.ray.put(packed)
-        return self._once[name][1]
+            self._references[hashable] = key, self.ray.put(packed)
+        return self._references[hashable][1]
 
     def ask(
         self,
@@ -110,28 +110,28 @@ class Pool:
         once: Sequence[Any] = (),
         shards: Sequence[int] | None = None,
     ) -> Iterator[tuple[int, Any]]:
-        """Call a method of every shard, or of some; all at once.
+        """Call a method of every shard, or of the given ones, in parallel.
 
-        Arguments are what each shard is given; before them come those of ``once``. Yields shards
-        and their answers in the order of the shards, but for those given up.
+        The references ``once`` precede each shard's own arguments. Yields each shard's number and
+        answer in order, without those that are lost.
         """
         if self._closed:
             raise ClusterError("cluster: the store was closed; open it again")
-        asked = [s for s in self.present if shards is None or s in shards]
+        called = [s for s in self.present if shards is None or s in shards]
         calls: dict[Any, int] = {}
-        for shard in asked:
+        for shard in called:
             packed = pack(arguments(shard))
             self.traffic.sent += len(packed)
             if shard not in self._actors:
                 self._actors[shard] = self._start(shard)
             calls[self._actors[shard].ask.remote(method, packed, list(once))] = shard
-            self._heard[shard] = time.monotonic()
+            self._last_seen[shard] = time.monotonic()
         self.traffic.calls += len(calls)
         self.traffic.rounds += 1
-        answers: dict[int, bytes | None] = {}  # packed; None of shards given up
-        for shard in asked:
+        answers: dict[int, bytes | None] = {}  # packed; None for lost shards
+        for shard in called:
             while shard not in answers:
-                answers |= self._next_answers(calls, method)
+                answers |= self._collect_answers(calls, method)
             answer = answers.pop(shard)
             if answer is not None:
                 self.traffic.received += len(answer)
@@ -139,8 +139,8 @@ class Pool:
         if len(self.missing) == len(self.paths):
             raise ClusterError("cluster: every shard of the store is lost")
 
-    def _next_answers(self, calls: dict[Any, int], method: str) -> dict[int, bytes | None]:
-        """What has come within half a second, taken out of the calls; None of shards given up."""
+    def _collect_answers(self, calls: dict[Any, int], method: str) -> dict[int, bytes | None]:
+        """Remove and return the calls answered within ``WAIT`` seconds; None for lost shards."""
         answers: dict[int, bytes | None] = {}
         for call in self.ray.wait(list(calls), timeout=WAIT)[0]:
             shard = calls.pop(call)
@@ -148,7 +148,7 @@ class Pool:
             if answers[shard] is not None and method == "posterior":
                 self.on_answer(shard)
         for call, shard in list(calls.items()):
-            if self._silence(shard) > self.patience:
+            if self._seconds_silent(shard) > self.patience:
                 del calls[call]
                 self._end(shard)
                 self._lose(
@@ -159,11 +159,11 @@ class Pool:
                 answers[shard] = None
         return answers
 
-    def _silence(self, shard: int) -> float:
-        """Seconds since a sign of life; one is asked for where there was none for a while."""
+    def _seconds_silent(self, shard: int) -> float:
+        """Seconds since the last heartbeat; requests one after ``SILENCE`` seconds."""
         now, beat = time.monotonic(), self._heartbeats.get(shard)
-        if beat is None and now - self._heard[shard] > SILENCE:
-            # Not asked again of a process that died: the next sign of life is asked for anyway.
+        if beat is None and now - self._last_seen[shard] > SILENCE:
+            # No retries after a process died: a new heartbeat is requested anyway.
             alive = self._actors[shard].alive.options(
                 concurrency_group="heartbeat", max_task_retries=0
             )
@@ -172,11 +172,11 @@ class Pool:
             del self._heartbeats[shard]
             with contextlib.suppress(self.ray.exceptions.RayError):  # the call fails too
                 self.ray.get(beat)
-                self._heard[shard] = now
-        return now - self._heard[shard]
+                self._last_seen[shard] = now
+        return now - self._last_seen[shard]
 
     def _answer(self, shard: int, call: Any) -> bytes | None:
-        """The packed answer to a call that is over; None where the shard is given up."""
+        """The packed answer of a finished call; None if the shard is lost."""
         path = self.paths[shard]
         try:
             pid, packed = self.ray.get(call)
@@ -196,11 +196,11 @@ class Pool:
         if self.pids.setdefault(path, pid) != pid:
             log.warning("shard %s was started again, and the step done again", path)
         self.pids[path] = pid
-        made: bytes = packed
-        return made
+        answer: bytes = packed
+        return answer
 
     def _lose(self, shard: int, why: str) -> None:
-        """Give a shard up."""
+        """Record a shard as lost; raises ClusterError unless missing shards are allowed."""
         line = f"shard {self.paths[shard]} is lost: {why}"
         if not self._allow_missing:
             raise ClusterError(f"cluster: {line}")
@@ -214,13 +214,13 @@ class Pool:
             self._end(shard)
 
     def _end(self, shard: int) -> None:
-        """End a shard's process, and with it the call that Ray would give it again."""
+        """Kill a shard's process, so that Ray does not repeat its call."""
         actor, _ = self._actors.pop(shard), self._heartbeats.pop(shard, None)
         if self.ray.is_initialized():
             self.ray.kill(actor)
 
 
 def _last_line(error: Exception) -> str:
-    """What an error of Ray's says in the end, on one line."""
+    """The last line of a Ray error's message, shortened."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[-1] if lines else type(error).__name__)[:200]

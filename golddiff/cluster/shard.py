@@ -1,7 +1,7 @@
-"""One shard's process: an ordinary store of its images, and what is asked of it and travels.
+"""The process of one shard: an ordinary store of its images, and the calls it answers.
 
-It keeps nothing that a question does not bring along, but for what makes it quick: a process that
-was started again answers as the one before.
+Each call brings all that it needs; the process keeps only caches. So a process that was restarted
+gives the same answers.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import torch
 
 from golddiff import __version__
 from golddiff.cluster.joining import ray_package
-from golddiff.cluster.listing import About, local_folder
-from golddiff.cluster.slices import listed_here, of_part
+from golddiff.cluster.listing import ShardInfo, local_folder
+from golddiff.cluster.slices import expand, expand_all
 from golddiff.posterior import Posterior
 from golddiff.store.device import device_store
 from golddiff.store.images import ImageStore
@@ -32,13 +32,13 @@ from golddiff.system.numbers import F32, I64
 from golddiff.system.parallel import use_threads
 from golddiff.system.residency import DEFAULT_LIMIT
 
-KEPT = 64  # of what travels once: estimators at a noise level, metrics
+CACHE_SIZE = 64  # objects fetched once and kept: estimators at a noise level, metrics
 
 
 class Shard:
-    """Answers for the images of one shard, in a Ray actor; opened at the first question.
+    """A Ray actor that answers over the images of one shard; opens its store at the first call.
 
-    What travels means the same in one ``version`` of golddiff alone, the driver's.
+    It must run the driver's ``version`` of golddiff, because messages are pickled objects.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Shard:
     ) -> None:
         self._path, self._memory_limit = path, memory_limit
         self._threads, self._driver = threads, version
-        self._kept = lru_cache(KEPT)(lambda given: pickle.loads(ray_package().get(given)))
+        self._fetch = lru_cache(CACHE_SIZE)(lambda ref: pickle.loads(ray_package().get(ref)))
 
     @cached_property
     def store(self) -> ImageStore:
@@ -58,60 +58,61 @@ class Shard:
         return ImageStore.open(local_folder(self._path), self._memory_limit)
 
     @cached_property
-    def _there(self) -> Any:
-        """Where they are weighed: on this machine's GPU if it has one."""
+    def _on_device(self) -> Any:
+        """The store that computes posteriors: on this machine's GPU if it has one."""
         has_gpu = torch.cuda.is_available()
         return device_store(self.store, torch.device("cuda")) if has_gpu else self.store
 
     def ask(self, method: str, packed: bytes, once: Sequence[Any]) -> tuple[int, bytes]:
-        """Call a method: this process's id, and what came out, packed.
+        """Call a method and return this process's id and the packed result.
 
-        The first arguments are references (``once``), fetched once and kept; the others are packed.
+        The first arguments are references (``once``), fetched once and cached; the others are
+        packed.
         """
         if self._driver != __version__:
             raise ClusterError(
                 f"runs golddiff {__version__} on {socket.gethostname()}, here is {self._driver}; "
                 "install one version everywhere"
             )
-        # The number of threads belongs to the thread that sets it.
+        # The number of threads is a setting of the calling thread.
         if self._threads not in (None, torch.get_num_threads()):
             use_threads(self._threads)
-        return os.getpid(), pack(getattr(self, method)(*map(self._kept, once), *unpack(packed)))
+        return os.getpid(), pack(getattr(self, method)(*map(self._fetch, once), *unpack(packed)))
 
     def alive(self) -> None:
-        """Answers at once, also while ``ask`` works."""
+        """Heartbeat: returns immediately, also while ``ask`` runs in another thread."""
 
-    def about(self) -> About:
-        """What the shard holds."""
-        return About(self.store.manifest, self.store.class_counts, self.store.radius)
+    def info(self) -> ShardInfo:
+        """Manifest and statistics of the shard."""
+        return ShardInfo(self.store.manifest, self.store.class_counts, self.store.radius)
 
     def posterior(
         self, estimator: Any, x: F32, sigma: float, supports: Sequence[AnySupport]
     ) -> tuple[list[int], Posterior | None]:
-        """The partial posterior of those queries (b, D) that have images here, and which."""
-        each = listed_here(self.store, supports)
-        some = [i for i, support in enumerate(each) if len(support.rows)]
-        if not some:
+        """Indices and partial posterior of the queries (b, D) with images in this shard."""
+        parts = expand_all(self.store, supports)
+        used = [i for i, support in enumerate(parts) if len(support.rows)]
+        if not used:
             return [], None
         estimator.images = self.store
-        return some, self._there.posterior(estimator, x[some], sigma, [each[i] for i in some])
+        return used, self._on_device.posterior(estimator, x[used], sigma, [parts[i] for i in used])
 
     def answer(
         self, question: Question, x: F32, within: Sequence[AnySupport], first: int, *more: Any
     ) -> Any:
-        """Of the images here, which begin at row ``first`` of the whole store."""
+        """This shard's answer; its images start at row ``first`` of the whole store."""
         self.store.first_row = first
-        return question.of_part(self.store, x, listed_here(self.store, within), *more)
+        return question.of_part(self.store, x, expand_all(self.store, within), *more)
 
-    def moments(self, all_: DescribedSupport, images: int | None, seed: int) -> Moments:
-        """Sums that mean and covariance are made of, of the images of a class (or all) here.
+    def moments(self, support: DescribedSupport, images: int | None, seed: int) -> Moments:
+        """Sums for the mean and covariance over this shard's images of a class, or all.
 
-        ``images`` of all shards' are drawn, as by :func:`golddiff.store.statistics.factor_rows`.
+        :func:`golddiff.store.statistics.factor_rows` draws ``images`` rows of all shards together.
         """
-        rows = of_part(self.store, all_).rows
-        drawn = factor_rows(np.arange(all_.images), self.store.d, images, seed)
-        mine = slice(*np.searchsorted(drawn, [all_.place, all_.place + len(rows)]))
-        return moments(self.store.flat, rows[drawn[mine] - all_.place])
+        rows = expand(self.store, support).rows
+        drawn = factor_rows(np.arange(support.images), self.store.d, images, seed)
+        own = slice(*np.searchsorted(drawn, [support.place, support.place + len(rows)]))
+        return moments(self.store.flat, rows[drawn[own] - support.place])
 
     def labels(self) -> I64:
         """The class of each image."""
@@ -119,22 +120,22 @@ class Shard:
         return self.store.labels.numpy()
 
     def verify(self) -> None:
-        """Recompute every checksum; files that changed are an error, not a missing shard."""
+        """Recompute every checksum; changed files raise ClusterError, which loses no shard."""
         try:
             self.store.verify()
         except StoreError as error:
             raise ClusterError(f"has changed: {error}") from error
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever else is asked of its store: ``values``, ``names_of``."""
+        """Forward other calls to the store: ``values``, ``names_of``."""
         return getattr(self.store, name)
 
 
 class _Packer(pickle.Pickler):
-    """Rows of a training set are int64 wherever they are used, and int32 on the way."""
+    """Pickles int64 arrays, such as rows, as int32 where they fit, to halve the traffic."""
 
     def reducer_override(self, value: Any) -> Any:
-        """Arrays of int64 that fit into int32 go as those."""
+        """Narrow int64 arrays whose values fit in int32."""
         if isinstance(value, np.ndarray) and value.dtype == np.int64:
             narrow = value.astype(np.int32)
             if np.array_equal(narrow, value):
@@ -143,12 +144,12 @@ class _Packer(pickle.Pickler):
 
 
 def pack(value: Any) -> bytes:
-    """Plain data as bytes; what it holds twice, the same object, is the same one afterwards."""
+    """Serialize plain data; an object that occurs twice is still one object when unpacked."""
     out = io.BytesIO()
     _Packer(out, pickle.HIGHEST_PROTOCOL).dump(value)
     return out.getvalue()
 
 
 def unpack(packed: bytes) -> Any:
-    """What :func:`pack` packed, from a process of one's own cluster."""
+    """Deserialize the output of :func:`pack`; the bytes must come from a trusted process."""
     return pickle.loads(packed)

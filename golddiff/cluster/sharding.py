@@ -1,9 +1,8 @@
-"""Building the shards of a store in parallel, each at most once, as Ray tasks.
+"""Build the shards of a store in parallel, as Ray tasks.
 
-The images are cut into as many runs as there are shards, in the order in which a single store would
-have them, so that row i is the same image in both. Ray hands the runs to the cluster's cores.
-Each shard is built under another name and renamed when complete; a build that was interrupted, or
-whose machines died, goes on with the shards that are not there yet.
+The images keep the order of a single store and are cut into one run per shard, so that row i is the
+same image in both. Each shard is built under a temporary name and renamed when complete. After an
+interruption or the failure of a machine, another build adds only the missing shards.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ from golddiff.system.files import written_whole
 from golddiff.system.numbers import is_whole
 
 PLAN = "build.json"
-# A path as pathlib writes it has one slash; a drive has one letter.
+# pathlib reduces "//" to "/"; a scheme has at least two letters, a Windows drive has one.
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 IMAGES_A_SHARD = 1_000_000
 
 
 @dataclass(frozen=True)
 class Built:
-    """What :func:`build_shards` did."""
+    """The result of :func:`build_shards`."""
 
-    path: Path  # the folder, which holds the list of shards
-    shards: int  # how many there are
-    found: int  # how many were there already
-    n: int  # images in all of them
-    skipped: Skipped  # images that could not be read, of those shards that were built now
+    path: Path  # folder that holds the shards and their list
+    shards: int  # number of shards
+    found: int  # number of shards that existed before
+    n: int  # number of images in all shards
+    skipped: Skipped  # unreadable images of the shards that were built by this call
 
 
 def build_shards(
@@ -58,24 +57,24 @@ def build_shards(
     overwrite: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Built:
-    """Build a store in shards; connects to Ray first where that was not done (``connect``).
+    """Build a store in shards; calls ``connect`` first if Ray is not initialized.
 
     Args:
-        source: a folder of images, a parquet file or a folder of them, which every machine of the
-            cluster sees under this path.
-        path: the folder to make, on a disk that every machine sees. Shards that are there already
-            are kept, if the source and its options are the same.
-        shards: how many; default one for each million images. At most one for each image.
-        options: how the source is read.
-        overwrite: build all of them again.
-        progress: called with the number of shards that are there and of all.
+        source: a folder of images, a parquet file or a folder of them, at the same path on every
+            machine of the cluster.
+        path: the folder to create, on a disk that all machines share. Existing shards are kept if
+            the source and its options are the same.
+        shards: number of shards, at most one per image; default one per million images.
+        options: how to read the source.
+        overwrite: build all shards again.
+        progress: called with the number of finished shards and the number of all shards.
 
     Raises:
-        ArgumentError: a source that cannot be read in parts; a bad number of shards; a folder
-            that holds something else, or shards of another source.
+        ArgumentError: the source cannot be read in parts; the number of shards is invalid; the
+            folder holds something else, or shards of another source.
         SourceError: the source, or an image of it, cannot be read.
-        StoreError: a shard cannot be written, or one that is there is damaged.
-        ClusterError: no cluster, or another version of golddiff on one of its machines.
+        StoreError: a shard cannot be written, or an existing one is damaged.
+        ClusterError: no cluster is reachable, or a machine runs another version of golddiff.
     """
     from golddiff.sources import open_source
 
@@ -91,44 +90,44 @@ def build_shards(
             f"source: {opened.info.description} cannot be read in parts; expected a folder of "
             "images or of parquet files, or a parquet file"
         )
-    number = -(-opened.total // IMAGES_A_SHARD) if shards is None else shards
-    if not is_whole(number) or not 1 <= number <= opened.total:
+    count = -(-opened.total // IMAGES_A_SHARD) if shards is None else shards
+    if not is_whole(count) or not 1 <= count <= opened.total:
         raise ArgumentError(
             f"shards: got {shards!r}, expected an integer from 1 to the {opened.total:,} images "
             "there are"
         )
-    number, folder = int(number), path_of("path", path)
-    _prepare(folder, _plan(source, options, opened, number), overwrite)
-    borders = [opened.total * i // number for i in range(number + 1)]
+    count, folder = int(count), path_of("path", path)
+    _prepare_folder(folder, _plan(source, options, opened, count), overwrite)
+    borders = [opened.total * i // count for i in range(count + 1)]
     sources = {
-        folder / f"shard-{i:05d}": opened.part(borders[i], borders[i + 1]) for i in range(number)
+        folder / f"shard-{i:05d}": opened.part(borders[i], borders[i + 1]) for i in range(count)
     }
-    records = {place: _found(place) for place in sources}
-    missing = {place: part for place, part in sources.items() if records[place] is None}
-    found, skipped = number - len(missing), Skipped()
-    progress(found, number)
-    for done, (place, record, left_out) in enumerate(_built(missing), found + 1):
-        records[place] = record
-        skipped += left_out
-        progress(done, number)
-    whole = [record for record in records.values() if record is not None]
-    Listing(whole).write(folder)
-    return Built(folder, number, found, sum(record.n for record in whole), skipped)
+    records = {target: _existing_record(target) for target in sources}
+    missing = {target: part for target, part in sources.items() if records[target] is None}
+    existing, skipped = count - len(missing), Skipped()
+    progress(existing, count)
+    for done, (target, record, skipped_here) in enumerate(_build_all(missing), existing + 1):
+        records[target] = record
+        skipped += skipped_here
+        progress(done, count)
+    complete = [record for record in records.values() if record is not None]
+    Listing(complete).write(folder)
+    return Built(folder, count, existing, sum(record.n for record in complete), skipped)
 
 
-def _built(sources: dict[Path, ExampleSource]) -> Iterator[tuple[Path, ShardRecord, Skipped]]:
-    """Path, record and images left out of each shard, as they come."""
+def _build_all(sources: dict[Path, ExampleSource]) -> Iterator[tuple[Path, ShardRecord, Skipped]]:
+    """Build shards; yields path, record and skipped images of each as it completes."""
     if not sources:
         return
     ray = ray_package()
     if not ray.is_initialized():
         connect()
     task = ray.remote(build_one).options(scheduling_strategy="SPREAD")
-    left = [task.remote(path, source, __version__) for path, source in sources.items()]
-    while left:
-        (done,), left = ray.wait(left)
+    pending = [task.remote(path, source, __version__) for path, source in sources.items()]
+    while pending:
+        (finished,), pending = ray.wait(pending)
         try:
-            yield ray.get(done)
+            yield ray.get(finished)
         except ray.exceptions.RayError as error:
             cause = getattr(error, "cause", None)
             if isinstance(cause, GoldDiffError):
@@ -137,7 +136,7 @@ def _built(sources: dict[Path, ExampleSource]) -> Iterator[tuple[Path, ShardReco
 
 
 def build_one(path: Path, source: ExampleSource, version: str) -> tuple[Path, ShardRecord, Skipped]:
-    """Build one shard, on whatever machine this runs; ``version`` is the driver's golddiff."""
+    """Build one shard, as a Ray task; ``version`` is that of the driver's golddiff."""
     from golddiff.store.build import build
 
     try:
@@ -146,11 +145,11 @@ def build_one(path: Path, source: ExampleSource, version: str) -> tuple[Path, Sh
                 f"golddiff {__version__} runs on {socket.gethostname()}, the driver's is "
                 f"{version}; install one version everywhere"
             )
-        # Whoever built it before may have died after the renaming.
-        record = _found(path)
+        # A previous attempt may have died after it renamed the complete shard.
+        record = _existing_record(path)
         if record is None:
             build(source, path, overwrite=False, progress=False, factor=False)
-            record = _found(path)
+            record = _existing_record(path)
         assert record is not None
     except (GoldDiffError, OSError) as error:
         kind = type(error) if isinstance(error, GoldDiffError) else SourceError
@@ -158,8 +157,8 @@ def build_one(path: Path, source: ExampleSource, version: str) -> tuple[Path, Sh
     return path, record, source.skipped
 
 
-def _found(path: Path) -> ShardRecord | None:
-    """The record of a shard that is there and whole, or None."""
+def _existing_record(path: Path) -> ShardRecord | None:
+    """The record of a complete shard; None if it does not exist."""
     if not path.exists():
         return None
     manifest = Manifest.read(path)
@@ -168,7 +167,7 @@ def _found(path: Path) -> ShardRecord | None:
 
 
 def _plan(source: str, options: SourceOptions, opened: ExampleSource, shards: int) -> str:
-    """What the shards are made of; another plan means other shards."""
+    """The content of ``build.json``: the source and options that determine the shards."""
     info = opened.info
     body = {
         "version": VERSION, "source": os.path.abspath(source), "images": opened.total,
@@ -179,8 +178,8 @@ def _plan(source: str, options: SourceOptions, opened: ExampleSource, shards: in
     return json.dumps({"plan": body, "digest": digest}, indent=1) + "\n"
 
 
-def _prepare(folder: Path, plan: str, overwrite: bool) -> None:
-    """Make the folder, or check that what lies in it is of the same plan."""
+def _prepare_folder(folder: Path, plan: str, overwrite: bool) -> None:
+    """Create the folder; existing shards must have the same plan, unless overwritten."""
     file = folder / PLAN
     if folder.exists() and any(folder.iterdir()):
         if not file.is_file():
@@ -190,8 +189,8 @@ def _prepare(folder: Path, plan: str, overwrite: bool) -> None:
         if overwrite:
             for part in (*folder.glob("shard-*"), *folder.glob(".shard-*.building-*")):
                 shutil.rmtree(part)
-            for kept in (folder / NAME, *folder.glob("*.safetensors")):
-                kept.unlink(missing_ok=True)
+            for derived in (folder / NAME, *folder.glob("*.safetensors")):
+                derived.unlink(missing_ok=True)
             shutil.rmtree(folder / MASKS, ignore_errors=True)
         elif file.read_text(encoding="utf-8") != plan:
             raise ArgumentError(

@@ -1,8 +1,7 @@
-"""A store in shards: the training set of as many machines as it takes.
+"""A training set in shards, spread over the machines of a Ray cluster.
 
-A training set answers questions, and so do its parts: which images are nearest, which are drawn,
-and what do these weigh. The driver asks all shards at once, each with its part of the
-supports, and merges what they say; a shard is an ordinary store in a Ray actor.
+Each shard is an ordinary store in a Ray actor. For the nearest images, a draw or a posterior, the
+driver sends every shard its part of the supports at once, and merges the answers.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 import torch
 
 from golddiff.cluster.joining import connect, ray_package
-from golddiff.cluster.listing import About, Listing, is_local, without_scheme
+from golddiff.cluster.listing import Listing, ShardInfo, is_local, without_scheme
 from golddiff.cluster.pool import Pool
 from golddiff.cluster.slices import Borders
 from golddiff.kernels.stored import Stored
@@ -36,45 +35,45 @@ from golddiff.system.numbers import F32, I64, check_count
 from golddiff.system.residency import DEFAULT_LIMIT, Residency
 from golddiff.system.units import byte_size
 
-MOST_BYTES = 2e9  # of images that are brought here for attribution
-ELSEWHERE = ("flat", "norms", "proxies", "residency")
+MAX_FETCHED_BYTES = 2e9  # of images fetched for attribution
+UNAVAILABLE = ("flat", "norms", "proxies", "residency")
 
 
 class ShardedStore(TrainingSet):
-    """A training set whose images lie in shards, each kept by a Ray actor.
+    """A training set whose images lie in shards, each held by a Ray actor.
 
-    It takes an :class:`golddiff.ImageStore`'s place in every denoiser and schedule of golddiff; the
-    rows are those of the shards one after another. What asks for the pixels themselves
-    (``images``, ``values``) fetches them; ``flat`` is not there.
+    Every denoiser and schedule of golddiff takes it in place of an :class:`golddiff.ImageStore`.
+    Rows number the images of all shards, one shard after another. ``images`` and ``values`` fetch
+    pixels from the shards; ``flat`` is unavailable.
 
     Attributes:
-        paths: of the shards, in order.
-        borders: where they lie in the store.
-        pool: their processes: which are missing, what has travelled.
+        paths: paths of the shards, in order.
+        borders: the range of rows of each shard.
+        pool: the shards' processes; lists missing shards and counts traffic.
         n, shape, d, class_names, class_counts, classes, is_pixels, radius, labels, manifest,
-            artifacts, factors: as of an ImageStore.
-        path: the folder of what is computed from all shards.
+            artifacts, factors: as for an ImageStore.
+        path: folder for results computed from all shards.
     """
 
     def __init__(
-        self, listing: Listing, pool: Pool, abouts: Sequence[About | None], identity: str
+        self, listing: Listing, pool: Pool, infos: Sequence[ShardInfo | None], identity: str
     ) -> None:
         """Use :meth:`open`."""
-        there = [about for about in abouts if about is not None]
-        first = there[0].manifest
+        known = [info for info in infos if info is not None]
+        first = known[0].manifest
         sizes = [
-            record.n if about is None else about.manifest.n
-            for about, record in zip(abouts, listing.shards, strict=True)
+            record.n if info is None else info.manifest.n
+            for info, record in zip(infos, listing.shards, strict=True)
         ]
         manifest = replace(
             first, n=sum(sizes), source=f"{len(sizes)} shards of {first.source}", skipped=0,
-            files={PIXELS: FileRecord(sum(about.manifest.bytes for about in there), identity)},
+            files={PIXELS: FileRecord(sum(info.manifest.bytes for info in known), identity)},
         )  # fmt: skip
-        super().__init__(_home(listing, identity), manifest)
+        super().__init__(_artifact_folder(listing, identity), manifest)
         self.paths, self.pool = listing.paths, pool
-        self.borders = Borders(sizes, [{} if about is None else about.counts for about in abouts])
+        self.borders = Borders(sizes, [{} if info is None else info.counts for info in infos])
         self.class_counts = self.borders.class_counts()
-        self.radius = max(about.radius for about in there)
+        self.radius = max(info.radius for info in known)
 
     @classmethod
     def open(
@@ -88,27 +87,28 @@ class ShardedStore(TrainingSet):
         num_gpus: float = 0.0,
         threads: int | None = None,
     ) -> ShardedStore:
-        """Open a store in shards; connects to Ray first where that was not done (``connect``).
+        """Open a store in shards; calls ``connect`` first if Ray is not initialized.
 
         Args:
-            path: of a ``shards.json`` or of its folder (what ``golddiff index --cluster`` makes),
-                or the shards' own paths in the order of their rows. Folders, or addresses that
-                fsspec reads (s3://, gs://, zip://...::...); a shard's path has to lead to it on
-                whatever machine its actor runs.
+            path: path of a ``shards.json`` or of its folder (as ``golddiff index --cluster``
+                makes), or a list of the shards' paths in the order of their rows. Paths are folders
+                or addresses that fsspec reads (s3://, gs://, zip://...::...); a shard's path must
+                be valid on any machine that may run its actor.
             memory_limit: bytes of a shard's files that may be resident in its process at a time,
-                as of :meth:`golddiff.ImageStore.open`.
-            allow_missing: go on without a shard that cannot come back; ``share`` and every
-                :class:`golddiff.sampling.Samples` then say what share of the images was seen.
-            patience: seconds without a sign of life after which a shard is lost.
+                as in :meth:`golddiff.ImageStore.open`.
+            allow_missing: continue without a shard that is lost; ``share`` and every
+                :class:`golddiff.sampling.Samples` then give the share of images that was used.
+            patience: seconds without a heartbeat after which a shard is lost.
             num_cpus: cores that Ray reserves for each shard; default none.
             num_gpus: GPUs that Ray reserves for each shard.
-            threads: of each shard; default ``num_cpus``, else the cluster's cores shared out.
+            threads: threads of each shard; default ``num_cpus``, else an equal share of the
+                cluster's cores.
 
         Raises:
-            ArgumentError: no shard, or one listed twice; a resource or limit that is none.
-            StoreError: the list is damaged; shards that do not fit together.
-            ClusterError: no cluster; a shard that cannot be opened; another version of golddiff
-                where a shard runs.
+            ArgumentError: no shard is given, or one twice; a resource or limit is invalid.
+            StoreError: the list is damaged, or the shards do not form one store.
+            ClusterError: no cluster is reachable, a shard cannot be opened, or a shard runs another
+                version of golddiff.
         """
         if not as_number(patience) > 0:
             raise ArgumentError(f"patience: got {patience!r}, expected seconds above 0")
@@ -116,7 +116,7 @@ class ShardedStore(TrainingSet):
         check_not_negative("num_gpus", num_gpus)
         if threads is not None:
             check_count("threads", threads)
-        Residency(memory_limit)  # raises where that is no limit
+        Residency(memory_limit)  # validates the limit
         listing = Listing.of(path)
         if not ray_package().is_initialized():
             connect()
@@ -124,13 +124,13 @@ class ShardedStore(TrainingSet):
             listing.paths, allow_missing, patience, num_cpus, num_gpus, threads, memory_limit
         )
         try:
-            answers = dict(pool.ask("about"))
-            abouts = [answers.get(shard) for shard in range(len(listing.paths))]
-            identity = listing.agreed(abouts)
+            answers = dict(pool.ask("info"))
+            infos = [answers.get(shard) for shard in range(len(listing.paths))]
+            identity = listing.checked_identity(infos)
         except BaseException:
             pool.close()
             raise
-        return cls(listing, pool, abouts, identity)
+        return cls(listing, pool, infos, identity)
 
     def close(self) -> None:
         """End the shards' processes; the store cannot be used afterwards."""
@@ -143,27 +143,25 @@ class ShardedStore(TrainingSet):
         self.close()
 
     def verify(self) -> None:
-        """Recompute every checksum, in all shards at once.
+        """Recompute every checksum, in all shards in parallel.
 
         Raises:
-            ClusterError: names the first shard whose files changed.
+            ClusterError: the files of a shard changed; names the first such shard.
         """
         list(self.pool.ask("verify"))
-
-    # Questions.
 
     def posterior(self, estimator: Any, x: F32, sigma: float, supports: Supports) -> Posterior:
         """The posterior of queries (b, D), each over its support in all shards.
 
         Raises:
-            ArgumentError: a shard's memory limit.
-            ClusterError: a shard is lost; no image of the supports is left.
+            ArgumentError: a shard's memory limit is too small.
+            ClusterError: a shard is lost, or no shard with images of the supports is left.
         """
         parts = self.borders.parts(one_each(supports, len(x)))
-        once = self.pool.once((estimator, sigma), lambda: at_level(estimator, sigma))
+        reference = self.pool.once((estimator, sigma), lambda: at_level(estimator, sigma))
         total: Posterior | None = None
         for _, (queries, part) in self.pool.ask(
-            "posterior", lambda shard: (x, sigma, parts[shard]), [once]
+            "posterior", lambda shard: (x, sigma, parts[shard]), [reference]
         ):
             if part is not None:
                 locations, width = part.log_max.shape[1], part.weighted.shape[1]
@@ -175,11 +173,11 @@ class ShardedStore(TrainingSet):
         return total
 
     def answer(self, question: Question, x: F32, within: Supports, *more: Any) -> Any:
-        """See :class:`TrainingSet`; each shard answers for its own part of the supports."""
-        parts, firsts = self.borders.parts(one_each(within, len(x))), self.borders.firsts
-        once = self.pool.once(question, lambda: question)
+        """See :class:`TrainingSet`; each shard answers over its own part of the supports."""
+        parts, first_rows = self.borders.parts(one_each(within, len(x))), self.borders.first_rows
+        reference = self.pool.once(question, lambda: question)
         answers = self.pool.ask(
-            "answer", lambda shard: (x, parts[shard], firsts[shard], *more), [once]
+            "answer", lambda shard: (x, parts[shard], first_rows[shard], *more), [reference]
         )
         return question.merged([answer for _, answer in answers], *more)
 
@@ -187,64 +185,62 @@ class ShardedStore(TrainingSet):
         self, estimator: Any, x: F32, sigma: float, support: AnySupport, top: int,
         pixel: int | None,
     ) -> Iterator[Any]:  # fmt: skip
-        """The terms of one query's posterior (D,); the images are fetched.
+        """The terms of one query's posterior (D,), computed locally on fetched images.
 
         Raises:
-            ArgumentError: more images than should travel.
+            ArgumentError: the images exceed ``MAX_FETCHED_BYTES``.
         """
         rows = support.rows
         size = 4 * self.d * len(rows)
-        if size > MOST_BYTES:
+        if size > MAX_FETCHED_BYTES:
             raise ArgumentError(
-                f"denoiser: its sources are {len(rows):,} images, {byte_size(size)} that would "
-                f"travel; expected at most {byte_size(int(MOST_BYTES))}, say by a golden subset"
+                f"denoiser: attribution would fetch {len(rows):,} images ({byte_size(size)}), "
+                f"expected at most {byte_size(int(MAX_FETCHED_BYTES))}; use a golden subset"
             )
         estimator.ready(sigma)
-        here = over(estimator, _Gathered(self.shape, self.values(rows)))
-        for part in here.contributions(x, sigma, _moved(support, rows), top, pixel):
+        local_estimator = over(estimator, _FetchedImages(self.shape, self.values(rows)))
+        for part in local_estimator.contributions(x, sigma, _renumbered(support, rows), top, pixel):
             best = part.best
             if best is not None:
                 best = replace(best, rows=rows[best.rows])
             yield replace(part, rows=rows[part.rows], best=best)
 
-    # Images and what is made of all of them.
-
     def values(self, rows: I64, onto: Axes | None = None) -> F32:
-        """See :class:`TrainingSet`; fetched, and of coordinates no pixel travels.
+        """See :class:`TrainingSet`; with ``onto``, shards send coordinates instead of pixels.
 
         Raises:
-            ClusterError: a shard that has some of them is missing.
+            ClusterError: a shard that holds some of the rows is missing.
         """
         width = self.d if onto is None else onto.columns.shape[1]
         out = np.empty((len(rows), width), np.float32)
-        for places, found in self._of_owners("values", rows, onto):
-            out[places] = found
+        for places, values in self._from_owners("values", rows, onto):
+            out[places] = values
         return out
 
     def names_of(self, rows: Sequence[int] | I64) -> list[str] | None:
-        """The files of some images, fetched; None where one of them was none."""
+        """File names of images, fetched; None if any image has none."""
         names = np.empty(len(rows), object)
-        for places, found in self._of_owners("names_of", np.asarray(rows)):
-            names[places] = found  # None for all of a shard that has none
+        for places, files in self._from_owners("names_of", np.asarray(rows)):
+            names[places] = files  # None if the shard has no file names
         return None if None in names else names.tolist()
 
-    def _of_owners(self, method: str, rows: I64, *more: Any) -> Iterator[tuple[I64, Any]]:
-        """What the shards that have some images say of them, and which of ``rows`` these are."""
-        firsts = np.array(self.borders.firsts)
-        owner = np.searchsorted(firsts, rows, side="right") - 1
-        mine = {int(shard): np.flatnonzero(owner == shard) for shard in np.unique(owner)}
+    def _from_owners(self, method: str, rows: I64, *more: Any) -> Iterator[tuple[I64, Any]]:
+        """Ask each shard that holds some of the rows; yields (indices into ``rows``, answer)."""
+        starts = np.array(self.borders.first_rows)
+        owner = np.searchsorted(starts, rows, side="right") - 1
+        places = {int(shard): np.flatnonzero(owner == shard) for shard in np.unique(owner)}
         answers = self.pool.ask(
-            method, lambda shard: (rows[mine[shard]] - firsts[shard], *more), shards=list(mine)
+            method, lambda shard: (rows[places[shard]] - starts[shard], *more), shards=list(places)
         )
-        for shard, found in answers:
-            yield mine.pop(shard), found
-        for shard in mine:
+        for shard, answer in answers:
+            yield places.pop(shard), answer
+        for shard in places:
             raise ClusterError(f"cluster: shard {self.paths[shard]} is missing")
 
     def _make_factor(
         self, label: int | None, images: int | None, seed: int, progress: Callable[[int], None]
     ) -> Factor:
-        """From the sums that the shards send, 8 D^2 bytes each, once."""
+        """See :class:`TrainingSet`; each shard sends its sums once, 8 D^2 bytes."""
         parts = self.borders.cut(self.everything(label))
         answers = self.pool.ask("moments", lambda shard: (parts[shard], images, seed))
         sums: Moments = reduce(Moments.merge, (part for _, part in answers))
@@ -253,22 +249,22 @@ class ShardedStore(TrainingSet):
 
     @property
     def share(self) -> float:
-        """Of the images that results see: 1 unless a shard is missing."""
-        there = sum(self.borders.sizes[shard] for shard in self.pool.present)
-        return there / self.n if self.n else 0.0
+        """Share of the images that results are computed from: 1 unless a shard is missing."""
+        reachable = sum(self.borders.sizes[shard] for shard in self.pool.present)
+        return reachable / self.n if self.n else 0.0
 
     @cached_property
     def labels(self) -> torch.Tensor | None:  # type: ignore[override]
-        """(n,) classes, fetched once, 8 bytes an image; -1 where a shard is missing; or None."""
+        """(n,) classes, fetched once (8 bytes each); -1 in missing shards; None if unlabelled."""
         if not self.manifest.labelled:
             return None
-        there = dict(self.pool.ask("labels"))
+        known = dict(self.pool.ask("labels"))
         sizes = enumerate(self.borders.sizes)
-        parts = [there.get(shard, np.full(n, -1, np.int64)) for shard, n in sizes]
+        parts = [known.get(shard, np.full(n, -1, np.int64)) for shard, n in sizes]
         return torch.from_numpy(np.concatenate(parts))
 
     def __getattr__(self, name: str) -> Any:
-        if name in ELSEWHERE:
+        if name in UNAVAILABLE:
             raise ClusterError(
                 f"store: {name} is not here, the images lie in {len(self.paths)} shards; this "
                 "works on a single store (golddiff.ImageStore)"
@@ -282,8 +278,8 @@ class ShardedStore(TrainingSet):
         )
 
 
-def _home(listing: Listing, identity: str) -> Path:
-    """The list's own folder, else one in the cache that the shards' checksum names."""
+def _artifact_folder(listing: Listing, identity: str) -> Path:
+    """The list's own folder if local, else a cache folder named by the shards' checksum."""
     if listing.home is not None and is_local(listing.home):
         return Path(without_scheme(listing.home))
     name = hashlib.sha256(identity.encode()).hexdigest()[:16]
@@ -292,8 +288,8 @@ def _home(listing: Listing, identity: str) -> Path:
     return path
 
 
-class _Gathered:
-    """Some images (k, D) of a training set, brought here."""
+class _FetchedImages:
+    """Images (k, D) of a training set, fetched from its shards."""
 
     def __init__(self, shape: tuple[int, ...], values: F32) -> None:
         self.shape, self.flat, self.stored = shape, values, Stored(values)
@@ -304,8 +300,8 @@ class _Gathered:
         return self.stored.values(rows)
 
 
-def _moved(support: AnySupport, rows: I64) -> Support | TiledSupport:
-    """The support in rows of the images that were brought, ``rows`` of the store."""
+def _renumbered(support: AnySupport, rows: I64) -> Support | TiledSupport:
+    """The support with its rows replaced by their indices in ``rows``."""
     if isinstance(support, TiledSupport):
-        return TiledSupport(support.side, [_moved(tile, rows) for tile in support.tiles])  # type: ignore[misc]
+        return TiledSupport(support.side, [_renumbered(tile, rows) for tile in support.tiles])  # type: ignore[misc]
     return Support(np.searchsorted(rows, support.rows), support.log_weights)

@@ -1,7 +1,7 @@
-"""Squared differences summed over small blocks of pixels, and those weighed for each tile.
+"""Squared differences summed over small blocks of pixels, then weighted for each tile.
 
-Images go through 64 at a time and side by side, as in the masked kernel; what is made of them for
-the queries never leaves the processor's caches.
+As in the masked kernel, 64 images are processed side by side, so that intermediate results stay in
+the processor's caches.
 """
 
 from __future__ import annotations
@@ -17,30 +17,29 @@ from golddiff.kernels.stored import Stored
 from golddiff.support import OfChannel, as_image, tile_of_each
 from golddiff.system.numbers import F32, I64
 
-SIDE = 4  # of a block in pixels
+SIDE = 4  # side of a block in pixels
 
 
 def block_of_each(shape: tuple[int, ...]) -> I64:
-    """The block that each value (D,) lies in."""
+    """The block of each image value, (D,)."""
     return tile_of_each(as_image(shape), OfChannel(SIDE))
 
 
 @dataclass(frozen=True)
 class BlockWeights:
-    """How blocks are weighed for each of some tiles."""
+    """The weights of blocks in each tile's distance, in compressed sparse rows."""
 
-    # Input values that are read, for :func:`golddiff.kernels.gather.gather`
-    columns: I64
-    inputs: I64  # (D,) places in ``columns`` of the values, block by block
-    values: I64  # (D,) the values themselves, in the same order
-    ends: I64  # (blocks + 1,) where each block's values begin and end
-    used: I64  # blocks that a tile sees anything of, tile by tile
-    tiles: I64  # (T + 1,) where each tile's begin and end
-    shares: F32  # (used,) what the tile sees of them
+    columns: I64  # input values to read, for :func:`golddiff.kernels.gather.gather`
+    inputs: I64  # (D,) positions of ``values`` in ``columns``
+    values: I64  # (D,) input values, block by block
+    ends: I64  # (blocks + 1,) offsets of each block's entries in ``inputs`` and ``values``
+    used: I64  # (entries,) blocks of nonzero weight, tile by tile
+    tiles: I64  # (T + 1,) offsets of each tile's entries in ``used``
+    shares: F32  # (entries,) their weights
 
     @classmethod
     def of(cls, block: I64, shares: F32) -> BlockWeights:
-        """For values (D,) that lie in these blocks, and shares (T, blocks)."""
+        """From the block of each value (D,) and the weights of blocks (T, blocks)."""
         columns = runs(np.arange(len(block)), len(block))
         values = np.argsort(block, kind="stable")
         tile, used = np.nonzero(shares)
@@ -80,7 +79,7 @@ def _block_distances(  # type: ignore[no-untyped-def]
     stored = np.zeros(len(columns) * BLOCK, flat.dtype)
     squares = empty_numbers(len(ends) * BLOCK)
     scales = spread(scale)
-    n, made = out.shape[2], out.ravel()
+    n, flat_out = out.shape[2], out.ravel()
     for first in range(0, len(rows), BLOCK):
         gather(flat, rows, first, columns, stored)
         for query in range(len(out)):
@@ -94,10 +93,10 @@ def _block_distances(  # type: ignore[no-untyped-def]
                     c = c + share * load(squares, at + 2 * LANES)
                     e = e + share * load(squares, at + 3 * LANES)
                 at = (query * out.shape[1] + tile) * n + begin + first
-                store(made, at, a)
-                store(made, at + LANES, b)
-                store(made, at + 2 * LANES, c)
-                store(made, at + 3 * LANES, e)
+                store(flat_out, at, a)
+                store(flat_out, at + LANES, b)
+                store(flat_out, at + 2 * LANES, c)
+                store(flat_out, at + 3 * LANES, e)
 
 
 def block_distances(
@@ -105,9 +104,9 @@ def block_distances(
 ) -> None:
     """Write sum_b shares[t, b] sum_{n in b} (x_qn - x_in)^2 to out[q, t, begin + i].
 
-    ``out`` (Q, T, n) is contiguous, ``begin`` and n multiples of 64
-    (:func:`golddiff.kernels.gather.padded`); where ``rows`` end within 64 images, those behind them
-    are written to as well.
+    ``out`` (Q, T, n) is contiguous; ``begin`` and n are multiples of 64
+    (:func:`golddiff.kernels.gather.padded`). Whole groups of 64 images are written, also where the
+    last rows fill only a part of one.
     """
     w = block_weights
     _block_distances(

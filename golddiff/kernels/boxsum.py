@@ -1,8 +1,8 @@
-"""Sums of p consecutive blocks of numbers, by additions only.
+"""Sums over windows of p consecutive blocks of numbers, by additions only.
 
-A running sum that subtracts what leaves the window is cheaper, but loses the small sums in the
-rounding of the large ones. Here windows of 3, 9, 27 ... are built from thirds of themselves, and p
-is put together from its digits in base 3: about 3 log_3 p additions a number.
+A running sum with subtraction is cheaper, but small sums lose their digits to the rounding of large
+ones. Here windows of 3, 9, 27 ... are each the sum of three smaller windows, and p is composed from
+its digits in base 3, with about 3 log_3 p additions per number.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ Buffer = F32
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def box_sum(out: Buffer, at: int, a: Buffer, n: int, p: int, step: int) -> None:
-    """out[at + i] = sum over j < p of a[i + j * step], for i < n; all in blocks of LANES numbers.
+    """out[at + i] = sum over j < p of a[i + j * step], for i < n; indices count LANES numbers.
 
     Args:
-        out: where the sums go, from block ``at`` on.
-        at: first block of ``out`` written.
-        a: the numbers, at least n + (p - 1) * step blocks; destroyed. Must not overlap ``out``.
-        n: how many blocks of sums.
-        p: window, >= 1.
-        step: distance between the terms of a window.
+        out: receives the sums.
+        at: first block of ``out`` to write.
+        a: at least n + (p - 1) * step blocks; overwritten. Must not overlap ``out``.
+        n: number of blocks to write.
+        p: window length, >= 1.
+        step: distance in blocks between the terms of a window.
     """
     window, used, rest = 1, 0, p  # a holds sums of ``window`` terms; ``used`` terms are in out
     while True:
-        # A few terms more in one pass are cheaper than another pass.
+        # Up to seven terms in one pass are cheaper than a second pass.
         digit, rest = (rest, 0) if rest <= 7 else (rest % 3, rest // 3)
         _add_terms(out, at, a, n, digit, used * step, window * step, used == 0)
         used += digit * window
@@ -50,7 +50,7 @@ def _sum_thirds(a: Buffer, n: int, shift: int) -> None:
 def _add_terms(
     out: Buffer, at: int, a: Buffer, n: int, terms: int, start: int, shift: int, empty: bool
 ) -> None:
-    """Add 0 to 7 terms, ``shift`` blocks apart, to what ``out`` holds, or to nothing."""
+    """Add 0 to 7 terms, ``shift`` blocks apart, to ``out``; if ``empty``, overwrite it."""
     if terms == 0:
         return
     at, start, shift = at * LANES, start * LANES, shift * LANES

@@ -1,9 +1,9 @@
-"""Squared distances of bytes to queries by products of whole numbers.
+"""Squared distances of stored bytes to queries by integer products.
 
-|z - b|^2 = |z|^2 - 2 z.b + |b|^2 takes half the operations of a sum of squared differences. But in
-float32 it cancels, and what is left would hang on the order of summation. So a query's numbers are
-rounded to whole multiples of a unit of its own, and 16 bits times 16 bits are added in 32: exactly,
-on every processor, and two at a time, which most have an instruction for.
+|z - b|^2 = |z|^2 - 2 z.b + |b|^2 takes half the operations of a sum of squared differences. In
+float32 it suffers cancellation, and its result depends on the order of summation. So each query is
+quantized to multiples of its own unit, and 16-bit products are summed in 32 bits. These sums are
+exact on every processor, and most have an instruction that adds two products at once.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from golddiff.kernels.stored import Stored
 from golddiff.system.numbers import F32, F64, I64
 
-WIDTH = 32  # whole numbers multiplied at a time
-MIDDLE = 128  # the stored byte that stands for 0
-IMAGES, QUERIES = 2, 4  # whose sums are in registers at a time
-STRETCH = 2**16  # squares of bytes that fit into 32 bits
-AT_ONCE = 64  # images whose numbers stay in a cache for all queries
+WIDTH = 32  # integers multiplied at a time
+MIDDLE = 128  # the stored byte that represents 0
+IMAGES, QUERIES = 2, 4  # images and queries of a pass, whose sums fit in registers
+STRETCH = 2**16  # squares of bytes whose sum fits in 32 bits
+AT_ONCE = 64  # images that stay in a cache while all queries are compared
 
 _INT16, _INT32 = (ir.VectorType(ir.IntType(bits), WIDTH) for bits in (16, 32))
 _SUMS = ir.VectorType(ir.IntType(32), WIDTH // 2)
@@ -47,7 +47,7 @@ class _SumsModel(models.PrimitiveModel):  # type: ignore[misc]
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _nothing(typingctx: Any) -> Any:
-    """Sums that are 0."""
+    """Zero sums."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return ir.Constant(_SUMS, [0] * (WIDTH // 2))
@@ -57,7 +57,7 @@ def _nothing(typingctx: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _add_products(typingctx: Any, sums: Any, a: Any, i: Any, b: Any, j: Any) -> Any:
-    """Add the products of WIDTH numbers from a[i] and b[j] on, int16 and not checked."""
+    """Add the products of WIDTH int16 numbers from a[i] and b[j] (unchecked)."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         def wide(array: int) -> Any:
@@ -70,7 +70,7 @@ def _add_products(typingctx: Any, sums: Any, a: Any, i: Any, b: Any, j: Any) -> 
             return builder.shuffle_vector(products, products, order)
 
         products = builder.mul(wide(1), wide(3))
-        # In this form the compiler knows it as one instruction.
+        # The compiler recognizes this pattern as one instruction.
         return builder.add(args[0], builder.add(every_other(0), every_other(1)))
 
     return _sums_type(_sums_type, a, types.intp, b, types.intp), generate
@@ -78,7 +78,7 @@ def _add_products(typingctx: Any, sums: Any, a: Any, i: Any, b: Any, j: Any) -> 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _total(typingctx: Any, sums: Any) -> Any:
-    """All of it, int32."""
+    """The total of the sums, int32."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = ir.FunctionType(ir.IntType(32), [_SUMS])
@@ -90,27 +90,27 @@ def _total(typingctx: Any, sums: Any) -> Any:
 
 @dataclass(frozen=True)
 class WholeNumbers:
-    """Queries (Q, K) rounded to whole multiples of a unit each."""
+    """Queries (Q, K) quantized to integer multiples of a unit per query."""
 
-    whole: NDArray[np.int16]  # (Q, K)
-    units: F64  # (Q,)
+    whole: NDArray[np.int16]  # (Q, K) the integers
+    units: F64  # (Q,) the units
 
     @classmethod
     def of(cls, z: F32) -> WholeNumbers:
-        """As finely as products with bytes fit into 32 bits."""
-        largest = min(2**15 - 1, 2**31 // (MIDDLE * z.shape[1]) - 1)
-        reach = np.abs(z).max(axis=1).astype(np.float64)
-        units = np.where(reach > 0, reach, 1.0) / largest
+        """Quantize with the smallest units for which sums of products with bytes fit 32 bits."""
+        steps = min(2**15 - 1, 2**31 // (MIDDLE * z.shape[1]) - 1)
+        maximum = np.abs(z).max(axis=1).astype(np.float64)
+        units = np.where(maximum > 0, maximum, 1.0) / steps
         return cls(np.rint(z / units[:, None]).astype(np.int16), units)
 
     @property
     def values(self) -> F64:
-        """What the distances are of: off by half a unit at most."""
+        """The quantized queries (Q, K), within half a unit of the originals."""
         return self.whole * self.units[:, None]
 
 
 @njit(nogil=True, cache=True)
-def _distances(flat, rows, whole, own, both, unit, out, begin):  # type: ignore[no-untyped-def]
+def _distances(flat, rows, whole, norm, cross, unit, out, begin):  # type: ignore[no-untyped-def]
     width = whole.shape[1]
     images, squares = np.zeros((AT_ONCE, width), np.int16), np.empty(AT_ONCE)
     products = np.empty((IMAGES, len(whole)), np.int32)
@@ -128,13 +128,13 @@ def _distances(flat, rows, whole, own, both, unit, out, begin):  # type: ignore[
                     c = _add_products(c, image, k, image, k)
                 squares[i] += _total(c)
         for i in range(0, count, IMAGES):
-            at, then = i * width, (i + 1) * width
+            at, after = i * width, (i + 1) * width
             for query in range(0, len(whole), QUERIES):
                 o, p = query * width, (query + 1) * width
                 q, r = (query + 2) * width, (query + 3) * width
                 c = d = e = f = g = h = s = t = _nothing()
                 for k in range(0, width, WIDTH):
-                    m, n = at + k, then + k
+                    m, n = at + k, after + k
                     c, d = _add_products(c, a, m, b, o + k), _add_products(d, a, m, b, p + k)
                     e, f = _add_products(e, a, m, b, q + k), _add_products(f, a, m, b, r + k)
                     g, h = _add_products(g, a, n, b, o + k), _add_products(h, a, n, b, p + k)
@@ -145,22 +145,22 @@ def _distances(flat, rows, whole, own, both, unit, out, begin):  # type: ignore[
                 products[1, query + 2], products[1, query + 3] = _total(s), _total(t)
             for j in range(i, min(i + IMAGES, count)):
                 for query in range(len(out)):
-                    square = own[query] - both[query] * products[j - i, query] + unit * squares[j]
+                    square = norm[query] - cross[query] * products[j - i, query] + unit * squares[j]
                     out[query, begin + first + j] = max(square, 0.0)
 
 
-def byte_distances(kept: Stored, rows: I64, queries: WholeNumbers, out: F32, begin: int) -> None:
-    """Write ||z_q - scale (byte_i - 128)||^2 to out[q, begin + i], on this thread alone.
+def byte_distances(stored: Stored, rows: I64, queries: WholeNumbers, out: F32, begin: int) -> None:
+    """Write ||z_q - scale (byte_i - 128)||^2 to out[q, begin + i], on one thread.
 
     Args:
-        kept: (N, K) bytes in memory.
-        rows: (n,) of them.
-        queries: z.
-        out: (Q, ...).
-        begin: place of the first.
+        stored: (N, K) bytes in memory.
+        rows: (n,) images i to compare.
+        queries: the quantized queries z.
+        out: (Q, ...) receives the distances.
+        begin: column of the first distance.
     """
     q, k = queries.whole.shape
     whole = np.zeros((-(-q // QUERIES) * QUERIES, -(-k // WIDTH) * WIDTH), np.int16)
     whole[:q, :k] = queries.whole
-    own, both = np.square(queries.values).sum(axis=1), 2 * queries.units * kept.scale
-    _distances(kept.flat, rows, whole, own, both, kept.scale**2, out, begin)
+    norm, cross = np.square(queries.values).sum(axis=1), 2 * queries.units * stored.scale
+    _distances(stored.flat, rows, whole, norm, cross, stored.scale**2, out, begin)

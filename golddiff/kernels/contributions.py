@@ -1,8 +1,8 @@
-"""What each training image contributes at each location: the parts that attribution is made of.
+"""The contribution of each training image at each location, for attribution.
 
 Every estimator is sum_i exp(l_i) v_i / sum_i exp(l_i) with a logit l_i at each location and a
-value v_i at each output. The fast kernels only ever hold the sums; here are the terms, a few
-images at a time, in float64.
+value v_i at each output. The fast kernels keep the sums only; this module yields the terms in
+float64, a few images at a time.
 """
 
 from __future__ import annotations
@@ -19,41 +19,42 @@ from golddiff.posterior import Posterior
 from golddiff.support import AnySupport
 from golddiff.system.numbers import F32, F64, I64
 
-# Of an estimator's memory limit: terms that fit are kept between the two passes, not recomputed.
+# Share of an estimator's memory limit for terms kept between the two passes; beyond it, the second
+# pass recomputes them.
 KEPT_SHARE = 0.25
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """The highest scores met so far at each of L locations, in no order."""
+    """The ``top`` highest scores so far at each of L locations, unordered."""
 
-    scores: F64  # (L, top) float64; -inf where fewer were met
-    rows: I64  # (L, top) rows of the training images that they belong to
-    # (L, top) pixel of that image (y * W + x), or None where a source has none
+    scores: F64  # (L, top) float64; -inf in unused entries
+    rows: I64  # (L, top) rows of the scored training images
+    # (L, top) pixel of that image (y * W + x); None if scores are of whole images
     positions: I64 | None = None
 
     @classmethod
     def empty(cls, locations: int, top: int) -> Ranking:
-        """The ranking of nothing."""
+        """A ranking without scores."""
         return cls(np.full((locations, top), -np.inf), np.full((locations, top), -1))
 
     def offered(self, scores: F64, rows: I64) -> Ranking:
-        """The ranking after images (k,) with scores (L, k) came along."""
+        """The ranking updated with images (k,) of scores (L, k)."""
         if np.all(scores.max(axis=1) <= self.scores.min(axis=1)):
             return self
         return self.merge(Ranking(scores, np.broadcast_to(rows, scores.shape)))
 
     def merge(self, other: Ranking) -> Ranking:
-        """The highest of both."""
+        """The highest scores of both rankings."""
         top = self.scores.shape[1]
         scores = np.concatenate([self.scores, other.scores], axis=1)
         kept = np.argpartition(-scores, top - 1, axis=1)[:, :top]
         rows = np.concatenate([self.rows, other.rows], axis=1)
         positions = None
         if other.positions is not None:
-            mine = np.full_like(self.rows, -1) if self.positions is None else self.positions
+            own = np.full_like(self.rows, -1) if self.positions is None else self.positions
             positions = np.take_along_axis(
-                np.concatenate([mine, other.positions], axis=1), kept, axis=1
+                np.concatenate([own, other.positions], axis=1), kept, axis=1
             )
         return Ranking(
             np.take_along_axis(scores, kept, axis=1),
@@ -62,7 +63,7 @@ class Ranking:
         )
 
     def descending(self) -> Ranking:
-        """The same, highest first; of equal scores the lower row first."""
+        """Sorted by descending score; ties go to the lower row."""
         order = np.lexsort((self.rows, -self.scores), axis=1)
         return Ranking(
             np.take_along_axis(self.scores, order, axis=1),
@@ -77,12 +78,11 @@ class Contribution:
 
     Attributes:
         rows: (k,) rows of the images.
-        logits: (L, k) float64, log importance weights included. Where an image contributes at
-            several positions (Kamb), the log of its sum over them.
-        values: (k, V) what each image contributes at each output: its own value there, or its own
-            posterior mean over positions (Kamb). V = C * (values a channel) as in
-            :class:`golddiff.posterior.Posterior`.
-        best: the highest (image, position) pairs among these images, where there are positions.
+        logits: (L, k) float64, log importance weights included; for Kamb, whose images contribute
+            at several positions, the log of the sum over positions.
+        values: (k, V) each image's value at each output; for Kamb, its posterior mean over
+            positions. V = C * (values per channel) as in :class:`golddiff.posterior.Posterior`.
+        best: the highest (image, position) pairs of these images, if there are positions.
     """
 
     rows: I64
@@ -104,18 +104,18 @@ def log_sum_exp(logits: F64) -> F64:
 
 
 def values_at(store: Any, rows: I64, pixel: int | None) -> F32:
-    """Images as float32 (k, D), or only their channels at one pixel (y * W + x), (k, C)."""
+    """Images as float32 (k, D), or their channels at one pixel (y * W + x), (k, C)."""
     if pixel is None:
         values: F32 = store.values(rows)
         return values
     columns = outputs_at(store, pixel)
-    with store.stored.resident(rows) as (here, places):
-        numbers = here.flat[places[:, None], columns].astype(np.float32)
-        return here.scaled(numbers)  # type: ignore[no-any-return]
+    with store.stored.resident(rows) as (images, local_rows):
+        numbers = images.flat[local_rows[:, None], columns].astype(np.float32)
+        return images.scaled(numbers)  # type: ignore[no-any-return]
 
 
 def outputs_at(store: Any, pixel: int) -> I64:
-    """The output values of one pixel, one a channel, (C,)."""
+    """Indices of the output values of one pixel, one per channel, (C,)."""
     channels, height, width = store.shape
     outputs: I64 = np.arange(channels) * (height * width) + pixel
     return outputs
@@ -124,22 +124,22 @@ def outputs_at(store: Any, pixel: int) -> I64:
 class Weights:
     """The weight of every image at every location, a part of the images at a time.
 
-    A first pass over the images, at once, finds what the weights sum to; iterating is the second.
-    Memory stays within a part, and what is kept where all terms fit in a quarter of the
-    estimator's ``memory_limit``.
+    The constructor makes a first pass over the images to normalize the weights; iteration is the
+    second pass. Memory holds one part, or all terms if they fit in a quarter of the estimator's
+    ``memory_limit``.
 
     Args:
-        estimator: what weighs.
-        support: the images weighed.
+        estimator: computes the logits.
+        support: the images to weigh.
         x: (D,) query.
         sigma: noise level.
-        top: main sources to rank at each location.
-        pixel: only the locations of this pixel, y * W + x.
+        top: number of main sources to rank at each location.
+        pixel: restrict to the locations of this pixel, y * W + x.
 
     Attributes:
-        top: sources ranked: ``top``, or the number of images where that is fewer.
-        effective: (L,) exp of the entropy (in nats) of the images' weights at a location: N where
-            N images weigh the same, 1 where one has all the weight.
+        top: number of sources ranked, at most the number of images.
+        effective: (L,) effective number of images, exp of the entropy (in nats) of the weights at
+            a location: N for N equal weights, 1 if one image has all the weight.
     """
 
     def __init__(
@@ -179,29 +179,28 @@ class Weights:
         self._ranking = ranking.descending()
 
     def __iter__(self) -> Iterator[tuple[Contribution, F64]]:
-        """Each part with its weights (L, k); over all parts a location's sum to 1."""
+        """Yield each part with its weights (L, k), which sum to 1 per location over all parts."""
         for part in self._parts() if self._kept is None else self._kept:
             yield part, self._weights(part.logits)
 
     def ranked(self) -> Ranking:
-        """The main sources of each location, their weights as scores, heaviest first."""
+        """The main sources of each location with weights as scores, heaviest first."""
         best = self._ranking
         return Ranking(self._weights(best.scores), best.rows, best.positions)
 
     def _weights(self, logits: F64) -> F64:
-        """Of logits (L, k). The largest goes first: of 1e13, log(total) would be lost beside it."""
+        """Normalized weights (L, k); adding log(total) to a logit near 1e13 would round it off."""
         weights: F64 = np.exp(logits - self._highest) / self._total
         return weights
 
 
 def _sums(logits: F64) -> Posterior:
-    """The partial posterior over some images of their own logits: for their total and entropy.
+    """The partial posterior whose values are the logits (L, k) themselves, as one query.
 
-    One row; the images' values at a location are their logits there (L, k), so that the mean is
-    E[l], and the entropy log sum exp(l) - E[l].
+    Its mean is E[l], so that the entropy of the weights is log sum exp(l) - E[l].
     """
     highest = logits.max(axis=1)
-    # Patches near one image give all of a part the weight 0.
+    # With patches, a part can have weight 0 at a location; -inf - -inf would be NaN.
     e = np.exp(logits - np.where(np.isneginf(highest), 0.0, highest)[:, None])
     weighted = (e * np.where(e > 0, logits, 0.0)).sum(axis=1)
     return Posterior(highest[None], e.sum(axis=1)[None], weighted[None])

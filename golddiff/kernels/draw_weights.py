@@ -1,6 +1,6 @@
-"""Weights of images that are drawn at random, from their distances: compiled passes over them.
+"""Compiled passes that turn distances into sampling weights of images.
 
-An image's tempered weight is t = exp(-(d - best) g / 2), and its posterior weight is t^2: one
+The tempered weight is t = exp(-(d - best) g / 2) and the posterior weight is t^2, so that one
 exponential gives both. See :mod:`golddiff.supports.index.drawing`.
 """
 
@@ -11,17 +11,17 @@ from numba import njit
 
 from golddiff.kernels.lanes import LANES, any_above, exp, load, spread, store, sum_of
 
-# exp of it is 4e-18: where all lanes are below they are left out, as most are at low noise.
+# exp(-40) = 4e-18: groups of lanes entirely below are skipped, which are most at low noise.
 NOTHING = np.float32(-40)
 
 
 @njit(nogil=True, cache=True)
 def weight_sums(distances, best, gain):  # type: ignore[no-untyped-def]
-    """The sums of t^2, t^4 and t in float64, each 16 images' in float32.
+    """The sums of t^2, t^4 and t, in float32 over 16 images and float64 beyond.
 
     Args:
         distances: (n,) float32, contiguous, to one query.
-        best: float32, the least of all images there are, so that t is at most 1.
+        best: float32, the smallest distance of all images, so that t <= 1.
         gain: float32, 1 / (2 sigma^2).
     """
     exact, squares, tempered = 0.0, 0.0, 0.0
@@ -47,7 +47,7 @@ def weight_sums(distances, best, gain):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def add_weights(distances, best, gain, a, b, out):  # type: ignore[no-untyped-def]
-    """Add a t^2 + b t to ``out`` (n,) float32; the others as in :func:`weight_sums`."""
+    """Add a t^2 + b t to ``out`` (n,) float32; other arguments as in :func:`weight_sums`."""
     half = np.float32(-gain / 2)
     halves, least = spread(half), spread(best)
     exact, tempered = spread(a), spread(b)

@@ -1,7 +1,7 @@
-"""Stored rows to blocks of images side by side: a transpose in registers.
+"""Transpose stored rows, in registers, into blocks with images side by side.
 
-The masked kernels add whole runs of images, value by value, so stored rows must be turned. Sixteen
-rows of sixteen neighbouring values are read and interleaved four times, which transposes them.
+The masked kernels process each value for a run of images at once, which needs transposed rows.
+Sixteen rows of sixteen neighboring values are loaded and interleaved four times.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from golddiff.kernels.lanes import LANES
 from golddiff.system.numbers import I64
 
-BLOCK = 4 * LANES  # images a block: four registers of sums, none of which waits for another
-ABSENT = np.float32(-1e37)  # log weight of a place in the last block that holds no image
-# exp(-40) is 4e-18: a block of images so many nats below the best is lost in float32 rounding.
+BLOCK = 4 * LANES  # images per block: four independent vectors of sums
+ABSENT = np.float32(-1e37)  # log weight of an empty slot in the last block
+# exp(-40) = 4e-18: images this many nats below the best are lost in float32 rounding.
 NEGLIGIBLE = np.float32(40.0)
 
 _LOW = [i // 2 + LANES * (i % 2) for i in range(LANES)]
@@ -44,16 +44,16 @@ def _turn(typingctx: Any, flat: Any, rows: Any, i: Any, column: Any, out: Any, a
 
         source, chosen, target = array(0), array(1), array(4)
         stride = builder.extract_value(source.shape, 1)
-        lines = []
+        vectors = []
         for j in range(LANES):
             row = builder.load(builder.gep(chosen.data, [builder.add(args[2], index(j))]))
             place = builder.add(builder.mul(row, stride), args[3])
             pointer = builder.bitcast(builder.gep(source.data, [place]), vector.as_pointer())
-            lines.append(builder.load(pointer, align=align))
+            vectors.append(builder.load(pointer, align=align))
         half = LANES // 2
         for _ in range(4):
-            pairs = [(lines[j], lines[j + half]) for j in range(half)]
-            lines = [
+            pairs = [(vectors[j], vectors[j + half]) for j in range(half)]
+            vectors = [
                 builder.shuffle_vector(a, b, masked(order))
                 for a, b in pairs
                 for order in (_LOW, _HIGH)
@@ -61,7 +61,7 @@ def _turn(typingctx: Any, flat: Any, rows: Any, i: Any, column: Any, out: Any, a
         for n in range(LANES):
             place = builder.add(args[5], index(n * BLOCK))
             pointer = builder.bitcast(builder.gep(target.data, [place]), vector.as_pointer())
-            builder.store(lines[n], pointer, align=align)
+            builder.store(vectors[n], pointer, align=align)
         return context.get_dummy_value()
 
     intp = types.intp
@@ -70,10 +70,10 @@ def _turn(typingctx: Any, flat: Any, rows: Any, i: Any, column: Any, out: Any, a
 
 @njit(nogil=True, cache=True)
 def gather(flat, rows, first, columns, out):  # type: ignore[no-untyped-def]
-    """out[p * BLOCK + j] = flat[rows[first + j], columns[p]] for BLOCK rows, or those there are.
+    """out[p * BLOCK + j] = flat[rows[first + j], columns[p]] for j < BLOCK.
 
-    Places past the last row repeat it. ``columns`` must be :func:`runs`: every LANES of them
-    neighbours.
+    Slots past the last row repeat it. ``columns`` must come from :func:`runs`, so that each group
+    of LANES columns is contiguous.
     """
     block = np.empty(BLOCK, np.int64)
     for j in range(BLOCK):
@@ -89,32 +89,32 @@ def gather(flat, rows, first, columns, out):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def gather_weights(log_weights, first, out):  # type: ignore[no-untyped-def]
-    """The log weights of the same rows, (BLOCK,); ABSENT past the last."""
+    """out[j] = log_weights[first + j] for j < BLOCK; ABSENT past the last row."""
     for j in range(BLOCK):
         out[j] = log_weights[first + j] if first + j < len(log_weights) else ABSENT
 
 
 def runs(wanted: NDArray[np.integer[Any]], d: int) -> I64:
-    """Columns that cover the wanted ones of 0..d-1 by runs of LANES neighbours.
+    """Cover the wanted columns of 0..d-1 by runs of LANES contiguous columns.
 
-    Fewer than LANES columns in all (d small) are one run; a column may be in two runs.
+    If d < LANES, all columns form one run. A column may be in two runs.
     """
     if d < LANES:
         return np.arange(d)
     starts = []
-    at = 0
-    while at < len(wanted):
-        start = min(int(wanted[at]), d - LANES)
+    entry = 0
+    while entry < len(wanted):
+        start = min(int(wanted[entry]), d - LANES)
         starts.append(start)
-        at = int(np.searchsorted(wanted, start + LANES))
+        entry = int(np.searchsorted(wanted, start + LANES))
     return (np.array(starts, np.int64)[:, None] + np.arange(LANES)).ravel()
 
 
 def places(columns: I64, values: NDArray[np.integer[Any]]) -> I64:
-    """A place in ``columns`` of each value, all of which must be there."""
+    """A position in ``columns`` of each value; ``columns`` must contain every value."""
     order = np.argsort(columns, kind="stable")
-    found: I64 = order[np.searchsorted(columns, values, sorter=order)]
-    return found
+    positions: I64 = order[np.searchsorted(columns, values, sorter=order)]
+    return positions
 
 
 def padded(n: int) -> int:

@@ -2,12 +2,12 @@
 
 For one offset d between the compared positions, the squared differences
 e(u) = sum_c (x[c, u] - y[c, u + d])^2 are elementwise, and the patch distance is the sum of e over
-the patch. Nothing is unfolded and nothing is a matrix product: the cost of an image hardly grows
-with the patch, and differences are taken before they are squared, so that nothing cancels.
+the patch. This needs no unfolding and no matrix product, so that the cost of an image hardly grows
+with the patch size. Differences are squared directly, without cancellation.
 
-The vector lanes hold LANES images: every sum, wherever its window lies, is then a sum of whole
-vectors. A weight more than CUTOFF nats below the best one so far at its position is left out: a
-billion of them together weigh less than 1e-8 of that best one.
+The vector lanes hold LANES images, so that every box sum adds whole vectors. A weight more than
+CUTOFF nats below the best so far at its position is skipped: a billion of them together weigh less
+than 1e-8 of the best.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ from golddiff.system.numbers import F32, I64
 Boundary = Literal["zeros", "circular", "none"]
 
 CUTOFF = np.float32(40.0)
-NOTHING = np.float32(-1e36)  # best logit of a position that no patch has reached yet
+NOTHING = np.float32(-1e36)  # initial best logit of a position
 ABSENT = np.float32(-2e38)  # log weight of a lane without an image
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Which positions are compared along one axis, as runs of one offset each.
+    """The positions compared along one axis, as runs of constant offset.
 
-    A run compares the outputs first <= u < last with u + offset, patch side 2 * reach + 1. Its
-    source positions u - reach ... u + reach are listed in ``query`` and ``image``; -1 lies outside
-    both images, where the difference is 0.
+    A run compares the outputs first <= u < last with u + offset, for patches of side 2 * reach + 1.
+    ``query`` and ``image`` list its source positions u - reach ... u + reach; -1 marks positions
+    outside both images, where the difference is 0.
     """
 
-    runs: I64  # (R, 3) int64 of first, last, and where the run's sources start
+    runs: I64  # (R, 3) int64: first, last, offset of the run in ``query`` and ``image``
     query: I64  # source positions in the query, run after run
-    image: I64  # the same in the training image
+    image: I64  # source positions in the training image
     reach: int  # p // 2 along this axis
 
     @classmethod
     def of(cls, length: int, patch: int, boundary: str) -> Axis:
         """The runs along an axis of ``length`` positions (equations: ``reference_kamb``)."""
-        reach = min(patch // 2, length - 1)  # a longer patch is cut at both borders anyway
+        reach = min(patch // 2, length - 1)  # longer patches are cut at both borders
         if boundary == "circular":
             spans = [(0, length, d) for d in range(length)]
         else:
@@ -87,7 +87,7 @@ class Axis:
         )
 
     def at(self, position: int) -> Axis:
-        """Only what one output position is compared with."""
+        """The part of the runs that compares one output position."""
         runs = [
             (position, position + 1, start + position - first)
             for first, last, start in self.runs.tolist()
@@ -104,9 +104,9 @@ def patch_posterior(
     axes: tuple[Axis, Axis],
     shape: tuple[int, int, int],
 ) -> Posterior:
-    """Partial posterior of queries over some images; a location a pixel, shared by its channels.
+    """Partial posterior of queries over some images; one location per pixel, for all channels.
 
-    ``axes`` are the positions compared along height and along width of a shape (C, H, W).
+    ``axes`` are the positions compared along height and width, ``shape`` is (C, H, W).
     """
     channels, height, width = shape
     b, positions = len(x), height * width
@@ -115,9 +115,9 @@ def patch_posterior(
     weighted = np.zeros((b, channels * positions))
     gain = np.float32(precision(sigma))
     vertical, horizontal = axes
-    with stored.resident(part.rows) as (here, places):
+    with stored.resident(part.rows) as (images, rows):
         _patch_posterior(
-            here.flat, places, part.log_importance().astype(np.float32), *roots(x, sigma), gain,
+            images.flat, rows, part.log_importance().astype(np.float32), *roots(x, sigma), gain,
             channels, height, width,
             vertical.runs, vertical.query, vertical.image, vertical.reach,
             horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,
@@ -180,15 +180,15 @@ def _patch_posterior(  # type: ignore[no-untyped-def]
 def _load_images(  # type: ignore[no-untyped-def]
     y, prior, flat, rows, log_weights, scale, offset, block
 ):
-    """y[d * LANES + lane] = value d of the lane's image; a lane without one weighs nothing."""
-    taken = np.empty(LANES, np.int64)
+    """y[d * LANES + lane] = value d of the lane's image; empty lanes get log weight ABSENT."""
+    lane_rows = np.empty(LANES, np.int64)
     for lane in range(LANES):
         present = block + lane < len(rows)
-        taken[lane] = rows[block + lane] if present else rows[block]
+        lane_rows[lane] = rows[block + lane] if present else rows[block]
         prior[lane] = max(log_weights[block + lane], ABSENT) if present else ABSENT
     for d in range(flat.shape[1]):
         for lane in range(LANES):
-            y[d * LANES + lane] = np.float32(flat[taken[lane], d]) * scale + offset
+            y[d * LANES + lane] = np.float32(flat[lane_rows[lane], d]) * scale + offset
 
 
 @njit(nogil=True, cache=True)
@@ -203,7 +203,7 @@ def _differences(  # type: ignore[no-untyped-def]
         if u < 0:
             store(line, j * LANES, spread(np.float32(0.0)))
             continue
-        if j >= width and u == h_query[h_at + j - width]:  # once around: wraps only
+        if j >= width and u == h_query[h_at + j - width]:  # wraps around
             _copy_blocks(line, j, j - width, 1)
             continue
         u += query_row
@@ -230,7 +230,7 @@ def _accumulate(  # type: ignore[no-untyped-def]
     sums, log_max, distances, at, y, prior, gain, channels, positions,
     first, span, h_image, h_at, image_row,
 ):  # fmt: skip
-    """Online softmax: add the patches at one offset to the sums of ``span`` positions."""
+    """Add the patches at one offset to the online softmax sums of ``span`` positions."""
     stride = (1 + channels) * LANES
     plane = positions * LANES
     bias = load(prior, 0)
@@ -261,7 +261,7 @@ def _accumulate(  # type: ignore[no-untyped-def]
 def _fold(  # type: ignore[no-untyped-def]
     total, weighted, folded_at, log_max, sums, channels, positions
 ):
-    """Move the sums of all lanes to float64, so that float32 sums stay short."""
+    """Add the sums of all lanes to float64 totals, so that float32 sums stay short."""
     for u in range(positions):
         shrink = np.exp(np.float64(folded_at[u]) - np.float64(log_max[u]))
         folded_at[u] = log_max[u]

@@ -1,7 +1,7 @@
-"""Kamb's patches one image at a time, in float64: each image's share, and the best patches.
+"""Kamb's posterior image by image, in float64: each image's contribution and the best patches.
 
-The patch distances are the box sums of :mod:`golddiff.kernels.kamb_cpu`, over the same runs of
-compared positions, but as running sums: in float64 what leaves the window may be subtracted.
+The patch distances are the box sums of :mod:`golddiff.kernels.kamb_cpu` over the same positions.
+Here they are running sums, as float64 is precise enough for subtraction.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ def patch_contributions(
     shape: tuple[int, int, int],
     top: int,
 ) -> tuple[F64, F64, tuple[NDArray[Any], ...]]:
-    """What some images contribute at each pixel of one query (C*H*W,).
+    """The contributions of images at each pixel of one query (C*H*W,).
 
-    Of the positions compared along height and width (``axes``); ``top`` (image, position) pairs
-    are kept at each pixel.
+    ``axes`` are the positions compared along height and width; ``top`` is the number of (image,
+    position) pairs to keep per pixel.
 
     Returns:
-        Logits (H*W, k), the log of each image's sum over positions; its own mean over them at
-        every value (k, C*H*W); and of the best pairs at each pixel the logit, row and position,
-        (H*W, top) each. Pixels that ``axes`` leave out have logit -inf.
+        Logits (H*W, k), the log of each image's sum over positions; each image's mean over
+        positions (k, C*H*W); and logit, row and position of the best pairs at each pixel,
+        (H*W, top) each. Pixels outside ``axes`` have logit -inf.
     """
     channels, height, width = shape
     k, positions, rows = len(part), height * width, part.rows
@@ -48,9 +48,9 @@ def patch_contributions(
     best_rows = np.full((positions, top), -1)
     best_positions = np.full((positions, top), -1)
     vertical, horizontal = axes
-    with stored.resident(rows) as (here, places):
+    with stored.resident(rows) as (images, places):
         _patch_contributions(
-            here.flat, places, part.log_importance(), x.astype(np.float64), precision(sigma),
+            images.flat, places, part.log_importance(), x.astype(np.float64), precision(sigma),
             channels, height, width,
             vertical.runs, vertical.query, vertical.image, vertical.reach,
             horizontal.runs, horizontal.query, horizontal.image, horizontal.reach,
@@ -81,7 +81,7 @@ def _patch_contributions(  # type: ignore[no-untyped-def]
             y[d] = np.float64(np.float32(image[d]) * scale + offset)
         log_max[:] = -np.inf
         total[:] = 0.0
-        moments = values[i]
+        weighted = values[i]
         for a in range(len(v_runs)):
             first, last, v_at = v_runs[a]
             for b in range(len(h_runs)):
@@ -114,18 +114,18 @@ def _patch_contributions(  # type: ignore[no-untyped-def]
                             shrink = np.exp(log_max[u] - logit)
                             total[u] *= shrink
                             for c in range(u, len(y), positions):
-                                moments[c] *= shrink
+                                weighted[c] *= shrink
                             log_max[u] = logit
                         weight = np.exp(logit - log_max[u])
                         total[u] += weight
                         for c in range(channels):
-                            moments[c * positions + u] += weight * y[c * positions + v]
+                            weighted[c * positions + u] += weight * y[c * positions + v]
                     column[:span] -= lines[r, :span]
         for u in range(positions):
             if total[u] > 0:
                 logits[u, i] = log_max[u] + np.log(total[u]) + log_weights[i]
                 for c in range(u, len(y), positions):
-                    moments[c] /= total[u]
+                    weighted[c] /= total[u]
 
 
 @njit(nogil=True, cache=True)
@@ -133,7 +133,7 @@ def _line_of_boxes(  # type: ignore[no-untyped-def]
     out, line, x, y, channels, positions, query_row, image_row,
     h_query, h_image, h_at, span, reach,
 ):  # fmt: skip
-    """out[j] = squared differences of the patch's row at the j-th compared position."""
+    """out[j] = squared distance of one row of the patch at the j-th compared position."""
     if query_row < 0:
         out[:span] = 0.0
         return
@@ -160,7 +160,7 @@ def _line_of_boxes(  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _rank(scores, rows, positions, score, row, position):  # type: ignore[no-untyped-def]
-    """Insert into a descending list, in place of its last entry."""
+    """Insert into a descending list and drop its last entry."""
     at = len(scores) - 1
     while at > 0 and scores[at - 1] < score:
         scores[at] = scores[at - 1]

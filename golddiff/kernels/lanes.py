@@ -1,8 +1,8 @@
-"""LANES float32 numbers as one value inside compiled functions.
+"""A SIMD vector type, ``Lanes``: LANES float32 numbers as one value in compiled functions.
 
-Numba vectorises long plain loops. Where the work is a handful of numbers at a time, with a decision
-after each handful, it does not: it must assume that every store may change every array. A ``Lanes``
-value lives in registers, one on AVX-512, two on AVX2, four on ARM; the compiler splits it.
+Numba vectorizes long plain loops. It fails where a branch follows every few numbers, because it
+must assume that each store may change any array. A ``Lanes`` value lives in registers: the compiler
+maps it to one on AVX-512, two on AVX2, four on ARM.
 
 Inside a compiled function: ``load(array, i)``, ``store(array, i, lanes)``, ``spread(number)``,
 ``+ - *`` between lanes, ``largest(lanes)``, ``larger(lanes, lanes)``, ``any_above(lanes, number)``,
@@ -25,7 +25,7 @@ from numba.extending import intrinsic, models, overload, register_model
 from golddiff.system.numbers import F32
 
 LANES = 16
-LINE = 64  # bytes of a line of memory
+LINE = 64  # bytes of a cache line
 
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
 _OCTETS = ir.VectorType(ir.IntType(8), LANES)
@@ -49,20 +49,20 @@ class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
 def _address(
     context: Any, builder: Any, kind: Any, array: Any, i: Any, lanes: Any = _VECTOR
 ) -> Any:
-    if kind.layout != "C":  # strides do not count
+    if kind.layout != "C":  # addresses are computed without strides
         raise TypingError("lanes are read from and written to contiguous arrays alone")
     data = context.make_array(kind)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [i]), lanes.as_pointer())
 
 
 def _spread(builder: Any, number: Any) -> Any:
-    one = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, ir.IntType(32)(0))
-    return builder.shuffle_vector(one, one, ir.Constant(_INTEGERS, [0] * LANES))
+    first = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, ir.IntType(32)(0))
+    return builder.shuffle_vector(first, first, ir.Constant(_INTEGERS, [0] * LANES))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def load(typingctx: Any, array: Any, i: Any) -> Any:
-    """The LANES numbers of a contiguous float32 or uint8 array from index i on (not checked)."""
+    """Load LANES numbers of a contiguous float32 or uint8 array from index i (unchecked)."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = signature.args[0]
@@ -76,7 +76,7 @@ def load(typingctx: Any, array: Any, i: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def store(typingctx: Any, array: Any, i: Any, lanes: Any) -> Any:
-    """Write lanes to a contiguous float32 array from index i on (not checked)."""
+    """Write lanes to a contiguous float32 array from index i (unchecked)."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.store(args[2], _address(context, builder, signature.args[0], *args[:2]), align=4)
@@ -99,7 +99,7 @@ def _define_arithmetic(symbol: Any, instruction: str) -> None:
     @intrinsic  # type: ignore[untyped-decorator]
     def lanewise(typingctx: Any, a: Any, b: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            # "contract" permits fused multiply-add; nothing is reordered.
+            # "contract" permits fused multiply-add, but no reordering.
             return getattr(builder, instruction)(*args, flags=("contract",))
 
         return _LANES(_LANES, _LANES), generate
@@ -122,8 +122,8 @@ def any_above(typingctx: Any, lanes: Any, number: Any) -> Any:
     """Whether any lane is above the number."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        found = builder.fcmp_ordered(">", args[0], _spread(builder, args[1]))
-        bits = builder.bitcast(found, ir.IntType(LANES))
+        above = builder.fcmp_ordered(">", args[0], _spread(builder, args[1]))
+        bits = builder.bitcast(above, ir.IntType(LANES))
         return builder.icmp_unsigned("!=", bits, ir.IntType(LANES)(0))
 
     return types.boolean(_LANES, types.float32), generate
@@ -131,7 +131,7 @@ def any_above(typingctx: Any, lanes: Any, number: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def larger(typingctx: Any, a: Any, b: Any) -> Any:
-    """Lane by lane, the larger of two."""
+    """The elementwise maximum."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">", *args), *args)
@@ -146,9 +146,9 @@ def largest(typingctx: Any, lanes: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         best = args[0]
         for half in (8, 4, 2, 1):
-            turned = ir.Constant(_INTEGERS, [(k + half) % LANES for k in range(LANES)])
-            other = builder.shuffle_vector(best, best, turned)
-            best = builder.select(builder.fcmp_ordered(">", best, other), best, other)
+            rotation = ir.Constant(_INTEGERS, [(k + half) % LANES for k in range(LANES)])
+            rotated = builder.shuffle_vector(best, best, rotation)
+            best = builder.select(builder.fcmp_ordered(">", best, rotated), best, rotated)
         return builder.extract_element(best, ir.IntType(32)(0))
 
     return types.float32(_LANES), generate
@@ -161,8 +161,8 @@ def sum_of(typingctx: Any, lanes: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         total = args[0]
         for half in (8, 4, 2, 1):
-            turned = ir.Constant(_INTEGERS, [(k + half) % LANES for k in range(LANES)])
-            total = builder.fadd(total, builder.shuffle_vector(total, total, turned))
+            rotation = ir.Constant(_INTEGERS, [(k + half) % LANES for k in range(LANES)])
+            total = builder.fadd(total, builder.shuffle_vector(total, total, rotation))
         return builder.extract_element(total, ir.IntType(32)(0))
 
     return types.float32(_LANES), generate
@@ -188,7 +188,7 @@ def _two_to_the(typingctx: Any, lanes: Any) -> Any:
     return _LANES(_LANES), generate
 
 
-_LOWEST = np.float32(-87.0)  # below it exp underflows towards the denormals
+_LOWEST = np.float32(-87.0)  # below it exp is denormal or zero
 _LOG2_E = np.float32(1.4426950408889634)
 # log(2) in two parts: n * _LOG2_HIGH is exact for |n| < 2^9, so r keeps all its digits.
 _LOG2_HIGH, _LOG2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
@@ -198,10 +198,10 @@ _C2, _C3, _C4, _C5, _C6, _C7 = (np.float32(1 / math.factorial(n)) for n in range
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def exp(t: Any) -> Any:
-    """The exponential of lanes up to 88, to a relative error of 2e-7; below -87, that of -87.
+    """The exponential of t <= 88, with relative error 2e-7; t below -87 counts as -87.
 
-    With n the integer next to t log2(e) and r = t - n log(2), it is 2^n times the Taylor polynomial
-    of exp(r), |r| <= log(2) / 2.
+    With n the integer nearest to t log2(e) and r = t - n log(2), the result is 2^n times the Taylor
+    polynomial of exp(r), |r| <= log(2) / 2.
     """
     t = larger(t, spread(_LOWEST))
     n = _rounded(t * spread(_LOG2_E))
@@ -216,10 +216,10 @@ def exp(t: Any) -> Any:
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def empty_numbers(count: int) -> F32:
-    """``count`` float32 numbers, whatever they are, that begin where a line of memory does.
+    """An uninitialized float32 array (count,) that starts at a cache line.
 
-    NumPy's begin at multiples of 16 bytes, so that lanes lie in two lines each: 7 % more time for
-    masked sums.
+    NumPy aligns arrays to 16 bytes only; lanes then straddle two cache lines, and masked sums take
+    7 % longer.
     """
     numbers = np.empty(count + LINE // 4, np.float32)
     skipped = (-numbers.ctypes.data) % LINE // 4

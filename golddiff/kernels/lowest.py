@@ -1,6 +1,6 @@
-"""The k lowest of many numbers, fast where k is a small part of them.
+"""The k lowest of n numbers, fast for k much smaller than n.
 
-A threshold guessed from every sixteenth number lets a few through; only those are sorted.
+A threshold estimated from every sixteenth number selects a few candidates to sort.
 """
 
 from __future__ import annotations
@@ -10,34 +10,34 @@ import numpy as np
 from golddiff.system.numbers import F32, I64
 
 STRIDE = 16
-SLACK = 6.0  # standard deviations of the guess: too few pass about once in 10^9 rows
+SLACK = 6.0  # standard deviations above the estimate: too few pass once in about 10^9 calls
 
 
 def lowest(numbers: F32, k: int) -> I64:
-    """Places of the k lowest of the numbers (n,), ascending places; of equals the first.
+    """Indices of the k lowest numbers (n,), in ascending order; ties go to the lower index.
 
-    Exactly those that a sort by (number, place) puts first.
+    They equal the first k of a sort by (number, index).
     """
     if k >= len(numbers):
         return np.arange(len(numbers))
-    few = _few(numbers, k)
-    low = numbers[few]
-    bound = np.partition(low, k - 1)[k - 1]
-    below = np.flatnonzero(low < bound)
-    equal = np.flatnonzero(low == bound)[: k - len(below)]
-    places: I64 = few[np.sort(np.concatenate([below, equal]))]
-    return places
+    candidates = _candidates(numbers, k)
+    values = numbers[candidates]
+    bound = np.partition(values, k - 1)[k - 1]
+    below = np.flatnonzero(values < bound)
+    equal = np.flatnonzero(values == bound)[: k - len(below)]
+    lowest_places: I64 = candidates[np.sort(np.concatenate([below, equal]))]
+    return lowest_places
 
 
 def lowest_first(numbers: F32, k: int) -> I64:
-    """The same places, lowest number first."""
-    few = _few(numbers, min(k, len(numbers)))
-    places: I64 = few[np.argsort(numbers[few], kind="stable")[:k]]
+    """Like :func:`lowest`, ordered by number, lowest first."""
+    candidates = _candidates(numbers, min(k, len(numbers)))
+    places: I64 = candidates[np.argsort(numbers[candidates], kind="stable")[:k]]
     return places
 
 
-def _few(numbers: F32, k: int) -> I64:
-    """Ascending places of not many more than k numbers, the lowest among them."""
+def _candidates(numbers: F32, k: int) -> I64:
+    """Ascending indices of slightly more than k numbers, with the k lowest among them."""
     n = len(numbers)
     if k < n // 2:
         sample, expected = numbers[::STRIDE], k / STRIDE

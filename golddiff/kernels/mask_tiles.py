@@ -1,6 +1,7 @@
-"""A mask tree cut into tiles, so that each tile of outputs can have a support of its own.
+"""Cut a mask tree into tiles, so that each tile of outputs can have its own support.
 
-Tiles are :data:`golddiff.support.Side`; those of one channel share more of their masks.
+Tiles are given by :data:`golddiff.support.Side`; outputs of a single channel share more of their
+masks.
 """
 
 from __future__ import annotations
@@ -17,57 +18,56 @@ from golddiff.system.numbers import F32, I64
 def cut(tree: MaskTree, shape: tuple[int, ...], side: Side) -> list[MaskTree]:
     """The trees of the square tiles of one side, row by row.
 
-    The tiles' outputs together are all outputs, each once, with the masks that they had. A tile
-    reads only the inputs that its own masks hold. The side is a power of two of at least 2; those
-    at a ragged edge are smaller.
+    Each output is in exactly one tile and keeps its mask. A tile reads only the inputs of its own
+    masks. The side is a power of two, at least 2; tiles at a ragged edge are smaller.
     """
     leaf = tree.output >= 0
-    # A node's first output is the first leaf at or after it in preorder: its corner's.
+    # A node's first output (its corner) is the first leaf at or after it in preorder.
     following = np.where(leaf, np.arange(len(leaf)), len(leaf))
     following = np.minimum.accumulate(following[::-1])[::-1]
     tile = tile_of_each(shape, side)[tree.output[following]]
-    # Nodes wider than the tile: what they add goes to each node below them that is a tile's own.
+    # The inputs of nodes wider than a tile are added to each of their tile-sized descendants.
     top = next(level for level in range(LEVELS) if max(sides(level)) <= pixels(side))
     wider = tree.level < top
     above = _nodes_above(tree.level, top)
     return [
-        _one(tree, np.flatnonzero((tile == t) & ~wider), above, top, int(np.prod(shape)))
+        _tile_tree(tree, np.flatnonzero((tile == t) & ~wider), above, top, int(np.prod(shape)))
         for t in range(int(tile.max()) + 1)
     ]
 
 
 def mean_mask(tree: MaskTree, d: int) -> F32:
-    """The masks of a tree's outputs averaged over them: (D,) shares in [0, 1]."""
-    entries = np.repeat(_leaves_below(tree), tree.stop - tree.start)
-    where = np.concatenate(
+    """The masks averaged over a tree's outputs: (D,) fractions in [0, 1]."""
+    leaves = np.repeat(_leaves_below(tree), tree.stop - tree.start)
+    entries = np.concatenate(
         [np.arange(a, b) for a, b in zip(tree.start, tree.stop, strict=True)] or [np.arange(0)]
     )
-    held = np.bincount(tree.columns[tree.inputs[where]], entries, minlength=d)
-    shares: F32 = (held / np.count_nonzero(tree.output >= 0)).astype(np.float32)
+    counts = np.bincount(tree.columns[tree.inputs[entries]], leaves, minlength=d)
+    shares: F32 = (counts / np.count_nonzero(tree.output >= 0)).astype(np.float32)
     return shares
 
 
 def mean_width(tree: MaskTree) -> float:
-    """How many inputs a mask holds, averaged over a tree's outputs."""
-    held = int((_leaves_below(tree) * (tree.stop - tree.start)).sum())
-    return held / int(np.count_nonzero(tree.output >= 0))
+    """The number of inputs in a mask, averaged over a tree's outputs."""
+    entries = int((_leaves_below(tree) * (tree.stop - tree.start)).sum())
+    return entries / int(np.count_nonzero(tree.output >= 0))
 
 
 def _leaves_below(tree: MaskTree) -> I64:
-    """In how many outputs' masks is what a node adds: those of the leaves below it, (nodes,)."""
-    # They come before the next node that is no deeper than it.
-    leaf = np.concatenate([[0], np.cumsum(tree.output >= 0)])
+    """The number of leaves below each node, whose masks hold the node's inputs, (nodes,)."""
+    # In preorder they precede the next node of the same or a higher level.
+    leaves = np.concatenate([[0], np.cumsum(tree.output >= 0)])
     end = np.full(len(tree.level), len(tree.level))
     for level in range(LEVELS):
         stops = np.append(np.flatnonzero(tree.level <= level), len(tree.level))
-        mine = np.flatnonzero(tree.level == level)
-        end[mine] = stops[np.searchsorted(stops, mine, side="right")]
-    below: I64 = leaf[end] - leaf[:-1]
+        nodes = np.flatnonzero(tree.level == level)
+        end[nodes] = stops[np.searchsorted(stops, nodes, side="right")]
+    below: I64 = leaves[end] - leaves[:-1]
     return below
 
 
 def _nodes_above(level: I64, top: int) -> I64:
-    """For each node the last one of each level above ``top`` that came before it, (top, nodes)."""
+    """The last preceding node of each level above ``top``, for every node: (top, nodes)."""
     place = np.arange(len(level))
     above = np.empty((top, len(level)), np.int64)
     for upper in range(top):
@@ -75,7 +75,7 @@ def _nodes_above(level: I64, top: int) -> I64:
     return above
 
 
-def _one(tree: MaskTree, nodes: I64, above: I64, top: int, d: int) -> MaskTree:
+def _tile_tree(tree: MaskTree, nodes: I64, above: I64, top: int, d: int) -> MaskTree:
     parts: list[NDArray[np.int32]] = []
     lengths = []
     for node in nodes:

@@ -1,8 +1,8 @@
-"""Posterior means of sets of patches: one softmax a patch, over every image's patch at that place.
+"""Posterior means of overlapping patches: one softmax per patch over the images at its position.
 
-A patch is any set of pixels, all channels of each; patches overlap. As in
-:mod:`golddiff.kernels.pca_cpu` images go through in blocks, turned so that sums over a patch and
-over images add contiguous runs, and a block too unlikely to count is left out patch by patch.
+A patch is any set of pixels with all their channels. As in :mod:`golddiff.kernels.pca_cpu`, images
+are transposed in blocks, so that sums over a patch and over images add contiguous runs. A patch
+skips blocks whose weights are negligible.
 """
 
 from __future__ import annotations
@@ -40,44 +40,44 @@ from golddiff.system.residency import ROWS_AT_ONCE
 class PatchSet:
     """The patches of one noise level."""
 
-    # (K, P) bool, the pixels that each patch holds; every pixel lies in some patch
+    # (K, P) bool, the pixels of each patch; every pixel is in at least one patch
     masks: NDArray[np.bool_]
 
     @cached_property
     def pixels(self) -> I64:
-        """(entries,) the pixels of one patch after the other, ascending."""
+        """(entries,) the pixels of all patches, patch by patch, ascending within each."""
         return np.nonzero(self.masks)[1]
 
     @cached_property
     def stops(self) -> I64:
-        """(K + 1,) where in ``pixels`` each patch starts, and the last one stops."""
+        """(K + 1,) offsets of the patches in ``pixels``."""
         return np.append(0, np.cumsum(self.masks.sum(axis=1)))
 
     @cached_property
     def width(self) -> int:
-        """Pixels of the largest patch."""
+        """The number of pixels of the largest patch."""
         return int(np.diff(self.stops).max())
 
     @cached_property
     def entries(self) -> I64:
-        """(entries,) where in a plane (width, K) of a posterior's sums each of ``pixels`` lies."""
+        """(entries,) flat index of each of ``pixels`` in a plane (width, K) of sums."""
         patch = np.repeat(np.arange(len(self.masks)), np.diff(self.stops))
         return (np.arange(len(self.pixels)) - self.stops[patch]) * len(self.masks) + patch
 
     @cached_property
     def places(self) -> I64:
-        """(width, K) the pixels in that order; -1 where a patch has fewer."""
-        found = np.full(self.width * len(self.masks), -1)
-        found[self.entries] = self.pixels
-        return found.reshape(self.width, -1)
+        """(width, K) the pixels of each patch, padded with -1."""
+        padded = np.full(self.width * len(self.masks), -1)
+        padded[self.entries] = self.pixels
+        return padded.reshape(self.width, -1)
 
     def composed(self, means: F64) -> F64:
-        """Of patches' means (n, C * width * K) their average at each pixel, (n, C * P)."""
+        """Average the patches' means (n, C * width * K) at each pixel, giving (n, C * P)."""
         planes = means.reshape(-1, self.width * len(self.masks))[:, self.entries]
         count = self.masks.shape[1]
         sums = [np.bincount(self.pixels, plane, count) for plane in planes]
-        found: F64 = (np.array(sums) / self.masks.sum(axis=0)).reshape(len(means), -1)
-        return found
+        averages: F64 = (np.array(sums) / self.masks.sum(axis=0)).reshape(len(means), -1)
+        return averages
 
 
 @njit(nogil=True, cache=True)
@@ -97,8 +97,8 @@ def _patch_means(  # type: ignore[no-untyped-def]
                     term = zero
                     for n in range(p, d, positions):
                         value = load(stored, place[n] * BLOCK + i) * scales
-                        one, other = offset - first_root[q, n], offset - second_root[q, n]
-                        term = term + (value + spread(one)) * (value + spread(other))
+                        left, right = offset - first_root[q, n], offset - second_root[q, n]
+                        term = term + (value + spread(left)) * (value + spread(right))
                     store(terms, p * BLOCK + i, term)
             for k in range(len(stops) - 1):
                 a, b, c, e = zero, zero, zero, zero
@@ -142,8 +142,8 @@ def patch_means(
 ) -> Posterior:
     """Partial posterior of each patch k: logits -sum_{n in k} (x_n - x_in)^2 / (2 sigma^2).
 
-    A location a patch, K in all. Values are (C, width, K), the j-th pixel of patch k in channel c
-    at (c, j, k); those past a patch's last pixel mean nothing.
+    There are K locations, one per patch. Values are (C, width, K), with the j-th pixel of patch k
+    in channel c at (c, j, k); entries past a patch's last pixel are undefined.
     """
     (b, d), (count, positions) = x.shape, patches.masks.shape
     columns = runs(np.arange(d), d)
@@ -151,15 +151,15 @@ def patch_means(
     log_max = np.full((b, count), -np.inf, np.float32)
     total = np.zeros((b, count))
     weighted = np.zeros((b, count, d // positions, patches.width))
-    both = roots(x, sigma)
+    x_roots = roots(x, sigma)
     for part in images.split(ROWS_AT_ONCE):
-        with stored.resident(part.rows) as (here, among):
+        with stored.resident(part.rows) as (resident, rows):
             _patch_means(
-                here.flat, among, part.log_importance().astype(np.float32), *both,
+                resident.flat, rows, part.log_importance().astype(np.float32), *x_roots,
                 *stored.scaling, np.float32(-precision(sigma)),
                 patches.pixels, patches.stops, columns, place, positions,
                 log_max, total, weighted,
             )  # fmt: skip
-    # So far of stored values.
+    # The kernel sums stored values; convert to pixel values.
     sums = weighted.transpose(0, 2, 3, 1) * stored.scale + stored.offset * total[:, None, None]
     return Posterior(log_max.astype(np.float64), total, sums.reshape(b, -1))

@@ -1,7 +1,7 @@
 """The masked posterior on the CPU: masked distances, online softmax and sums in one pass.
 
-Images go through in blocks of 64, transposed so that a masked sum adds contiguous runs; no array
-of (images, D) logits ever exists.
+Blocks of 64 images are transposed, so that a masked sum adds contiguous runs. No array of
+(images, D) logits is ever allocated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from golddiff.system.numbers import F32
 
 @njit(nogil=True, cache=True)
 def _terms(stored, first_root, second_root, scale, offset, out):  # type: ignore[no-untyped-def]
-    """Out = (x_i - a)(x_i - b) for a block of images, value by value."""
+    """Elementwise products (x_i - a)(x_i - b) of a block of images."""
     scales = spread(scale)
     for n in range(len(first_root)):
         a, b = spread(offset - first_root[n]), spread(offset - second_root[n])
@@ -52,7 +52,7 @@ def _masked_posterior(  # type: ignore[no-untyped-def]
     d = len(columns)
     stored = np.zeros(d * BLOCK, flat.dtype)
     terms, sums = empty_numbers(d * BLOCK), empty_numbers((level.max() + 2) * BLOCK)
-    sums[:] = 0  # the first stay so: the roots' parent
+    sums[:] = 0  # level 0 stays zero: the parent of the root nodes
     prior = empty_numbers(BLOCK)
     gains, scales, offsets = spread(gain), spread(scale), spread(offset)
     for first in range(0, len(rows), BLOCK):
@@ -83,7 +83,7 @@ def _masked_posterior(  # type: ignore[no-untyped-def]
                 b = b * gains + load(prior, LANES)
                 c = c * gains + load(prior, 2 * LANES)
                 e = e * gains + load(prior, 3 * LANES)
-                # Whether any is above is soon known; the largest takes long, and is rarely needed.
+                # any_above is cheap; largest is slow and rarely needed.
                 ahead = larger(larger(a, b), larger(c, e))
                 top = maxima[o]
                 if not any_above(ahead, top - NEGLIGIBLE):
@@ -110,16 +110,19 @@ def _masked_posterior(  # type: ignore[no-untyped-def]
 def masked_posterior(
     stored: Stored, part: Support, x: F32, sigma: float, tree: MaskTree
 ) -> Posterior:
-    """Partial posterior with logits l_iq = -sum_n M_nq (x_n - x_in)^2 / (2 sigma^2), M a tree."""
+    """Partial posterior with logits l_iq = -sum_n M_nq (x_n - x_in)^2 / (2 sigma^2).
+
+    ``tree`` holds the masks M.
+    """
     sums = Sums.empty(*x.shape)
-    with stored.resident(part.rows) as (here, places):
-        add_resident(here, Support(places, part.log_weights), x, sigma, tree, sums)
+    with stored.resident(part.rows) as (images, local_rows):
+        add_resident(images, Support(local_rows, part.log_weights), x, sigma, tree, sums)
     return sums.posterior()
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Running float32 sums of a posterior: (b, D) each, as in Posterior."""
+    """Running float32 sums of a posterior, (b, D) each; see :class:`Posterior`."""
 
     log_max: F32
     total: F32
@@ -127,21 +130,21 @@ class Sums:
 
     @classmethod
     def empty(cls, b: int, d: int) -> Sums:
-        """Of no images."""
+        """The sums over no images."""
         zeros = (np.zeros((b, d), np.float32) for _ in range(2))
         return cls(np.full((b, d), -np.inf, np.float32), *zeros)
 
     def posterior(self) -> Posterior:
-        """The same in float64."""
+        """Convert to a float64 posterior."""
         return Posterior(*(a.astype(np.float64) for a in (self.log_max, self.total, self.weighted)))
 
 
 def add_resident(
     stored: Stored, images: Support, x: F32, sigma: float, tree: MaskTree, sums: Sums
 ) -> None:
-    """Add images in memory to the sums of the tree's outputs, the others left alone.
+    """Add images in memory to the sums of the tree's outputs, as :func:`masked_posterior`.
 
-    As :func:`masked_posterior`; the tree may be that of a tile.
+    The tree may be a tile's; sums of other outputs are unchanged.
     """
     first_root, second_root = roots(x[:, tree.columns], sigma)
     _masked_posterior(

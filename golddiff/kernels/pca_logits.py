@@ -1,7 +1,7 @@
-"""Every logit of the masked posterior, in float64: what attribution needs and sampling does not.
+"""All logits of the masked posterior in float64, for attribution.
 
-The masks' shared sums are those of :mod:`golddiff.kernels.pca_cpu`; here each image's own logit
-leaves the kernel, instead of the sums over all images.
+The masks share sums as in :mod:`golddiff.kernels.pca_cpu`, but this kernel returns the logit of
+each image instead of sums over images.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _masked_logits(  # type: ignore[no-untyped-def]
 ):
     d = flat.shape[1]
     terms = np.zeros((d, BLOCK))
-    sums = np.zeros((level.max() + 2, BLOCK))  # the first row stays 0: the roots' parent
+    sums = np.zeros((level.max() + 2, BLOCK))  # row 0 stays zero: the parent of the root nodes
     for first in range(0, len(rows), BLOCK):
         count = min(BLOCK, len(rows) - first)
         for i in range(count):
@@ -32,27 +32,27 @@ def _masked_logits(  # type: ignore[no-untyped-def]
                 difference = np.float64(np.float32(image[n]) * scale + offset) - x[n]
                 terms[n, i] = difference * difference
         for node in range(len(level)):
-            parent, mine = sums[level[node]], sums[level[node] + 1]
-            mine[:] = parent
+            parent, node_sums = sums[level[node]], sums[level[node] + 1]
+            node_sums[:] = parent
             for entry in range(start[node], stop[node]):
                 term = terms[columns[inputs[entry]]]
                 for i in range(BLOCK):
-                    mine[i] += term[i]
+                    node_sums[i] += term[i]
             o = output[node]
             if o >= 0:
                 for i in range(count):
-                    out[o, first + i] = mine[i] * gain
+                    out[o, first + i] = node_sums[i] * gain
 
 
 def masked_logits(stored: Stored, rows: I64, x: F32, sigma: float, tree: MaskTree) -> F64:
     """l_qi = -sum_n M_nq (x_n - x_in)^2 / (2 sigma^2) of one query (D,), (outputs, k) float64.
 
-    M are the masks of a tree, or of the part of it that some outputs need.
+    ``tree`` holds the masks M of all outputs, or of some (:func:`branches`).
     """
     out = np.empty((int(tree.output.max()) + 1, len(rows)))
-    with stored.resident(rows) as (here, places):
+    with stored.resident(rows) as (images, local_rows):
         _masked_logits(
-            here.flat, places, x.astype(np.float64), *stored.scaling, -precision(sigma),
+            images.flat, local_rows, x.astype(np.float64), *stored.scaling, -precision(sigma),
             tree.level, tree.start, tree.stop, tree.output, tree.inputs,
             tree.columns, out,
         )  # fmt: skip
@@ -60,7 +60,7 @@ def masked_logits(stored: Stored, rows: I64, x: F32, sigma: float, tree: MaskTre
 
 
 def branches(tree: MaskTree, outputs: I64) -> MaskTree:
-    """The masks of a few outputs, numbered 0, 1, ... in the order given: a node each, by itself."""
+    """A tree of one root node per given output, which are renumbered 0, 1, ... in order."""
     above = np.zeros(LEVELS, np.int64)  # the current node of each level
     masks: dict[int, list[slice]] = {}
     for node, (level, output) in enumerate(zip(tree.level, tree.output, strict=True)):
@@ -68,6 +68,6 @@ def branches(tree: MaskTree, outputs: I64) -> MaskTree:
         if output in outputs:
             masks[int(output)] = [slice(tree.start[n], tree.stop[n]) for n in above[: level + 1]]
     inputs = [np.concatenate([tree.inputs[part] for part in masks[int(o)]]) for o in outputs]
-    ends, none = np.cumsum([0, *map(len, inputs)]), np.zeros(len(outputs), np.int64)
+    ends, zero = np.cumsum([0, *map(len, inputs)]), np.zeros(len(outputs), np.int64)
     numbers = np.arange(len(outputs))
-    return MaskTree(none, ends[:-1], ends[1:], numbers, none, np.concatenate(inputs), tree.columns)
+    return MaskTree(zero, ends[:-1], ends[1:], numbers, zero, np.concatenate(inputs), tree.columns)

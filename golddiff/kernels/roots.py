@@ -1,4 +1,4 @@
-"""What squared differences are made of in the kernels that sum them under masks or in boxes."""
+"""Factors of squared differences, for the kernels that sum them over masks or boxes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ Values = F32
 
 
 def roots(x: Values, sigma: float) -> tuple[Values, Values]:
-    """A and b of the products (y - a)(y - b) that are summed over values y of an image.
+    """Arrays a, b such that (y - a)(y - b) replaces (y - x)^2 for the values y of an image.
 
-    With a = b = x they are the squares; with a = 2x, b = 0 they lack x^2, which all that a query is
-    compared with share and which, at high noise, only costs digits.
+    With a = b = x they are equal. With a = 2x, b = 0 the product lacks x^2, which all images share
+    and which costs digits at high noise.
     """
     return (x + x, np.zeros_like(x)) if sigma > 1 else (x, x)

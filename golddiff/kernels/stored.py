@@ -1,4 +1,4 @@
-"""Images as they are stored: what compiled loops read."""
+"""Stored images, the input of compiled loops."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from golddiff.system.residency import parts, resident_rows
 
 @dataclass(frozen=True)
 class Stored:
-    """Numbers that stand for the values flat * scale + offset.
+    """Stored numbers that represent the values flat * scale + offset.
 
     Attributes:
-        flat: (N, D) uint8 or float32, mapped or in memory.
-        scale, offset: 1/127.5 and -1 of pixels.
+        flat: (N, D) uint8 or float32, memory-mapped or in memory.
+        scale, offset: 1/127.5 and -1 for pixels.
     """
 
     flat: NDArray[Any]
@@ -29,30 +29,30 @@ class Stored:
 
     @property
     def scaling(self) -> tuple[np.float32, np.float32]:
-        """Scale and offset as the loops take them."""
+        """Scale and offset as float32, for compiled loops."""
         return np.float32(self.scale), np.float32(self.offset)
 
     @property
     def arrays(self) -> tuple[NDArray[np.uint8], F32]:
-        """The numbers in one of two arrays, read-only, the other (0, D).
+        """Read-only arrays of bytes and of float32 numbers; the unused one is (0, D).
 
-        Compiled loops that take both are compiled once, for pixels and for float32 numbers.
+        Loops that take both are compiled only once for the two types.
         """
-        none, flat = (0, self.flat.shape[1]), self.flat.view()
+        empty_shape, flat = (0, self.flat.shape[1]), self.flat.view()
         flat.flags.writeable = False
-        octets = np.empty(none, np.uint8) if flat.dtype != np.uint8 else flat
-        numbers = np.empty(none, np.float32) if flat.dtype == np.uint8 else flat
+        octets = np.empty(empty_shape, np.uint8) if flat.dtype != np.uint8 else flat
+        numbers = np.empty(empty_shape, np.float32) if flat.dtype == np.uint8 else flat
         octets.flags.writeable = numbers.flags.writeable = False
         return octets, numbers
 
     @contextmanager
     def resident(self, rows: I64) -> Iterator[tuple[Stored, I64]]:
-        """The images with some rows in memory, and where these lie there."""
+        """Yield images whose given rows are in memory, and the rows' indices there."""
         with resident_rows(self.flat, rows) as (flat, places):
             yield replace(self, flat=flat), places
 
     def values(self, rows: I64) -> F32:
-        """Of some rows, (k, D) float32."""
+        """The values of the given rows, (k, D) float32."""
         values = np.empty((len(rows), self.flat.shape[1]), np.float32)
         for start, part in parts(rows):
             with resident_rows(self.flat, part) as (flat, places):
@@ -60,7 +60,7 @@ class Stored:
         return self.scaled(values)
 
     def scaled(self, numbers: F32) -> F32:
-        """Numbers turned to values, in place."""
+        """Convert stored numbers to values, in place."""
         if (self.scale, self.offset) != (1, 0):
             scale, offset = self.scaling
             numbers *= scale

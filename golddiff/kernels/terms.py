@@ -1,11 +1,11 @@
-"""The logits of images for queries, in plain torch and float64, so that they can be derived.
+"""Differentiable logits of images for queries, in plain torch and float64.
 
-What :mod:`golddiff.store.exact` takes variances and derivatives from. A term is
+:mod:`golddiff.store.exact` computes variances and derivatives from them. A term is
 
-    (query, places, logits, values): which of the queries (a slice of one), which of the images
-    (m,), logits (1, m, L) without their log weights, and values (m, V), V a multiple of L;
+    (query, places, logits, values): the query (a slice of length 1), the images' indices (m,),
+    logits (1, m, L) without log weights, and values (m, V), V a multiple of L.
 
-everywhere ``x`` (b, D) are queries, ``gain`` (b, 1) 1 / (2 sigma^2), ``values`` (m, D) images.
+Shared arguments: ``x`` (b, D) queries, ``gain`` (b, 1) 1 / (2 sigma^2), ``values`` (m, D) images.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ from golddiff.system.numbers import F64
 
 @dataclass(frozen=True)
 class Known:
-    """What an earlier pass told of queries' posteriors, float64.
+    """Results of earlier passes over queries' posteriors, float64.
 
     Attributes:
-        mean: (b, D); zeros where there was none.
-        log_total: (b, L) log of the sum of the weights; -inf where there was none.
-        logits: (b, m) of the images that are asked for, log weights and logits together; None: not
-            kept.
+        mean: (b, D) posterior means; zeros in the first pass.
+        log_total: (b, L) log of the sum of the weights; -inf in the first pass.
+        logits: (b, m) logits plus log weights of the current images; None if not kept.
     """
 
     mean: torch.Tensor
@@ -47,9 +46,9 @@ def pixel_terms(
     summed: Callable[[torch.Tensor], torch.Tensor],
     given: torch.Tensor,
 ) -> Terms:
-    """A logit a location: squared differences (m, D), summed to (m, L); one query at a time.
+    """One logit per location; ``summed`` maps squared differences (m, D) to (m, L).
 
-    ``given`` (m, V) is what images give to the sums.
+    ``given`` (m, V) are the images' values in the weighted sums.
     """
     for q in range(len(x)):
         logits = -gain[q] * summed((values - x[q]).square())
@@ -64,10 +63,10 @@ def patch_terms(
     size: int,
     boundary: str,
 ) -> Terms:
-    """A logit a pixel and offset between two positions; see ``torch_kernels.patches``."""
+    """One logit per pixel and offset between positions; see ``torch_kernels.patches``."""
     images = values.reshape(-1, *shape)
     for q, query in enumerate(x.reshape(-1, *shape)):
-        for shifted, here in offsets(images, size, boundary):
+        for shifted, compared in offsets(images, size, boundary):
             sums = box_sums((query - shifted).square().sum(dim=1), size, boundary)
-            logits = torch.where(here, -gain[q] * sums, ABSENT).reshape(1, len(images), -1)
+            logits = torch.where(compared, -gain[q] * sums, ABSENT).reshape(1, len(images), -1)
             yield slice(q, q + 1), slice(None), logits, shifted.reshape(len(images), -1)

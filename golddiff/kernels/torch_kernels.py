@@ -1,11 +1,10 @@
-"""What the estimators compute, in plain torch: for any device other than the processor.
+"""The estimators' posteriors in plain torch, for devices other than the CPU.
 
-The compiled loops of this folder are for the processor. Here the same sums are a few calls of
-torch each, and a :class:`Partial` holds what they give. Differences are true differences, never
-|a|^2 - 2ab + |b|^2: at low noise that would lose every digit.
+These functions compute the same sums as the compiled CPU loops and return a :class:`Partial`.
+Distances are sums of squared differences: |a|^2 - 2ab + |b|^2 would lose all digits at low noise.
 
-Everywhere: ``values`` (m, D) float32 are images in [-1, 1], ``x`` (b, D) float32 queries that all
-see these images, ``log_weights`` (m,) their log importance or None, ``gain`` 1 / (2 sigma^2).
+Shared arguments: ``values`` (m, D) float32 images in [-1, 1], ``x`` (b, D) float32 queries, all
+compared with these images, ``log_weights`` (m,) log importance or None, ``gain`` 1 / (2 sigma^2).
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from torch.nn.functional import avg_pool2d, pad
 class Partial:
     """The accumulator of :mod:`golddiff.posterior` on a device, float32."""
 
-    log_max: torch.Tensor  # (b, L) largest logit seen
+    log_max: torch.Tensor  # (b, L) largest logit
     total: torch.Tensor  # (b, L) sum of exp(logit - log_max)
-    # (b, D) sum of exp(logit - log_max) * value, D a multiple of L: channel by channel
+    # (b, D) sum of exp(logit - log_max) * value, channel by channel; D is a multiple of L
     weighted: torch.Tensor
 
     def merge(self, other: Partial) -> Partial:
         """The posterior over both parts together."""
         log_max = torch.maximum(self.log_max, other.log_max)
-        mine, theirs = torch.exp(self.log_max - log_max), torch.exp(other.log_max - log_max)
+        scale, other_scale = torch.exp(self.log_max - log_max), torch.exp(other.log_max - log_max)
         return Partial(
             log_max,
-            self.total * mine + other.total * theirs,
-            self.weighted * self._spread(mine) + other.weighted * self._spread(theirs),
+            self.total * scale + other.total * other_scale,
+            self.weighted * self._spread(scale) + other.weighted * self._spread(other_scale),
         )
 
     def _spread(self, per_location: torch.Tensor) -> torch.Tensor:
@@ -50,7 +49,7 @@ def squared_distances(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 def whole_images(
     values: torch.Tensor, log_weights: torch.Tensor | None, x: torch.Tensor, gain: float
 ) -> Partial:
-    """One logit an image; see :class:`golddiff.estimators.optimal.Optimal`."""
+    """One logit per image; see :class:`golddiff.estimators.optimal.Optimal`."""
     logits = squared_distances(values, x).T * -gain
     log_max, weights = _exponentials(logits, log_weights)
     return Partial(log_max[:, None], weights.sum(dim=0)[:, None], weights.T @ values)
@@ -63,7 +62,7 @@ def masked(
     gain: float,
     mask: torch.Tensor,
 ) -> Partial:
-    """One logit an output, over its column of ``mask`` (D, D); see ``estimators/pca.py``."""
+    """One logit per output, over its column of ``mask`` (D, D); see ``estimators/pca.py``."""
     parts = []
     for query in x:
         logits = ((values - query).square() @ mask) * -gain
@@ -81,27 +80,27 @@ def patches(
     size: int,
     boundary: str,
 ) -> Partial:
-    """One logit an output pixel, image and position; see :class:`golddiff.estimators.kamb.Kamb`.
+    """One logit per output pixel, image and position; see :class:`golddiff.estimators.kamb.Kamb`.
 
-    One offset between the two positions at a time: the distances of all patches of all images at
-    that offset are the squared differences of shifted images, summed over squares of pixels.
+    For each offset between positions, the distances of all patches of all images are the squared
+    differences to shifted images, summed over squares of pixels.
 
-    Images are of a shape (C, H, W), patches of ``size`` x ``size`` pixels, an odd number.
-    ``boundary`` is "none", "circular" or "zeros"; "zeros" with patches as large as the shorter
-    side is "none".
+    Images have a shape (C, H, W), patches ``size`` x ``size`` pixels, with odd ``size``.
+    ``boundary`` is "none", "circular" or "zeros"; for patches as large as the shorter side, callers
+    pass "none" instead of "zeros".
     """
     images = values.reshape(-1, *shape)
     parts = []
     for query in x.reshape(-1, *shape):
-        best: Partial | None = None
-        for shifted, here in offsets(images, size, boundary):
+        merged: Partial | None = None
+        for shifted, compared in offsets(images, size, boundary):
             logits = box_sums((query - shifted).square().sum(dim=1), size, boundary) * -gain
-            log_max, weights = _exponentials(torch.where(here, logits, -torch.inf), log_weights)
+            log_max, weights = _exponentials(torch.where(compared, logits, -torch.inf), log_weights)
             sums = torch.einsum("mhw,mchw->chw", weights, shifted)
             part = Partial(*(a.reshape(1, -1) for a in (log_max, weights.sum(dim=0), sums)))
-            best = part if best is None else best.merge(part)
-        assert best is not None
-        parts.append((best.log_max[0], best.total[0], best.weighted[0]))
+            merged = part if merged is None else merged.merge(part)
+        assert merged is not None
+        parts.append((merged.log_max[0], merged.total[0], merged.weighted[0]))
     return _stacked(parts)
 
 
@@ -113,9 +112,9 @@ def patch_sets(
     masks: torch.Tensor,
     places: torch.Tensor,
 ) -> Partial:
-    """One logit a patch; see :func:`golddiff.kernels.patch_sets.patch_means`.
+    """One logit per patch; see :func:`golddiff.kernels.patch_sets.patch_means`.
 
-    ``masks`` (K, P) are the patches' pixels as float32, ``places`` (width, K) the same as
+    ``masks`` (K, P) float32 mark the patches' pixels; ``places`` (width, K) are
     :attr:`golddiff.kernels.patch_sets.PatchSet.places`.
     """
     pixels = masks.shape[1]
@@ -124,13 +123,13 @@ def patch_sets(
         squares = (values - query).square().reshape(len(values), -1, pixels).sum(dim=1)
         log_max, weights = _exponentials((squares @ masks.T) * -gain, log_weights)
         sums = (values.T @ weights).reshape(-1, pixels, len(masks))  # (C, P, K)
-        held = sums.gather(1, places.clamp(min=0).expand(len(sums), -1, -1)) * (places >= 0)
-        parts.append((log_max, weights.sum(dim=0), held.flatten()))
+        padded = sums.gather(1, places.clamp(min=0).expand(len(sums), -1, -1)) * (places >= 0)
+        parts.append((log_max, weights.sum(dim=0), padded.flatten()))
     return _stacked(parts)
 
 
 def lowest(distances: torch.Tensor, k: int) -> torch.Tensor:
-    """Where the k lowest of each row (b, n) lie, ascending places (b, k); of equals the first."""
+    """Ascending indices (b, k) of the k lowest of each row (b, n); ties go to the lower index."""
     if k >= distances.shape[1]:
         return torch.arange(distances.shape[1], device=distances.device).expand(len(distances), -1)
     limit = distances.kthvalue(k, dim=1, keepdim=True).values
@@ -143,23 +142,23 @@ def lowest(distances: torch.Tensor, k: int) -> torch.Tensor:
 def offsets(
     images: torch.Tensor, size: int, boundary: str
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Images (m, C, H, W) moved so that position v comes to u, and where (H, W) u may see that v.
+    """Yield images (m, C, H, W) shifted by each offset, and the pixels (H, W) to compare there.
 
-    The first offset is none at all: after it every position has been compared with something.
+    The first offset is zero and compares every pixel, so that every pixel has a finite logit.
     """
     height, width = images.shape[2:]
     axes = [_axis(length, size, boundary) for length in (height, width)]
     for (dy, rows), (dx, columns) in product(*axes):
-        here = (rows[:, None] & columns[None, :]).to(images.device)
+        compared = (rows[:, None] & columns[None, :]).to(images.device)
         if boundary == "circular":
-            yield torch.roll(images, (-dy, -dx), (2, 3)), here
+            yield torch.roll(images, (-dy, -dx), (2, 3)), compared
         else:
-            # pad() takes what is added before and after; a negative number cuts.
-            yield pad(images, (-dx, dx, -dy, dy)), here
+            # Negative padding crops.
+            yield pad(images, (-dx, dx, -dy, dy)), compared
 
 
 def _axis(length: int, size: int, boundary: str) -> list[tuple[int, torch.Tensor]]:
-    """Offsets along one axis, none first, and the positions (length,) that are compared at each."""
+    """Offsets along one axis, zero first, and the positions (length,) to compare at each."""
     place, edge = torch.arange(length), size // 2
     everywhere = torch.ones(length, dtype=torch.bool)
     if boundary == "none":
@@ -170,27 +169,27 @@ def _axis(length: int, size: int, boundary: str) -> list[tuple[int, torch.Tensor
     offsets = [(0, everywhere)]
     for d in range(1, length - 2 * edge):
         for step in (d, -d):
-            there = place + step
-            offsets.append((step, inside & (there >= edge) & (there < length - edge)))
+            source = place + step
+            offsets.append((step, inside & (source >= edge) & (source < length - edge)))
     return offsets
 
 
 def box_sums(squares: torch.Tensor, size: int, boundary: str) -> torch.Tensor:
-    """Sums of (m, H, W) over the square of ``size`` pixels around each one."""
+    """Sums of (m, H, W) over the square of side ``size`` around each pixel."""
     edge = size // 2
-    around = pad(
+    padded = pad(
         squares[:, None], (edge,) * 4, mode="circular" if boundary == "circular" else "constant"
     )
-    rows = avg_pool2d(around, (size, 1), stride=1, divisor_override=1)
+    rows = avg_pool2d(padded, (size, 1), stride=1, divisor_override=1)
     return avg_pool2d(rows, (1, size), stride=1, divisor_override=1)[:, 0]
 
 
 def _exponentials(
     logits: torch.Tensor, log_weights: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The largest of logits (m, ...) over images, and exp of the others less it, in their place.
+    """The largest logit over images (m, ...), and exp(logit - largest) computed in place.
 
-    Of a location that no image reaches (-inf, all of them) 0.
+    The exponentials are 0 at a location where all logits are -inf.
     """
     if log_weights is not None:
         logits += log_weights.reshape(-1, *[1] * (logits.ndim - 1))
@@ -200,5 +199,5 @@ def _exponentials(
 
 
 def _stacked(parts: Sequence[tuple[torch.Tensor, ...]]) -> Partial:
-    """Of all queries, from the largest logit, total and weighted sum of each."""
+    """The partial of all queries, from each one's largest logit, total and weighted sum."""
     return Partial(*(torch.stack(column) for column in zip(*parts, strict=True)))

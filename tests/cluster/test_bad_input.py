@@ -115,20 +115,20 @@ def odd_ones(make_store, smooth_images):
 )
 def test_shards_of_unlike_images_do_not_agree(pair, odd_ones, kind, message):
     paths = [str(pair[0]), str(odd_ones[kind])]
-    abouts = [Shard(path).about() for path in paths]
+    infos = [Shard(path).info() for path in paths]
     with pytest.raises(StoreError, match=message) as error:
-        Listing.of(paths).agreed(abouts)
+        Listing.of(paths).checked_identity(infos)
     assert paths[1] in one_line(error)
 
 
 def test_a_copy_of_a_shard_and_one_that_is_not_the_lists(pair, tmp_path):
-    about = Shard(str(pair[0])).about()
+    info = Shard(str(pair[0])).info()
     with pytest.raises(ArgumentError, match=r"hold the same images .* listed twice") as error:
-        Listing.of([pair[0], tmp_path / "copy"]).agreed([about, about])
+        Listing.of([pair[0], tmp_path / "copy"]).checked_identity([info, info])
     one_line(error)
-    record = ShardRecord("copy", about.manifest.n - 1, identity_of(about.manifest))
+    record = ShardRecord("copy", info.manifest.n - 1, identity_of(info.manifest))
     with pytest.raises(StoreError, match="copy is not the one that its list names"):
-        Listing([record], str(tmp_path)).agreed([about])
+        Listing([record], str(tmp_path)).checked_identity([info])
 
 
 def test_a_shard_whose_file_changed_is_in_error_not_missing(digits, tmp_path):

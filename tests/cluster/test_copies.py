@@ -39,7 +39,7 @@ def test_a_list_and_its_shards_are_read_from_an_address(bucket, digits, tmp_path
         listing = Listing.of(address)
         assert listing.paths == [f"{BUCKET}/shard0", f"{BUCKET}/shard1"]
     servers = [Shard(path) for path in listing.paths]
-    assert [server.about().manifest.n for server in servers] == [
+    assert [server.info().manifest.n for server in servers] == [
         record.n for record in listing.shards
     ]
     assert sum(server.store.n for server in servers) == digits.n
@@ -69,17 +69,17 @@ def test_what_was_altered_on_the_way_is_not_kept(bucket, tmp_path):
     pixels[5] ^= 1
     bucket.pipe_file("/bucket/photos/shard0/pixels.bin", bytes(pixels))
     with pytest.raises(StoreError, match=r"pixels\.bin does not match its checksum"):
-        Shard(f"{BUCKET}/shard0").about()
+        Shard(f"{BUCKET}/shard0").info()
     assert copies(tmp_path) == []
     bucket.rm_file("/bucket/photos/shard1/norms.bin")
     with pytest.raises(StoreError, match="memory://bucket/photos/shard1 is not there"):
-        Shard(f"{BUCKET}/shard1").about()
+        Shard(f"{BUCKET}/shard1").info()
     assert copies(tmp_path) == []
 
 
 def test_addresses_that_lead_nowhere(bucket):
     with pytest.raises(StoreError, match=rf"photos/shard7/{NAME} is not there"):
-        Shard(f"{BUCKET}/shard7").about()
+        Shard(f"{BUCKET}/shard7").info()
     with pytest.raises(StoreError, match=r"bucket/other/shards\.json is not there"):
         Listing.of("memory://bucket/other")
     with pytest.raises(StoreError, match=r"nosuch://a/b/shards\.json cannot be read .*nosuch"):
@@ -91,4 +91,4 @@ def test_a_copy_of_another_format_version_says_so(bucket, tmp_path, digits, cut)
     manifest = (tmp_path / "old" / NAME).read_text().replace('"version": 1', '"version": 7')
     bucket.pipe_file(f"/bucket/photos/shard0/{NAME}", manifest.encode())
     with pytest.raises(StoreError, match="format version 7"):
-        Shard(f"{BUCKET}/shard0").about()
+        Shard(f"{BUCKET}/shard0").info()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golddiff.cluster.shard import pack, unpack
-from golddiff.cluster.slices import Borders, listed_here
+from golddiff.cluster.slices import Borders, expand_all
 from golddiff.kernels.lowest import lowest
 from golddiff.posterior import Posterior
 from golddiff.store.nearest import Nearest, Neighbors, Pixels
@@ -67,13 +67,13 @@ def test_thenearest_of_all_shards_are_those_of_one(sizes, k, distinct, seed):
 def test_queries_that_share_a_support_share_it_in_a_shard(digits):
     of_class, listed = digits.everything(7), Support(np.array([3, 5]))
     (parts,) = Borders([digits.n], [digits.class_counts]).parts([of_class, listed, of_class])
-    a, b, c = listed_here(digits, unpack(pack(parts)))
+    a, b, c = expand_all(digits, unpack(pack(parts)))
     assert a is c
     np.testing.assert_array_equal(a.rows, digits.rows_of(7))
     assert (b.rows.dtype, b.rows.tolist()) == (np.int64, [3, 5])
     elsewhere = DescribedSupport(9, digits.rows_of, 12)
     ((part,),) = Borders([digits.n], [{12: 9}]).parts([elsewhere])
-    (none,) = listed_here(digits, [part])
+    (none,) = expand_all(digits, [part])
     assert len(none) == 0  # a class that only other shards have
 
 
