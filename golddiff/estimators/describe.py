@@ -41,10 +41,7 @@ def describe(denoiser: Denoiser) -> dict[str, Any]:
 
 
 def build(description: Mapping[str, Any], store: ImageStore) -> Denoiser:
-    """Build the denoiser of a description over a store.
-
-    Settings missing from the description take their defaults.
-    """
+    """Build the denoiser of a description over a store; missing settings take their defaults."""
     kind, settings = _parsed(description, "method", _methods())
     if "base" in settings:
         settings["base"] = build(settings["base"], store)

@@ -99,8 +99,7 @@ class GoldDiff(Denoiser):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Denoise a batch, with a proved bound on the error of the golden subsets.
 
-        Only for ``Optimal``; see :meth:`estimated` for local estimators. Builds the store's index
-        if it has none.
+        Only for ``Optimal`` (else see :meth:`estimated`). Builds the store's index if it has none.
 
         Args:
             x: (B, *store.shape) noisy images.

@@ -68,10 +68,7 @@ def load(store: ImageStore, sigma: float, threshold: float) -> Additions | None:
 def counts_of(
     store: TrainingSet, sigma: float, threshold: float, unit: I64
 ) -> NDArray[np.unsignedinteger]:
-    """:func:`unit_counts` at one threshold, (D, U); loaded if saved, else computed and saved.
-
-    For images of 3 x 64 x 64 they take 3 MB per noise level.
-    """
+    """:func:`unit_counts` at one threshold (D, U), saved with the store (3 MB at 3 x 64 x 64)."""
     members = np.bincount(unit[outputs_of(unit)])
     cacheable = store.d >= MIN_VALUES
     if cacheable:

@@ -12,7 +12,7 @@ from golddiff.system.numbers import F64, I64
 from golddiff.system.parallel import for_each
 
 FLOAT64_BYTES = 1 << 27  # largest float64 Wiener matrix; beyond it, masks are computed in float32
-FLOAT64_COUNTED = 1024  # the same in values per image for averaged masks, which tolerate rounding
+FLOAT64_COUNTED = 1024  # most values per image for averaged masks in float64; they bear rounding
 HELD_BYTES = 1 << 30  # a larger matrix is computed twice, in blocks of rows, and never held
 ROWS = 128
 MANY, EVERY = 16, 5  # units of 16 outputs or more use the mask of every fifth output
@@ -21,15 +21,12 @@ MANY, EVERY = 16, 5  # units of 16 outputs or more use the mask of every fifth o
 VERSION = 2
 
 # Relative tolerance of the threshold. With few images, entries are ratios of small integers, and
-# rounding must not decide which of those equal to the threshold are in the mask.
+# rounding must not decide whether entries equal to the threshold are in the mask.
 TIE = 1e-7
 
 
 def precision_of(d: int) -> type[np.floating]:
-    """The dtype in which masks of images of d values are computed.
-
-    float64 if the whole matrix takes at most 128 MB, else float32.
-    """
+    """The dtype to compute masks of d values in: float64 up to a matrix of 128 MB, else float32."""
     return np.float64 if 8 * d * d <= FLOAT64_BYTES else np.float32
 
 

@@ -79,11 +79,10 @@ class Measurement:
 
     def penalties(self, images: F32) -> F32:
         """(y_c - (A x_i)_c)^2 / (2 soft^2) for images (k, D) and measured values c, (k, m)."""
-        a = self.operator
+        a, y = self.operator, self.y.astype(np.float32)
         measured = a(torch.from_numpy(images).reshape(-1, *a.shape)).reshape(len(images), -1)
         linear_part = (measured.float() - a.constant.float()).numpy()[:, a.active]
-        squares = np.square(linear_part - self.y.astype(np.float32))
-        penalties: F32 = squares * np.float32(precision(self.soft))
+        penalties: F32 = np.square(linear_part - y) * np.float32(precision(self.soft))
         return penalties
 
     def project(self, x0: NDArray[np.floating[Any]], iterations: int = MAX_ITERATIONS) -> F64:
@@ -109,7 +108,7 @@ class Measurement:
     ) -> F64:
         """Estimates (b, D) moved by a K A^T (A K A^T)^+ (y - A x0), with K = root root^T."""
         matrix, transposed = self.operator.matrix, self.operator.transposed
-        operator = Products(matrix.shape, matrix.dot, transposed.dot, dtype=np.float64) @ root
+        a_root = Products(matrix.shape, matrix.dot, transposed.dot, dtype=np.float64) @ root
 
         def move(x0: F64) -> F64:
             residual = self.y - matrix @ x0
@@ -117,16 +116,17 @@ class Measurement:
             norm = float(np.linalg.norm(residual))
             if norm <= target:
                 return x0
-            solution = lsqr(operator, residual, atol=0, btol=target / norm, iter_lim=iterations)[0]
-            direction = root @ solution
-            step: F64 = matrix @ direction
+            shift = (
+                root @ lsqr(a_root, residual, atol=0, btol=target / norm, iter_lim=iterations)[0]
+            )
+            step: F64 = matrix @ shift
             left = float(np.linalg.norm(residual - step))
             size = float(np.linalg.norm(step))
             # LSQR's residual is orthogonal to the step:
             # ||r - a step||^2 = left^2 + (1 - a)^2 size^2
             target = self.noise * math.sqrt(len(self.y))
             untaken = math.sqrt(max(target**2 - left**2, 0)) / size if size else 1.0
-            moved: F64 = x0 + (1 - min(untaken, 1.0)) * direction
+            moved: F64 = x0 + (1 - min(untaken, 1.0)) * shift
             return moved
 
         with products_alone():  # a norm of 12,288 values took 7 ms on two threads if one was busy
@@ -254,10 +254,8 @@ def expected(store: Any, operator: Any, y: torch.Tensor, noise: float = 0.0) -> 
         values, measured = (v.flatten(1).double() for v in (images, as_call(operator)(images)))
         mean, centre = values.mean(dim=0), measured.mean(dim=0)
         ridge = len(rows) * s**2 * torch.eye(len(rows), device="cpu").double()
-        centred = measured - centre
-        weights = torch.linalg.solve(
-            centred @ centred.T + ridge, centred @ (own_y.flatten() - centre)
-        )
+        centred, residual = measured - centre, own_y.flatten() - centre
+        weights = torch.linalg.solve(centred @ centred.T + ridge, centred @ residual)
         out.append((mean + weights @ (values - mean)).reshape(store.shape).float())
     pictures = torch.stack(out)
     return pictures.clamp(-1, 1) if store.is_pixels else pictures

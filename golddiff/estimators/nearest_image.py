@@ -21,7 +21,7 @@ class NearestImage(Denoiser):
     """D(x) = argmin over x_i of ||x / sqrt(1 + sigma^2) - x_i||; ties go to the lower row.
 
     Exact: distances that float32 cannot distinguish are recomputed as correctly rounded sums.
-    Source: the baseline of Lukoianov et al. 2025, like theirs in VP coordinates.
+    Source: the baseline of Lukoianov et al. 2025, in VP coordinates as there.
 
     Args:
         store: the training set.

@@ -7,8 +7,7 @@ same images:
   images. Its pictures are sharp, but their pieces come from different images and may not fit.
 - GoldDiff over PSPC-Square matches squares of pixels and averages them where they overlap. Its
   pictures are smooth where the squares disagree.
-- A mixture of Gaussians of whole images (:mod:`golddiff.estimators.mixture`) is coherent but
-  blurred.
+- A mixture of Gaussians of whole images (:mod:`golddiff.estimators.mixture`): coherent but blurred.
 - Mixtures of Gaussians of patches (:mod:`golddiff.estimators.patch_mixture`), half an image wide
   and one per region, distinguish more kinds of content and where each occurs.
 
@@ -50,9 +49,9 @@ WIDE = 0.005  # mask threshold that replaces squares for points and tiny images
 GOLDEN_BELOW = 6.0
 K_MIN, K_MAX = 400, 800  # images in a golden subset
 MIN_SIDE = 4  # smallest image side in pixels for which squares and patches are parts
-# If the share of black training values is larger, the images have a black background: outputs
-# within HAZE of black become black and those within twice HAZE darker, to remove the grey haze of
-# the Gaussians. Photographs have a smaller share.
+# If more than BLACK_SHARE of the training values are black, the images have a black background:
+# outputs within HAZE of black become black and those within twice HAZE darker, which removes the
+# grey haze of the Gaussians. Photographs have a smaller share.
 BLACK_SHARE, HAZE = 0.25, 0.08
 # Width of the squares at sigma 1 for images of side 32, scaled by sqrt(sigma). The authors' list
 # has 7 at sigma 1 and smaller squares below, which preserve fewer whole strokes.
@@ -137,8 +136,7 @@ class NetworkLike(Denoiser):
         combined: F32 = self.joined(means, axis=0).astype(np.float32)
         if sigma < GOLDEN_BELOW and self._has_black_background:
             above = combined + 1
-            # Continuous, so that rounding errors of the input stay small.
-            combined = np.minimum(above, 2 * (above - HAZE)).clip(0) - 1
+            combined = np.minimum(above, 2 * (above - HAZE)).clip(0) - 1  # continuous, no step
         return combined
 
     @cached_property

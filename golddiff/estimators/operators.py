@@ -119,7 +119,7 @@ def known_of(
         blur: standard deviation of the Gaussian blur to undo, in pixels of the restored picture.
 
     Raises:
-        ArgumentError: nothing or nothing possible is to be restored; the picture is too small.
+        ArgumentError: no loss is given that can be restored, or the picture is too small.
     """
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise ArgumentError(f"data: holds {shape}, expected grey or colour pictures")

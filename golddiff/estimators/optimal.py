@@ -49,7 +49,7 @@ class Optimal(Estimator):
         return self._weighed(x, sigma, part)[0]
 
     def weigh_with_logits(self, x: F32, sigma: float, part: Support) -> tuple[Posterior, F64]:
-        """The result of :meth:`weigh`, and that of :meth:`logits` (b, k)."""
+        """The results of :meth:`weigh` and :meth:`logits`, in one pass."""
         posterior, log_max, weights = self._weighed(x, sigma, part)
         return posterior, _logits(log_max, weights)
 
@@ -88,8 +88,8 @@ class Optimal(Estimator):
         mean, u = known.mean.numpy(), cotangent.astype(np.float32)
         kept, log_shares = self._log_shares(x, sigma, part, known)
         with self.images.stored.resident(part.rows[kept]) as (loaded, rows):
-            along = products_of(loaded, rows, u)
-            pulls = np.exp(log_shares) * (along - (u * mean).sum(axis=1, keepdims=True))
+            products = products_of(loaded, rows, u)
+            pulls = np.exp(log_shares) * (products - (u * mean).sum(axis=1, keepdims=True))
             sums = sums_of(loaded, rows, pulls)
         in_x = 2 * gain * (sums - pulls.sum(axis=1, keepdims=True) * mean)
         slopes = (log_shares - prior[kept]) / gain  # up to a constant common to all images

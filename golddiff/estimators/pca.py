@@ -171,7 +171,7 @@ class PCA(Estimator):
         return Masks(tree_of(self.store, sigma, self.mask_threshold), self.store.shape)
 
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
-        """The partial posterior of queries (b, D); a location per output, or per softmax shared."""
+        """The partial posterior of queries (b, D); a location per output, or per shared pixel."""
         masks: Masks | UnitMasks = self.ready(sigma)
         return masks.posterior(self.images, part, x, sigma, self.summands)
 
@@ -224,7 +224,7 @@ class PCA(Estimator):
         return average
 
     def tiled_posterior(self, x: F32, sigma: float, support: TiledSupport) -> Posterior:
-        """The partial posterior of queries (b, D); each tile's outputs weigh its own images."""
+        """The partial posterior of queries (b, D); each tile's outputs use the tile's images."""
         sums, masks = Sums.empty(*x.shape), self.ready(sigma)
         trees, memory = masks.tiles(support.side), self.memory_limit * TILE_ROWS_SHARE
         add_tiles(support, self.images, x, sigma, trees, memory, sums)
@@ -270,10 +270,7 @@ class PCA(Estimator):
         return values if self.joining is None or pixel is not None else self.joining.given(values)
 
     def working_bytes(self, images: int) -> tuple[int, int]:
-        """One block of images per thread, stored and as float32; posteriors in flight and merged.
-
-        If values share a softmax, whole parts replace the blocks, and averaged masks are added.
-        """
+        """Blocks of images and posteriors in flight; with ``share``, parts of images and masks."""
         d = self.images.d
         if self.share is not None:
             masks = 4 * d * (d // SIDES[self.share] ** 2 + 1)

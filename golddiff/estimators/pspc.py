@@ -147,10 +147,8 @@ class PSPCSquare(PatchComposite):
     ) -> None:
         super().__init__(store, memory_limit)
         self.patch_sizes = patch_sizes
-        is_given = patch_sizes is not None
-        self._pairs = (
-            sizes_of("patch_sizes", patch_sizes, check_count) if is_given else self._scaled()
-        )
+        own = patch_sizes is not None
+        self._pairs = sizes_of("patch_sizes", patch_sizes, check_count) if own else self._scaled()
 
     def patch_size(self, sigma: float) -> int:
         """The side p of the patches at a noise level."""

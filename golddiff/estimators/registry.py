@@ -192,8 +192,8 @@ def method_named(given: str) -> str:
     name = str(given).strip().lower().replace("_", "-")
     if name in METHODS:
         return name
-    near = get_close_matches(name, METHODS, 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    matches = get_close_matches(name, METHODS, 1)
+    hint = f"; did you mean {matches[0]}?" if matches else ""
     raise ArgumentError(f"method: got {given!r}, expected one of {', '.join(METHODS)}{hint}")
 
 
@@ -236,8 +236,8 @@ def check_memory(method: str, store: ImageStore, settings: MethodSettings) -> No
     from golddiff.store.needs import check_images
 
     if not store.factors.is_kept():
-        what = f"the covariance and masks of {method} for"
-        check_images(store.n, store.shape, memory_needed(method, settings), what)
+        purpose = f"the covariance and masks of {method} for"
+        check_images(store.n, store.shape, memory_needed(method, settings), purpose)
 
 
 def memory_needed(name: str, settings: MethodSettings) -> Callable[[int, int], float]:

@@ -31,7 +31,7 @@ CLIP_ITERATIONS = 8  # LSQR iterations of each round; only the first projection 
 UNIT_SIGMA = math.sqrt(0.5)  # the noise level whose precision is 1
 # Mask thresholds for colour and for grey pictures (docs/results/restoring.md).
 COLOUR, GREY = 0.07, 0.01
-COLOUR_OF_FEW, FEW = 0.2, 1000  # the threshold for colour stores with fewer images
+COLOUR_OF_FEW, FEW = 0.2, 1000  # the threshold for colour stores of fewer than FEW images
 
 
 def for_restoring(store: ImageStore) -> PCA:
@@ -53,7 +53,7 @@ class Restoring(Estimator):
         measured: the measurement.
         likelihood: its log likelihood for all images.
         given: the user's denoiser, whose log weights and seed are used.
-        softness: standard deviation added to the noise of x when images are compared with it.
+        softness: standard deviation added in quadrature to sigma when images are compared with x.
     """
 
     merges = False  # its mean is projected
@@ -101,7 +101,7 @@ class Restoring(Estimator):
     def weigh(self, x: F32, sigma: float, part: Support) -> Posterior:
         """The partial posterior of queries (b, D) over a part."""
         terms = [next(self.contributions(query, sigma, part)) for query in x]
-        logits, values = np.stack([query.logits for query in terms]), terms[0].values
+        logits, values = np.stack([term.logits for term in terms]), terms[0].values
         highest = logits.max(axis=2)
         weights = np.exp(logits - highest[..., None])  # (b, L, k)
         by_channel = values.reshape(len(values), -1, logits.shape[1])

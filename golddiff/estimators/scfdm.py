@@ -35,10 +35,10 @@ class OverCopies(FittedSchedule):
         """The averages of the copies' means and of their errors, which bound the mean's error."""
         of_copies = super().weighed(self._smoothed.noisy(x, sigma), sigma, label, seed)
         means, errors, images = (
-            np.array([getattr(one, name) for one in of_copies]).reshape(-1, *shape).mean(axis=0)
+            np.array([getattr(copy, name) for copy in of_copies]).reshape(-1, *shape).mean(axis=0)
             for name, shape in (("mean", x.shape), ("error", x.shape[:1]), ("images", x.shape[:1]))
         )
-        return [Weighed(*one, None) for one in zip(means, errors, images, strict=True)]
+        return [Weighed(*mean, None) for mean in zip(means, errors, images, strict=True)]
 
 
 class SCFDM(Optimal):
